@@ -1,0 +1,42 @@
+# Everything here works from a fresh clone; `make help` lists it.
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+ARGS ?=
+export PYTHON
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup quickstart test lint format lock clean
+
+help:  ## what can be made
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup:  ## .venv from the lock, and a Chromium; does nothing where all is in place
+	@tools/setup.sh
+
+quickstart: setup  ## BC, M-GRPO and evaluation on live Chromium; ARGS="--config.grpo.updates=10"
+	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
+
+test: lint  ## lint and the whole test suite: what CI runs
+	$(PY) -m pytest $(ARGS)
+
+lint: .dev  ## ruff, mypy, import-linter
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy webagent_jax $(wildcard launch/*.py)
+	.venv/bin/lint-imports
+
+format: .dev  ## puts the code in order
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+lock: setup  ## requirements*.lock from pyproject.toml, with Python 3.11
+	$(PY) tools/lock.py
+
+clean:  ## removes .venv and caches; keeps runs/
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: .dev
+.dev:
+	@tools/setup.sh --dev

@@ -1,0 +1,54 @@
+"""quickstart placeholder docstring."""
+
+from __future__ import annotations
+
+import ml_collections
+
+from webagent_jax import config, quickstart
+from webagent_jax.config import (
+    BCConfig,
+    EngineConfig,
+    EvalConfig,
+    GRPOConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+    SuiteConfig,
+)
+
+_TASKS = (
+    "login-user",
+)
+
+_QUICKSTART = RunConfig(
+    suite=SuiteConfig(tasks=_TASKS),
+    engine=EngineConfig(slots=16, max_tokens=640),
+    rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=64),
+    bc=BCConfig(
+        demos_per_task=10,
+        epochs=8,
+        batch_episodes=16,
+        row_tokens=640,
+        optimizer=OptimizerConfig(
+            learning_rate=5e-4, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
+        ),
+    ),
+    grpo=GRPOConfig(
+        updates=30,
+        tasks_per_update=16,
+        group_size=8,
+        minibatches=2,
+        max_refills=8,
+        kl_beta=0.001,
+        row_tokens=640,
+        optimizer=OptimizerConfig(learning_rate=2e-4, max_grad_norm=1.0),
+    ),
+    eval=EvalConfig(episodes_per_task=26, max_turns=8),
+)
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    if variant not in ("", "smoke"):
+        raise config.ConfigError(f"unknown variant {variant!r}; there are: smoke")
+    chosen = quickstart.smoke(_QUICKSTART) if variant else _QUICKSTART
+    return config.to_config_dict(chosen)

@@ -1,0 +1,94 @@
+"""The action grammar: both spellings, bad replies as values, round trips."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webagent_jax.agent import actions, prompts
+from webagent_jax.types import Action, ActionKind, ParseError
+
+K = ActionKind
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ('do(action="Click", element="7")', Action(K.CLICK, "7")),
+        ("do(action='Click', element='7')", Action(K.CLICK, "7")),
+        ("do(action='Click', element=7)", Action(K.CLICK, "7")),
+        ('do("Click", element="7")', Action(K.CLICK, "7")),
+        ('do(action="click", argument=None, element="7")', Action(K.CLICK, "7")),
+        ('do(action="Right Click", element="3")', Action(K.RIGHT_CLICK, "3")),
+        ('do(action="Type", argument="a) b", element="2")', Action(K.TYPE, "2", "a) b")),
+        (r'do(action="Type", argument="say \"hi\"", element="2")', Action(K.TYPE, "2", 'say "hi"')),
+        ('do(action="Search", argument="tea", element="2")', Action(K.SEARCH, "2", "tea")),
+        ('do(action="Select Dropdown Option", argument="A", element="2")', Action(K.SELECT, "2", "A")),
+        ('do(action="Scroll Down")', Action(K.SCROLL_DOWN)),
+        ('do(action="Press Enter")', Action(K.PRESS_ENTER)),
+        ('do(action="Switch Tab", argument="1")', Action(K.SWITCH_TAB, None, "1")),
+        ('do(action="Wait")', Action(K.WAIT)),
+        ("go_backward()", Action(K.GO_BACK)),
+        ("go_forward()", Action(K.GO_FORWARD)),
+        ("exit()", Action(K.EXIT)),
+        ('exit(message="N/A")', Action(K.EXIT, value="N/A")),
+        ("exit('42')", Action(K.EXIT, value="42")),
+        ("<think> do(x) </think> <answer> exit() </answer>", Action(K.EXIT)),
+        ('<think> hm </think>\n<answer>\ndo(action="Wait")\n</answer>', Action(K.WAIT)),
+        ('# Element: the "do(it)" button\ndo(action="Click", element="7")', Action(K.CLICK, "7")),
+        ('I will click. do(action="Click", element="7") Done.', Action(K.CLICK, "7")),
+    ],
+)
+def test_reads(reply, action):
+    assert actions.parse(reply) == action
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "no action"),
+        ("click 7", "no action"),
+        ("<answer></answer>", "no action"),
+        ("<answer> exit() </answer><answer> exit() </answer>", "several"),
+        ('do(action="Click", element="7") do(action="Click", element="8")', "several"),
+        ('do(action="Fly", element="7")', "no action 'Fly'"),
+        ('do(action="Click")', "needs element"),
+        ('do(action="Type", element="7")', "needs argument"),
+        ('do(action="Click", element="7"', "cannot be read"),
+        ('do(action="Click", element=f(7))', "cannot be read"),
+        ('do(action="Click", target="7")', "takes: action, argument, element"),
+        ("do(" + "(" * 300 + ")" * 300 + ")", "cannot be read"),
+        ('do(action="Type", argument="' + "a" * 20_000 + '", element="1")', "cannot be read"),
+        ('do(action="Click\0", element="7")', "cannot be read"),
+    ],
+)
+def test_refuses_with_a_reason(reply, reason):
+    error = actions.parse(reply)
+    assert isinstance(error, ParseError)
+    assert reason in error.reason
+
+
+texts = st.text(max_size=40)
+ids = st.integers(1, 999).map(str)
+typed = st.builds(Action, st.sampled_from([K.TYPE, K.SEARCH, K.SELECT]), ids, texts)
+clicks = st.builds(Action, st.sampled_from([K.CLICK, K.HOVER, K.RIGHT_CLICK]), ids)
+exits = st.builds(lambda value: Action(K.EXIT, value=value), texts)
+bare = st.sampled_from([K.GO_BACK, K.GO_FORWARD, K.WAIT, K.SCROLL_UP]).map(Action)
+
+
+@given(st.one_of(typed, clicks, exits, bare), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_what_is_written_is_read_back(action, thinking):
+    assert actions.parse(prompts.reply_text("hm", action, thinking)) == action
+
+
+@given(st.text() | st.text('do(action="Click",element)<answer>/\'# \\\n', max_size=80))
+@settings(max_examples=500, deadline=None)
+def test_nothing_raises(reply):
+    assert isinstance(actions.parse(reply), Action | ParseError)
+
+
+def test_thoughts():
+    assert actions.thought("<think> a b </think> <answer> exit() </answer>") == "a b"
+    assert actions.thought("# Element: the box\nexit()") == "Element: the box"

@@ -1,0 +1,64 @@
+"""Dynamic context compression, word for word."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from webagent_jax.agent import TEMPLATES, messages, reply_text
+from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
+
+
+def turn(reply: str, page: str, error: str | None = None) -> Turn:
+    ids = np.arange(3, dtype=np.int32)
+    completion = Completion(ids, np.zeros(3, np.float32), np.zeros(3, np.int32), "stop")
+    action = Action(ActionKind.CLICK, "1")
+    return Turn(ids, completion, reply, action, Observation(page, "http://a/", error=error))
+
+
+PAST = [turn("r0", "first page"), turn("r1", "second page", error="it is covered")]
+NOW = Observation("third page", "http://a/", error="no element 9")
+
+
+def test_paper_format():
+    told = messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
+    assert [(m.role, m.text) for m in told[1:]] == [
+        ("user", "Task Instruction: Find it\n\nRound 0\n\n** Simplified html **"),
+        ("assistant", "r0"),
+        ("user", "Round 1\n\nThe last action failed: it is covered\n\n** Simplified html **"),
+        ("assistant", "r1"),
+        ("user", "Round 2\n\nThe last action failed: no element 9\n\nthird page"),
+    ]
+    assert told[0].role == "system"
+    assert "<think>" in told[0].text
+
+
+def test_compact_format():
+    told = messages(TEMPLATES["compact"], False, "Find it", PAST, NOW)
+    assert [(m.role, m.text) for m in told] == [
+        ("system", "Act."),
+        ("user", "Find it\nPage 0\n..."),
+        ("assistant", "r0"),
+        ("user", "Page 1\nError: it is covered\n..."),
+        ("assistant", "r1"),
+        ("user", "Page 2\nError: no element 9\nthird page"),
+    ]
+
+
+def test_first_turn_shows_the_page_in_full():
+    told = messages(TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/"))
+    assert [(m.role, m.text) for m in told] == [
+        ("system", "Think, then act."),
+        ("user", "Find it\nPage 0\npage"),
+    ]
+
+
+def test_past_replies_keep_their_ids():
+    told = messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
+    assert [m.token_ids is not None for m in told] == [m.role == "assistant" for m in told]
+
+
+def test_replies():
+    action = Action(ActionKind.TYPE, "2", "tea")
+    call = 'do(action="Type", argument="tea", element="2")'
+    assert reply_text("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
+    assert reply_text("why", action, False) == f"# Element: why\n{call}"

@@ -1,0 +1,242 @@
+"""Every kind of action on real pages, and what the agent is told when it cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.config import BrowserConfig
+from webagent_jax.types import Action, ActionKind, Observation
+
+pytestmark = pytest.mark.browser
+Show = Callable[[str], Session]
+
+
+def do(
+    session: Session, kind: ActionKind, name: str | None = None, value: str | None = None
+) -> str | None:
+    """Acts on the element of this name, as an observation lists it."""
+    found = None if name is None else id_of(session.observe(), name)
+    return session.act(Action(kind, found, value))
+
+
+def id_of(observation: Observation, name: str) -> str:
+    return next(i for i, element in observation.elements.items() if element.name == name)
+
+
+def test_click_right_click_hover(show: Show) -> None:
+    session = show(
+        """<button onclick="p.textContent += 'click '">A</button>
+        <button oncontextmenu="p.textContent += 'menu '">B</button>
+        <button onmouseenter="p.textContent += 'hover '">C</button><p id=p></p>"""
+    )
+    assert do(session, ActionKind.CLICK, "A") is None
+    assert do(session, ActionKind.RIGHT_CLICK, "B") is None
+    assert do(session, ActionKind.HOVER, "C") is None
+    assert session.observe().text.endswith("click menu hover")
+
+
+def test_click_scrolls_to_what_is_far_below(show: Show) -> None:
+    session = show(
+        "<p style='height:3000px'>top</p><button onclick='p.hidden = 0'>Far</button><p id=p hidden>ok"
+    )
+    assert do(session, ActionKind.CLICK, "Far") is None
+    assert session.observe().text.endswith("ok")
+
+
+def test_click_hits_a_shape_whose_centre_is_empty(show: Show) -> None:
+    session = show(
+        """<svg width=200 height=200><path d="M0 0 L200 0 L200 10 L10 10 L10 200 L0 200 Z" fill="red"
+        onclick="document.title = 'hit'"/></svg>"""
+    )
+    assert session.act(Action(ActionKind.CLICK, next(iter(session.observe().elements)))) is None
+    assert session.observe().title == "hit"
+
+
+def test_click_in_a_frame(show: Show) -> None:
+    session = show(
+        """<p style='height:900px'>x</p><iframe style='margin:50px' srcdoc="<button
+        onclick='parent.document.title = 1'>In</button>"></iframe>"""
+    )
+    assert do(session, ActionKind.CLICK, "In") is None
+    assert session.observe().title == "1"
+
+
+def test_what_cannot_be_clicked_is_told(show: Show) -> None:
+    session = show(
+        """<button id=b>Under</button><button id=c>Gone</button><button id=d>Off</button>
+        <button id=e>Hid</button><div id=over></div>"""
+    )
+    ids = {name: id_of(session.observe(), name) for name in ("Under", "Gone", "Off", "Hid")}
+    session.evaluate(
+        """() => { c.remove(); d.disabled = true; e.style.display = 'none'; over.textContent = 'Wait!';
+        over.style = 'position:fixed; inset:0; background:white'; }"""
+    )
+
+    def click(element_id: str | None) -> str | None:
+        return session.act(Action(ActionKind.CLICK, element_id))
+
+    assert click(ids["Under"]) == f'element {ids["Under"]} is covered by <div> "Wait!"'
+    assert click(ids["Gone"]) == f"element {ids['Gone']} is not on the page any more"
+    assert click(ids["Off"]) == f"element {ids['Off']} is disabled"
+    assert click(ids["Hid"]) == f"element {ids['Hid']} is hidden now"
+    assert click("99") == "there is no element 99"
+    assert click("x; y") == "there is no element x; y"
+    assert click(None) == "Click needs an element"
+
+
+def test_type_replaces_and_fires_what_pages_listen_to(show: Show) -> None:
+    session = show(
+        """<label>Name <input id=i value="old"></label><p id=p></p>
+        <script>for (const t of ["keydown", "keyup", "input"])
+          i.addEventListener(t, (e) => { p.textContent += `${t}:${e.target.value} `; });
+        i.addEventListener("change", () => { p.textContent += "change"; });</script>"""
+    )
+    assert do(session, ActionKind.TYPE, "Name", "Ann") is None
+    assert session.evaluate("i.value") == "Ann"
+    assert session.evaluate("p.textContent") == "input:An keydown:An input:Ann keyup:Ann "
+    session.evaluate("i.blur()")
+    assert session.evaluate("p.textContent").endswith("change")
+    assert do(session, ActionKind.TYPE, "Name", "") is None
+    assert session.evaluate("i.value") == ""
+
+
+def test_type_into_every_kind_of_field(show: Show) -> None:
+    session = show(
+        """<textarea aria-label=area>old</textarea><div contenteditable aria-label=rich>old</div>
+        <input type=date aria-label=day><input type=number aria-label=number>
+        <input type=range aria-label=range max=200><input readonly aria-label=fixed>
+        <button>No field</button>"""
+    )
+    for name, text in (
+        ("area", "two\nlines\n"),
+        ("rich", "Grüße 東京"),
+        ("day", "2024-12-31"),
+        ("number", "42"),
+        ("range", "150"),
+    ):
+        assert do(session, ActionKind.TYPE, name, text) is None
+    seen = {e.name: e.value for e in session.observe().elements.values()}
+    assert seen["area"] == "two lines" and seen["rich"] == "Grüße 東京"
+    assert seen["day"] == "2024-12-31" and seen["number"] == "42" and seen["range"] == "150"
+    assert "in the form 2024-12-31" in (do(session, ActionKind.TYPE, "day", "tomorrow") or "")
+    assert (do(session, ActionKind.TYPE, "fixed", "x") or "").endswith("is read-only")
+    assert (do(session, ActionKind.TYPE, "No field", "x") or "").endswith("is not a text field")
+
+
+def test_search_and_press_enter_submit(show: Show, site: Any) -> None:
+    form = "<form action=/found><input name=q aria-label=Query></form>"
+    site.page("<p>found</p>", "/found")
+    session = show(form)
+    assert do(session, ActionKind.SEARCH, "Query", "ab c") is None
+    assert session.observe().text == "found" and session.observe().url.endswith("/found?q=ab+c")
+    session.goto(f"http://{site.origin}/")
+    assert do(session, ActionKind.TYPE, "Query", "d") is None
+    assert do(session, ActionKind.PRESS_ENTER) is None
+    assert session.observe().url.endswith("/found?q=d")
+
+
+def test_select(show: Show) -> None:
+    session = show(
+        """<select aria-label=S onchange="p.textContent = this.value"><option>Peruvian<option>Peru
+        <option disabled>Cuba</select><p id=p></p><button>B</button>"""
+    )
+    assert do(session, ActionKind.SELECT, "S", "peru") is None
+    assert session.evaluate("p.textContent") == "Peru"
+    assert do(session, ActionKind.SELECT, "S", "vian") is None
+    assert session.evaluate("p.textContent") == "Peruvian"
+    assert do(session, ActionKind.SELECT, "S", "Cuba") == (
+        'element 1 has no option "Cuba"; it has: Peruvian, Peru'
+    )
+    assert do(session, ActionKind.SELECT, "B", "x") == "element 2 is not a dropdown"
+    assert "Select Dropdown Option" in (do(session, ActionKind.CLICK, "S") or "")
+
+
+def test_scroll(show: Show) -> None:
+    session = show("<p style='height:1000px'>x</p>")
+    assert do(session, ActionKind.SCROLL_DOWN) is None
+    assert session.evaluate("scrollY") == pytest.approx(400, abs=1)
+    assert do(session, ActionKind.SCROLL_DOWN) is None
+    assert do(session, ActionKind.SCROLL_DOWN) == "the page does not scroll further down"
+    assert do(session, ActionKind.SCROLL_UP) is None
+
+
+def test_scroll_takes_the_box_when_the_page_is_short(show: Show) -> None:
+    session = show(
+        "<div id=d style='height:90px; overflow:auto'><p style='height:900px'>x</p></div>"
+    )
+    assert do(session, ActionKind.SCROLL_DOWN) is None
+    assert session.evaluate("d.scrollTop") == pytest.approx(60, abs=1)
+
+
+def test_back_and_forward(show: Show, site: Any) -> None:
+    site.page("<p>second</p>", "/two")
+    session = show("<a href=/two>Go</a>")
+    assert do(session, ActionKind.GO_BACK) == "there is no page to go back to"
+    assert do(session, ActionKind.CLICK, "Go") is None
+    assert session.observe().text == "second"
+    assert do(session, ActionKind.GO_BACK) is None
+    assert session.observe().text == "1 link Go"
+    assert do(session, ActionKind.GO_FORWARD) is None
+    assert session.observe().text == "second"
+    assert do(session, ActionKind.GO_FORWARD) == "there is no page to go forward to"
+
+
+def test_tabs(show: Show, site: Any) -> None:
+    site.page("<p>second</p>", "/two", title="Two")
+    session = show("<a href=/two target=_blank>Open</a>")
+    assert do(session, ActionKind.CLICK, "Open") is None
+    assert session.observe().text == "[tab 0] page\n[tab 1, open] Two\nsecond"
+    assert do(session, ActionKind.SWITCH_TAB, value="0") is None
+    assert session.observe().text == "[tab 0, open] page\n[tab 1] Two\n1 link Open"
+    assert do(session, ActionKind.SWITCH_TAB, value="7") == (
+        "there is no tab 7; tabs are numbered 0 to 1"
+    )
+
+
+def test_exit_and_wait_leave_the_page_alone(show: Show) -> None:
+    session = show("<p>still</p>")
+    assert do(session, ActionKind.EXIT, value="answer") is None
+    assert do(session, ActionKind.WAIT) is None
+    assert session.observe().text == "still"
+
+
+def test_an_alert_does_not_stop_a_click(show: Show) -> None:
+    session = show("<button onclick=\"alert('Hello'); p.textContent = 'on'\">A</button><p id=p>")
+    assert do(session, ActionKind.CLICK, "A") is None
+    observation = session.observe()
+    assert observation.error == "the page said: Hello" and observation.text.endswith("on")
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("a slow navigation", "location.href = '/slow'"),
+        ("a slow request", "fetch('/slow').then((r) => r.text()).then((t) => p.innerHTML = t)"),
+        ("a short timer", "setTimeout(() => { p.textContent = 'slow page' }, 300)"),
+    ],
+)
+def test_an_action_waits_for(name: str, script: str, show: Show, site: Any) -> None:
+    site.page("<p>slow page</p>", "/slow")
+    site.delays["/slow"] = 0.7
+    session = show(f'<button onclick="{script}">A</button><p id=p></p>')
+    assert do(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text.endswith("slow page")
+
+
+def test_an_action_does_not_wait_for_ever(site: Any) -> None:
+    """A request that is never answered, and a page that never stops changing."""
+    site.delays["/never"] = 30
+    body = """<button onclick="fetch('/never'); setInterval(() => { p.textContent += 'x' }, 5)">A
+        </button><p id=p></p>"""
+    with (
+        BrowserPool(BrowserConfig(settle_timeout=1.0)) as pool,
+        pool.session(origins=[site.origin]) as session,
+    ):
+        session.goto(site.page(body))
+        assert do(session, ActionKind.CLICK, "A") is None
+        assert session.observe().text.endswith("x")
+        assert do(session, ActionKind.CLICK, "A") is None

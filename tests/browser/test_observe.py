@@ -1,0 +1,238 @@
+"""The compact observation of real pages, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser.observe import cut, line
+
+Show = Callable[[str], Session]
+
+GOLDENS: dict[str, tuple[str, str]] = {
+    "sign-in form": (
+        """<h3>Enter your details</h3>
+        <p><label>Username</label><input value="karrie"></p>
+        <p><label>Password</label><input type="password"></p>
+        <label><input type="checkbox"> Remember me</label>
+        <button>Login</button> <a href="/forgot">Forgot it?</a>""",
+        """Enter your details
+        1 textbox Username = karrie
+        2 textbox Password
+        3 checkbox off Remember me
+        4 button Login
+        5 link Forgot it?""",
+    ),
+    "names": (
+        """<button aria-label="Close">x</button> <span id="n">By reference</span>
+        <input aria-labelledby="n"> <label for="f">For label</label> <input id="f">
+        <a href="#"><img alt="A picture"></a> <button title="Titled"></button>
+        <input placeholder="Hinted"> <input type="submit" value="Send it"> <input type="submit">""",
+        """1 button Close
+        By reference
+        2 textbox By reference
+        3 textbox For label
+        4 link A picture
+        5 button Titled
+        6 textbox Hinted
+        7 button Send it
+        8 button submit""",
+    ),
+    "states": (
+        """<label><input type="checkbox" checked> Foo</label>
+        <input type="radio" id="r"><label for="r">Bar</label>
+        <span role="checkbox" aria-checked="true" tabindex="0">Aria</span>
+        <button disabled>Off</button> <input type="range" aria-label="Loud" value="70">
+        <textarea aria-label="Story">two
+        lines</textarea> <div contenteditable aria-label="Rich">some <b>bold</b></div>
+        <input type="date" aria-label="Day" value="2024-12-31">""",
+        """1 checkbox on Foo
+        2 radio off Bar
+        3 checkbox on Aria
+        4 button Off disabled
+        5 slider Loud = 70
+        6 textbox Story = two lines
+        7 textbox Rich = some bold
+        8 textbox Day = 2024-12-31""",
+    ),
+    "selects": (
+        """<label>Country <select><option>Chile<option selected>Peru<option>Cuba</select></label>
+        <select multiple aria-label="Many"><option selected>A<option selected>B<option>C</select>
+        <select multiple aria-label="None"><option>A</select>""",
+        """1 select Country = Peru (Chile, Peru, Cuba)
+        2 select Many = A, B (A, B, C)
+        3 select None (A)""",
+    ),
+    "hidden": (
+        """<p style="display:none">a</p><p style="visibility:hidden">b</p><p hidden>c</p>
+        <p style="opacity:0">d</p><p aria-hidden="true">e</p>
+        <div style="height:0; overflow:hidden">f <button>g</button></div>
+        <div style="visibility:hidden"><b style="visibility:visible">seen</b></div>
+        <div style="height:0">overflows</div><button style="width:0;height:0;padding:0;border:0">
+        </button>""",
+        """seen
+        overflows""",
+    ),
+    "listeners": (
+        """<span id="a">By script</span> <i onclick="x()">By attribute</i> <b tabindex="0">By key</b>
+        <u style="cursor:pointer">By cursor <u>inside</u></u> <p>plain</p> <s id="gone">gone</s>
+        <script>a.addEventListener("mousedown", () => 0);
+        const f = () => 0; gone.addEventListener("click", f); gone.removeEventListener("click", f);
+        for (const whole of [document, document.body, document.documentElement])
+          whole.addEventListener("click", () => 0);</script>""",
+        """1 item By script
+        2 item By attribute
+        3 item By key
+        4 item By cursor inside
+        plain
+        gone""",
+    ),
+    "roles": (
+        """<ul role="tablist"><li role="tab" tabindex="0"><a href="#1">One</a></li>
+        <li role="tab" tabindex="0">Two</li></ul><ul role="menu"><li role="menuitem">Open</li></ul>
+        <div role="button">Press</div>""",
+        """1 tab One
+        2 tab Two
+        3 option Open
+        4 button Press""",
+    ),
+    "nested": (
+        """<div onclick="0">Mail of Ann <button>Delete</button> today</div>
+        <a href="#"><span onclick="0">Once</span></a>""",
+        """1 item Mail of Ann today
+        2 button Delete
+        3 link Once""",
+    ),
+    "drawing": (
+        """<svg width="100" height="100"><circle cx="20" cy="20" r="9" fill="red" onclick="0"/>
+        <rect x="50" width="10" height="10" fill="#0000ff"/></svg><br>
+        <span class="trash" onclick="0" style="display:inline-block;width:9px;height:9px"></span>""",
+        """1 item circle red
+        rectangle blue
+        2 item trash""",
+    ),
+    "text": (
+        """<h1>Head <em>line</em></h1>one&nbsp;
+        two<br>three<table><tr><th>Colour<th>Size<tr><td>red<td><button>Buy</button><td>in stock
+        </table><input> <p>A longer paragraph of text that is no label of what follows it.</p>
+        <input>Unit <span style="display:none">x</span>""",
+        """Head line
+        one two
+        three
+        Colour | Size
+        red
+        1 button Buy
+        in stock
+        2 textbox
+        A longer paragraph of text that is no label of what follows it.
+        3 textbox
+        Unit""",
+    ),
+    "styled boxes": (
+        """<style>.b { position:absolute; opacity:0 }</style>
+        <input type="checkbox" class="b" id="x" checked><label for="x">Drawn by a style</label>""",
+        "1 checkbox on Drawn by a style",
+    ),
+    "frames and shadows": (
+        """<iframe srcdoc="<button>In a frame</button>"></iframe><div id="h"></div>
+        <script>h.attachShadow({mode: "open"}).innerHTML = "<button>In a shadow</button>"</script>""",
+        """1 button In a frame
+        2 button In a shadow""",
+    ),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden(name: str, show: Show) -> None:
+    body, expected = GOLDENS[name]
+    observation = show(body).observe()
+    assert observation.text.splitlines() == [row.strip() for row in expected.splitlines()]
+    assert not observation.truncated and observation.error is None
+
+
+@pytest.mark.browser
+def test_elements_address_and_title(show: Show, site: Any) -> None:
+    observation = show("<input aria-label=A value=b style='width:120px'>").observe("not done")
+    element = observation.elements["1"]
+    assert (element.kind, element.name, element.value) == ("textbox", "A", "b")
+    assert element.box[2] >= 120 and element.box[3] > 10
+    assert observation.url == f"http://{site.origin}/"
+    assert observation.title == "page" and observation.error == "not done"
+
+
+@pytest.mark.browser
+def test_ids_stay_while_the_element_lives(show: Show) -> None:
+    session = show("<div id=d><button>A</button> <button>B</button></div>")
+    assert session.observe().text == "1 button A\n2 button B"
+    session.evaluate("d.insertAdjacentHTML('afterbegin', '<button>New</button>')")
+    assert session.observe().text == "3 button New\n1 button A\n2 button B"
+    session.evaluate("d.children[1].remove()")
+    assert session.observe().text == "3 button New\n2 button B"
+
+
+@pytest.mark.browser
+def test_a_huge_page_is_cut_at_an_element(show: Show) -> None:
+    session = show("<div id=d></div>")
+    session.evaluate(
+        "() => { let s = ''; for (let i = 0; i < 50000; i++) s += `<p><a href=#>Link ${i}</a></p>`;"
+        " d.innerHTML = s; }"
+    )
+    top = session.observe()
+    lines = top.text.splitlines()
+    assert top.truncated and len(top.text) < 12_200
+    assert lines[0] == "1 link Link 0" and lines[-1].startswith("[cut here: about 99")
+    assert lines[-2].split()[0] in top.elements and len(top.elements) == len(lines) - 1
+
+    session.evaluate("() => window.scrollTo(0, 5000)")
+    below = session.observe()
+    assert below.truncated and "Link 0\n" not in below.text and "Link 200\n" in below.text
+
+
+@pytest.mark.browser
+def test_a_huge_hidden_page_does_not_hang(show: Show) -> None:
+    session = show("<div id=d></div><p>end</p>")
+    session.evaluate("() => { d.innerHTML = '<span></span>'.repeat(100000); }")
+    assert session.observe().truncated
+
+
+@pytest.mark.browser
+def test_observation_outlives_a_navigation(show: Show, site: Any) -> None:
+    site.page("<p>arrived</p>", "/next")
+    session = show("<p>here</p>")
+    session.evaluate("() => { setTimeout(() => { location.href = '/next' }, 0); }")
+    texts = {session.observe().text for _ in range(20)}
+    assert "arrived" in texts and texts <= {"here", "arrived", ""}
+
+
+@pytest.mark.browser
+def test_dialogs_are_answered_and_told(show: Show) -> None:
+    session = show("<p id=p>x</p>")
+    session.evaluate("() => { alert('Saved.'); p.textContent = String(confirm('Sure?')); }")
+    observation = session.observe()
+    assert observation.error == "the page said: Saved.; the page said: Sure?"
+    assert observation.text == "true"
+    assert session.observe().error is None
+
+
+@pytest.mark.browser
+def test_an_empty_tab_can_be_observed(pool: BrowserPool) -> None:
+    """An empty tab has no scripts of ours yet, and can be observed all the same."""
+    with pool.session(origins=["127.0.0.1:1"]) as session:
+        assert session.observe().text == ""
+
+
+def test_line_and_cut() -> None:
+    box = [0, 0, 1, 1]
+    entries = [
+        {"text": "above", "above": True},
+        {"id": "7", "kind": "button", "name": "", "box": box},
+        {"id": "8", "kind": "select", "name": "S", "value": "a", "options": ["a", "b"], "box": box},
+    ]
+    assert [line(e) for e in entries] == ["above", "7 button", "8 select S = a (a, b)"]
+    assert cut(entries, 1000)[2]
+    lines, shown, complete = cut(entries, 20)
+    assert lines == ["7 button"] and [e["id"] for e in shown] == ["7"] and not complete

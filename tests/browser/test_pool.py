@@ -1,0 +1,241 @@
+"""Sessions are apart from one another, a dead browser is told at once, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, memory
+from webagent_jax.config import BrowserConfig
+from webagent_jax.types import Action, ActionKind, InfraError
+
+Show = Callable[[str], Session]
+
+
+def browsers() -> set[int]:
+    """Chromium's own processes that this test process has started."""
+    return {
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal()
+        and "--webagent-instance=" in memory._read(int(entry.name), "cmdline")
+        and descends(int(entry.name))
+    }
+
+
+def descends(pid: int) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = memory._parent(pid)
+    return False
+
+
+@pytest.fixture
+def own_pool() -> Iterator[BrowserPool]:
+    """For tests that break it."""
+    with BrowserPool(BrowserConfig(call_timeout=30.0)) as one:
+        yield one
+
+
+@pytest.mark.browser
+def test_only_the_listed_origins_are_reached(show: Show, site: Any, other_site: Any) -> None:
+    other = other_site.page("<p>secret</p>")
+    site.redirects["/away"] = other
+    session = show(
+        f"<a href='{other}'>Direct</a> <a href=/away>Redirect</a> <img src='{other}'><script>"
+        f"fetch('{other}', {{mode: 'no-cors'}}).catch(() => 0); new WebSocket('ws://{other[7:]}')"
+        "</script>"
+    )
+    for element_id in ("1", "2"):
+        session.goto(f"http://{site.origin}/")
+        session.act(Action(ActionKind.CLICK, element_id))
+        assert "secret" not in session.observe().text
+    assert "/away" in site.asked and other_site.asked == []
+
+
+@pytest.mark.browser
+def test_goto_takes_listed_http_addresses_only(session: Session, other_site: Any) -> None:
+    for url in (other_site.page("x"), "file:///etc/hosts", "about:blank", "no address"):
+        with pytest.raises(ValueError, match="not an http address on the origins allowed here"):
+            session.goto(url)
+    assert other_site.asked == []
+
+
+@pytest.mark.browser
+def test_worlds_by_host_name(pool: BrowserPool, site: Any) -> None:
+    site.page("<p>shop</p>")
+    port = site.origin.split(":")[1]
+    with pool.session(origins=[f".w17.localhost:{port}"]) as session:
+        session.goto(f"http://shop.w17.localhost:{port}/")
+        assert session.observe().text == "shop"
+        with pytest.raises(ValueError, match="allowed here"):
+            session.goto(f"http://shop.w18.localhost:{port}/")
+        before = len(site.asked)
+        session.evaluate(f"fetch('http://shop.w18.localhost:{port}/').catch(() => 0)")
+        assert len(site.asked) == before
+
+
+@pytest.mark.browser
+def test_sessions_share_no_cookies(pool: BrowserPool, site: Any) -> None:
+    url = site.page("x")
+    with pool.session(origins=[site.origin]) as one, pool.session(origins=[site.origin]) as two:
+        one.goto(url)
+        two.goto(url)
+        one.evaluate("() => { document.cookie = 'a=1'; localStorage.b = 2; }")
+        assert two.evaluate("[document.cookie, localStorage.b ?? null]") == ["", None]
+
+
+@pytest.mark.browser
+def test_init_script_viewport_and_picture(pool: BrowserPool, site: Any) -> None:
+    url = site.page("<script>document.title = window.told</script>")
+    with pool.session(
+        origins=[site.origin], init_script="window.told = 'early'", viewport=(300, 200)
+    ) as session:
+        session.goto(url)
+        assert session.observe().title == "early"
+        assert session.evaluate("(a) => [innerWidth, innerHeight, a]", 5) == [300, 200, 5]
+        assert session.picture().startswith(b"\xff\xd8")
+
+
+@pytest.mark.browser
+def test_a_script_that_fails_is_an_infra_error(show: Show) -> None:
+    session = show("x")
+    with pytest.raises(InfraError, match="missing"):
+        session.evaluate("missing.name")
+    assert session.observe().text == "x"
+
+
+@pytest.mark.browser
+def test_killed_in_the_middle_of_a_call(own_pool: BrowserPool, site: Any) -> None:
+    url = site.page("<p>fine</p>")
+    session = own_pool.session(origins=[site.origin])
+    session.goto(url)
+    before = browsers()
+    timer = threading.Timer(0.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in own(own_pool)])
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(InfraError, match="crashed or was killed"):
+        session.evaluate("new Promise(() => 0)")
+    assert time.monotonic() - started < 15
+    timer.join()
+    with pytest.raises(InfraError):
+        session.observe()
+    session.close()
+    with own_pool.session(origins=[site.origin]) as again:
+        again.goto(url)
+        assert again.observe().text == "fine"
+    stats = own_pool.stats()
+    assert (stats.crashes, stats.launches, stats.contexts_opened) == (1, 2, 2)
+    assert stats.contexts_live == 0 and len(browsers()) == len(before)
+
+
+def own(pool: BrowserPool) -> list[int]:
+    return [host.pid for worker in pool._workers for host in worker._all if host.pid]
+
+
+@pytest.mark.browser
+def test_a_hung_page_times_out_and_the_others_go_on(site: Any) -> None:
+    config = BrowserConfig(call_timeout=3.0)
+    with BrowserPool(config) as pool, pool.session(origins=[site.origin]) as hung:
+        hung.goto(site.page("<p>x</p>"))
+        with pytest.raises(InfraError, match="no answer in 3 s"):
+            hung.evaluate("() => { for (;;); }")
+        with pool.session(origins=[site.origin]) as other:
+            other.goto(site.page("<p>x</p>"))
+            assert other.evaluate("1 + 1") == 2
+
+
+@pytest.mark.browser
+def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
+    url = site.page("<p>x</p>")
+    with BrowserPool(BrowserConfig(episodes_per_process=2, call_timeout=30.0)) as pool:
+        first = pool.session(origins=[site.origin])
+        first.goto(url)
+        pool.session(origins=[site.origin]).close()
+        third = pool.session(origins=[site.origin])  # in a new process, the old one drains
+        assert pool.stats().launches == 2 and pool.stats().recycled == 1
+        assert first.observe().text == "x"
+        first.close()
+        deadline = time.monotonic() + 20
+        while len(own(pool)) > 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(own(pool)) == 1 and pool.stats().crashes == 0
+        third.goto(url)
+
+
+@pytest.mark.browser
+def test_close_leaves_no_process_and_no_thread(site: Any) -> None:
+    threads, processes = set(threading.enumerate()), browsers()
+    pool = BrowserPool(BrowserConfig(processes=2, call_timeout=30.0))
+    sessions = [pool.session(origins=[site.origin]) for _ in range(2)]
+    assert len(browsers() - processes) == 2
+    pool.close()
+    pool.close()
+    assert browsers() == processes
+    assert not {t for t in threading.enumerate() if t.name.startswith("browser-")} - threads
+    with pytest.raises(InfraError):
+        sessions[0].observe()
+    with pytest.raises(InfraError, match="pool is closed"):
+        pool.session(origins=[site.origin])
+    for session in sessions:
+        session.close()
+
+
+@pytest.mark.browser
+def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
+    with (
+        BrowserPool(BrowserConfig(), executable="/bin/false") as pool,
+        pytest.raises(InfraError, match="Chromium does not start"),
+    ):
+        pool.session(origins=["127.0.0.1:1"])
+
+
+def test_origins_are_checked_before_anything_is_opened() -> None:
+    with BrowserPool(BrowserConfig(), executable="/bin/false") as pool:
+        for origin in ("http://a:1", "a", "a:x", "a:1,b:2"):
+            with pytest.raises(ValueError, match="must read host:port"):
+                pool.session(origins=[origin])
+
+
+def test_find_prefers_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shell = tmp_path / "chromium-headless-shell"
+    shell.write_text("")
+    shell.chmod(0o755)
+    (tmp_path / "google-chrome").write_text("")
+    (tmp_path / "google-chrome").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH", raising=False)
+    monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
+    assert chromium.find() == str(shell)
+    monkeypatch.setenv("WEBAGENT_CHROMIUM", str(tmp_path / "google-chrome"))
+    assert chromium.find() == str(tmp_path / "google-chrome")
+    monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/such")
+    with pytest.raises(ChromiumMissing, match="unset WEBAGENT_CHROMIUM"):
+        chromium.find()
+
+
+def test_missing_chromium_names_one_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (("PATH", str(tmp_path)), ("HOME", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
+    monkeypatch.setattr(chromium, "_MAC_APPS", ())
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    with pytest.raises(ChromiumMissing, match="playwright install"):
+        chromium.ensure()
+
+
+def test_memory_of_this_very_process() -> None:
+    assert 1 < memory.resident_mb(os.getpid()) < 100_000
+    assert memory.find_process("--no-process-has-this") is None
+    memory.kill(os.getpid())  # not a Chromium of ours: left alone

@@ -1,0 +1,329 @@
+"""The engine: what it samples, that company does not matter, and that nobody hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from webagent_jax import generate, policy
+from webagent_jax.types import Completion
+
+CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
+TIMEOUT = 120.0  # seconds
+
+
+def _params(seed: int) -> Any:
+    """Params with larger embeddings than at birth, so that tokens differ in probability."""
+    params = policy.init(CONFIG, jax.random.key(seed))
+    return {**params, "embed": params["embed"] * 20.0}
+
+
+PARAMS = _params(0)
+
+
+@dataclass(frozen=True)
+class Ask:
+    prompt: tuple[int, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _asks(n: int, seed: int = 0) -> list[Ask]:
+    """Requests of all kinds: lengths over several buckets, greedy, tempered, nucleus, stops."""
+    rng = np.random.default_rng(seed)
+    asks = []
+    for i in range(n):
+        length = int(rng.choice([1, 2, 40, 64, 65, 130, 200, 290]))
+        options = {
+            "max_new_tokens": int(rng.integers(1, 24)),
+            "temperature": float(rng.choice([0.0, 0.7, 1.0])),
+            "top_p": float(rng.choice([1.0, 1.0, 0.8])),
+            "seed": i,
+            "stop_ids": tuple(map(int, rng.integers(0, 61, rng.integers(0, 3)))),
+        }
+        asks.append(Ask(tuple(map(int, rng.integers(0, 61, length))), options))
+    return asks
+
+
+def _submit(engine: generate.Engine, ask: Ask) -> Future[Completion]:
+    return engine.submit(ask.prompt, **ask.options)
+
+
+def _same(a: Completion, b: Completion) -> None:
+    np.testing.assert_array_equal(a.token_ids, b.token_ids)
+    np.testing.assert_array_equal(a.logp, b.logp)
+    assert a.finish == b.finish
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with generate.Engine(CONFIG, PARAMS, slots=4, max_tokens=320, steps_per_dispatch=4) as engine:
+        yield engine
+
+
+_forward = jax.jit(lambda params, tokens: policy.logits(CONFIG, params, tokens))
+
+
+def _teacher_forced(prompt, reply, params=PARAMS) -> np.ndarray:
+    """Log-probabilities [C, V] from one pass over prompt and reply."""
+    row = np.zeros((1, 320), np.int32)
+    row[0, : len(prompt) + len(reply)] = [*prompt, *reply]
+    logits = _forward(params, row)[0, len(prompt) - 1 : len(prompt) + len(reply) - 1]
+    return np.asarray(jax.nn.log_softmax(logits, axis=-1))
+
+
+# --- what it samples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 64, 65, 66, 200])
+def test_greedy_is_the_argmax_of_one_pass(engine, length):
+    prompt = np.random.default_rng(length).integers(0, 61, length)
+    done = engine.submit(prompt, max_new_tokens=20, temperature=0.0).result(TIMEOUT)
+    table = _teacher_forced(prompt, done.token_ids)
+    np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
+    assert done.finish == "length"
+    assert done.token_ids.dtype == done.policy_version.dtype == np.int32
+
+
+def test_logp_is_the_untempered_policy_s(engine):
+    for ask in _asks(12, seed=3):
+        done = _submit(engine, ask).result(TIMEOUT)
+        table = _teacher_forced(ask.prompt, done.token_ids)
+        picked = table[np.arange(len(done.token_ids)), done.token_ids]
+        np.testing.assert_allclose(done.logp, picked, atol=1e-4)
+
+
+def test_stop_ids_end_a_reply_and_are_part_of_it(engine):
+    prompt = [5, 6, 7]
+    free = engine.submit(prompt, max_new_tokens=30, seed=1).result(TIMEOUT)
+    stop = int(free.token_ids[9])
+    first = int(np.flatnonzero(free.token_ids == stop)[0])
+    done = engine.submit(prompt, max_new_tokens=30, seed=1, stop_ids=(60, stop)).result(TIMEOUT)
+    np.testing.assert_array_equal(done.token_ids, free.token_ids[: first + 1])
+    assert done.finish == "stop"
+    last = engine.submit(prompt, max_new_tokens=first + 1, seed=1, stop_ids=(stop,))
+    assert last.result(TIMEOUT).finish == "stop"
+
+
+def test_limits_cut_a_reply(engine):
+    for prompt, wanted, length in (([1], 7, 7), ([1] * 316, 64, 4), ([1] * 319, 64, 1)):
+        done = engine.submit(prompt, max_new_tokens=wanted).result(TIMEOUT)
+        assert (len(done.token_ids), done.finish) == (length, "length")
+
+
+def test_replies_follow_the_policy(engine):
+    # 600 first tokens: a frequency is off by 0.1 or more with odds below 61 * 1e-5 (Hoeffding).
+    prompt, n = [9, 8, 7], 600
+    futures = [engine.submit(prompt, max_new_tokens=1, seed=i) for i in range(n)]
+    tokens = [int(future.result(TIMEOUT).token_ids[0]) for future in futures]
+    frequency = np.bincount(tokens, minlength=61) / n
+    expected = np.exp(_teacher_forced(prompt, [0])[0])
+    assert expected.max() > 0.15
+    assert np.abs(frequency - expected).max() < 0.1
+
+
+# --- company does not matter ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def alone(engine):
+    """Each of the asks sampled by itself."""
+    return [_submit(engine, ask).result(TIMEOUT) for ask in _asks(24)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_completions_are_the_same_in_any_company_and_order(engine, alone, seed):
+    rng = np.random.default_rng(seed)
+    asks = _asks(24)
+    futures = {}
+    for index in rng.permutation(len(asks)):
+        futures[index] = _submit(engine, asks[index])
+        if rng.random() < 0.3:
+            time.sleep(float(rng.uniform(0.0, 0.02)))
+    for index, future in futures.items():
+        _same(future.result(TIMEOUT), alone[index])
+
+
+def test_completions_do_not_depend_on_the_dispatch(alone):
+    with generate.Engine(CONFIG, PARAMS, slots=4, max_tokens=320, steps_per_dispatch=7) as other:
+        futures = [_submit(other, ask) for ask in _asks(24)]
+        for future, expected in zip(futures, alone, strict=True):
+            _same(future.result(TIMEOUT), expected)
+
+
+def test_threads_may_submit_together(engine, alone):
+    asks = _asks(24)
+    results: list[Completion | None] = [None] * len(asks)
+
+    def ask(start: int) -> None:
+        for index in range(start, len(asks), 4):
+            results[index] = _submit(engine, asks[index]).result(TIMEOUT)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    for result, expected in zip(results, alone, strict=True):
+        _same(result, expected)
+
+
+def test_seeds_matter_and_are_64_bit(engine):
+    def tokens(seed: int | None) -> list[int]:
+        return (
+            engine.submit([3, 4], max_new_tokens=12, seed=seed).result(TIMEOUT).token_ids.tolist()
+        )
+
+    assert tokens(5) == tokens(5)
+    drawn = {tuple(tokens(seed)) for seed in (5, 6, 5 + 2**32, -5, None, None)}
+    assert len(drawn) == 6
+
+
+def test_an_engine_s_own_seeds_repeat():
+    def replies() -> list[list[int]]:
+        with generate.Engine(CONFIG, PARAMS, slots=4, max_tokens=64, seed=3) as engine:
+            futures = [engine.submit([1, 2], max_new_tokens=6) for _ in range(3)]
+            return [future.result(TIMEOUT).token_ids.tolist() for future in futures]
+
+    assert replies() == replies()
+
+
+# --- other params ---------------------------------------------------------------------------------
+
+
+def test_update_switches_between_requests():
+    other = _params(1)
+    prompt = list(range(20))
+    options = {"max_new_tokens": 30, "temperature": 0.0}
+    with generate.Engine(CONFIG, PARAMS, slots=2, max_tokens=64, version=4) as engine:
+        before = [engine.submit(prompt, **options) for _ in range(3)]
+        engine.update(other, version=5)
+        after = [engine.submit(prompt, **options) for _ in range(3)]
+        for futures, params, version in ((before, PARAMS, 4), (after, other, 5)):
+            for future in futures:
+                done = future.result(TIMEOUT)
+                table = _teacher_forced(prompt, done.token_ids, params)
+                np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
+                np.testing.assert_array_equal(done.policy_version, version)
+
+
+def test_the_caller_may_donate_what_it_gave():
+    params = jax.tree.map(jnp.copy, PARAMS)
+    with generate.Engine(CONFIG, params, slots=2, max_tokens=64) as engine:
+        engine.update(params, version=1)
+        for leaf in jax.tree.leaves(params):
+            leaf.delete()
+        done = engine.submit([1, 2], max_new_tokens=4).result(TIMEOUT)
+        assert done.policy_version.tolist() == [1] * 4
+
+
+def test_update_refuses_other_shapes(engine):
+    with pytest.raises(ValueError, match="differ"):
+        engine.update({**PARAMS, "embed": PARAMS["embed"][:-1]}, version=1)
+
+
+# --- callers that err, leave or are let down ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([1] * 320, {}, "max_tokens=320"),
+        ([], {}, "one token id"),
+        ([[1, 2]], {}, "flat"),
+        ([0.5], {}, "token id"),
+        ([61], {}, "0 to 60"),
+        ([-1], {}, "0 to 60"),
+        ([1], {"max_new_tokens": 0}, "max_new_tokens=0"),
+        ([1], {"temperature": -1.0}, "temperature=-1"),
+        ([1], {"temperature": float("nan")}, "temperature=nan"),
+        ([1], {"top_p": 0.0}, "top_p=0"),
+        ([1], {"stop_ids": range(9)}, "9 stop_ids"),
+    ],
+)
+def test_bad_requests_are_refused_at_once(engine, prompt, options, message):
+    with pytest.raises(ValueError, match=message):
+        engine.submit(prompt, **options)
+
+
+def test_bad_engines_are_refused():
+    for options in ({"slots": 0}, {"max_tokens": 1}, {"steps_per_dispatch": 0}):
+        with pytest.raises(ValueError, match="or more"):
+            generate.Engine(CONFIG, PARAMS, **options)
+    with pytest.raises(ValueError, match="32768 positions"):
+        generate.Engine(CONFIG, PARAMS, max_tokens=32769)
+
+
+def test_cancelling_frees_the_slot():
+    with generate.Engine(CONFIG, PARAMS, slots=1, max_tokens=30_000) as engine:
+        endless = engine.submit([1], max_new_tokens=29_000)
+        queued = engine.submit([1], max_new_tokens=29_000)
+        while not engine.stats().dispatches:
+            time.sleep(0.01)
+        assert queued.cancel()
+        assert endless.cancel()
+        assert len(engine.submit([1], max_new_tokens=3).result(TIMEOUT).token_ids) == 3
+        assert engine.stats().sampled_tokens < 20_000
+
+
+def test_a_failing_device_fails_everybody():
+    with generate.Engine(CONFIG, PARAMS, slots=2, max_tokens=64) as engine:
+        assert engine.submit([1], max_new_tokens=1).result(TIMEOUT)
+        go = threading.Event()
+
+        def broken(*_: object) -> None:
+            go.wait(TIMEOUT)
+            raise RuntimeError("out of memory")
+
+        engine._programs.decode = broken
+        futures = [engine.submit([1]) for _ in range(5)]
+        go.set()
+        for future in futures:
+            with pytest.raises(generate.EngineError, match="out of memory") as caught:
+                future.result(TIMEOUT)
+            assert isinstance(caught.value.__cause__, RuntimeError)
+        with pytest.raises(generate.EngineError, match="out of memory"):
+            engine.submit([1])
+        with pytest.raises(generate.EngineError):
+            engine.update(PARAMS, version=1)
+
+
+def test_close_fails_what_is_left_and_leaves_no_thread():
+    before = threading.active_count()
+    engine = generate.Engine(CONFIG, PARAMS, slots=1, max_tokens=30_000)
+    futures = [engine.submit([1], max_new_tokens=29_000) for _ in range(3)]
+    engine.close()
+    engine.close()
+    for future in futures:
+        with pytest.raises(generate.EngineError, match="closed"):
+            future.result(TIMEOUT)
+    with pytest.raises(generate.EngineError, match="closed"):
+        engine.submit([1])
+    assert threading.active_count() == before
+
+
+# --- accounts -------------------------------------------------------------------------------------
+
+
+def test_warmup_compiles_all_there_is_and_stats_add_up():
+    calls = []
+    with generate.Engine(CONFIG, PARAMS, slots=2, max_tokens=320) as engine:
+        engine.warmup(lambda done, total: calls.append((done, total)))
+        compiled = engine.stats().compiled
+        assert calls == [(i, compiled) for i in range(compiled + 1)]
+        futures = [engine.submit([1] * n, max_new_tokens=5) for n in (1, 300, 3, 150, 1, 1)]
+        for future in futures:
+            future.result(TIMEOUT)
+        stats = engine.stats()
+    assert stats.compiled == compiled
+    assert (stats.requests, stats.prompt_tokens, stats.sampled_tokens) == (6, 456, 30)
+    assert stats.queued == 0
+    assert stats.occupancy == pytest.approx(30 / (2 * stats.decode_steps))
+    assert 0.5 < stats.occupancy <= 1.0

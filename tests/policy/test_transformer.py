@@ -1,0 +1,66 @@
+"""The decoder: what sees what, and serving equal to scoring."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from webagent_jax import policy
+from webagent_jax.policy import attention, transformer
+
+CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
+PARAMS = policy.init(CONFIG, jax.random.key(0))
+
+
+def test_forest_mask_is_the_rule():
+    #        0
+    #      1   4
+    #    2 3     5      6 is a tree of its own
+    ends = jnp.array([[6, 4, 3, 4, 6, 6, 7]])
+    expected = np.zeros((7, 7), bool)
+    for i, seen in enumerate([(0,), (0, 1), (0, 1, 2), (0, 1, 3), (0, 4), (0, 4, 5), (6,)]):
+        expected[i, list(seen)] = True
+    np.testing.assert_array_equal(attention.forest_mask(ends)[0], expected)
+
+
+def test_gradients_flow_from_ancestors_only():
+    ends = jnp.array([[6, 4, 3, 4, 6, 6, 7]])
+    positions = jnp.array([[0, 1, 2, 2, 1, 2, 0]])
+    tokens = jnp.arange(7)[None]
+    seen = np.asarray(attention.forest_mask(ends)[0])
+
+    def hidden(embed, index):
+        rows = {**PARAMS, "embed": embed}
+        return transformer.forward(CONFIG, rows, tokens, positions, ends)[0, index].sum()
+
+    for index in range(7):
+        gradient = jax.grad(hidden)(PARAMS["embed"], index)[:7]
+        np.testing.assert_array_equal(np.any(np.asarray(gradient) != 0, axis=-1), seen[index])
+
+
+def test_cached_steps_equal_one_pass():
+    tokens = jax.random.randint(jax.random.key(1), (2, 12), 0, CONFIG.vocab_size)
+    cache = policy.init_cache(CONFIG, 2, 16)
+    positions = jnp.broadcast_to(jnp.arange(8), (2, 8))
+    # The prompt has 5 tokens; 3 more of padding are stored behind it and must not matter.
+    padded = tokens.at[:, 5:8].set(0)[:, :8]
+    hidden, cache = policy.forward_cached(CONFIG, PARAMS, padded, positions, cache)
+    outputs = [hidden[:, :5]]
+    for t in range(5, 12):
+        at = jnp.full((2, 1), t)
+        hidden, cache = policy.forward_cached(CONFIG, PARAMS, tokens[:, t : t + 1], at, cache)
+        outputs.append(hidden)
+    stepwise = policy.unembed(PARAMS, jnp.concatenate(outputs, axis=1))
+    np.testing.assert_allclose(stepwise, policy.logits(CONFIG, PARAMS, tokens), atol=1e-5)
+
+
+def test_remat_changes_no_gradient():
+    tokens = jnp.arange(8)[None]
+
+    def loss(config):
+        return lambda params: jnp.square(policy.logits(config, params, tokens)).mean()
+
+    remat = policy.ModelConfig(**{**vars(CONFIG), "remat": True})
+    plain, recomputed = jax.grad(loss(CONFIG))(PARAMS), jax.grad(loss(remat))(PARAMS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, recomputed)

@@ -1,0 +1,159 @@
+"""A made-up work directory: three stages, six tasks, pictures drawn with PIL."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from webagent_jax import types
+from webagent_jax.config import RunConfig
+from webagent_jax.report import files, metrics, statistics, store
+
+SITES = ("login-user", "click-checkboxes", "search-engine", "click-tab", "enter-text", "use-menu")
+STAGES = {"base": 0.04, "bc": 0.45, "grpo": 0.75}
+INJECTION = (
+    "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+)
+
+
+def picture(fields: int, filled: int, size: tuple[int, int] = (640, 400)) -> bytes:
+    """JPEG of a small form in the upper left corner of an empty viewport."""
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((10, 10, 260, 44), fill="#ffe9a8")
+    draw.text((18, 20), "Log in and press Login.", fill="black")
+    for i in range(fields):
+        draw.rectangle((20, 60 + 44 * i, 230, 92 + 44 * i), outline="#777777")
+        draw.text((28, 70 + 44 * i), "karrie" if i < filled else "", fill="black")
+    draw.rectangle((20, 60 + 44 * fields, 100, 92 + 44 * fields), fill="#3366cc")
+    draw.text((44, 70 + 44 * fields), "Login", fill="white")
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
+
+
+def observation(fields: int, filled: int) -> types.Observation:
+    elements = {
+        str(i + 1): types.Element(
+            "textbox", f"Field {i + 1}", "karrie" if i < filled else "", (20, 60 + 44 * i, 210, 32)
+        )
+        for i in range(fields)
+    }
+    elements[str(fields + 1)] = types.Element("button", "Login", box=(20, 60 + 44 * fields, 80, 32))
+    lines = [
+        f"{i} {e.kind} {e.name}" + (f" = {e.value}" if e.value else "") for i, e in elements.items()
+    ]
+    text = "\n".join(["Log in and press Login.", INJECTION, *lines])
+    return types.Observation(text, "http://127.0.0.1/login", "Login", elements=elements)
+
+
+def completion(n: int) -> types.Completion:
+    return types.Completion(
+        token_ids=np.arange(n, dtype=np.int32),
+        logp=np.linspace(-2, 0, n, dtype=np.float32),
+        policy_version=np.zeros(n, np.int32),
+        finish="stop",
+    )
+
+
+def episode(task_id: str, *, solved: bool, with_pictures: bool) -> types.Episode:
+    fields = 2
+    turns = []
+    for i in range(fields + 1):
+        action: types.Action | types.ParseError
+        if i < fields:
+            action = types.Action(types.ActionKind.TYPE, str(i + 1), "karrie")
+        else:
+            action = types.Action(types.ActionKind.CLICK, str(fields + 1))
+        thought = f"Field {i + 1} is next." if i < fields else "All is filled in: log in."
+        reply = f"<think>{thought}</think> <answer>do(…)</answer>"
+        if i == 1 and not solved:
+            action, reply = types.ParseError("the reply holds no action"), "I would rather not."
+        turns.append(
+            types.Turn(
+                prompt_ids=np.arange(80 + 20 * i, dtype=np.int32),
+                completion=completion(12 + i),
+                reply=reply,
+                action=action,
+                observation=observation(fields, i),
+                seconds={"model": 0.1, "browser": 0.2},
+                picture=picture(fields, i) if with_pictures else None,
+            )
+        )
+    site = task_id.split("/")[1]
+    return types.Episode(
+        task=types.Task(task_id, "miniwob", (site,), "", "http://127.0.0.1/", 7),
+        intent='Enter the username "karrie" and the password "karrie" and press Login.',
+        turns=tuple(turns),
+        reward=float(solved),
+        outcome=types.Outcome.SUCCESS if solved else types.Outcome.FAILURE,
+        seconds=3.2,
+        last_picture=picture(fields, fields) if with_pictures else None,
+    )
+
+
+def evaluation(stage: str, rate: float, per_site: int = 25) -> types.EvalReport:
+    rng = np.random.default_rng(len(stage))
+    episodes = []
+    by_site = {}
+    for i, site in enumerate(SITES):
+        chance = np.clip(rate + 0.1 * (i - 2), 0, 1) if rate > 0.1 else rate
+        solved = rng.random(per_site) < chance
+        by_site[site] = types.Rate(float(solved.mean()), per_site)
+        episodes += [
+            episode(f"miniwob/{site}/{seed}", solved=bool(ok), with_pictures=seed == 0)
+            for seed, ok in enumerate(solved)
+        ]
+    wins, n = sum(e.reward == 1 for e in episodes), len(episodes)
+    return types.EvalReport(
+        success_rate=wins / n,
+        n=n,
+        ci95=statistics.wilson(wins, n),
+        by_site=by_site,
+        by_outcome={types.Outcome.SUCCESS: wins, types.Outcome.FAILURE: n - wins},
+        mean_turns=3.0,
+        mean_response_tokens=13.0,
+        seconds=60.0,
+        episodes=tuple(episodes),
+    )
+
+
+def build_workdir(path: Path) -> Path:
+    summary: dict[str, object] = {
+        "seconds": {"BC": 95.0, "GRPO": 380.0, "evaluation": 120.0},
+        "hardware": {"device": "cpu", "cores": 2, "memory": "8 GB"},
+    }
+    for stage, rate in STAGES.items():
+        report = evaluation(stage, rate)
+        summary[stage] = store.eval_json(report, RunConfig(), "0123456789abcdef")
+        kept = [e for e in report.episodes if e.last_picture]
+        store.append_episodes(path / "eval" / stage / "episodes" / "episodes.jsonl", kept)
+    files.write_json(path / "summary.json", summary)
+    rng = np.random.default_rng(0)
+    for phase in ("bc", "grpo"):
+        writer = metrics.JsonlWriter(path / phase / "metrics.jsonl")
+        for step in range(1, 41):
+            rise = step / 40
+            noise = rng.normal(0, 0.06)
+            writer.write(
+                step,
+                {
+                    "reward": float(np.clip(0.4 + 0.35 * rise + noise, 0, 1)),
+                    "trajectory_tokens": 220 - 60 * rise + 200 * noise,
+                    "interactions": 5.5 - 2 * rise + 4 * noise,
+                    "loss": 2 - rise + noise,
+                    "kl": 0.01 * rise,
+                    "entropy": 0.4 - 0.2 * rise,
+                },
+            )
+    return path
+
+
+@pytest.fixture(scope="session")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared and read by many: copy it before changing anything in it."""
+    return build_workdir(tmp_path_factory.mktemp("run"))

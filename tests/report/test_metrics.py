@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from webagent_jax.report import files, metrics
+
+
+def test_lines_are_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "metrics.jsonl"
+    writer = metrics.JsonlWriter(path)
+    writer.write(1, {"reward": np.float32(0.25), "kl": math.nan})
+    (first,) = metrics.read_metrics(path)
+    assert first["step"] == 1 and first["reward"] == 0.25 and math.isnan(first["kl"])
+    strict = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert strict == {"step": 1, "reward": 0.25, "kl": None}
+
+
+def test_resumed_run_forgets_later_steps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in range(1, 6):
+        metrics.JsonlWriter(path).write(step, {"reward": step})
+    with path.open("a") as file:
+        file.write('{"step": 6, "rew')
+    resumed = metrics.JsonlWriter(path)
+    resumed.truncate_after(3)
+    resumed.write(4, {"reward": 40})
+    rewards = [(line["step"], line["reward"]) for line in metrics.read_metrics(path)]
+    assert rewards == [(1, 1), (2, 2), (3, 3), (4, 40)]
+
+
+def test_truncating_a_new_run_is_no_error(tmp_path: Path) -> None:
+    metrics.JsonlWriter(tmp_path / "metrics.jsonl").truncate_after(0)
+
+
+def test_all_writers_hear_everything(tmp_path: Path) -> None:
+    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    writer = metrics.MultiWriter([metrics.JsonlWriter(log) for log in logs])
+    writer.write(1, {"x": 1.0})
+    writer.write(2, {"x": 2.0})
+    writer.truncate_after(1)
+    writer.close()
+    assert [len(metrics.read_metrics(log)) for log in logs] == [1, 1]
+
+
+def test_usual_pair_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
+    writer = metrics.open_writer(tmp_path)
+    writer.write(1, {"x": 1.0, "y": math.inf})
+    writer.truncate_after(1)
+    writer.write(2, {"x": 2.0})
+    writer.close()
+    assert len(metrics.read_metrics(tmp_path / "metrics.jsonl")) == 2
+    events = list((tmp_path / "tensorboard").iterdir())
+    assert events and all(b"brain.Event" in event.read_bytes() for event in events)
+
+
+def test_null_writer_takes_everything() -> None:
+    writer: metrics.MetricsWriter = metrics.NullWriter()
+    writer.write(1, {"x": 1.0})
+    writer.truncate_after(0)
+    writer.close()
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(path, {"a": math.nan})
+    assert files.read_json(path) == {"a": 1}
+
+
+def test_unreadable_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(ValueError, match=r"summary\.json"):
+        files.read_json(tmp_path / "summary.json")

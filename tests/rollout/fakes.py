@@ -1,0 +1,83 @@
+"""A world and a sampler that need neither browser nor device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+import numpy as np
+
+from webagent_jax.types import (
+    Action,
+    Completion,
+    InfraError,
+    Observation,
+    Start,
+    Step,
+    Task,
+)
+
+TASK = Task("fake/0", "fake", ("fake",), "Press 1 twice", "")
+
+
+class FakeWorld:
+    """Ends with reward 1 when button 1 was pressed twice, or at once when told an answer."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.pressed = 0
+        self.closed = False
+        self._steps = 0
+        self._fail_at = fail_at
+
+    def start(self) -> Start:
+        return Start("Press 1 twice", Observation("1 button go", "http://fake/"))
+
+    def step(self, action: Action) -> Step:
+        if self._steps == self._fail_at:
+            raise InfraError("the browser is gone")
+        self._steps += 1
+        self.pressed += action.element_id == "1"
+        error = None if action.element_id == "1" else "no such element"
+        seen = Observation(f"1 button go {self.pressed}", "http://fake/", error=error)
+        return Step(seen, done=self.pressed == 2)
+
+    def reward(self, answer: str | None) -> float:
+        return float(self.pressed == 2 or answer == "42")
+
+    def picture(self) -> bytes:
+        return b"jpeg"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeSuite:
+    """Hands out worlds, and remembers them."""
+
+    def __init__(self, make: Callable[[int], FakeWorld] = lambda number: FakeWorld()) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self.worlds: list[FakeWorld] = []
+
+    def open(self, task: Task) -> FakeWorld:
+        with self._lock:
+            self.worlds.append(self._make(len(self.worlds)))
+            return self.worlds[-1]
+
+
+class FakeSampler:
+    """Completes every request with the next of `replies`, over and over the last."""
+
+    def __init__(self, tokenizer, replies: Iterable[str]) -> None:
+        self._tokenizer, self._replies = tokenizer, list(replies)
+        self.requests: list[dict] = []
+
+    def submit(self, prompt_ids, **options) -> Future:
+        self.requests.append({"prompt_ids": prompt_ids, **options})
+        reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+        ids = self._tokenizer.encode_reply(reply)
+        future: Future = Future()
+        zeros = np.zeros(len(ids), np.int32)
+        future.set_result(Completion(ids, zeros.astype(np.float32), zeros, "stop"))
+        return future

@@ -1,0 +1,95 @@
+"""Threads around episodes: order, retries, errors, an early end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.rollout.fakes import TASK, FakeSampler, FakeSuite, FakeWorld
+from webagent_jax import policy
+from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.rollout import Collector, EngineAgent, Job, Rules
+from webagent_jax.types import InfraError, Outcome
+
+PRESS = '<answer> do(action="Click", element="1") </answer>'
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return ChatTokenizer(policy.directory("webagent-tiny"))
+
+
+@pytest.fixture
+def job(tokenizer):
+    def make(seed=0):
+        rules = Rules(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+        return Job(
+            TASK,
+            seed,
+            rules,
+            lambda: EngineAgent(
+                FakeSampler(tokenizer, [PRESS]), tokenizer.stop_ids, max_new_tokens=8, temperature=1.0
+            ),
+        )
+
+    return make
+
+
+def collector(suite, **options):
+    return Collector(suite, **{"contexts": 3, "infra_retries": 1, **options})
+
+
+def rollout_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("rollout")]
+
+
+def test_all_jobs_are_played_and_closed(job):
+    suite = FakeSuite()
+    episodes = collector(suite).collect([job() for _ in range(7)])
+    assert [e.outcome for e in episodes] == [Outcome.SUCCESS] * 7
+    assert len(suite.worlds) == 7
+    assert all(world.closed for world in suite.worlds)
+    assert not rollout_threads()
+
+
+def test_a_fault_costs_a_try(job):
+    suite = FakeSuite(lambda number: FakeWorld(fail_at=0 if number == 0 else None))
+    tried = []
+    (episode,) = collector(suite, on_try=tried.append).collect([job()])
+    assert episode.outcome is Outcome.SUCCESS
+    assert [e.outcome for e in tried] == [Outcome.INFRA, Outcome.SUCCESS]
+
+
+def test_faults_beyond_the_retries_are_reported(job):
+    suite = FakeSuite(lambda number: FakeWorld(fail_at=0))
+    (episode,) = collector(suite).collect([job()])
+    assert episode.outcome is Outcome.INFRA
+    assert len(suite.worlds) == 2
+
+
+def test_a_world_that_cannot_be_opened_is_a_fault(job):
+    def refuse(number):
+        raise InfraError("no browser")
+
+    (episode,) = collector(FakeSuite(refuse)).collect([job()])
+    assert (episode.outcome, episode.note) == (Outcome.INFRA, "no browser")
+
+
+def test_any_other_error_reaches_the_caller(job):
+    def broken(number):
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        collector(FakeSuite(broken)).collect([job() for _ in range(5)])
+    assert not rollout_threads()
+
+
+def test_leaving_early_starts_no_more(job):
+    suite = FakeSuite()
+    stream = collector(suite, contexts=1).stream([job() for _ in range(50)])
+    next(stream)
+    stream.close()
+    assert len(suite.worlds) < 50
+    assert all(world.closed for world in suite.worlds)
+    assert not rollout_threads()

@@ -1,0 +1,198 @@
+"""The suite on live pages: every page loads, seeds decide, and the page's verdict is the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from webagent_jax.browser import BrowserPool
+from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.suites.miniwob import FIRST_TEST_SEED, GRADED_PAGES, MiniWob, all_pages
+from webagent_jax.suites.miniwob_experts import EXPERTS
+from webagent_jax.types import Action, ActionKind, InfraError, Observation, Start, Task
+
+MAX_STEPS = 40
+THREADS = 4  # sessions at once: a single one mostly waits
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@pytest.fixture(scope="module")
+def suite() -> Iterator[MiniWob]:
+    with BrowserPool(BrowserConfig()) as pool:
+        suite = MiniWob(pool)
+        yield suite
+        suite.close()
+
+
+def at_once(work: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(work, items))
+
+
+def started(suite: MiniWob, task: Task) -> Start:
+    environment = suite.open(task)
+    try:
+        return environment.start()
+    finally:
+        environment.close()
+
+
+def after(suite: MiniWob, task: Task, *names: str) -> tuple[float, bool]:
+    """Reward and end of an episode in which the elements of these names are clicked."""
+    environment = suite.open(task)
+    try:
+        page, done = environment.start().observation, False
+        for name in names:
+            step = environment.step(Action(ActionKind.CLICK, id_of(page, name)))
+            page, done = step.observation, step.done
+        return environment.reward(None), done
+    finally:
+        environment.close()
+
+
+def solved(suite: MiniWob, task: Task) -> float:
+    """Reward of the expert's episode."""
+    environment = suite.open(task)
+    try:
+        start = environment.start()
+        expert = suite.expert(task, start)
+        decision = next(expert)
+        for _ in range(MAX_STEPS):
+            step = environment.step(decision.action)
+            assert step.observation.error is None, f"{task.id}: {step.observation.error}"
+            if step.done:
+                break
+            decision = expert.send(step.observation)
+        return environment.reward(None)
+    finally:
+        environment.close()
+
+
+def id_of(page: Observation, name: str) -> str:
+    return next(i for i, element in page.elements.items() if element.name == name)
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def test_the_splits_never_share_a_seed(suite: MiniWob) -> None:
+    train, test = suite.tasks("train"), suite.tasks("test")
+    assert len(train) == 130 * 10_000
+    assert train[-1].seed < FIRST_TEST_SEED <= test[0].seed
+    assert len({task.seed for task in test[:260]}) == 2
+
+
+def test_tasks_go_round_the_pages(suite: MiniWob) -> None:
+    tasks = suite.tasks("test")
+    assert [task.sites for task in tasks[:130]] == [(page,) for page in all_pages()]
+    assert tasks[130 + 7] == suite.task(suite.pages[7], "test", 1)
+    assert tasks[0].id == f"miniwob/{suite.pages[0]}/{FIRST_TEST_SEED}"
+    with pytest.raises(IndexError):
+        tasks[len(tasks)]
+
+
+def test_unknown_page_names_close_ones(suite: MiniWob) -> None:
+    with pytest.raises(ConfigError, match="login-user"):
+        suite.task("login-usr", "train", 0)
+
+
+def test_too_many_training_seeds_are_refused() -> None:
+    with BrowserPool(BrowserConfig()) as pool, pytest.raises(ConfigError, match="train_seeds"):
+        MiniWob(pool, train_seeds=FIRST_TEST_SEED + 1)
+
+
+def test_experts_and_graded_pages_are_pages() -> None:
+    assert set(EXPERTS) | GRADED_PAGES <= set(all_pages())
+
+
+# --- live pages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_every_page_tells_an_intent_and_shows_something(suite: MiniWob) -> None:
+    starts = at_once(lambda page: started(suite, suite.task(page, "test", 0)), all_pages())
+    for page, start in zip(all_pages(), starts, strict=True):
+        assert start.intent and start.observation.text, page
+        assert start.intent not in start.observation.text, page
+        assert "Last reward" not in start.observation.text, page
+        assert "START" not in start.observation.text.splitlines(), page
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page", ["book-flight", "email-inbox", "enter-time", "login-user-popup"])
+def test_the_seed_decides_the_page(suite: MiniWob, page: str) -> None:
+    tasks = [suite.task(page, "train", index) for index in (3, 3, 4)]
+    first, again, other = at_once(lambda task: started(suite, task), tasks)
+    assert first == again
+    assert first.intent != other.intent
+
+
+@pytest.mark.browser
+def test_clicking_wrong_ends_the_episode_with_nothing(suite: MiniWob) -> None:
+    task = suite.task("click-button-sequence", "train", 0)
+    assert after(suite, task, "TWO", "ONE") == (0.0, True)
+    assert after(suite, task, "ONE", "TWO") == (1.0, True)
+
+
+@pytest.mark.browser
+def test_doing_nothing_is_worth_nothing(suite: MiniWob) -> None:
+    task = suite.task("click-button-sequence", "train", 0)
+    assert after(suite, task) == (0.0, False)
+
+
+@pytest.mark.browser
+def test_a_part_of_the_point_is_no_success(suite: MiniWob) -> None:
+    task = suite.task("find-greatest", "train", 0)
+    numbers = [e.name for e in started(suite, task).observation.elements.values()][:3]
+    least, *_, greatest = sorted(numbers, key=int)
+    assert after(suite, task, least, "Submit") == (0.0, True)
+    assert after(suite, task, greatest, "Submit") == (1.0, True)
+
+
+@pytest.mark.browser
+def test_a_refused_action_is_told_and_the_episode_goes_on(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("login-user", "train", 0))
+    environment.start()
+    step = environment.step(Action(ActionKind.CLICK, "99"))
+    environment.close()
+    assert step.observation.error is not None
+    assert not step.done
+
+
+@pytest.mark.browser
+def test_a_page_that_does_not_answer_is_no_reward_of_nothing(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("login-user", "train", 0))
+    environment.start()
+    environment.close()
+    with pytest.raises(InfraError):
+        environment.reward(None)
+
+
+@pytest.mark.browser
+def test_no_expert_is_a_key_error(suite: MiniWob) -> None:
+    task = suite.task("drag-cube", "train", 0)
+    with pytest.raises(KeyError):
+        suite.expert(task, Start("Drag.", Observation("", "")))
+
+
+# --- experts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_every_expert_solves_its_page(suite: MiniWob) -> None:
+    tasks = [suite.task(page, "train", 0) for page in EXPERTS]
+    rewards = at_once(lambda task: solved(suite, task), tasks)
+    assert [task.id for task, r in zip(tasks, rewards, strict=True) if r != 1.0] == []
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.parametrize("page", EXPERTS)
+def test_an_expert_solves_its_page_at_any_seed(suite: MiniWob, page: str) -> None:
+    tasks = [suite.task(page, "test", index) for index in range(5)]
+    assert at_once(lambda task: solved(suite, task), tasks) == [1.0] * 5

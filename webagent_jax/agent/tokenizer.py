@@ -1,0 +1,95 @@
+"""Hugging Face tokenizers and chat templates, token in, token out.
+
+A prompt is rendered by the model's own chat template, but what the policy sampled enters it as the
+very ids that were sampled: the text around the replies is encoded, the replies never are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webagent_jax.types import IntArray, Message
+
+
+class ChatTokenizer:
+    """The tokenizer of one Hugging Face directory. Safe to call from several threads."""
+
+    def __init__(self, directory: str | Path) -> None:
+        from transformers import AutoTokenizer  # slow to import: only who tokenizes pays for it
+
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(directory))
+        if not self._tokenizer.chat_template:
+            raise ValueError(
+                f"the tokenizer at {directory} has no chat template; "
+                "use an instruction-tuned model, or add chat_template.jinja to the directory"
+            )
+        self._mark = secrets.token_hex(8)  # no page can hold it
+        self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
+        self.stop_ids = self._find_stop_ids()
+
+    def encode(self, text: str) -> IntArray:
+        """Ids of the text alone: nothing is added before or after it."""
+        return np.asarray(self._encode_text(text), np.int32)
+
+    def decode(self, ids: Sequence[int] | IntArray) -> str:
+        """The text of the ids; a closing stop token is left out."""
+        kept = [int(i) for i in ids]
+        if kept and kept[-1] in self.stop_ids:
+            kept = kept[:-1]
+        return str(self._tokenizer.decode(kept, skip_special_tokens=False))
+
+    def encode_reply(self, text: str) -> IntArray:
+        """A reply as the policy would sample it, stop token included."""
+        return np.append(self.encode(text), np.int32(self.stop_ids[0]))
+
+    def prompt_ids(self, conversation: Sequence[Message]) -> IntArray:
+        """Ids [P] of the conversation up to where the next reply begins."""
+        replies = [m for m in conversation if m.role == "assistant"]
+        marks = iter(self._marks(len(replies)))
+        rendered = self._render(
+            [(m.role, next(marks) if m.role == "assistant" else m.text) for m in conversation]
+        )
+        pieces: list[IntArray] = []
+        for mark, reply in zip(self._marks(len(replies)), replies, strict=True):
+            before, rendered = rendered.split(mark, 1)
+            pieces.append(self._after(pieces, before))
+            ids = self.encode(reply.text) if reply.token_ids is None else reply.token_ids
+            pieces.append(np.asarray(ids, np.int32))
+        pieces.append(self._after(pieces, rendered))
+        return np.concatenate(pieces)
+
+    def _after(self, pieces: list[IntArray], text: str) -> IntArray:
+        """Ids of template text; a stop token that the reply before it sampled is not repeated."""
+        ids = self.encode(text)
+        stopped = bool(pieces) and len(pieces[-1]) > 0 and int(pieces[-1][-1]) in self.stop_ids
+        return ids[1:] if stopped and len(ids) and int(ids[0]) in self.stop_ids else ids
+
+    def _marks(self, count: int) -> list[str]:
+        return [f"[{self._mark}-{index}]" for index in range(count)]
+
+    def _render(self, roles_and_texts: Sequence[tuple[str, str]]) -> str:
+        chat = [{"role": role, "content": text} for role, text in roles_and_texts]
+        return str(
+            self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        )
+
+    def _encode_uncached(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _find_stop_ids(self) -> tuple[int, ...]:
+        """What ends a reply: the token the chat template puts behind one, and the end of text."""
+        (mark,) = self._marks(1)
+        behind = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
+        special = set(self._tokenizer.all_special_ids)
+        ids = [i for i in self._encode_text(behind)[:1] if i in special]
+        if self._tokenizer.eos_token_id is not None:
+            ids.append(self._tokenizer.eos_token_id)
+        if not ids:
+            raise ValueError("neither the chat template nor the tokenizer names an end of reply")
+        return tuple(dict.fromkeys(ids))

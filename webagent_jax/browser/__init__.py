@@ -1,0 +1,7 @@
+"""Live Chromium: pages in, observations out, actions in. The only room that imports playwright."""
+
+from webagent_jax.browser.chromium import ChromiumMissing
+from webagent_jax.browser.pool import BrowserPool, PoolStats
+from webagent_jax.browser.session import Session
+
+__all__ = ["BrowserPool", "ChromiumMissing", "PoolStats", "Session"]

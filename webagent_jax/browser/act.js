@@ -1,0 +1,175 @@
+// From an element's id to a point of the viewport that hits it, and the actions that need no pointer.
+// Every function answers {error} in words for the agent, or what the caller needs.
+"use strict";
+const describe = (element) => {
+  const id = ids.get(element) ?? ids.get(element.closest?.("a, button, [onclick]"));
+  const words = shorten(squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || "")).slice(0, 60);
+  const tag = `<${element.tagName.toLowerCase()}>`;
+  return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
+};
+
+/** The element's box in coordinates of the top viewport: frames of the same origin lie where they are drawn. */
+function boxOf(element) {
+  const rect = element.getBoundingClientRect();
+  let { x, y } = rect;
+  for (let view = element.ownerDocument.defaultView; view?.frameElement; view = view.parent) {
+    const frame = view.frameElement;
+    const outer = frame.getBoundingClientRect();
+    x += outer.x + frame.clientLeft;
+    y += outer.y + frame.clientTop;
+  }
+  return { x, y, width: rect.width, height: rect.height };
+}
+
+function find(id) {
+  const element = byId.get(Number(id))?.deref();
+  if (!element) return { error: `there is no element ${id}` };
+  const gone = `element ${id} is not on the page any more`;
+  if (!element.isConnected) return { error: gone };
+  return { element };
+}
+
+/** The innermost element drawn at a point of the element's own frame. */
+function hitAt(element, x, y) {
+  let hit = element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
+  while (hit?.shadowRoot && !hit.contains(element)) {
+    const deeper = hit.shadowRoot.elementFromPoint(x, y);
+    if (!deeper || deeper === hit) break;
+    hit = deeper;
+  }
+  return hit;
+}
+
+const inside = (element, hit) => {
+  for (let node = hit; node; node = node.parentNode ?? node.host) if (node === element) return true;
+  return false;
+};
+const tolerated = (element, hit) =>
+  hit !== null && (inside(hit, element) || Array.from(element.labels ?? []).some((label) => inside(label, hit)))
+  && hit !== element.ownerDocument.body && hit !== element.ownerDocument.documentElement;
+
+const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9];
+
+/** A point where the element itself is hit: the centre of a line box, else any of a raster. */
+function hittingPoint(element) {
+  const view = element.ownerDocument.defaultView;
+  const seen = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
+  const rects = [...element.getClientRects()].filter((r) => r.width > 0 && r.height > 0);
+  let covered = null;
+  for (const rect of rects.slice(0, 8)) {
+    for (const fy of STEPS) {
+      for (const fx of STEPS) {
+        const x = rect.x + rect.width * fx;
+        const y = rect.y + rect.height * fy;
+        if (!seen(x, y)) continue;
+        const hit = hitAt(element, x, y);
+        if (hit && inside(element, hit)) return { x, y };
+        covered ??= { x, y, hit };
+      }
+    }
+  }
+  if (covered && tolerated(element, covered.hit)) return covered;
+  return { hit: covered?.hit ?? null, none: true, seen: covered !== null };
+}
+
+/** {x, y} in the top viewport, the element scrolled into view if need be. */
+function locate(id) {
+  const { element, error } = find(id);
+  if (error) return { error };
+  if (!element.checkVisibility({ visibilityProperty: true })) return { error: `element ${id} is hidden now` };
+  if (isDisabled(element)) return { error: `element ${id} is disabled` };
+  const inFrame = element.ownerDocument !== document;
+  let point = inFrame ? { none: true } : hittingPoint(element);
+  if (point.none) {
+    element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+    point = hittingPoint(element);
+  }
+  if (point.none && point.hit) return { error: `element ${id} is covered by ${describe(point.hit)}` };
+  if (point.none) return { error: `element ${id} is outside the visible part of the page` };
+  const origin = element.getBoundingClientRect();
+  const box = boxOf(element);
+  return { x: point.x - origin.x + box.x, y: point.y - origin.y + box.y, tag: element.tagName, type: element.type ?? "" };
+}
+
+const WRITTEN_WHOLE = new Set(["date", "time", "month", "week", "datetime-local", "color", "range"]);
+
+/** Focuses a field and selects what is in it. {done} when the value could be set at once. */
+function prepareTyping(id, text) {
+  const { element, error } = find(id);
+  if (error) return { error };
+  const kind = nativeKind(element) || (element.getAttribute("role") === "textbox" ? "textbox" : "");
+  if (kind !== "textbox" && kind !== "slider") return { error: `element ${id} is not a text field` };
+  if (isDisabled(element)) return { error: `element ${id} is disabled` };
+  if (element.readOnly) return { error: `element ${id} is read-only` };
+  if (!element.checkVisibility({ visibilityProperty: true })) return { error: `element ${id} is hidden now` };
+  element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+  element.focus();
+  if (WRITTEN_WHOLE.has(element.type)) return writeWhole(element, id, text);
+  if (element.select) element.select();
+  else element.ownerDocument.getSelection().selectAllChildren(element);
+  return { empty: !(element.value ?? element.textContent) };
+}
+
+function writeWhole(element, id, text) {
+  const before = element.value;
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(element, text.trim());
+  if (element.type !== "range" && element.value.toLowerCase() !== text.trim().toLowerCase()) {
+    element.value = before;
+    const forms = {
+      date: "2024-12-31", time: "17:30", month: "2024-12", week: "2024-W52",
+      "datetime-local": "2024-12-31T17:30", color: "#ff8800",
+    };
+    return { error: `element ${id} takes a ${element.type} in the form ${forms[element.type]}, not "${text}"` };
+  }
+  for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
+  return { done: true };
+}
+
+function choose(id, wanted) {
+  const { element, error } = find(id);
+  if (error) return { error };
+  if (element.tagName !== "SELECT") return { error: `element ${id} is not a dropdown` };
+  if (isDisabled(element)) return { error: `element ${id} is disabled` };
+  const options = [...element.options].filter((option) => !option.disabled);
+  const goal = squeeze(wanted).toLowerCase();
+  const label = (option) => squeeze(option.label).toLowerCase();
+  const option = options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
+  if (!option) {
+    const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
+    return { error: `element ${id} has no option "${wanted}"; it has: ${names}` };
+  }
+  element.focus();
+  option.selected = true;
+  for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
+  return { done: true };
+}
+
+/** Scrolls what holds the element, else the page, else the largest scrolling box in view, by 2/3 of its height. */
+function scroll(id, direction) {
+  const canScroll = (box) => box.scrollHeight > box.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(box).overflowY);
+  const page = document.scrollingElement ?? document.documentElement;
+  let box = page;
+  if (id !== null) {
+    const { element, error } = find(id);
+    if (error) return { error };
+    box = element;
+    while (box && !canScroll(box)) box = box.parentElement;
+    box ??= page;
+  } else if (page.scrollHeight <= page.clientHeight + 1) {
+    const area = (e) => e.clientWidth * e.clientHeight;
+    const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(canScroll);
+    box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
+  }
+  const before = box.scrollTop;
+  const height = box === page ? window.innerHeight : box.clientHeight;
+  box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
+  if (box.scrollTop === before) return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
+  return { done: true };
+}
+
+function focusOn(id) {
+  const { element, error } = find(id);
+  if (error) return { error };
+  element.focus();
+  return { done: true };
+}

@@ -1,0 +1,203 @@
+"""One episode's browser context, as its event loop sees it: tabs, dialogs, isolation, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from playwright.async_api import Browser, BrowserContext, Dialog, Page
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import TimeoutError as PlaywrightTimeout
+
+from webagent_jax.browser import act, injected, observe, settle
+from webagent_jax.config import BrowserConfig
+from webagent_jax.types import Action, ActionKind, InfraError, Observation
+
+T = TypeVar("T")
+
+_NOWHERE = "http://127.0.0.1:1"  # a proxy that answers nothing: whatever is not listed ends here
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class ContextSpec:
+    """What a fresh context is made from."""
+
+    origins: tuple[str, ...]  # "host:port", or ".domain:port" for every host below it
+    init_script: str
+    storage_state: str | None
+    viewport: tuple[int, int]  # CSS pixels
+
+    def allows(self, url: str) -> bool:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            return False
+        here = f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+        return any(here.endswith(o) if o.startswith(".") else here == o for o in self.origins)
+
+
+class EpisodeContext:
+    """Belongs to one event loop: every coroutine of it runs there."""
+
+    def __init__(self, context: BrowserContext, spec: ContextSpec, config: BrowserConfig):
+        self._context = context
+        self._spec = spec
+        self._config = config
+        self._traffic = settle.Traffic(context)
+        self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._tab: Page | None = None
+        self._said: list[str] = []  # by dialogs, since the last observation
+        context.on("page", self._opened)
+        context.on("dialog", self._accept)
+
+    @classmethod
+    async def open(
+        cls, browser: Browser, spec: ContextSpec, config: BrowserConfig
+    ) -> EpisodeContext:
+        """A context that reaches the origins of `spec` and nothing else, with one empty tab.
+
+        The isolation is the browser's own proxy setting, so redirects and WebSockets obey it too.
+        """
+        width, height = spec.viewport
+        context = await browser.new_context(
+            proxy={"server": _NOWHERE, "bypass": ",".join(("<-loopback>", *spec.origins))},
+            accept_downloads=False,
+            service_workers="block",
+            viewport={"width": width, "height": height},
+            storage_state=spec.storage_state,
+            reduced_motion="reduce",
+        )
+        try:
+            context.set_default_timeout(config.call_timeout * 1000)
+            context.set_default_navigation_timeout(config.navigation_timeout * 1000)
+            self = cls(context, spec, config)
+            await context.add_init_script(f"{injected.INIT_SCRIPT}\n{spec.init_script}")
+            self._tab = await context.new_page()
+        except BaseException:
+            await context.close()
+            raise
+        return self
+
+    async def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Awaits `work`, but no longer than `timeout` seconds or the first fault of the browser.
+
+        Raises InfraError for a time-out, a crash, a closed browser, an error of playwright's.
+        """
+        task = asyncio.ensure_future(work)
+        await asyncio.wait(
+            {task, self._fault}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not task.done():
+            task.cancel()
+            raise InfraError(
+                self._fault.result() if self._fault.done() else f"no answer in {timeout:g} s"
+            )
+        try:
+            return task.result()
+        except PlaywrightError as error:
+            raise InfraError(f"the browser failed: {error.message}") from error
+
+    def fail(self, reason: str) -> None:
+        """Ends the call under way, and all to come, with an InfraError of this reason."""
+        if not self._fault.done():
+            self._fault.set_result(reason)
+
+    async def goto(self, url: str) -> None:
+        page = self._page()
+        await page.goto(url, wait_until="domcontentloaded")
+        # A picture that never comes is no reason to give the page up.
+        with contextlib.suppress(PlaywrightTimeout):
+            await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
+        self._traffic.listen()
+        await self.settle()
+
+    async def act(self, action: Action) -> str | None:
+        if action.kind is ActionKind.EXIT:
+            return None
+        if action.kind is ActionKind.SWITCH_TAB:
+            refusal = await self._switch_tab(action.value)
+        else:
+            refusal = await act.act(self._page(), action)
+        if refusal is None:
+            await self.settle()
+        return refusal
+
+    async def settle(self) -> None:
+        await settle.settle(self._page(), self._traffic, self._config.settle_timeout)
+
+    async def observe(self, error: str | None) -> Observation:
+        page = self._page()
+        pages = self._context.pages
+        tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
+        budget = self._config.observation_chars
+        seen = await observe.observe(page, budget, tabs if len(pages) > 1 else ())
+        told = [error] if error else []
+        told += self._said
+        self._said.clear()
+        return Observation(
+            text=seen.text,
+            url=seen.url,
+            title=seen.title,
+            error="; ".join(told) or None,
+            truncated=seen.truncated,
+            elements=seen.elements,
+        )
+
+    async def evaluate(self, script: str, argument: Any) -> Any:
+        timeout = self._config.navigation_timeout
+        return await injected.evaluate(self._page(), script, argument, timeout)
+
+    async def picture(self) -> bytes:
+        return await self._page().screenshot(type="jpeg", quality=60, animations="disabled")
+
+    async def close(self) -> None:
+        self.fail("the session is closed")
+        await self._context.close()
+
+    def _page(self) -> Page:
+        """The tab in front: the newest, unless the agent switched."""
+        if self._tab is None or self._tab.is_closed():
+            pages = self._context.pages
+            if not pages:
+                raise InfraError("the page closed its last tab")
+            self._tab = pages[-1]
+        return self._tab
+
+    async def _switch_tab(self, value: str | None) -> str | None:
+        pages = self._context.pages
+        if not (value or "").strip().isdecimal() or int(value or 0) >= len(pages):
+            return f"there is no tab {value}; tabs are numbered 0 to {len(pages) - 1}"
+        self._tab = pages[int(value or 0)]
+        await self._tab.bring_to_front()
+        return None
+
+    def _opened(self, page: Page) -> None:
+        self._tab = page
+        page.on("crash", lambda _: self.fail("the page crashed"))
+
+    async def _accept(self, dialog: Dialog) -> None:
+        if dialog.type != "beforeunload":
+            self._said.append(f"the page said: {dialog.message}")
+        try:
+            await dialog.accept()
+        except PlaywrightTimeout:
+            self.fail("a dialog could not be closed")
+        except PlaywrightError:
+            return  # its page is gone, and the dialog with it
+
+
+async def _tab_line(index: int, page: Page, front: bool) -> str:
+    return f"[tab {index}{', open' if front else ''}] {await page.title()}"
+
+
+def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
+    """Raises ValueError for what is not "host:port"."""
+    for origin in origins:
+        host, _, port = origin.rpartition(":")
+        if not host or not port.isdecimal() or "/" in origin or "," in origin:
+            raise ValueError(f"origin {origin!r} must read host:port or .domain:port")
+    return tuple(origins)

@@ -1,0 +1,67 @@
+"""The scripts that run inside every page, and how to call them."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
+
+_EXPORTS = "listensToPointer quiet observe locate prepareTyping choose scroll focusOn".split()
+
+
+def _source() -> str:
+    folder = resources.files("webagent_jax.browser")
+    parts = [folder.joinpath(name).read_text() for name in ("watch.js", "observe.js", "act.js")]
+    exports = f"Object.defineProperty(window, '__webagent', {{value: {{{', '.join(_EXPORTS)}}}}});"
+    return "if (!window.__webagent) (() => {\n" + "\n".join([*parts, exports]) + "\n})();"
+
+
+INIT_SCRIPT = _source()
+"""To run before any script of a page, so that no listener is missed."""
+
+# Set apart by their words: Playwright has one class for all of its errors.
+_NAVIGATED = (
+    "Execution context was destroyed",
+    "Cannot find context",
+    "most likely because of a navigation",
+    "because of a navigation",
+    "Frame was detached",
+    "frame was detached",
+)
+_TRIES = 6
+
+
+async def evaluate(page: Page, script: str, argument: Any, timeout: float) -> Any:
+    """`page.evaluate`, again when the page navigates away under it. `timeout` in seconds per load."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await page.evaluate(script, argument)
+        except PlaywrightError as error:
+            if not any(words in str(error) for words in _NAVIGATED):
+                raise
+        await page.wait_for_load_state("domcontentloaded", timeout=timeout * 1000)
+    return await page.evaluate(script, argument)
+
+
+async def call(page: Page, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
+    """Calls one of the injected functions in `page`.
+
+    Documents that began without the scripts (an empty tab, an error page) are given them now.
+    """
+    expression = (
+        f"async a => window.__webagent ? {{got: await window.__webagent.{function}(...a)}} : null"
+    )
+    answer = await evaluate(page, expression, list(arguments), timeout)
+    if answer is None:
+        await evaluate(page, f"() => {{ {INIT_SCRIPT} }}", None, timeout)
+        answer = await evaluate(page, expression, list(arguments), timeout)
+    return answer["got"] if answer else None
+
+
+async def call_json(page: Page, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
+    """`call` for functions that answer in JSON, which crosses faster than nested values do."""
+    text = await call(page, function, *arguments, timeout=timeout)
+    return json.loads(text) if text else None

@@ -1,0 +1,120 @@
+"""Browsers for many host threads: Chromium processes with a loop thread each, contexts on demand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from webagent_jax.browser import chromium
+from webagent_jax.browser.context import ContextSpec, checked_origins
+from webagent_jax.browser.process import Worker
+from webagent_jax.browser.session import Session
+from webagent_jax.config import BrowserConfig
+from webagent_jax.types import InfraError
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """Counts since the pool was opened."""
+
+    contexts_opened: int
+    contexts_live: int
+    actions: int
+    launches: int  # of Chromium
+    crashes: int  # Chromium ended unasked
+    recycled: int  # Chromium replaced for its age or size
+
+
+class BrowserPool:
+    """Opens isolated sessions. Every method may be called from any thread."""
+
+    def __init__(self, config: BrowserConfig, executable: str | None = None):
+        """`executable` is the path of a Chromium; None takes the config's, then the machine's.
+
+        Raises chromium.ChromiumMissing.
+        """
+        self._config = config
+        path = executable or config.executable or chromium.find()
+        self._workers = [Worker(config, path, f"browser-{i}") for i in range(config.processes)]
+        self._live = [0] * config.processes
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def session(
+        self,
+        *,
+        origins: Sequence[str],
+        init_script: str = "",
+        storage_state: str | None = None,
+        viewport: tuple[int, int] | None = None,
+    ) -> Session:
+        """A fresh context that reaches `origins` ("host:port", ".domain:port") and nothing else.
+
+        `init_script` runs before the scripts of every page; `storage_state` is the path of a
+        signed-in browser state; `viewport` is in CSS pixels. Raises InfraError, and ValueError for
+        a malformed origin.
+        """
+        spec = ContextSpec(
+            origins=checked_origins(origins),
+            init_script=init_script,
+            storage_state=storage_state,
+            viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
+        )
+        index = self._reserve()
+        worker = self._workers[index]
+        try:
+            host, context = worker.open(spec)
+        except BaseException:
+            self._free(index)
+            raise
+        return Session(
+            worker,
+            host,
+            context,
+            spec=spec,
+            config=self._config,
+            on_close=lambda: self._free(index),
+        )
+
+    def stats(self) -> PoolStats:
+        return PoolStats(
+            contexts_opened=sum(w.opened for w in self._workers),
+            contexts_live=sum(self._live),
+            actions=sum(w.actions for w in self._workers),
+            launches=sum(w.launches for w in self._workers),
+            crashes=sum(w.crashes for w in self._workers),
+            recycled=sum(w.recycled for w in self._workers),
+        )
+
+    def close(self) -> None:
+        """Ends every session with an InfraError, every Chromium and every thread. Twice is once."""
+        with self._lock:
+            self._closed = True
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> BrowserPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _reserve(self) -> int:
+        """The worker with the fewest sessions."""
+        with self._lock:
+            if self._closed:
+                raise InfraError("the browser pool is closed")
+            index = min(range(len(self._live)), key=self._live.__getitem__)
+            self._live[index] += 1
+            return index
+
+    def _free(self, index: int) -> None:
+        with self._lock:
+            self._live[index] -= 1

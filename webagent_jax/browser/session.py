@@ -1,0 +1,96 @@
+"""A synchronous handle on one episode's browser, for host threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from webagent_jax.browser.context import ContextSpec, EpisodeContext
+from webagent_jax.browser.process import Chromium, Worker
+from webagent_jax.config import BrowserConfig
+from webagent_jax.types import Action, InfraError, Observation
+
+T = TypeVar("T")
+
+
+class Session:
+    """One isolated browser context.
+
+    Every method blocks for a bounded time and raises InfraError when the browser fails: a crash, a
+    time-out, a closed pool. One thread at a time may use it.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        chromium: Chromium,
+        context: EpisodeContext,
+        *,
+        spec: ContextSpec,
+        config: BrowserConfig,
+        on_close: Callable[[], None],
+    ):
+        self._worker = worker
+        self._chromium = chromium
+        self._context = context
+        self._spec = spec
+        self._config = config
+        self._on_close = on_close
+        self._closed = False
+
+    def goto(self, url: str) -> None:
+        """Raises ValueError for an address that is not on the origins of the session."""
+        if not self._spec.allows(url):
+            listed = ", ".join(self._spec.origins)
+            raise ValueError(f"{url} is not an http address on the origins allowed here: {listed}")
+        timeout = self._config.navigation_timeout + self._config.settle_timeout
+        self._call(self._context.goto(url), timeout)
+
+    def observe(self, error: str | None = None) -> Observation:
+        """What the page shows now. `error` and the words of dialogs become its `error`."""
+        return self._call(self._context.observe(error), self._config.call_timeout)
+
+    def act(self, action: Action) -> str | None:
+        """Acts, and waits until the page is quiet. None when done, else why not, for the agent."""
+        self._worker.actions += 1
+        timeout = self._config.call_timeout + self._config.settle_timeout
+        return self._call(self._context.act(action), timeout)
+
+    def settle(self) -> None:
+        """Waits until the page is quiet, after a change that was not an action's."""
+        timeout = self._config.call_timeout + self._config.settle_timeout
+        self._call(self._context.settle(), timeout)
+
+    def evaluate(self, script: str, argument: Any = None) -> Any:
+        """The value of a JavaScript expression or function in the page, as JSON has it."""
+        return self._call(self._context.evaluate(script, argument), self._config.call_timeout)
+
+    def picture(self) -> bytes:
+        """JPEG of the viewport."""
+        return self._call(self._context.picture(), self._config.call_timeout)
+
+    def close(self) -> None:
+        """Returns at once: the context is closed by the loop. Never raises; twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._worker.release(self._chromium, self._context)
+        self._on_close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        if self._closed:
+            work.close()
+            raise InfraError("the session is closed")
+        return self._worker.run(self._context.run(work, timeout), timeout)

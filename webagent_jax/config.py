@@ -1,0 +1,217 @@
+"""RunConfig: everything a run may be told, as frozen dataclasses, checked once at the start.
+
+Config files in configs/ build a RunConfig and hand it over as an ml_collections ConfigDict, so that
+`--config.grpo.updates=40` works on every launcher. `from_config_dict` turns it back and refuses
+what it does not know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import ml_collections
+
+
+class ConfigError(ValueError):
+    """An option is unknown or has a value that cannot work. The message says how to mend it."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Where the weights come from."""
+
+    path: str = "webagent-tiny"  # shipped with the package; else a Hugging Face directory
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of activations; params stay float32
+    remat: bool = False  # recompute each layer in the backward pass
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """How the model is spoken to, and what form its replies take."""
+
+    template: Literal["compact", "webarena"] = "compact"
+    thinking: bool = True  # <think> before <answer>; else a comment line, then the call
+
+
+@dataclass(frozen=True)
+class BrowserConfig:
+    executable: str = ""  # empty: $WEBAGENT_CHROMIUM, then the usual places
+    processes: int = 1  # Chromium processes, one loop thread each
+    viewport_width: int = 1280  # CSS pixels
+    viewport_height: int = 720
+    call_timeout: float = 10.0  # seconds for one browser call
+    navigation_timeout: float = 20.0  # seconds for one page load
+    settle_timeout: float = 3.0  # seconds to wait at most for a page to become quiet
+    episodes_per_process: int = 500  # Chromium is replaced after so many contexts
+    max_rss_mb: int = 4000  # ... or above this resident size, children included
+    observation_chars: int = 12_000  # budget of one observation, cut at element borders
+
+
+@dataclass(frozen=True)
+class SuiteConfig:
+    name: Literal["miniwob"] = "miniwob"
+    tasks: tuple[str, ...] = ()  # names of pages; empty means all of the suite
+    train_seeds: int = 10_000  # seeds per page in the training split
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    slots: int = 16  # sequences decoded together
+    max_tokens: int = 1024  # prompt and reply together
+    steps_per_dispatch: int = 8  # decode steps between two looks at the results
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    contexts: int = 16  # episodes at once
+    max_turns: int = 10
+    max_new_tokens: int = 64  # per reply
+    temperature: float = 1.0
+    top_p: float = 1.0
+    infra_retries: int = 2  # tries after the first before an episode is given up as INFRA
+    episode_timeout: float = 120.0  # seconds
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    learning_rate: float = 1e-6
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_fraction: float = 0.0  # of all updates
+    b1: float = 0.9
+    b2: float = 0.99
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class BCConfig:
+    demos_per_task: int = 8
+    epochs: int = 4
+    batch_episodes: int = 32  # episodes per update
+    row_tokens: int = 1024
+    checkpoint_updates: int = 20  # updates between two checkpoints
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(
+            learning_rate=5e-5, schedule="cosine", warmup_fraction=0.05
+        )
+    )
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    """The defaults are the paper's values where it gives them (arXiv 2505.16421, section 4.1)."""
+
+    updates: int = 40
+    tasks_per_update: int = 16
+    group_size: int = 8
+    minibatches: int = 1  # optimizer steps per batch of episodes; 1 keeps the ratio at 1
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_beta: float = 0.001  # 0 skips the reference policy
+    std_eps: float = 1e-4
+    drop_flat_groups: bool = True  # replace groups whose rewards are all equal ...
+    max_refills: int = 16  # ... by at most so many fresh groups per update
+    row_tokens: int = 1024
+    checkpoint_updates: int = 1  # updates between two checkpoints
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    episodes_per_task: int = 25  # held-out seeds of each page
+    temperature: float = 0.0  # 0 is greedy
+    max_turns: int = 10
+    pictures_per_task: int = 1  # episodes of each page kept with a picture of every step
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    seed: int = 0
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    browser: BrowserConfig = field(default_factory=BrowserConfig)
+    suite: SuiteConfig = field(default_factory=SuiteConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    bc: BCConfig = field(default_factory=BCConfig)
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(cfg: RunConfig) -> None:
+    """What no single field can know. Raises ConfigError."""
+    rules = (
+        (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
+        (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
+        (0 <= cfg.grpo.clip_low < 1, "grpo.clip_low must be in [0, 1)"),
+        (cfg.grpo.clip_high >= 0, "grpo.clip_high must not be negative"),
+        (cfg.rollout.contexts >= 1, "rollout.contexts must be at least 1"),
+        (cfg.rollout.max_turns >= 1, "rollout.max_turns must be at least 1"),
+        (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
+        (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
+        (
+            cfg.rollout.max_new_tokens < cfg.engine.max_tokens,
+            "rollout.max_new_tokens must be below engine.max_tokens, which holds prompt and reply",
+        ),
+        (
+            cfg.engine.max_tokens <= min(cfg.bc.row_tokens, cfg.grpo.row_tokens),
+            "bc.row_tokens and grpo.row_tokens must be at least engine.max_tokens: "
+            "a row holds any one turn whole",
+        ),
+    )
+    for holds, message in rules:
+        if not holds:
+            raise ConfigError(message)
+
+
+def to_config_dict(cfg: RunConfig) -> ml_collections.ConfigDict:
+    """The same config, open to overrides from the command line."""
+    return ml_collections.ConfigDict(dataclasses.asdict(cfg))
+
+
+def from_config_dict(values: ml_collections.ConfigDict | Mapping[str, Any]) -> RunConfig:
+    """Raises ConfigError for unknown options and wrong types, naming the valid ones."""
+    plain = values.to_dict() if isinstance(values, ml_collections.ConfigDict) else dict(values)
+    return typing.cast(RunConfig, _build(RunConfig, plain, "config"))
+
+
+def _build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError(
+            f"unknown option {where}.{unknown[0]}; {where} has: {', '.join(sorted(hints))}"
+        )
+    return cls(**{k: _convert(hints[k], v, f"{where}.{k}") for k, v in values.items()})
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the type that the field declares."""
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is a group of options, not {value!r}")
+        return _build(typing.cast(type, hint), value, where)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            choices = ", ".join(map(str, typing.get_args(hint)))
+            raise ConfigError(f"{where}={value!r} is not one of: {choices}")
+        return value
+    if origin is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        return tuple(_convert(typing.get_args(hint)[0], item, where) for item in items)
+    if origin in (typing.Union, types.UnionType):
+        raise TypeError(f"{where}: config fields have one type each, not {hint}")
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"{where}={value!r} is not of type {hint.__name__}")
+    return value

@@ -1,0 +1,26 @@
+"""Demonstrations: episodes worth imitating, kept as a TensorFlow Datasets directory.
+
+They are text, so that any tokenizer and template can make training rows of them.
+"""
+
+from webagent_jax.demos.builder import (
+    Demonstrations,
+    DemosError,
+    WebagentDemos,
+    exists,
+    read,
+    write,
+)
+from webagent_jax.demos.demonstration import Demonstration, DemoTurn, to_episode
+
+__all__ = [
+    "DemoTurn",
+    "Demonstration",
+    "Demonstrations",
+    "DemosError",
+    "WebagentDemos",
+    "exists",
+    "read",
+    "to_episode",
+    "write",
+]

@@ -1,0 +1,5 @@
+"""The sampling engine: prompts in, completions out, from any number of threads."""
+
+from webagent_jax.generate.engine import Engine, EngineError, EngineStats
+
+__all__ = ["Engine", "EngineError", "EngineStats"]

@@ -1,0 +1,204 @@
+"""One optimizer update as one jitted, donating function: forest rows in, new TrainState out.
+
+The loss is a sum over rows, so the gradient is accumulated over microbatches without changing it.
+The loop runs over the microbatches that hold something, so rows that only fill up a shape cost
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from webagent_jax.config import GRPOConfig
+from webagent_jax.learn import losses
+from webagent_jax.policy import ModelConfig, score
+from webagent_jax.types import ForestRows, PolicySnapshot
+
+jax.tree_util.register_dataclass(ForestRows)
+
+Params = Any
+Optimizer: TypeAlias = optax.GradientTransformationExtraArgs
+Sums = dict[str, Array]  # scalars that add up over the parts of a batch, "loss" among them
+Objective = Callable[[Params, ForestRows], tuple[Array, Sums]]
+
+
+@flax.struct.dataclass
+class TrainState:
+    step: Array  # int32, optimizer updates done
+    params: Params
+    opt_state: Any
+
+
+class NonFiniteUpdate(FloatingPointError):
+    """The loss or its gradient was not finite; `state` is the one before the update, unharmed."""
+
+    def __init__(self, message: str, state: TrainState) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+def init_state(params: Params, optimizer: Optimizer) -> TrainState:
+    """The state before the first update. Holds a copy of `params`: updates consume the state."""
+    params = jax.tree.map(jnp.copy, params)
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def snapshot(state: TrainState) -> PolicySnapshot:
+    """What the engine samples with: a copy, for the next update consumes the state."""
+    return PolicySnapshot(int(state.step), jax.tree.map(jnp.copy, state.params))
+
+
+def grpo_update(
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    rows: ForestRows,
+    *,
+    grpo: GRPOConfig,
+    ref_params: Params | None = None,
+    microbatch: int = 1,
+) -> tuple[TrainState, dict[str, float]]:
+    """One M-GRPO update.
+
+    Args:
+        state: consumed.
+        rows: B a multiple of `microbatch`.
+        ref_params: the reference policy; not looked at when `grpo.kl_beta` is 0.
+        microbatch: rows whose activations exist at once.
+
+    Returns:
+        The new state, and "loss", "grad_norm", "entropy" and the fields of `losses.GRPOStats`.
+
+    Raises:
+        NonFiniteUpdate: and the update was not applied.
+        ValueError: the reference policy is missing, or the rows are not a multiple.
+    """
+    if grpo.kl_beta > 0 and ref_params is None:
+        raise ValueError("grpo.kl_beta is above 0: give ref_params, or set kl_beta to 0")
+    ref_params = ref_params if grpo.kl_beta > 0 else None
+    # Of the whole config only this is compiled in: other options must not compile it again.
+    clip = (grpo.clip_low, grpo.clip_high, grpo.kl_beta)
+    parts = _split(rows, microbatch)
+    updated = _grpo_update(config, optimizer, state, parts, clip=clip, ref_params=ref_params)
+    return _checked(*updated)
+
+
+def bc_update(
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    rows: ForestRows,
+    *,
+    microbatch: int = 1,
+) -> tuple[TrainState, dict[str, float]]:
+    """One update of behaviour cloning; as `grpo_update`; metrics "loss", "grad_norm", "entropy"."""
+    return _checked(*_bc_update(config, optimizer, state, _split(rows, microbatch)))
+
+
+@partial(jax.jit, static_argnames=("config", "optimizer", "clip"), donate_argnames=("state",))
+def _grpo_update(
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    parts: ForestRows,
+    *,
+    clip: tuple[float, float, float],
+    ref_params: Params | None,
+) -> tuple[TrainState, Sums]:
+    """`parts` holds microbatches [n, b, ...]. `state` is donated: params and moments are updated in
+    place, so that a device holds them once."""
+    clip_low, clip_high, kl_beta = clip
+
+    def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
+        scores = score(config, params, rows)
+        ref_logp = None if ref_params is None else score(config, ref_params, rows).logp
+        loss, stats = losses.grpo_loss(
+            scores.logp,
+            rows.behaviour_logp,
+            rows.advantages,
+            rows.weights,
+            clip_low=clip_low,
+            clip_high=clip_high,
+            kl_beta=kl_beta,
+            ref_logp=ref_logp,
+        )
+        entropy = jnp.sum(rows.weights * scores.entropy)
+        return loss, {"loss": loss, "entropy": entropy, **stats._asdict()}
+
+    return _update(objective, optimizer, state, parts)
+
+
+@partial(jax.jit, static_argnames=("config", "optimizer"), donate_argnames=("state",))
+def _bc_update(
+    config: ModelConfig, optimizer: Optimizer, state: TrainState, parts: ForestRows
+) -> tuple[TrainState, Sums]:
+    """As `_grpo_update`."""
+
+    def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
+        scores = score(config, params, rows)
+        loss = losses.bc_loss(scores.logp, rows.weights)
+        return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
+
+    return _update(objective, optimizer, state, parts)
+
+
+def _update(
+    objective: Objective, optimizer: Optimizer, state: TrainState, parts: ForestRows
+) -> tuple[TrainState, Sums]:
+    """The state after one update, or as it was where loss or gradient are not finite."""
+    grads, sums = accumulate(objective, state.params, parts)
+    metrics = sums | {"grad_norm": optax.tree.norm(grads)}
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    after = TrainState(state.step + 1, optax.apply_updates(state.params, updates), opt_state)
+    finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
+    return jax.tree.map(partial(jnp.where, finite), after, state), metrics
+
+
+def accumulate(objective: Objective, params: Params, parts: ForestRows) -> tuple[Params, Sums]:
+    """Gradient and sums over microbatches [n, b, ...], leaving out the last ones that are empty."""
+    index = jnp.arange(parts.weights.shape[0])
+    weighted = jnp.any(parts.weights != 0, axis=(1, 2))
+    live = jnp.max(jnp.where(weighted, index + 1, 0))
+    gradient = jax.grad(objective, has_aux=True)
+
+    def part(i: Array | int) -> ForestRows:
+        take = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
+        return jax.tree.map(take, parts)
+
+    def add(i: Array, sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
+        return jax.tree.map(jnp.add, sums, gradient(params, part(i)))
+
+    shapes = jax.eval_shape(gradient, params, part(0))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, live, add, zeros)
+
+
+def _split(rows: ForestRows, microbatch: int) -> ForestRows:
+    """Rows [B, ...] as microbatches [B / b, b, ...]."""
+    if len(rows.tokens) % microbatch:
+        raise ValueError(
+            f"{len(rows.tokens)} rows do not make microbatches of {microbatch}: "
+            f"build them with row_multiple={microbatch}"
+        )
+    return jax.tree.map(lambda x: np.reshape(x, (-1, microbatch, *x.shape[1:])), rows)
+
+
+def _checked(state: TrainState, metrics: Sums) -> tuple[TrainState, dict[str, float]]:
+    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    if not np.isfinite([values["loss"], values["grad_norm"]]).all():
+        raise NonFiniteUpdate(
+            f"update {int(state.step) + 1} was not applied: its loss is {values['loss']}, "
+            f"the norm of its gradient {values['grad_norm']}. Lower the learning rate, or look for "
+            "rewards and log-probabilities that are not finite",
+            state,
+        )
+    return state, values

@@ -1,0 +1,199 @@
+"""The decoder of the Qwen2 family as pure functions over a plain pytree of params.
+
+One `Block` is defined in Linen; its params are stacked over layers. Training scans over the stack;
+serving walks it layer by layer, so that every layer's cache is an array of its own, which XLA can
+update in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import Array
+
+from webagent_jax.policy import attention
+
+Params = Any
+"""{"embed": [V, D], "layers": Block params stacked on axis 0, "final_norm": [D], "head": [D, V]
+unless the embedding is tied}."""
+
+Cache = tuple[tuple[Array, Array], ...]
+"""Keys and values of each layer, [B, S, K, E] each."""
+
+Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
+"""(q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out [B, T, H, E], what to hand back)."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    vocab_size: int
+    d_model: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    d_ff: int
+    rope_theta: float = 10_000.0
+    rms_eps: float = 1e-6
+    tie_embeddings: bool = True
+    qkv_bias: bool = True
+    max_positions: int = 32_768
+    dtype: str = "float32"  # of activations; params are float32 always
+    remat: bool = False  # keep only the input of each layer for the backward pass
+
+
+class Block(nn.Module):
+    """Pre-norm attention and SwiGLU, as in Llama and Qwen2."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x: Array, positions: Array, attend: Attend) -> tuple[Array, Any]:
+        """x: [B, T, D]; positions: [B, T]. Returns x and what `attend` handed back."""
+        cfg = self.config
+        norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
+        dense = partial(nn.DenseGeneral, dtype=cfg.dtype)
+        with jax.named_scope("attention"):
+            h = norm(name="attn_norm")(x)
+            heads = partial(dense, use_bias=cfg.qkv_bias)
+            q = heads((cfg.num_heads, cfg.head_dim), name="q")(h)
+            k = heads((cfg.num_kv_heads, cfg.head_dim), name="k")(h)
+            v = heads((cfg.num_kv_heads, cfg.head_dim), name="v")(h)
+            q, k = (rotate(part, positions, cfg.rope_theta) for part in (q, k))
+            out, state = attend(q, k, v)
+            x = x + dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
+        with jax.named_scope("mlp"):
+            h = norm(name="mlp_norm")(x)
+            linear = partial(dense, use_bias=False)
+            gated = nn.silu(linear(cfg.d_ff, name="gate")(h)) * linear(cfg.d_ff, name="up")(h)
+            x = x + linear(cfg.d_model, name="down")(gated)
+        return x, state
+
+
+def rotate(x: Array, positions: Array, theta: float) -> Array:
+    """Rotary position embedding, the halves of a head paired as in Hugging Face's rotate-half.
+
+    x: [B, T, heads, E]; positions: [B, T]. Angles in float32 whatever the dtype of x.
+    """
+    half = x.shape[-1] // 2
+    frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angle = positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+
+
+def init(config: ModelConfig, key: Array) -> Params:
+    """Fresh params; consumes `key`."""
+    embed_key, head_key, layers_key = jax.random.split(key, 3)
+    x = jnp.zeros((1, 1, config.d_model), config.dtype)
+    positions = jnp.zeros((1, 1), jnp.int32)
+
+    def init_layer(layer_key: Array) -> Params:
+        attend = lambda q, k, v: (jnp.zeros_like(q), None)  # noqa: E731
+        return Block(config).init(layer_key, x, positions, attend)["params"]
+
+    normal = nn.initializers.normal(0.02)
+    params = {
+        "embed": normal(embed_key, (config.vocab_size, config.d_model), jnp.float32),
+        "layers": jax.vmap(init_layer)(jax.random.split(layers_key, config.num_layers)),
+        "final_norm": jnp.ones(config.d_model),
+    }
+    if not config.tie_embeddings:
+        params["head"] = normal(head_key, (config.d_model, config.vocab_size), jnp.float32)
+    return params
+
+
+def forward(
+    config: ModelConfig, params: Params, tokens: Array, positions: Array, ends: Array
+) -> Array:
+    """Hidden states [B, L, D] of forest rows; tokens, positions, ends: int32 [B, L]."""
+
+    def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
+        return attention.dense(q, k, v, ends), None
+
+    def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
+        return Block(config).apply({"params": layer_params}, x, positions, attend)
+
+    x = params["embed"][tokens].astype(config.dtype)
+    x, _ = jax.lax.scan(jax.checkpoint(layer) if config.remat else layer, x, params["layers"])
+    return _final_norm(config, params, x)
+
+
+def init_cache(config: ModelConfig, batch: int, length: int) -> Cache:
+    """Zeroed cache of `batch` sequences of at most `length` tokens."""
+    shape = (batch, length, config.num_kv_heads, config.head_dim)
+    return tuple(
+        (jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
+        for _ in range(config.num_layers)
+    )
+
+
+def forward_cached(
+    config: ModelConfig, params: Params, tokens: Array, positions: Array, cache: Cache
+) -> tuple[Array, Cache]:
+    """Hidden states [B, T, D] of T tokens that continue the cached ones, and the grown cache.
+
+    Token t of row b is stored at `positions[b, t]` and sees all that is stored up to there. So
+    padding after the end of a prompt does no harm: nothing sees it before it is overwritten.
+
+    Args:
+        tokens: int32 [B, T].
+        positions: int32 [B, T], below S.
+        cache: of B rows and S positions.
+    """
+    rows = jnp.arange(tokens.shape[0])[:, None]
+    stored = jnp.arange(cache[0][0].shape[1])
+    mask = stored[None, None, :] <= positions[:, :, None]
+    x = params["embed"][tokens].astype(config.dtype)
+    grown = []
+    for index, (cached_k, cached_v) in enumerate(cache):
+
+        def attend(
+            q: Array, k: Array, v: Array, cached_k: Array = cached_k, cached_v: Array = cached_v
+        ) -> tuple[Array, tuple[Array, Array]]:
+            keys = cached_k.at[rows, positions].set(k, unique_indices=True)
+            values = cached_v.at[rows, positions].set(v, unique_indices=True)
+            return attention.masked(q, keys, values, mask), (keys, values)
+
+        layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
+        x, layer_cache = Block(config).apply({"params": layer_params}, x, positions, attend)
+        grown.append(layer_cache)
+    return _final_norm(config, params, x), tuple(grown)
+
+
+def unembed(params: Params, hidden: Array) -> Array:
+    """float32 logits [..., V] of hidden states [..., D]."""
+    if "head" in params:
+        return jnp.einsum(
+            "...d,dv->...v",
+            hidden,
+            params["head"].astype(hidden.dtype),
+            preferred_element_type=jnp.float32,
+        )
+    return jnp.einsum(
+        "...d,vd->...v",
+        hidden,
+        params["embed"].astype(hidden.dtype),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
+    """float32 [B, L, V] of ordinary causal rows: tokens int32 [B, L]."""
+    tokens = jnp.asarray(tokens)
+    batch, length = tokens.shape
+    positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
+    ends = jnp.full((batch, length), length)
+    return unembed(params, forward(config, params, tokens, positions, ends))
+
+
+def _final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
+    norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
+    return norm.apply({"params": {"scale": params["final_norm"]}}, x)

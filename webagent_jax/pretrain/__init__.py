@@ -1,0 +1,1 @@
+"""How the shipped base policy, webagent-tiny, is made: generated pages, tokenizer, training."""

@@ -1,0 +1,114 @@
+"""Generated pages, written as the `compact` observation writes real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from webagent_jax.pretrain import words
+
+_KINDS = ("button", "link", "textbox", "checkbox", "radio", "select", "item", "tab", "option")
+_WEIGHTS = np.array([0.22, 0.22, 0.16, 0.14, 0.06, 0.06, 0.06, 0.04, 0.04])
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a page: a run of text, or an element with an id."""
+
+    kind: str  # "text", "row" or a kind of element
+    name: str
+    id: str = ""
+    value: str = ""  # of fields, boxes, and the right side of a row
+    options: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        match self.kind:
+            case "text":
+                return self.name
+            case "row":
+                return f"{self.name} | {self.value}"
+            case "checkbox" | "radio":
+                return f"{self.id} {self.kind} {self.value} {self.name}".rstrip()
+            case "select":
+                listed = ", ".join(self.options)
+                return f"{self.id} select {self.name} = {self.value} ({listed})".replace("  ", " ")
+        line = f"{self.id} {self.kind} {self.name}".rstrip()
+        return f"{line} = {self.value}" if self.value else line
+
+
+Page = tuple[Item, ...]
+
+
+def text(page: Page) -> str:
+    return "\n".join(item.line() for item in page)
+
+
+def elements(page: Page) -> list[Item]:
+    return [item for item in page if item.id]
+
+
+def put(page: Page, changed: Item) -> Page:
+    """The page with the item of that id replaced."""
+    return tuple(changed if item.id == changed.id else item for item in page)
+
+
+def generate(rng: np.random.Generator, most: int = 14) -> Page:
+    """A page of 2 to `most` elements with distinct names, some of them without a name."""
+    count = int(rng.integers(2, most + 1))
+    names = _distinct(rng, count)
+    if rng.random() < 0.3:  # pages of mostly one kind, as lists, menus and forms are
+        kinds = [words.pick(rng, _KINDS) if rng.random() < 0.2 else None for _ in range(count)]
+        usual = words.pick(rng, _KINDS)
+        kinds = [kind or usual for kind in kinds]
+    else:
+        kinds = list(rng.choice(_KINDS, count, p=_WEIGHTS))
+    items = []
+    for kind, name in zip(kinds, names, strict=True):
+        if rng.random() < 0.15:
+            items.append(Item("text", words.sentence(rng)))
+        if rng.random() < 0.1:
+            items.append(Item("row", words.phrase(rng), value=words.phrase(rng)))
+        items.append(_element(rng, str(kind), name))
+    return number(rng, items)
+
+
+def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
+    """Gives ids in document order; sometimes with the gaps and jumps that changing pages have."""
+    count = sum(item.kind not in ("text", "row") for item in items)
+    ids = list(range(1, count + 1))
+    form = rng.random()
+    if form < 0.25:
+        ids = sorted(rng.choice(np.arange(1, 3 * count + 4), count, replace=False).tolist())
+    elif form < 0.4:
+        cut = int(rng.integers(0, count + 1))
+        start = int(rng.integers(1, 60))
+        ids = [*ids[:cut], *range(cut + start, count + start)]
+    elif form < 0.5:
+        ids = rng.permutation(ids).tolist()
+    given = iter(ids)
+    return tuple(
+        item if item.kind in ("text", "row") else replace(item, id=str(next(given)))
+        for item in items
+    )
+
+
+def _element(rng: np.random.Generator, kind: str, name: str) -> Item:
+    if kind == "textbox":
+        nameless = rng.random() < 0.25
+        value = words.phrase(rng) if rng.random() < 0.2 else ""
+        return Item(kind, "" if nameless else name, value=value)
+    if kind in ("checkbox", "radio"):
+        return Item(kind, name, value="on" if rng.random() < 0.2 else "off")
+    if kind == "select":
+        options = tuple(_distinct(rng, int(rng.integers(2, 7))))
+        return Item(kind, name if rng.random() < 0.6 else "", value=options[0], options=options)
+    return Item(kind, name)
+
+
+def _distinct(rng: np.random.Generator, count: int) -> list[str]:
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[words.phrase(rng)] = None
+    return list(names)

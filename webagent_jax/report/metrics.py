@@ -1,0 +1,121 @@
+"""Scalars over time, to JSONL and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, SupportsFloat
+
+from tensorboardX import SummaryWriter
+
+from webagent_jax.report import files
+
+
+class MetricsWriter(Protocol):
+    """Takes the scalars of a run, step by step; a step is one optimizer update."""
+
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None: ...
+
+    def truncate_after(self, step: int) -> None:
+        """Forgets what was written for later steps: a run resumed from `step` writes them again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NullWriter:
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        del step, scalars
+
+    def truncate_after(self, step: int) -> None:
+        del step
+
+    def close(self) -> None:
+        pass
+
+
+class JsonlWriter:
+    """One line per step: `{"step": 3, "reward": 0.25, ...}`; null where a scalar is not finite.
+
+    Every line is on disk when `write` returns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        finite = {k: _finite(float(v)) for k, v in scalars.items()}
+        files.append_jsonl(self._path, [{"step": int(step), **finite}])
+
+    def truncate_after(self, step: int) -> None:
+        if not self._path.exists():
+            return
+        kept = [record for record in files.read_jsonl(self._path) if record["step"] <= step]
+        files.write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+
+    def close(self) -> None:
+        pass
+
+
+class TensorBoardWriter:
+    """Event files in `folder`, one more for every start of the run; finite scalars only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._events = SummaryWriter(str(folder), max_queue=1, flush_secs=10)
+
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        for name, value in scalars.items():
+            if math.isfinite(float(value)):
+                self._events.add_scalar(name, float(value), int(step))
+        self._events.flush()
+
+    def truncate_after(self, step: int) -> None:
+        """TensorBoard hides the purged steps; the old event files stay as they are."""
+        self._events.close()
+        self._events = SummaryWriter(
+            str(self._folder), max_queue=1, flush_secs=10, purge_step=step + 1
+        )
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class MultiWriter:
+    """Writes to all of `writers`."""
+
+    def __init__(self, writers: Sequence[MetricsWriter]) -> None:
+        self._writers = tuple(writers)
+
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        for writer in self._writers:
+            writer.write(step, scalars)
+
+    def truncate_after(self, step: int) -> None:
+        for writer in self._writers:
+            writer.truncate_after(step)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+def open_writer(workdir: Path) -> MetricsWriter:
+    """The usual pair: `metrics.jsonl` and TensorBoard events in `workdir`."""
+    return MultiWriter(
+        (JsonlWriter(workdir / "metrics.jsonl"), TensorBoardWriter(workdir / "tensorboard"))
+    )
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The lines of a metrics.jsonl in order; NaN where a scalar was not finite."""
+    return [
+        {key: math.nan if value is None else value for key, value in record.items()}
+        for record in files.read_jsonl(path)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

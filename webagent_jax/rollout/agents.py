@@ -1,0 +1,105 @@
+"""Who replies in an episode: the policy behind the engine, or a scripted expert."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from typing import Protocol
+
+import numpy as np
+
+from webagent_jax.agent import prompts
+from webagent_jax.agent.tokenizer import ChatTokenizer
+from webagent_jax.types import (
+    Completion,
+    Expert,
+    InfraError,
+    IntArray,
+    ReplyRequest,
+    Start,
+    Suite,
+)
+
+
+class Sampler(Protocol):
+    """What an EngineAgent needs of `generate.Engine`."""
+
+    def submit(
+        self,
+        prompt_ids: IntArray,
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        top_p: float,
+        seed: int,
+        stop_ids: tuple[int, ...],
+    ) -> Future[Completion]: ...
+
+
+class EngineAgent:
+    """The policy: every reply is one request to the engine."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        stop_ids: tuple[int, ...],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        timeout: float = 120.0,
+    ) -> None:
+        self._sampler = sampler
+        self._stop_ids = stop_ids
+        self._max_new_tokens = max_new_tokens
+        self._temperature, self._top_p = temperature, top_p
+        self._timeout = timeout
+
+    def reply(self, request: ReplyRequest) -> Completion:
+        """Raises InfraError when no reply comes in time; errors of the engine pass through."""
+        future = self._sampler.submit(
+            request.prompt_ids,
+            max_new_tokens=self._max_new_tokens,
+            temperature=self._temperature,
+            top_p=self._top_p,
+            seed=request.seed,
+            stop_ids=self._stop_ids,
+        )
+        try:
+            return future.result(timeout=self._timeout)
+        except TimeoutError as late:
+            future.cancel()
+            raise InfraError(f"the engine gave no reply within {self._timeout:.0f} s") from late
+        except CancelledError as cancelled:
+            raise InfraError("the request was cancelled") from cancelled
+
+
+class ExpertAgent:
+    """A scripted expert in the place of the policy; its replies are text, encoded as if sampled.
+
+    The script is made at the first turn, since only then the page is there to look at.
+    """
+
+    def __init__(self, suite: Suite, tokenizer: ChatTokenizer, thinking: bool) -> None:
+        self._suite, self._tokenizer, self._thinking = suite, tokenizer, thinking
+        self._script: Expert | None = None
+
+    def reply(self, request: ReplyRequest) -> Completion:
+        """Raises InfraError when the expert is at its wits' end."""
+        try:
+            if self._script is None:
+                self._script = self._suite.expert(
+                    request.task, Start(request.intent, request.observation)
+                )
+                decision = next(self._script)
+            else:
+                decision = self._script.send(request.observation)
+        except (StopIteration, LookupError, ValueError) as lost:
+            raise InfraError(f"the expert of {request.task.id} is lost: {lost!r}") from lost
+        text = prompts.reply_text(decision.thought, decision.action, self._thinking)
+        ids = self._tokenizer.encode_reply(text)
+        return Completion(
+            token_ids=ids,
+            logp=np.zeros(len(ids), np.float32),
+            policy_version=np.zeros(len(ids), np.int32),
+            finish="stop",
+        )

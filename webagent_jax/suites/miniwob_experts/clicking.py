@@ -1,0 +1,193 @@
+"""Pages on which the right thing is clicked, once or in order."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from webagent_jax.suites.miniwob_experts.steps import (
+    ORDINALS,
+    all_of,
+    between,
+    click,
+    click_on,
+    find_below,
+    has,
+    hover,
+    plain_lines,
+    quoted,
+    select,
+    wait,
+)
+from webagent_jax.types import Expert, Observation
+
+
+def click_quoted(intent: str, page: Observation) -> Expert:
+    """Click on the "ok" button."""
+    (name,) = quoted(intent)
+    yield click(page, name)
+
+
+def click_dialog_2(intent: str, page: Observation) -> Expert:
+    """Click the button in the dialog box labeled "Cancel". (The one labeled "x" is named Close.)"""
+    (name,) = quoted(intent)
+    yield click(page, "Close" if name == "x" else name, "button")
+
+
+def click_only_button(intent: str, page: Observation) -> Expert:
+    """Click the button."""
+    (button,) = all_of(page, "button")
+    yield click_on(page, button)
+
+
+def click_test_2(intent: str, page: Observation) -> Expert:
+    """Click button ONE."""
+    yield click(page, between(intent, "button ", "."))
+
+
+def click_button_sequence(intent: str, page: Observation) -> Expert:
+    """Click button ONE, then click button TWO."""
+    page = yield click(page, "ONE")
+    yield click(page, "TWO")
+
+
+def focus_text(intent: str, page: Observation) -> Expert:
+    """Focus into the textbox."""
+    (box,) = all_of(page, "textbox")
+    yield click_on(page, box)
+
+
+def focus_text_2(intent: str, page: Observation) -> Expert:
+    """Focus into the 2nd input textbox."""
+    ordinal = between(intent, "into the ", " input")
+    yield click_on(page, all_of(page, "textbox")[ORDINALS[ordinal]])
+
+
+def click_option(intent: str, page: Observation) -> Expert:
+    """Select kdJ and click Submit."""
+    page = yield click(page, between(intent, "Select ", " and click"), "radio")
+    yield click(page, "Submit")
+
+
+def click_checkboxes(intent: str, page: Observation) -> Expert:
+    """Select aB, x9 and click Submit. (Or: select nothing.)"""
+    names = between(intent, "Select ", " and click")
+    for name in names.split(", ") if names != "nothing" else ():
+        page = yield click(page, name, "checkbox")
+    yield click(page, "Submit")
+
+
+def choose_list(intent: str, page: Observation) -> Expert:
+    """Select Peru, Cuba from the scroll list and click Submit. (Or from the list: just one.)"""
+    for option in between(intent, "Select ", " from the").split(", "):
+        page = yield select(page, option)
+    yield click(page, "Submit")
+
+
+def click_tab(intent: str, page: Observation) -> Expert:
+    """Click on Tab #2."""
+    yield click(page, between(intent, "Click on ", "."))
+
+
+def click_tab_2(intent: str, page: Observation) -> Expert:
+    """Switch between the tabs to find and click on the link "mauris"."""
+    (name,) = quoted(intent)
+    for tab in all_of(page, "tab")[1:]:
+        if has(page, name):
+            break
+        page = yield click_on(page, tab)
+    if has(page, name):
+        yield click(page, name)
+
+
+def click_collapsible(intent: str, page: Observation) -> Expert:
+    """Expand the section below and click submit."""
+    page = yield click_on(page, all_of(page, "tab")[0])
+    yield click(page, "Submit")
+
+
+def click_collapsible_2(intent: str, page: Observation) -> Expert:
+    """Expand the sections below, to find and click on the link "mauris"."""
+    (name,) = quoted(intent)
+    for header in all_of(page, "tab"):
+        if has(page, name):
+            break
+        page = yield click_on(page, header)
+    yield click(page, name)
+
+
+def click_menu(intent: str, page: Observation) -> Expert:
+    """Select Ada>Bea>Cleo"""
+    *parents, leaf = intent.removeprefix("Select ").split(">")
+    for parent, child in itertools.pairwise([*parents, leaf]):
+        page = yield hover(page, parent)
+        while not has(page, child):
+            page = yield wait(child)
+    yield click(page, leaf)
+
+
+def navigate_tree(intent: str, page: Observation) -> Expert:
+    """Navigate through the file tree. Find and click on the folder or file named "Karrie"."""
+    (name,) = quoted(intent)
+    opened: set[str] = set()
+    while not has(page, name):
+        folder = next(i for i in page.elements if i not in opened)
+        opened.add(folder)
+        page = yield click_on(page, folder)
+    yield click(page, name)
+
+
+def generate_number(intent: str, page: Observation) -> Expert:
+    """Generate a number less than 7, then press submit. (Greater than, odd, even.)"""
+    while not _fits(intent, page):
+        page = yield click(page, "Generate")
+    yield click(page, "Submit")
+
+
+def _fits(intent: str, page: Observation) -> bool:
+    shown = re.search(r"^\d+$", page.text, re.MULTILINE)
+    if shown is None:
+        return False
+    number = int(shown.group())
+    if "odd" in intent or "even" in intent:
+        return number % 2 == ("odd" in intent)
+    bound = int(between(intent, "than ", ","))
+    return number < bound if "less" in intent else number > bound
+
+
+def odd_or_even(intent: str, page: Observation) -> Expert:
+    """Mark the numbers below as odd or even and press submit when done."""
+    rows = zip(
+        plain_lines(page), all_of(page, "button")[:-1:2], all_of(page, "button")[1::2], strict=True
+    )
+    for number, odd, even in rows:
+        page = yield click_on(page, odd if int(number) % 2 else even, at=number)
+    yield click(page, "Submit")
+
+
+def find_greatest(intent: str, page: Observation) -> Expert:
+    """Find and pick the card with the greatest number, then press submit."""
+    greatest = max(int(page.elements[card].name) for card in all_of(page, "item"))
+    page = yield click(page, str(greatest))
+    yield click(page, "Submit")
+
+
+def form_sequence_3(intent: str, page: Observation) -> Expert:
+    """Choose 6ft 1in from the dropdown, then click the button labeled "Maybe"."""
+    (button,) = quoted(intent)
+    page = yield click_on(page, all_of(page, "item")[0])
+    page = yield click(page, between(intent, "Choose ", " from the dropdown"))
+    yield click(page, button)
+
+
+def order_food(intent: str, page: Observation) -> Expert:
+    """Order one of each item: Garlic bread, Ice cream sundae. (Or: 3 items that are vegan.)"""
+    if "items that are" in intent:
+        count, kind = between(intent, "Order ", " items"), intent.rsplit(maxsplit=1)[-1]
+        foods = [(kind, plus) for plus in find_below(page, kind, "+")[:1] * int(count)]
+    else:
+        names = intent.split(": ")[1].split(", ")
+        foods = [(name, find_below(page, name, "+")[0]) for name in names]
+    for at, plus in foods:
+        page = yield click_on(page, plus, at=at)
+    yield click(page, "Order!")

@@ -1,0 +1,87 @@
+"""Mail and posts: find whose it is, then act on it."""
+
+from __future__ import annotations
+
+import re
+
+from webagent_jax.suites.miniwob_experts.steps import (
+    all_of,
+    between,
+    click,
+    click_on,
+    find_below,
+    has,
+    quoted,
+    search,
+    type_in,
+)
+from webagent_jax.types import Expert, Observation
+
+# How email-inbox-forward-nl names the sender; the other name it tells is the receiver's. All else
+# that is capitalised there starts a sentence.
+_SENDER = r"(?:by|from|mail|message|information|email) ([A-Z][\w-]+)|([A-Z][\w-]+) wants his"
+_OPENINGS = "Find Locate Forward Look Send Go The Please Give Navigate Search"
+
+
+def email_inbox(intent: str, page: Observation) -> Expert:
+    """Find the email by Ada and reply, forward, click the trash icon or the star icon."""
+    sender = between(intent, "the email by ", " and ")
+    page = yield click_on(page, _mail_by(page, sender), text=sender)
+    if "trash icon" in intent:
+        yield click(page, "trash")
+    elif "star icon" in intent:
+        yield click(page, "star")
+    elif "reply" in intent:
+        (text,) = quoted(intent)
+        yield from _reply(page, text)
+    else:
+        yield from _forward(page, between(intent, "that email to ", "."))
+
+
+def email_inbox_forward_nl(intent: str, page: Observation) -> Expert:
+    """Please forward to Bea the email by Ada. (Said in thirty ways.)"""
+    match = search(_SENDER, intent)
+    sender = match.group(1) or match.group(2)
+    names = re.findall(r"[A-Z][\w-]+", intent)
+    receiver = next(name for name in names if name not in {sender, *_OPENINGS.split()})
+    page = yield click_on(page, _mail_by(page, sender), text=sender)
+    yield from _forward(page, receiver)
+
+
+def _mail_by(page: Observation, sender: str) -> str:
+    """Id of the row of the inbox that starts with the sender."""
+    return next(i for i, e in page.elements.items() if e.name.startswith(f"{sender} "))
+
+
+def _reply(page: Observation, text: str) -> Expert:
+    page = yield click(page, "Reply")
+    page = yield type_in(page, text, all_of(page, "textbox")[0])
+    yield click(page, "send-reply")
+
+
+def _forward(page: Observation, receiver: str) -> Expert:
+    page = yield click(page, "Forward")
+    page = yield type_in(page, receiver, all_of(page, "textbox")[0])
+    yield click(page, "send-forward")
+
+
+def social_media(intent: str, page: Observation) -> Expert:
+    """For the user @karrie, click on the "Retweet" button. (Or a button of the menu "more".)"""
+    user = between(intent, "For the user ", ",")
+    (action,) = quoted(intent)
+    if action in ("Reply", "Retweet", "Like"):
+        yield click_on(page, find_below(page, user, action.lower())[0], at=user)
+        return
+    page = yield click_on(page, find_below(page, user, "more")[0], at=user)
+    yield click(page, action if has(page, action) else f"{action} {user}")
+
+
+def social_media_all(intent: str, page: Observation) -> Expert:
+    """Click the "Like" button on all posts by @karrie and then click Submit. (Or on 2 posts.)"""
+    (action,) = quoted(intent)
+    user = between(intent, " by ", " and then")
+    buttons = find_below(page, user, action.lower())
+    count = between(intent, "button on ", " post")
+    for button in buttons if count == "all" else buttons[: int(count)]:
+        page = yield click_on(page, button, at=user)
+    yield click(page, "Submit")

@@ -1,0 +1,75 @@
+"""A folder as a web site on this machine, for the suites whose pages come as files."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+from starlette.staticfiles import StaticFiles
+
+from webagent_jax.types import InfraError
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 10.0
+
+
+class StaticSite:
+    """Serves `folder` over HTTP on a free port of 127.0.0.1, from a thread of its own.
+
+    `host` is "127.0.0.1:PORT", `url` the same with http in front. Pages come from a real server
+    because a browser context can be held to the hosts it may reach: `file://` passes every proxy.
+
+    Raises InfraError when the server does not come up.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http://{self.host}"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                StaticFiles(directory=folder),
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="static-site",
+            daemon=True,
+        )
+        self._thread.start()
+        self._wait_until_up()
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                self.close()
+                raise InfraError(f"the site at {self.url} did not come up")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Stops the server. Closing twice is fine."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+        self._socket.close()
+
+    def __enter__(self) -> StaticSite:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
