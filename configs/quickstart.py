@@ -17,18 +17,33 @@ from webagent_jax.config import (
 )
 
 _TASKS = (
+    "choose-list",
+    "click-checkboxes",
+    "click-checkboxes-large",
+    "click-collapsible-2-nodelay",
+    "click-option",
+    "click-tab-2",
+    "email-inbox-delete",
+    "email-inbox-forward-nl",
+    "enter-date",
+    "enter-password",
+    "enter-text",
     "login-user",
+    "multi-layouts",
+    "read-table",
+    "search-engine",
+    "use-autocomplete-nodelay",
 )
 
 _QUICKSTART = RunConfig(
     suite=SuiteConfig(tasks=_TASKS),
-    engine=EngineConfig(slots=16, max_tokens=640),
+    engine=EngineConfig(slots=16, max_tokens=384),
     rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=64),
     bc=BCConfig(
         demos_per_task=10,
         epochs=8,
         batch_episodes=16,
-        row_tokens=640,
+        row_tokens=384,
         optimizer=OptimizerConfig(
             learning_rate=5e-4, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
         ),
@@ -40,7 +55,7 @@ _QUICKSTART = RunConfig(
         minibatches=2,
         max_refills=8,
         kl_beta=0.001,
-        row_tokens=640,
+        row_tokens=384,
         optimizer=OptimizerConfig(learning_rate=2e-4, max_grad_norm=1.0),
     ),
     eval=EvalConfig(episodes_per_task=26, max_turns=8),

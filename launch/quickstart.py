@@ -16,6 +16,7 @@ from webagent_jax.report.progress import open_progress
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "Folder for all that the run writes.")
+flags.FLAGS.set_default("verbosity", -1)  # warnings: orbax and uvicorn tell a lot
 
 
 def main(argv: Sequence[str]) -> None:
@@ -23,9 +24,7 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     workdir = Path(_WORKDIR.value)
     with open_progress() as progress:
-        summary = quickstart.quickstart(
-            config.from_config_dict(_CONFIG.value), workdir, progress
-        )
+        summary = quickstart.quickstart(config.from_config_dict(_CONFIG.value), workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")
 

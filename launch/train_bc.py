@@ -15,7 +15,10 @@ from webagent_jax import config, train
 from webagent_jax.report.progress import open_progress
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all that the run writes.", required=True)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder for all that the run writes.", required=True
+)
+flags.FLAGS.set_default("verbosity", -1)  # warnings: orbax and uvicorn tell a lot
 
 
 def main(argv: Sequence[str]) -> None:

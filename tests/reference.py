@@ -1,8 +1,8 @@
 """The slow twin: M-GRPO in numpy float64, in loops that follow the paper's sums one by one.
 
-Shares no code with the package. The policy is a table of logits, one row per response token, and the
-gradient with respect to it is worked out by hand: with p = softmax(logits) and one-hot e of the token,
-d logp / d logits = e - p.
+Shares no code with the package. The policy is a table of logits, one row per response token, and
+the gradient with respect to it is worked out by hand: with p = softmax(logits) and the one-hot
+vector e of the token, d logp / d logits = e - p.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ def evaluate(
     with Stage(cfg, progress, model, PolicySnapshot(0, params)) as stage:
         jobs = _jobs(cfg, stage)
         known = {e.task.id: e for e in store.load_episodes(log) if e.reward is not None}
-        progress.phase(name, len(jobs), "episodes")
-        progress.advance(len(known))
+        progress.phase(name, len(jobs), "episodes", done=len(known))
 
         def keep(episode: Episode) -> None:
             store.append_episodes(log, [episode])

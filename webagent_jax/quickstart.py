@@ -1,4 +1,4 @@
-"""The main job from start to finish: base policy, behaviour cloning, M-GRPO, evaluated in between."""
+"""The main job, start to finish: base policy, behaviour cloning, M-GRPO, evaluated in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What episodes are played with: browsers, suite, tokenizer, engine, and the threads around them."""
+"""What episodes are played with: browsers, suite, tokenizer, engine, threads around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webagent_jax.policy import ModelConfig
 from webagent_jax.report.progress import Progress
 from webagent_jax.rollout import Collector, EngineAgent, ExpertAgent, Job, Rules
 from webagent_jax.suites.miniwob import MiniWob
-from webagent_jax.types import Episode, Outcome, PolicySnapshot, Task
+from webagent_jax.types import Episode, Outcome, PolicySnapshot
 
 
 class Stage:

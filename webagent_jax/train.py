@@ -60,7 +60,6 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     total = cfg.bc.epochs * per_epoch
     optimizer = learn.make_optimizer(cfg.bc.optimizer, total)
     state = learn.init_state(params, optimizer)
-    progress.phase("behaviour cloning", total, "updates")
     with (
         Checkpointer(workdir / "checkpoints") as checkpoints,
         closing(metrics_log.open_writer(workdir)) as writer,
@@ -68,7 +67,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         state, _ = checkpoints.restore(state) or (state, {})
         done = int(state.step)
         writer.truncate_after(done)
-        progress.advance(done)
+        progress.phase("behaviour cloning", total, "updates", done=done)
         for update in range(done, total):
             epoch, index = divmod(update, per_epoch)
             order = seeds.generator(cfg.seed, Stream.BC_ORDER, epoch).permutation(len(episodes))
@@ -106,7 +105,7 @@ def collect_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
         episodes = stage.play(jobs, lambda episode: progress.advance())
     good = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     if len(good) < len(episodes):
-        progress.log(f"{len(episodes) - len(good)} demonstrations earned no reward and are left out")
+        progress.log(f"{len(episodes) - len(good)} demonstrations earned no reward: left out")
     demos.write(directory, good)
 
 
@@ -150,14 +149,15 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         done, drawn = position["update"], position["drawn"]
         writer.truncate_after(done)
         with Stage(cfg, progress, model, learn.snapshot(state)) as stage:
-            progress.phase("M-GRPO", total, "updates")
-            progress.advance(done)
+            progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
                 begun = time.monotonic()
                 batch = _play_batch(cfg, stage, drawn)
                 played = time.monotonic()
                 drawn = batch.drawn
-                state, stats = _learn_batch(cfg, model, optimizer, state, batch, reference)
+                state, stats = _learn_batch(
+                    cfg, model, optimizer, state, batch, reference=reference
+                )
                 stage.update_policy(learn.snapshot(state))
                 seconds = {
                     "seconds/rollout": played - begun,
@@ -225,6 +225,7 @@ def _learn_batch(
     optimizer: learn.Optimizer,
     state: TrainState,
     batch: _Batch,
+    *,
     reference: policy.Params | None,
 ) -> tuple[TrainState, dict[str, float]]:
     """The updates of one batch: one for each minibatch. No groups, no update."""
@@ -246,7 +247,9 @@ def _learn_batch(
             microbatch=MICROBATCH,
         )
         stats.append(part | _forest_metrics(forest))
-    return state, {name: float(np.mean([s[name] for s in stats])) for name in stats[0]} if stats else {}
+    return state, {
+        name: float(np.mean([s[name] for s in stats])) for name in stats[0]
+    } if stats else {}
 
 
 def _minibatches(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group]]:
@@ -298,7 +301,7 @@ def _log_episodes(workdir: Path, update: int, batch: _Batch) -> None:
 
 
 def export_policy(cfg: RunConfig, directory: Path, model: ModelConfig, state: TrainState) -> Path:
-    """A Hugging Face directory that stands alone: weights, config, and the tokenizer they came with."""
+    """A Hugging Face directory that stands alone: weights, config and tokenizer."""
     policy.save_hf(directory, model, jax.device_get(state.params))
     policy.copy_tokenizer(policy.directory(cfg.policy.path), directory)
     return directory

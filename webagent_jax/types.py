@@ -4,8 +4,9 @@ Everything here is plain data: frozen dataclasses of numpy arrays and builtins, 
 host needs no accelerator library to make or read them. One alphabet for shapes is used in the
 whole package:
 
-    B rows, L tokens of a row, R response tokens of a row, V vocabulary, D model width, H query
-    heads, K key-value heads, E head width, G group size, T turns, P prompt tokens, C response tokens.
+    B rows, L tokens of a row, R response tokens of a row, V vocabulary, D model width,
+    H query heads, K key-value heads, E head width, G group size, T turns, P prompt tokens,
+    C response tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FinishReason = Literal["stop", "length"]
 
 
 class InfraError(Exception):
-    """The browser, the site or the evaluator failed. Never the agent's fault, never a reward of 0."""
+    """Browser, site or evaluator failed. Never the agent's fault, never a reward of 0."""
 
 
 # --- tasks -------------------------------------------------------------------------------------
@@ -56,7 +57,12 @@ class Element:
     kind: str  # "button", "link", "textbox", "checkbox", "radio", "select", "item", ...
     name: str  # its accessible name or its text
     value: str = ""  # current text of a field, chosen option of a select, "on" / "off" of a box
-    box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # x, y, width, height in CSS pixels
+    box: tuple[float, float, float, float] = (
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    )  # x, y, width, height in CSS pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,7 @@ class Turn:
     reply: str  # the completion as text, for people
     action: Action | ParseError
     observation: Observation  # what the agent saw before it replied
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase: model, browser, observe, ...
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase: model, browser, ...
     picture: bytes | None = None  # JPEG of the page the agent saw, when asked for
 
 
@@ -221,7 +227,7 @@ class EvalReport:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `token_ids` holds what was sampled for it, when a policy of ours said it."""
+    """One chat message. `token_ids` is what was sampled for it, when a policy of ours said it."""
 
     role: Literal["system", "user", "assistant"]
     text: str

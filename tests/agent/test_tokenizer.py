@@ -20,7 +20,7 @@ def conversation(reply):
         Message("system", "Act."),
         Message("user", "Say a & b\nPage 0\n..."),
         reply,
-        Message("user", "Page 1\n1 button Cancel"),
+        Message("user", "Page 1\nbutton Cancel [1]"),
     ]
 
 
@@ -28,7 +28,7 @@ def conversation(reply):
     "text",
     [
         '<think> click "Cancel" </think> <answer> do(action="Click", element="7") </answer>',
-        "12 textbox Full  name = Zoë\n13 checkbox on I agree\n\n",
+        "textbox Full  name [12] = Zoë\ncheckbox on I agree [13]\n\n",
         "中文 \t\r\n ends with spaces  ",
     ],
 )
@@ -40,7 +40,7 @@ def test_prompt_is_the_rendered_template(tokenizer):
     ids = tokenizer.prompt_ids(conversation(Message("assistant", "exit()")))
     assert tokenizer.decode(ids) == (
         "<|system|>Act.<|end|><|user|>Say a & b\nPage 0\n...<|end|><|assistant|>exit()<|end|>"
-        "<|user|>Page 1\n1 button Cancel<|end|><|assistant|>"
+        "<|user|>Page 1\nbutton Cancel<|end|><|assistant|> [1]"
     )
 
 

@@ -20,26 +20,26 @@ GOLDENS: dict[str, tuple[str, str]] = {
         <label><input type="checkbox"> Remember me</label>
         <button>Login</button> <a href="/forgot">Forgot it?</a>""",
         """Enter your details
-        1 textbox Username = karrie
-        2 textbox Password
-        3 checkbox off Remember me
-        4 button Login
-        5 link Forgot it?""",
+        textbox Username [1] = karrie
+        textbox Password [2]
+        checkbox off Remember me [3]
+        button Login [4]
+        link Forgot it? [5]""",
     ),
     "names": (
         """<button aria-label="Close">x</button> <span id="n">By reference</span>
         <input aria-labelledby="n"> <label for="f">For label</label> <input id="f">
         <a href="#"><img alt="A picture"></a> <button title="Titled"></button>
         <input placeholder="Hinted"> <input type="submit" value="Send it"> <input type="submit">""",
-        """1 button Close
+        """button Close [1]
         By reference
-        2 textbox By reference
-        3 textbox For label
-        4 link A picture
-        5 button Titled
-        6 textbox Hinted
-        7 button Send it
-        8 button submit""",
+        textbox By reference [2]
+        textbox For label [3]
+        link A picture [4]
+        button Titled [5]
+        textbox Hinted [6]
+        button Send it [7]
+        button submit [8]""",
     ),
     "states": (
         """<label><input type="checkbox" checked> Foo</label>
@@ -49,22 +49,22 @@ GOLDENS: dict[str, tuple[str, str]] = {
         <textarea aria-label="Story">two
         lines</textarea> <div contenteditable aria-label="Rich">some <b>bold</b></div>
         <input type="date" aria-label="Day" value="2024-12-31">""",
-        """1 checkbox on Foo
-        2 radio off Bar
-        3 checkbox on Aria
-        4 button Off disabled
-        5 slider Loud = 70
-        6 textbox Story = two lines
-        7 textbox Rich = some bold
-        8 textbox Day = 2024-12-31""",
+        """checkbox on Foo [1]
+        radio off Bar [2]
+        checkbox on Aria [3]
+        button Off [4] disabled
+        slider Loud [5] = 70
+        textbox Story [6] = two lines
+        textbox Rich [7] = some bold
+        textbox Day [8] = 2024-12-31""",
     ),
     "selects": (
         """<label>Country <select><option>Chile<option selected>Peru<option>Cuba</select></label>
         <select multiple aria-label="Many"><option selected>A<option selected>B<option>C</select>
         <select multiple aria-label="None"><option>A</select>""",
-        """1 select Country = Peru (Chile, Peru, Cuba)
-        2 select Many = A, B (A, B, C)
-        3 select None (A)""",
+        """select Country [1] = Peru (Chile, Peru, Cuba)
+        select Many [2] = A, B (A, B, C)
+        select None [3] (A)""",
     ),
     "hidden": (
         """<p style="display:none">a</p><p style="visibility:hidden">b</p><p hidden>c</p>
@@ -77,16 +77,16 @@ GOLDENS: dict[str, tuple[str, str]] = {
         overflows""",
     ),
     "listeners": (
-        """<span id="a">By script</span> <i onclick="x()">By attribute</i> <b tabindex="0">By key</b>
+        """<span id="a">By script</span> <i onclick="x()">By attribute</i> <b tabindex=0>By key</b>
         <u style="cursor:pointer">By cursor <u>inside</u></u> <p>plain</p> <s id="gone">gone</s>
         <script>a.addEventListener("mousedown", () => 0);
         const f = () => 0; gone.addEventListener("click", f); gone.removeEventListener("click", f);
         for (const whole of [document, document.body, document.documentElement])
           whole.addEventListener("click", () => 0);</script>""",
-        """1 item By script
-        2 item By attribute
-        3 item By key
-        4 item By cursor inside
+        """item By script [1]
+        item By attribute [2]
+        item By key [3]
+        item By cursor inside [4]
         plain
         gone""",
     ),
@@ -94,25 +94,25 @@ GOLDENS: dict[str, tuple[str, str]] = {
         """<ul role="tablist"><li role="tab" tabindex="0"><a href="#1">One</a></li>
         <li role="tab" tabindex="0">Two</li></ul><ul role="menu"><li role="menuitem">Open</li></ul>
         <div role="button">Press</div>""",
-        """1 tab One
-        2 tab Two
-        3 option Open
-        4 button Press""",
+        """tab One [1]
+        tab Two [2]
+        option Open [3]
+        button Press [4]""",
     ),
     "nested": (
         """<div onclick="0">Mail of Ann <button>Delete</button> today</div>
         <a href="#"><span onclick="0">Once</span></a>""",
-        """1 item Mail of Ann today
-        2 button Delete
-        3 link Once""",
+        """item Mail of Ann today [1]
+        button Delete [2]
+        link Once [3]""",
     ),
     "drawing": (
         """<svg width="100" height="100"><circle cx="20" cy="20" r="9" fill="red" onclick="0"/>
         <rect x="50" width="10" height="10" fill="#0000ff"/></svg><br>
-        <span class="trash" onclick="0" style="display:inline-block;width:9px;height:9px"></span>""",
-        """1 item circle red
+        <span class="trash" onclick="0" style="display:inline-block; padding:9px"></span>""",
+        """item circle red [1]
         rectangle blue
-        2 item trash""",
+        item trash [2]""",
     ),
     "text": (
         """<h1>Head <em>line</em></h1>one&nbsp;
@@ -124,23 +124,24 @@ GOLDENS: dict[str, tuple[str, str]] = {
         three
         Colour | Size
         red
-        1 button Buy
+        button Buy [1]
         in stock
-        2 textbox
+        textbox [2]
         A longer paragraph of text that is no label of what follows it.
-        3 textbox
+        textbox [3]
         Unit""",
     ),
     "styled boxes": (
         """<style>.b { position:absolute; opacity:0 }</style>
         <input type="checkbox" class="b" id="x" checked><label for="x">Drawn by a style</label>""",
-        "1 checkbox on Drawn by a style",
+        "checkbox on Drawn by a style [1]",
     ),
     "frames and shadows": (
         """<iframe srcdoc="<button>In a frame</button>"></iframe><div id="h"></div>
-        <script>h.attachShadow({mode: "open"}).innerHTML = "<button>In a shadow</button>"</script>""",
-        """1 button In a frame
-        2 button In a shadow""",
+        <script>h.attachShadow({mode: "open"}).innerHTML = "<button>In a shadow</button>";</script>
+        """,
+        """button In a frame [1]
+        button In a shadow [2]""",
     ),
 }
 
@@ -167,11 +168,11 @@ def test_elements_address_and_title(show: Show, site: Any) -> None:
 @pytest.mark.browser
 def test_ids_stay_while_the_element_lives(show: Show) -> None:
     session = show("<div id=d><button>A</button> <button>B</button></div>")
-    assert session.observe().text == "1 button A\n2 button B"
+    assert session.observe().text == "button A [1]\nbutton B [2]"
     session.evaluate("d.insertAdjacentHTML('afterbegin', '<button>New</button>')")
-    assert session.observe().text == "3 button New\n1 button A\n2 button B"
+    assert session.observe().text == "button New [3]\nbutton A [1]\nbutton B [2]"
     session.evaluate("d.children[1].remove()")
-    assert session.observe().text == "3 button New\n2 button B"
+    assert session.observe().text == "button New [3]\nbutton B [2]"
 
 
 @pytest.mark.browser
@@ -184,12 +185,13 @@ def test_a_huge_page_is_cut_at_an_element(show: Show) -> None:
     top = session.observe()
     lines = top.text.splitlines()
     assert top.truncated and len(top.text) < 12_200
-    assert lines[0] == "1 link Link 0" and lines[-1].startswith("[cut here: about 99")
-    assert lines[-2].split()[0] in top.elements and len(top.elements) == len(lines) - 1
+    assert lines[0] == "link Link 0 [1]" and lines[-1].startswith("[cut here: about 99")
+    assert lines[-2] == f"link Link {len(lines) - 2} [{len(lines) - 1}]"
+    assert len(top.elements) == len(lines) - 1
 
     session.evaluate("() => window.scrollTo(0, 5000)")
     below = session.observe()
-    assert below.truncated and "Link 0\n" not in below.text and "Link 200\n" in below.text
+    assert below.truncated and "Link 0 " not in below.text and "Link 200 " in below.text
 
 
 @pytest.mark.browser
@@ -232,7 +234,7 @@ def test_line_and_cut() -> None:
         {"id": "7", "kind": "button", "name": "", "box": box},
         {"id": "8", "kind": "select", "name": "S", "value": "a", "options": ["a", "b"], "box": box},
     ]
-    assert [line(e) for e in entries] == ["above", "7 button", "8 select S = a (a, b)"]
+    assert [line(e) for e in entries] == ["above", "button [7]", "select S [8] = a (a, b)"]
     assert cut(entries, 1000)[2]
     lines, shown, complete = cut(entries, 20)
-    assert lines == ["7 button"] and [e["id"] for e in shown] == ["7"] and not complete
+    assert lines == ["button [7]"] and [e["id"] for e in shown] == ["7"] and not complete

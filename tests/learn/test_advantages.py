@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from webagent_jax.learn import group_advantages, is_flat, three_level_weights, token_mean_weights
 
@@ -28,6 +28,7 @@ def test_a_flat_group_has_no_advantage(rewards):
     )
 
 
+@settings(deadline=None)
 @given(rewards_of_a_group, st.sampled_from([-2.0, 0.5, 8.0]), st.randoms())
 def test_shift_changes_nothing_and_permutation_permutes(rewards, shift, random):
     r = np.array(rewards)

@@ -140,8 +140,8 @@ def test_step_says_what_was_seen_done_and_answered(workdir: Path) -> None:
     first, *_, last = case.players[0].steps
     assert first.did == "Type “karrie” into textbox “Field 1”"
     assert first.thought == "Field 1 is next."
-    assert [line for line, acted in first.seen if acted] == ["1 textbox Field 1"]
-    assert first.answer == [("-", "1 textbox Field 1"), ("+", "1 textbox Field 1 = karrie")]
+    assert [line for line, acted in first.seen if acted] == ["textbox Field 1 [1]"]
+    assert first.answer == [("-", "textbox Field 1 [1]"), ("+", "textbox Field 1 [1] = karrie")]
     assert last.did == "Click on button “Login”"
     assert (first.prompt_tokens, first.response_tokens) == (80, 12)
 

@@ -39,7 +39,7 @@ def turn(action: types.Action | types.ParseError, picture: bytes | None) -> type
         reply="Grüße\n\u2028 \ud800 </script>",
         action=action,
         observation=types.Observation(
-            text="1 button Ok",
+            text="button Ok [1]",
             url="http://x/",
             error="no such element",
             truncated=True,

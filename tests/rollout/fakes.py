@@ -31,7 +31,7 @@ class FakeWorld:
         self._fail_at = fail_at
 
     def start(self) -> Start:
-        return Start("Press 1 twice", Observation("1 button go", "http://fake/"))
+        return Start("Press 1 twice", Observation("button go [1]", "http://fake/"))
 
     def step(self, action: Action) -> Step:
         if self._steps == self._fail_at:
@@ -39,7 +39,7 @@ class FakeWorld:
         self._steps += 1
         self.pressed += action.element_id == "1"
         error = None if action.element_id == "1" else "no such element"
-        seen = Observation(f"1 button go {self.pressed}", "http://fake/", error=error)
+        seen = Observation(f"button go {self.pressed} [1]", "http://fake/", error=error)
         return Step(seen, done=self.pressed == 2)
 
     def reward(self, answer: str | None) -> float:

@@ -29,7 +29,10 @@ def job(tokenizer):
             seed,
             rules,
             lambda: EngineAgent(
-                FakeSampler(tokenizer, [PRESS]), tokenizer.stop_ids, max_new_tokens=8, temperature=1.0
+                FakeSampler(tokenizer, [PRESS]),
+                tokenizer.stop_ids,
+                max_new_tokens=8,
+                temperature=1.0,
             ),
         )
 

@@ -43,13 +43,16 @@ def test_success_ends_it(tokenizer, rules):
         np.testing.assert_array_equal(turn.prompt_ids, request["prompt_ids"])
         assert turn.reply == PRESS
     assert len({request["seed"] for request in sampler.requests}) == 2
-    assert [t.observation.text for t in episode.turns] == ["1 button go", "1 button go 1"]
+    assert [t.observation.text for t in episode.turns] == ["button go [1]", "button go 1 [1]"]
 
 
 def test_prompts_hold_the_sampled_ids_and_the_current_page_alone(tokenizer, rules):
     episode, _ = play(tokenizer, rules, [PRESS])
     told = tokenizer.decode(episode.turns[1].prompt_ids)
-    assert told.endswith(f"Page 0\n...<|end|><|assistant|>{PRESS}<|end|><|user|>Page 1\n1 button go 1<|end|><|assistant|>")
+    assert told.endswith(
+        f"Page 0\n...<|end|><|assistant|>{PRESS}<|end|>"
+        "<|user|>Page 1\nbutton go 1 [1]<|end|><|assistant|>"
+    )
 
 
 def test_turn_limit_truncates(tokenizer, rules):

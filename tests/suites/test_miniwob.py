@@ -23,7 +23,10 @@ B = TypeVar("B")
 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[MiniWob]:
-    with BrowserPool(BrowserConfig()) as pool:
+    patient = BrowserConfig(
+        call_timeout=60.0, navigation_timeout=60.0
+    )  # a busy machine is no fault
+    with BrowserPool(patient) as pool:
         suite = MiniWob(pool)
         yield suite
         suite.close()

@@ -1,8 +1,8 @@
 """What the model is told: chat templates and dynamic context compression.
 
-At turn k the model sees h_k = (task, s'_0, a_0, ..., s'_{k-1}, a_{k-1}, s_k): the page as it is now in
-full, every earlier page as a placeholder, every earlier reply as it was said (WebAgent-R1, section
-3.2).
+At turn k the model sees h_k = (task, s'_0, a_0, ..., s'_{k-1}, a_{k-1}, s_k): the page as it is now
+in full, every earlier page as a placeholder, every earlier reply as it was said (WebAgent-R1,
+section 3.2).
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 // Every function answers {error} in words for the agent, or what the caller needs.
 "use strict";
 const describe = (element) => {
-  const id = ids.get(element) ?? ids.get(element.closest?.("a, button, [onclick]"));
+  let listed = element;
+  while (listed && !ids.has(listed)) listed = listed.parentElement;
+  const id = ids.get(listed);
   const words = shorten(squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || "")).slice(0, 60);
   const tag = `<${element.tagName.toLowerCase()}>`;
   return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
@@ -48,7 +50,7 @@ const tolerated = (element, hit) =>
   hit !== null && (inside(hit, element) || Array.from(element.labels ?? []).some((label) => inside(label, hit)))
   && hit !== element.ownerDocument.body && hit !== element.ownerDocument.documentElement;
 
-const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9];
+const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 
 /** A point where the element itself is hit: the centre of a line box, else any of a raster. */
 function hittingPoint(element) {

@@ -70,7 +70,7 @@ def _candidates() -> Iterator[str]:
 
 
 def ensure() -> str:
-    """`find()`; installs Debian's headless shell first when there is none. Raises ChromiumMissing."""
+    """`find()`, after installing Debian's headless shell if need be. Raises ChromiumMissing."""
     try:
         return find()
     except ChromiumMissing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -82,15 +82,14 @@ class EpisodeContext:
             raise
         return self
 
-    async def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Awaits `work`, but no longer than `timeout` seconds or the first fault of the browser.
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """Awaits `work()`, but no longer than `timeout` seconds or the first fault of the browser.
 
         Raises InfraError for a time-out, a crash, a closed browser, an error of playwright's.
         """
-        task = asyncio.ensure_future(work)
-        await asyncio.wait(
-            {task, self._fault}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-        )
+        task = asyncio.ensure_future(work())
+        either: set[asyncio.Future[Any]] = {task, self._fault}
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
             raise InfraError(

@@ -26,7 +26,6 @@ INIT_SCRIPT = _source()
 _NAVIGATED = (
     "Execution context was destroyed",
     "Cannot find context",
-    "most likely because of a navigation",
     "because of a navigation",
     "Frame was detached",
     "frame was detached",
@@ -35,7 +34,7 @@ _TRIES = 6
 
 
 async def evaluate(page: Page, script: str, argument: Any, timeout: float) -> Any:
-    """`page.evaluate`, again when the page navigates away under it. `timeout` in seconds per load."""
+    """`page.evaluate`, again when the page navigates away under it. `timeout`: seconds a load."""
     for _ in range(_TRIES - 1):
         try:
             return await page.evaluate(script, argument)

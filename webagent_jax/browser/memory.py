@@ -13,9 +13,12 @@ _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def find_process(mark: str) -> int | None:
-    """The eldest process with the argument `mark`; None where there is no /proc."""
-    found = [pid for pid in _pids() if mark in _read(pid, "cmdline").split("\0")]
-    return min(found, default=None)
+    """The process with the argument `mark`; None where there is no /proc.
+
+    Below the start script that some systems wrap around Chromium, which has the argument too.
+    """
+    found = {pid for pid in _pids() if mark in _read(pid, "cmdline").split("\0")}
+    return next(iter(found - {_parent(pid) for pid in found}), None)
 
 
 def resident_mb(root: int) -> float:

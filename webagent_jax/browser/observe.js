@@ -453,8 +453,9 @@ function kindOfLine(element) {
 
 /** JSON of {title, url, entries, seen, total}. */
 function observe(limits) {
-  const walk = new Walk(limits);
   const root = document.body ?? document.documentElement;
+  root?.getBoundingClientRect(); // lays the page out before the clock of the walk starts
+  const walk = new Walk(limits);
   if (root) walk.element(root, { depth: 0, cursor: "auto", shown: true, rect: { bottom: 0 }, drawing: null });
   walk.flush();
   sizeFigures(walk.entries);

@@ -55,15 +55,20 @@ def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], 
 
 
 def line(entry: Entry) -> str:
-    """One line of the `compact` format."""
+    """One line of the `compact` format.
+
+    The id stands behind the name: whoever copies the name is led to the id by what follows it,
+    which small models find much easier than looking back from the name to an id before it.
+    """
     if "text" in entry:
         return str(entry["text"])
     kind, name, value = entry["kind"], entry["name"], entry.get("value", "")
-    words = [entry["id"], kind]
+    words = [kind]
     if kind in ("checkbox", "radio"):
         words.append(value)
     if name:
         words.append(name)
+    words.append(f"[{entry['id']}]")
     if kind not in ("checkbox", "radio") and value:
         words += ["=", value]
     if "options" in entry:

@@ -1,4 +1,4 @@
-"""Browsers for many host threads: Chromium processes with a loop thread each, contexts on demand."""
+"""Browsers for many host threads: Chromium processes, a loop thread each, contexts on demand."""
 
 from __future__ import annotations
 

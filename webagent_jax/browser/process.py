@@ -12,7 +12,7 @@ import concurrent.futures
 import contextlib
 import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from playwright.async_api import Browser, Playwright, async_playwright
@@ -58,12 +58,15 @@ class Worker:
         self.opened = self.actions = self.launches = self.crashes = self.recycled = 0
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """The result of `work`, run on the loop. Raises InfraError after `timeout` seconds."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """The result of `work()`, run on the loop. Raises InfraError after `timeout` seconds."""
+
+        async def bounded() -> T:
+            return await asyncio.wait_for(work(), timeout + 1)
+
         if not self._thread.is_alive():
-            work.close()
             raise InfraError("the browser pool is closed")
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, timeout + 1), self._loop)
+        future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
             return future.result(timeout + _SLACK)
         except (TimeoutError, concurrent.futures.CancelledError) as error:
@@ -72,19 +75,19 @@ class Worker:
 
     def open(self, spec: ContextSpec) -> tuple[Chromium, EpisodeContext]:
         """A fresh context in a Chromium that works. Raises InfraError."""
-        return self.run(self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
+        return self.run(lambda: self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
 
     def release(self, host: Chromium, context: EpisodeContext) -> None:
         """Closes a context, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
-            self._loop.call_soon_threadsafe(self._chore, self._leave(host, context))
+            self._loop.call_soon_threadsafe(lambda: self._chore(self._leave(host, context)))
 
     def close(self) -> None:
         """Ends Chromium, driver and thread. Bounded in time, never raises for a dead browser."""
         if self._loop.is_closed():
             return
         with contextlib.suppress(InfraError):
-            self.run(self._shut_down(), 3 * _CLOSE_TIMEOUT)
+            self.run(self._shut_down, 3 * _CLOSE_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_TIMEOUT)
         for pid in [c.pid for c in self._all if c.pid is not None]:
@@ -135,30 +138,32 @@ class Worker:
         return memory.resident_mb(host.pid) > self._config.max_rss_mb
 
     async def _launch(self) -> Chromium:
-        for last_try in (False, True):
-            mark = f"--webagent-instance={uuid.uuid4().hex}"
+        mark = f"--webagent-instance={uuid.uuid4().hex}"
+        try:
+            browser = await self._start(mark)
+        except PlaywrightError:
+            await self._stop_driver()  # it may have died: a new one gets the second try
             try:
-                if self._playwright is None:
-                    self._playwright = await async_playwright().start()
-                browser = await self._playwright.chromium.launch(
-                    executable_path=self._executable,
-                    args=[*chromium.launch_arguments(), mark],
-                    timeout=_LAUNCH_TIMEOUT * 1000,
-                    handle_sigint=False,
-                    handle_sigterm=False,
-                    handle_sighup=False,
-                )
+                browser = await self._start(mark)
             except PlaywrightError as error:
-                await self._stop_driver()
-                if last_try:
-                    raise InfraError(f"Chromium does not start: {error.message}") from error
-                continue
-            self.launches += 1
-            host = Chromium(browser, memory.find_process(mark))
-            self._all.add(host)
-            browser.on("disconnected", lambda _: self._gone(host))
-            return host
-        raise AssertionError("unreachable")
+                raise InfraError(f"Chromium does not start: {error.message}") from error
+        self.launches += 1
+        host = Chromium(browser, memory.find_process(mark))
+        self._all.add(host)
+        browser.on("disconnected", lambda _: self._gone(host))
+        return host
+
+    async def _start(self, mark: str) -> Browser:
+        if self._playwright is None:
+            self._playwright = await async_playwright().start()
+        return await self._playwright.chromium.launch(
+            executable_path=self._executable,
+            args=[*chromium.launch_arguments(), mark],
+            timeout=_LAUNCH_TIMEOUT * 1000,
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
 
     def _gone(self, host: Chromium) -> None:
         """Chromium has ended: on purpose when it was retired, else by a crash."""

@@ -45,30 +45,32 @@ class Session:
             listed = ", ".join(self._spec.origins)
             raise ValueError(f"{url} is not an http address on the origins allowed here: {listed}")
         timeout = self._config.navigation_timeout + self._config.settle_timeout
-        self._call(self._context.goto(url), timeout)
+        self._call(lambda: self._context.goto(url), timeout)
 
     def observe(self, error: str | None = None) -> Observation:
         """What the page shows now. `error` and the words of dialogs become its `error`."""
-        return self._call(self._context.observe(error), self._config.call_timeout)
+        return self._call(lambda: self._context.observe(error), self._config.call_timeout)
 
     def act(self, action: Action) -> str | None:
         """Acts, and waits until the page is quiet. None when done, else why not, for the agent."""
         self._worker.actions += 1
         timeout = self._config.call_timeout + self._config.settle_timeout
-        return self._call(self._context.act(action), timeout)
+        return self._call(lambda: self._context.act(action), timeout)
 
     def settle(self) -> None:
         """Waits until the page is quiet, after a change that was not an action's."""
         timeout = self._config.call_timeout + self._config.settle_timeout
-        self._call(self._context.settle(), timeout)
+        self._call(self._context.settle, timeout)
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
         """The value of a JavaScript expression or function in the page, as JSON has it."""
-        return self._call(self._context.evaluate(script, argument), self._config.call_timeout)
+        return self._call(
+            lambda: self._context.evaluate(script, argument), self._config.call_timeout
+        )
 
     def picture(self) -> bytes:
         """JPEG of the viewport."""
-        return self._call(self._context.picture(), self._config.call_timeout)
+        return self._call(self._context.picture, self._config.call_timeout)
 
     def close(self) -> None:
         """Returns at once: the context is closed by the loop. Never raises; twice is once."""
@@ -89,8 +91,7 @@ class Session:
     ) -> None:
         self.close()
 
-    def _call(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._closed:
-            work.close()
             raise InfraError("the session is closed")
-        return self._worker.run(self._context.run(work, timeout), timeout)
+        return self._worker.run(lambda: self._context.run(work, timeout), timeout)

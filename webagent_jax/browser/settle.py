@@ -32,7 +32,7 @@ class Traffic:
         self._idle.set()
 
     def listen(self) -> None:
-        """From now on. Left until the first page is there: its load event says as much, for less."""
+        """Counts from now on. Up to the first page, its load event says as much for less."""
         if self._listens:
             return
         self._listens = True

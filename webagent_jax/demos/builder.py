@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from google.protobuf import json_format
 
 from webagent_jax.agent import actions
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode
@@ -135,7 +136,7 @@ def read(directory: Path) -> Demonstrations:
         )
     try:
         source = WebagentDemos(data_dir=str(directory)).as_data_source("train")
-    except (ValueError, LookupError, RuntimeError) as damage:
+    except (json_format.ParseError, LookupError, ValueError) as damage:
         raise _damaged(directory, damage) from damage
     return Demonstrations(source, directory)
 

@@ -23,6 +23,7 @@ from webagent_jax.policy import ModelConfig, attention
 from webagent_jax.policy.transformer import Attend, Block, Params
 
 MAX_STOP_IDS = 8  # per request
+_MAX_BLOCKS = 8  # of queries in a prefill: more of them run faster and compile slower
 
 
 class Field(enum.IntEnum):
@@ -48,7 +49,7 @@ class SlotState(NamedTuple):
     cache: kv.Cache
     token: Array  # int32 [B] sampled last, not in the cache yet
     position: Array  # int32 [B] of that token in its sequence
-    index: Array  # int32 [B] tokens sampled so far
+    sampled: Array  # int32 [B] tokens sampled so far
     control: Array  # int32 [B, ADMISSION_WIDTH] as admitted
 
 
@@ -66,11 +67,9 @@ def serving_params(params: Params) -> Params:
     """A copy of `params` with one tree per layer, so that no step slices the stack again."""
     layers = params["layers"]
     count = len(jax.tree.leaves(layers)[0])
+    unstacked = [jax.tree.map(lambda stacked, i=i: stacked[i], layers) for i in range(count)]
     rest = {name: jnp.copy(value) for name, value in params.items() if name != "layers"}
-    return {
-        **rest,
-        "layers": tuple(jax.tree.map(lambda x, i=i: x[i], layers) for i in range(count)),
-    }
+    return {**rest, "layers": tuple(unstacked)}
 
 
 def init_state(config: ModelConfig, pages: int, slots: int) -> SlotState:
@@ -78,7 +77,7 @@ def init_state(config: ModelConfig, pages: int, slots: int) -> SlotState:
         cache=kv.init(config, pages, slots),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
-        index=jnp.zeros(slots, jnp.int32),
+        sampled=jnp.zeros(slots, jnp.int32),
         control=jnp.zeros((slots, ADMISSION_WIDTH), jnp.int32),
     )
 
@@ -89,15 +88,26 @@ def prefill(config: ModelConfig, params: Params, tokens: Array, pages: int) -> k
     Only keys and values are made: what the last layer does with them is never computed. Padding
     behind the prompt is stored too, and overwritten before anything can see it.
     """
-    length = len(tokens)
-    positions = jnp.arange(length)[None]
-    causal = (positions[0][:, None] >= positions[0][None, :])[None]
+    positions = jnp.arange(len(tokens))[None]
 
     def layer_attend(_: int) -> Attend:
-        return lambda q, k, v: (attention.masked(q, k, v, causal), (k, v))
+        return lambda q, k, v: (_causal(q, k, v), (k, v))
 
     _, stored = _run_layers(config, params, (tokens[None], positions), layer_attend)
     return tuple(kv.from_sequence(k, v, pages) for k, v in stored)
+
+
+def _causal(q: Array, k: Array, v: Array) -> Array:
+    """Causal attention [B, T, H, E], T whole pages, by blocks of queries: a block reads no key
+    behind it, which spares almost half of the work, and its scores fit into a processor's cache."""
+    length = q.shape[1]
+    width = kv.PAGE * -(-length // (kv.PAGE * _MAX_BLOCKS))
+    blocks = []
+    for start in range(0, length, width):
+        end = min(start + width, length)
+        seen = (jnp.arange(end)[None, :] <= jnp.arange(start, end)[:, None])[None]
+        blocks.append(attention.masked(q[:, start:end], k[:, :end], v[:, :end], seen))
+    return jnp.concatenate(blocks, axis=1)
 
 
 def admit(state: SlotState, sequence: kv.Cache, admission: Array) -> SlotState:
@@ -107,7 +117,7 @@ def admit(state: SlotState, sequence: kv.Cache, admission: Array) -> SlotState:
         cache=kv.insert(state.cache, sequence, slot),
         token=state.token.at[slot].set(admission[Field.TOKEN]),
         position=state.position.at[slot].set(admission[Field.POSITION]),
-        index=state.index.at[slot].set(0),
+        sampled=state.sampled.at[slot].set(0),
         control=state.control.at[slot].set(admission),
     )
 
@@ -143,12 +153,12 @@ def decode(
         cache, token, logp = _decode_step(config, params, state)
         stop_ids = state.control[:, Field.STOP :]
         stopped = jnp.any(token[:, None] == stop_ids, axis=1)
-        last = state.index + 1 >= state.control[:, Field.LIMIT]
+        last = state.sampled + 1 >= state.control[:, Field.LIMIT]
         state = SlotState(
             cache=cache,
             token=jnp.where(active, token, state.token),
             position=state.position + active,
-            index=state.index + active,
+            sampled=state.sampled + active,
             control=state.control,
         )
         emitted = Emitted(
@@ -188,7 +198,7 @@ def _decode_step(
             control[:, Field.SEED_HIGH : Field.SEED_LOW + 1], jnp.uint32
         )
         keys = jax.vmap(jax.random.fold_in)(
-            jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.index
+            jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
         )
         token, logp = sampler.sample(
             logits, keys, as_float(Field.TEMPERATURE), as_float(Field.TOP_P)
@@ -212,4 +222,5 @@ def _run_layers(
         x, layer_state = Block(config).apply({"params": layer_params}, x, positions, attend)
         states.append(layer_state)
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
-    return norm.apply({"params": {"scale": params["final_norm"]}}, x), tuple(states)
+    hidden: Array = norm.apply({"params": {"scale": params["final_norm"]}}, x)
+    return hidden, tuple(states)

@@ -19,7 +19,7 @@ import numpy as np
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
-from webagent_jax.generate.device import SlotState
+from webagent_jax.generate.device import Emitted, SlotState
 from webagent_jax.generate.programs import Programs, Progress
 from webagent_jax.generate.requests import Request
 from webagent_jax.policy import ModelConfig
@@ -274,21 +274,23 @@ class Engine:
             waiting = bool(self._queue)
         busy = np.array([*(request is not None for request in self._slots), waiting])
         state, emitted = self._programs.decode(self._params, self._fit(state), busy)
-        emitted = jax.device_get(emitted)
+        self._hand_out(jax.device_get(emitted))
+        return state
+
+    def _hand_out(self, emitted: Emitted) -> None:
         with self._changed:
             self._count(
                 dispatches=1,
                 decode_steps=int(emitted.steps),
                 sampled_tokens=int(emitted.counts.sum()),
             )
-        for slot in np.flatnonzero(emitted.counts):
-            request = self._slots[slot]
-            count = emitted.counts[slot]
-            request.take(emitted.tokens[:count, slot], emitted.logp[:count, slot])
-            if emitted.finished[slot]:
-                self._slots[slot] = None
-                request.complete(self._version)
-        return state
+        for slot, request in enumerate(self._slots):
+            if request:
+                count = emitted.counts[slot]
+                request.take(emitted.tokens[:count, slot], emitted.logp[:count, slot])
+                if emitted.finished[slot]:
+                    self._slots[slot] = None
+                    request.complete(self._version)
 
     def _count(self, **more: int) -> None:
         """Adds to the counters. The caller holds the lock."""

@@ -5,14 +5,15 @@ A compiled program refuses arguments of another shape, so nothing can recompile 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
@@ -23,6 +24,9 @@ from webagent_jax.types import IntArray
 
 Progress = Callable[[int, int], None]
 """(programs compiled so far, programs in all)."""
+
+_Key = tuple[str, int, int]
+"""(name of the function, pages, pages to resize to or 0)."""
 
 
 def rungs(first: int, last: int, *, per_octave: int) -> tuple[int, ...]:
@@ -44,15 +48,16 @@ class Programs:
         pages = -(-max_tokens // kv.PAGE)
         self.cache_rungs = rungs(4, pages, per_octave=2)  # a decode step reads all these pages
         self.prompt_rungs = rungs(2, pages, per_octave=4)  # prefill pays for each token of padding
-        self._config, self._slots, self._steps = config, slots, steps
-        self._params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
-        self._compiled: dict[tuple[str, int, int], Callable[..., Any]] = {}
+        leaves, structure = jax.tree.flatten(params)
+        shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+        self._build = _Build(config, structure, shapes, slots, self.cache_rungs[-1], steps)
+        self._programs: dict[_Key, Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
     @property
     def count(self) -> int:
-        """Programs compiled so far."""
-        return len(self._compiled)
+        """Programs made ready so far."""
+        return len(self._programs)
 
     def prefill(self, params: Params, tokens: IntArray) -> kv.Cache:
         """`tokens` int32 [T]; T is a rung of `prompt_rungs` times `cache.PAGE`."""
@@ -78,7 +83,7 @@ class Programs:
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compiles whatever the engine can ever need."""
-        wanted = [("prefill", pages, 0) for pages in self.prompt_rungs]
+        wanted: list[_Key] = [("prefill", pages, 0) for pages in self.prompt_rungs]
         wanted += [(name, pages, 0) for pages in self.cache_rungs for name in ("admit", "decode")]
         for small, large in zip(self.cache_rungs, self.cache_rungs[1:], strict=False):
             wanted += [("resize", small, large), ("resize", large, small)]
@@ -92,25 +97,42 @@ class Programs:
     def _program(self, name: str, pages: int, to_pages: int = 0) -> Callable[..., Any]:
         key = (name, pages, to_pages)
         with self._lock:
-            if key not in self._compiled:
-                self._compiled[key] = self._lower(*key).compile()
-            return self._compiled[key]
+            if key not in self._programs:
+                self._programs[key] = _compiled(self._build, key)
+            return self._programs[key]
 
-    def _lower(self, name: str, pages: int, to_pages: int) -> Any:
-        shape = jax.ShapeDtypeStruct
-        if name == "prefill":
-            run = partial(device.prefill, self._config, pages=self.cache_rungs[-1])
-            return jax.jit(run).lower(self._params, shape((pages * kv.PAGE,), jnp.int32))
-        state = jax.eval_shape(partial(device.init_state, self._config, pages, self._slots))
-        if name == "resize":
-            return jax.jit(partial(kv.resize, pages=to_pages)).lower(state.cache)
-        if name == "admit":
-            sequence = jax.eval_shape(partial(kv.init, self._config, self.cache_rungs[-1], 1))
-            admission = shape((device.ADMISSION_WIDTH,), jnp.int32)
-            return jax.jit(device.admit, donate_argnums=0).lower(state, sequence, admission)
-        run = partial(device.decode, self._config, steps=self._steps)
-        busy = shape((self._slots + 1,), np.bool_)
-        return jax.jit(run, donate_argnums=1).lower(self._params, state, busy)
+
+@dataclass(frozen=True)
+class _Build:
+    """All that a program depends on besides its key. Engines of one build share their programs."""
+
+    config: ModelConfig
+    structure: Any  # of the params
+    shapes: tuple[jax.ShapeDtypeStruct, ...]  # of their leaves
+    slots: int
+    max_pages: int
+    steps: int
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(build: _Build, key: _Key) -> Callable[..., Any]:
+    name, pages, to_pages = key
+    params = jax.tree.unflatten(build.structure, build.shapes)
+    if name == "prefill":
+        run = partial(device.prefill, build.config, pages=build.max_pages)
+        tokens = jax.ShapeDtypeStruct((pages * kv.PAGE,), jnp.int32)
+        return jax.jit(run).lower(params, tokens).compile()
+    state = jax.eval_shape(partial(device.init_state, build.config, pages, build.slots))
+    if name == "resize":
+        return jax.jit(partial(kv.resize, pages=to_pages)).lower(state.cache).compile()
+    if name == "admit":
+        sequence = jax.eval_shape(partial(kv.init, build.config, build.max_pages, 1))
+        admission = jax.ShapeDtypeStruct((device.ADMISSION_WIDTH,), jnp.int32)
+        admit = jax.jit(device.admit, donate_argnums=0)
+        return admit.lower(state, sequence, admission).compile()
+    decode = partial(device.decode, build.config, steps=build.steps)
+    busy = jax.ShapeDtypeStruct((build.slots + 1,), jnp.bool_)
+    return jax.jit(decode, donate_argnums=1).lower(params, state, busy).compile()
 
 
 def _pages(state: SlotState) -> int:

@@ -61,9 +61,8 @@ class Request:
         row[Field.POSITION] = len(self.prompt_ids) - 1
         row[Field.LIMIT] = self.limit
         seed = self.seed % 2**64
-        row[[Field.SEED_HIGH, Field.SEED_LOW]] = np.uint32([seed >> 32, seed % 2**32]).view(
-            np.int32
-        )
+        words = np.array([seed >> 32, seed % 2**32], np.uint32)
+        row[[Field.SEED_HIGH, Field.SEED_LOW]] = words.view(np.int32)
         knobs = np.array([self.temperature, self.top_p], np.float32)
         row[[Field.TEMPERATURE, Field.TOP_P]] = knobs.view(np.int32)
         row[Field.STOP : Field.STOP + len(self.stop_ids)] = self.stop_ids

@@ -11,6 +11,7 @@ from webagent_jax.learn.losses import GRPOStats, bc_loss, grpo_loss
 from webagent_jax.learn.optimizer import learning_rate, make_optimizer
 from webagent_jax.learn.step import (
     NonFiniteUpdate,
+    Optimizer,
     TrainState,
     bc_update,
     grpo_update,
@@ -23,6 +24,7 @@ __all__ = [
     "Forest",
     "GRPOStats",
     "NonFiniteUpdate",
+    "Optimizer",
     "TrainState",
     "bc_loss",
     "bc_update",

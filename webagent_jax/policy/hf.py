@@ -67,7 +67,7 @@ def load_hf(
     """
     where = directory(path)
     config = dataclasses.replace(_read_config(where / "config.json"), dtype=dtype, remat=remat)
-    files = {}
+    files: dict[str, Path] = {}
     for file in sorted(where.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as opened:
             files |= dict.fromkeys(opened.keys(), file)

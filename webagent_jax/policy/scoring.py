@@ -56,6 +56,4 @@ def score(config: ModelConfig, params: Params, rows: object) -> Scores:
         return jnp.moveaxis(x.reshape(batch, -1, _CHUNK, *x.shape[2:]), 1, 0)
 
     scores = jax.lax.map(score_chunk, (chunked(hidden), chunked(labels)))
-    return Scores(
-        *(jnp.moveaxis(part, 0, 1).reshape(batch, -1)[:, :count] for part in scores)
-    )
+    return Scores(*(jnp.moveaxis(part, 0, 1).reshape(batch, -1)[:, :count] for part in scores))

@@ -76,6 +76,14 @@ class Block(nn.Module):
         return x, state
 
 
+def apply_block(
+    config: ModelConfig, layer_params: Params, x: Array, positions: Array, attend: Attend
+) -> tuple[Array, Any]:
+    """One layer: see `Block`."""
+    applied: Any = Block(config).apply({"params": layer_params}, x, positions, attend)
+    return applied
+
+
 def rotate(x: Array, positions: Array, theta: float) -> Array:
     """Rotary position embedding, the halves of a head paired as in Hugging Face's rotate-half.
 
@@ -119,7 +127,7 @@ def forward(
         return attention.dense(q, k, v, ends), None
 
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
-        return Block(config).apply({"params": layer_params}, x, positions, attend)
+        return apply_block(config, layer_params, x, positions, attend)
 
     x = params["embed"][tokens].astype(config.dtype)
     x, _ = jax.lax.scan(jax.checkpoint(layer) if config.remat else layer, x, params["layers"])
@@ -163,7 +171,7 @@ def forward_cached(
             return attention.masked(q, keys, values, mask), (keys, values)
 
         layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
-        x, layer_cache = Block(config).apply({"params": layer_params}, x, positions, attend)
+        x, layer_cache = apply_block(config, layer_params, x, positions, attend)
         grown.append(layer_cache)
     return _final_norm(config, params, x), tuple(grown)
 
@@ -196,4 +204,5 @@ def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
 
 def _final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
-    return norm.apply({"params": {"scale": params["final_norm"]}}, x)
+    normed: Any = norm.apply({"params": {"scale": params["final_norm"]}}, x)
+    return normed

@@ -19,12 +19,15 @@ END = "<|end|>"
 SPECIAL = ("<|pad|>", END, "<|system|>", "<|user|>", "<|assistant|>")
 _KINDS = ("button", "link", "textbox", "radio on", "radio off", "checkbox on", "checkbox off")
 PHRASES = (
-    *(f" {kind} " for kind in (*_KINDS, "select", "item", "tab", "option", "slider")),
+    *(f"{kind} " for kind in (*_KINDS, "select", "item", "option")),
+    " [",
+    "]\n",
+    "] = ",
     "<think> ",
     " </think> <answer> do(action=\"",
-    "\" </think> <answer> do(action=\"",
+    "] </think> <answer> do(action=\"",
     " </think> <answer> ",
-    "\" </think> <answer> ",
+    "] </think> <answer> ",
     "# Element: ",
     "do(action=\"",
     "\", argument=\"",
@@ -42,8 +45,7 @@ PHRASES = (
     " \"",
     "\" ",
     " (",
-    " in \"",
-    "\" in \"",
+    "\" in ",
 )  # fmt: skip
 
 _CHAT_TEMPLATE = (

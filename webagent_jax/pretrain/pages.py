@@ -30,12 +30,11 @@ class Item:
             case "row":
                 return f"{self.name} | {self.value}"
             case "checkbox" | "radio":
-                return f"{self.id} {self.kind} {self.value} {self.name}".rstrip()
-            case "select":
-                listed = ", ".join(self.options)
-                return f"{self.id} select {self.name} = {self.value} ({listed})".replace("  ", " ")
-        line = f"{self.id} {self.kind} {self.name}".rstrip()
-        return f"{line} = {self.value}" if self.value else line
+                return f"{self.kind} {self.value} {self.name} [{self.id}]"
+        line = " ".join(filter(None, (self.kind, self.name, f"[{self.id}]")))
+        if self.value:
+            line += f" = {self.value}"
+        return f"{line} ({', '.join(self.options)})" if self.options else line
 
 
 Page = tuple[Item, ...]

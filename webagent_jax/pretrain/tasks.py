@@ -90,11 +90,9 @@ def _joined(rng: np.random.Generator, parts: Sequence[str]) -> str:
     return text[:1].upper() + text[1:] + words.pick(rng, [".", ".", "", "!"])
 
 
-def _named(item: Item, quote: bool = True) -> str:
-    """How a thought calls an element."""
-    if not item.name:
-        return f"{item.kind} {item.id}"
-    return f'"{item.name}"' if quote else item.name
+def _named(item: Item) -> str:
+    """How a thought calls an element: as its line ends."""
+    return f"{item.name or item.kind} [{item.id}]"
 
 
 def _click(rng: np.random.Generator, page: Page, item: Item) -> Order:

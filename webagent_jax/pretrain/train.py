@@ -20,9 +20,16 @@ from webagent_jax.pretrain import bpe, pages, tasks, words
 from webagent_jax.types import FloatArray, IntArray, Message
 
 _TEMPLATE = prompts.TEMPLATES["compact"]
+_EMBED_STD = 0.3  # words far enough apart to be told apart
+_SHARPNESS = 10.0  # a of the heads that look back
+_QUIET = 0.1  # of what tokens add to where those heads look
+_GAIN = 6.0  # of the comparison over a plain projection
+_WRITE = 1.0  # of what those heads write, so that a token still weighs as much itself
+_COPY = 3.0  # of what is copied
+_SLOW = 0.01  # radians per token: a head dimension that turns no faster compares contents
 _PAGE_FIRST = "Page, then task."  # system message of the exercises that share one page
 
-# 0.85M params. Two layers are enough to point; the third composes.
+# 0.71M params. Two layers are enough to point; the third composes.
 MODEL = ModelConfig(
     vocab_size=2048,
     d_model=128,
@@ -30,8 +37,8 @@ MODEL = ModelConfig(
     num_heads=4,
     num_kv_heads=2,
     head_dim=32,
-    d_ff=384,
-    rope_theta=10_000.0,
+    d_ff=256,
+    rope_theta=100_000.0,
     max_positions=2048,
 )
 
@@ -39,10 +46,10 @@ MODEL = ModelConfig(
 @dataclass(frozen=True)
 class PretrainConfig:
     seed: int = 0
-    updates: int = 1500
-    rows: int = 16
-    row_tokens: int = 320
-    microbatch: int = 4
+    updates: int = 4000
+    rows: int = 5  # many small updates: pointing needs steps more than tokens
+    row_tokens: int = 256
+    microbatch: int = 2
     tokenizer_exercises: int = 20_000
     save_every: int = 250
     optimizer: OptimizerConfig = dataclasses.field(
@@ -71,34 +78,56 @@ def pretrain(cfg: PretrainConfig, directory: Path, log: Callable[[str], None] = 
             MODEL, optimizer, state, forest.rows, microbatch=cfg.microbatch
         )
         losses.append(metrics["loss"])
-        if update % 50 == 0:
+        if update % 100 == 0:
             log(
-                f"update {update}/{cfg.updates} loss {np.mean(losses[-50:]):.4f} "
+                f"update {update}/{cfg.updates} loss {np.mean(losses[-100:]):.4f} "
                 f"padding {forest.padding_fraction:.2f} {time.monotonic() - begun:.0f} s"
             )
         if update % cfg.save_every == 0 or update == cfg.updates:
             policy.save_hf(directory, MODEL, state.params)
 
 
-def newborn(config: ModelConfig, key: jax.Array, sharpness: float = 6.0) -> policy.transformer.Params:
-    """Fresh params whose first layer is born looking back: head h attends to the token h + 1 before.
+def newborn(config: ModelConfig, key: jax.Array) -> policy.Params:
+    """Fresh params, born with the two circuits that pointing rests on; all of it trainable.
 
-    With RoPE frequencies w, a key bias of a·(1 | 0) and a query bias of a·(cos(-o w) | sin(-o w)) give
-    the logit a² Σ cos((i - j - o) w), which peaks at j = i - o. Without such heads a model of this
-    size does not find how to match a phrase to its element id within thousands of updates.
+    Layer 0 looks back: with RoPE frequencies w, a key bias of a·(1 | 0) and a query bias of
+    a·(cos(-o w) | sin(-o w)) give the logit a² Σ cos((i - j - o) w), which peaks at j = i - o. Head h
+    gets the offset h + 1 and writes the token it sees into a subspace of its own.
+
+    Layer 1 continues what was seen before (induction; Olsson et al. 2022, arXiv 2209.11895): head 0
+    attends where the token before is the current one, head 2 where the token two before is the one
+    before, and both write the token they find. Only dimensions that RoPE hardly turns compare.
+
+    Without them a model of this size does not find in thousands of updates how to match a phrase to
+    its element id.
     """
     params = policy.init(config, key)
-    half = config.head_dim // 2
+    rng = np.random.default_rng(0)  # of the subspaces; any will do
+    d, e, half = config.d_model, config.head_dim, config.head_dim // 2
+    basis = np.linalg.qr(rng.normal(size=(d, d)))[0].astype(np.float32)
+    seen = np.linalg.qr(rng.normal(size=(d, e)))[0].astype(np.float32)  # token -> head
+    slots = [basis[:, h * e : (h + 1) * e] for h in range(config.num_heads)]  # head -> residual
     frequency = config.rope_theta ** (-np.arange(half) / half)
-    k_bias = np.zeros((config.num_kv_heads, config.head_dim), np.float32)
-    k_bias[:, :half] = sharpness
-    offset = 1 + np.arange(config.num_heads)[:, None]
-    angle = -offset * frequency[None]
-    q_bias = sharpness * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-    layers = params["layers"]
-    layers["k"]["bias"] = layers["k"]["bias"].at[0].set(k_bias)
-    layers["q"]["bias"] = layers["q"]["bias"].at[0].set(q_bias.astype(np.float32))
-    params["embed"] = params["embed"] * (0.3 / 0.02)  # words far enough apart to be told apart
+    slow = np.tile(frequency < _SLOW, 2)[None, :]
+    params["embed"] = params["embed"] * (_EMBED_STD / 0.02)
+    born = jax.tree.map(np.array, params["layers"])
+
+    angle = -(1 + np.arange(config.num_heads)[:, None]) * frequency[None]
+    born["q"]["bias"][0] = _SHARPNESS * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    born["k"]["bias"][0, :, :half] = _SHARPNESS
+    born["q"]["kernel"][0] *= _QUIET
+    born["k"]["kernel"][0] *= _QUIET
+    for kv_head in range(config.num_kv_heads):
+        born["v"]["kernel"][0, :, kv_head] = seen
+        born["v"]["kernel"][1, :, kv_head] = seen
+        born["k"]["kernel"][1, :, kv_head] = slots[kv_head] * slow
+    for head in range(config.num_heads):
+        born["o"]["kernel"][0, head] = _WRITE * slots[head].T
+    born["q"]["kernel"][1, :, 0] = _GAIN * seen * slow
+    born["q"]["kernel"][1, :, 2] = _GAIN * slots[0] * slow
+    for head in (0, 2):
+        born["o"]["kernel"][1, head] = _COPY * seen.T
+    params["layers"] = jax.tree.map(jax.numpy.asarray, born)
     return params
 
 
@@ -115,9 +144,9 @@ def _prefetched(cfg: PretrainConfig, tokenizer: ChatTokenizer) -> Iterator[learn
 def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.Forest:
     """The exercises of one update: pages grow, and single orders give way to conversations."""
     rng = np.random.default_rng([cfg.seed, update])
-    progress = update / cfg.updates
-    most = 4 + int(min(1.0, 2 * progress) * 10)
-    page_first = 0.8 - 0.6 * min(1.0, 2 * progress)
+    grown = min(1.0, 1.5 * update / cfg.updates)
+    most = 3 + round(11 * grown)
+    page_first = 0.95 - 0.75 * grown
     pairs: list[tuple[IntArray, IntArray]] = []
     room = cfg.rows * cfg.row_tokens
     while room > 0:
@@ -129,9 +158,7 @@ def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.F
         fresh = [(p, r) for p, r in fresh if len(p) + len(r) <= cfg.row_tokens]
         room -= _cost(fresh)
         pairs += fresh
-    return learn.build(
-        _weighted(pairs), row_tokens=cfg.row_tokens, row_multiple=cfg.microbatch
-    )
+    return learn.build(_weighted(pairs), row_tokens=cfg.row_tokens, row_multiple=cfg.microbatch)
 
 
 def _cost(pairs: list[tuple[IntArray, IntArray]]) -> int:
@@ -160,7 +187,7 @@ def _many_orders(
     rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
 ) -> list[tuple[IntArray, IntArray]]:
     """One page, told first, and many orders on it: they share its tokens."""
-    page, orders = tasks.orders_on_one_page(rng, 10, most)
+    page, orders = tasks.orders_on_one_page(rng, 6, most)
     opening = pages.text(page)
     return [
         (

@@ -15,10 +15,10 @@ from webagent_jax.report import files
 
 
 def open_workdir(workdir: Path, cfg: RunConfig) -> None:
-    """Makes the folder of a run and writes its config and commit, or checks that it is the same run.
+    """Makes the folder of a run and writes config and commit, or checks that it is the same run.
 
     Raises:
-        ConfigError: the folder holds a run with another config; names the first option that differs.
+        ConfigError: the folder holds a run with another config; names an option that differs.
     """
     path = workdir / "config.json"
     config = dataclasses.asdict(cfg)
@@ -35,7 +35,7 @@ def open_workdir(workdir: Path, cfg: RunConfig) -> None:
 
 
 def commit() -> str:
-    """The commit of the source tree, with `+` when it was changed since; empty outside a checkout."""
+    """The commit of the source tree, `+` when changed since; empty outside a checkout."""
     try:
         told = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],

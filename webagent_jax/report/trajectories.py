@@ -169,10 +169,10 @@ def _step(turn: types.Turn, after: types.Observation | None, crop: Rect | None) 
 
 
 def _names(line: str, element_id: str | None) -> bool:
-    """Is this the observation's line of the element: `7 button Ok`, or `<button id="7">`."""
+    """Is this the observation's line of the element: `button Ok [7]`, or `<button id="7">`."""
     if element_id is None:
         return False
-    return line.split(maxsplit=1)[:1] == [element_id] or f'id="{element_id}"' in line
+    return f" [{element_id}]" in line or f'id="{element_id}"' in line
 
 
 def _in_words(action: types.Action | types.ParseError, element: types.Element | None) -> str:

@@ -24,8 +24,8 @@ class Job:
 class Collector:
     """Plays jobs on `contexts` threads, each episode in a world of its own.
 
-    A fault of browser or site costs one try: the same job is played again, with the same seeds, up to
-    `infra_retries` times. Only then it counts as INFRA.
+    A fault of browser or site costs one try: the same job is played again, with the same seeds, up
+    to `infra_retries` times. Only then it counts as INFRA.
     """
 
     def __init__(
@@ -119,4 +119,3 @@ class Collector:
             return run_episode(environment, job.make_agent(), job.task, job.rules, seed=job.seed)
         finally:
             environment.close()
-

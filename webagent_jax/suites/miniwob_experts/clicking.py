@@ -129,11 +129,9 @@ def click_menu(intent: str, page: Observation) -> Expert:
 def navigate_tree(intent: str, page: Observation) -> Expert:
     """Navigate through the file tree. Find and click on the folder or file named "Karrie"."""
     (name,) = quoted(intent)
-    opened: set[str] = set()
     while not has(page, name):
-        folder = next(i for i in page.elements if i not in opened)
-        opened.add(folder)
-        page = yield click_on(page, folder)
+        handles = (i for i, e in page.elements.items() if e.name.endswith("xpandable-hitarea"))
+        page = yield click_on(page, next(handles))
     yield click(page, name)
 
 

@@ -1,9 +1,9 @@
 """What all experts are made of: reading an observation, and one decision about it.
 
 The thoughts are written for a small policy that first says what it wants and then finds its id.
-They end in the target's own text: `click "Cancel"`, `type "karrie" in "Username"`,
-`select "Peru" in "Country"`, `type "karrie" in textbox 3` where the element has no name, and
-`at "@karrie" click "like"` where several have the same.
+They end as the target's own line does: `click Cancel [7]`, `type "karrie" in Username [1]`,
+`select "Peru" in Country [2]`, `type "karrie" in textbox [3]` where the element has no name, and
+`at @karrie click like [9]` where several have the same.
 """
 
 from __future__ import annotations
@@ -82,9 +82,11 @@ def find_below(page: Observation, text: str, name: str) -> list[str]:
 
 def _id_of(page: Observation, line: str) -> str | None:
     """Id of the element that the line is about."""
-    first, _, rest = line.partition(" ")
-    element = page.elements.get(first)
-    return first if element is not None and rest.startswith(element.kind) else None
+    for element_id in re.findall(r" \[(\d+)\]", line):
+        element = page.elements.get(element_id)
+        if element is not None and line.startswith(element.kind):
+            return element_id
+    return None
 
 
 def _is(element: Element, name: str, kind: str) -> bool:
@@ -100,8 +102,8 @@ def click(page: Observation, name: str, kind: str = "") -> Decision:
 
 def click_on(page: Observation, element_id: str, *, text: str = "", at: str = "") -> Decision:
     """`text` is the part of the element's name to think of, `at` what tells it from its likes."""
-    target = f'"{text}"' if text else _called(page, element_id)
-    thought = f'at "{at}" click {target}' if at else f"click {target}"
+    target = f"{text} [{element_id}]" if text else _called(page, element_id)
+    thought = f"at {at} click {target}" if at else f"click {target}"
     return Decision(thought, Action(ActionKind.CLICK, element_id))
 
 
@@ -132,6 +134,5 @@ def wait(what: str) -> Decision:
 
 def _called(page: Observation, element_id: str) -> str:
     element = page.elements[element_id]
-    if not element.name:
-        return f"{element.kind} {element_id}"
-    return f'"{textwrap.shorten(element.name, _NAME_LIMIT, placeholder="")}"'
+    name = textwrap.shorten(element.name, _NAME_LIMIT, placeholder="") or element.kind
+    return f"{name} [{element_id}]"

@@ -1,0 +1,186 @@
+"""The jitted updates: what they compute, what they refuse, and resuming to the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import reference
+from webagent_jax import learn, policy
+from webagent_jax.checkpoint import Checkpointer
+from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.learn.step import accumulate
+from webagent_jax.policy import ModelConfig
+
+MODEL = ModelConfig(
+    vocab_size=61, d_model=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, d_ff=32
+)
+GRPO = GRPOConfig(kl_beta=0.1, std_eps=1e-4)
+OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.01, max_grad_norm=10.0), 10)
+PROMPTS = [[3, 4, 5, 6], [3, 4, 7], [3, 4, 5, 6], [3, 4, 5, 6, 8]]
+RESPONSES = [[10, 11], [12, 13, 14], [15], [10, 16]]
+REWARDS = [1.0, 0.0, 0.0, 1.0]
+
+
+@pytest.fixture(scope="module")
+def params():
+    return jax.jit(policy.init, static_argnums=0)(MODEL, jax.random.key(1))
+
+
+@pytest.fixture(scope="module")
+def ref_params(params):
+    return jax.tree.map(lambda x: x * 1.1, params)
+
+
+def make_rows(rewards=REWARDS, behaviour_logp=-4.0):
+    advantages = learn.group_advantages(np.array(rewards), std_eps=GRPO.std_eps)
+    weights = learn.three_level_weights([[len(response)] for response in RESPONSES])
+    branches = [
+        learn.Branch(
+            np.array(prompt, np.int32),
+            np.array(response, np.int32),
+            np.full(len(response), behaviour_logp, np.float32),
+            weight=float(weight[0]),
+            advantage=float(advantage),
+        )
+        for prompt, response, weight, advantage in zip(
+            PROMPTS, RESPONSES, weights, advantages, strict=True
+        )
+    ]
+    return learn.build(branches, row_tokens=16, row_multiple=2).rows
+
+
+def update(state, ref_params, rows=None):
+    rows = make_rows() if rows is None else rows
+    return learn.grpo_update(
+        MODEL, OPTIMIZER, state, rows, grpo=GRPO, ref_params=ref_params, microbatch=2
+    )
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_loss_is_the_slow_twins(params, ref_params):
+    """From params to loss, through logits of ordinary causal rows."""
+
+    def response_logits(params):
+        tokens = np.zeros((4, 8), np.int32)
+        for row, prompt, response in zip(tokens, PROMPTS, RESPONSES, strict=True):
+            row[: len(prompt) + len(response)] = prompt + response
+        logits = np.asarray(
+            jax.jit(policy.logits, static_argnums=0)(MODEL, params, tokens), np.float64
+        )
+        return [
+            row[len(p) - 1 : len(p) + len(r) - 1]
+            for row, p, r in zip(logits, PROMPTS, RESPONSES, strict=True)
+        ]
+
+    group = []
+    for logits, ref_logits, response, reward in zip(
+        response_logits(params), response_logits(ref_params), RESPONSES, REWARDS, strict=True
+    ):
+        ref_logp = [reference.log_softmax(x)[t] for x, t in zip(ref_logits, response, strict=True)]
+        turn = reference.Turn(logits, response, [-4.0] * len(response), ref_logp)
+        group.append(reference.Episode(reward, [turn]))
+    expected, _ = reference.m_grpo([group], clip_low=0.2, clip_high=0.2, beta=0.1, eps=GRPO.std_eps)
+    _, metrics = update(learn.init_state(params, OPTIMIZER), ref_params)
+    assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
+    assert metrics["kl"] > 0
+    assert metrics["entropy"] == pytest.approx(np.log(61), abs=0.1)
+
+
+def test_updates_make_what_was_rewarded_likelier(params, ref_params):
+    state = learn.init_state(params, OPTIMIZER)
+    losses = []
+    for _ in range(4):
+        state, metrics = update(state, ref_params)
+        losses.append(metrics["loss"])
+    assert losses[-1] < losses[0] - 0.01
+    assert learn.snapshot(state).version == int(state.step) == 4
+
+
+def test_a_resumed_run_is_the_same_run_bit_for_bit(params, ref_params, tmp_path):
+    straight = learn.init_state(params, OPTIMIZER)
+    for _ in range(3):
+        straight, last = update(straight, ref_params)
+
+    state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, state, {"next_update": 1})
+    with Checkpointer(tmp_path) as checkpointer:
+        restored = checkpointer.restore(learn.init_state(params, OPTIMIZER))
+    assert restored is not None
+    state, position = restored
+    assert position == {"next_update": 1}
+    for _ in range(2):
+        state, metrics = update(state, ref_params)
+    assert_same(state, straight)
+    assert metrics == last
+
+
+@pytest.mark.parametrize("behaviour_logp", [np.nan, -np.inf])
+def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behaviour_logp):
+    state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
+    before = jax.tree.map(np.array, state)
+    with pytest.raises(FloatingPointError, match="update 2 was not applied") as caught:
+        update(state, ref_params, make_rows(behaviour_logp=behaviour_logp))
+    assert_same(caught.value.state, before)
+
+
+def test_an_update_consumes_the_state_but_no_params_of_others(params, ref_params):
+    state = learn.init_state(params, OPTIMIZER)
+    kept = learn.snapshot(state)
+    update(state, ref_params)
+    assert_same(kept.params, params)
+
+
+def test_cloning_learns_the_demonstrations(params):
+    state = learn.init_state(params, OPTIMIZER)
+    rows = make_rows()
+    losses = []
+    for _ in range(6):
+        state, metrics = learn.bc_update(MODEL, OPTIMIZER, state, rows, microbatch=2)
+        losses.append(metrics["loss"])
+    assert losses[0] == pytest.approx(np.log(61), abs=0.3)
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("microbatch", [1, 2, 4])
+def test_microbatches_sum_to_the_batch(microbatch):
+    """With an objective small enough to compile in no time; the last two rows hold nothing."""
+    rng = np.random.default_rng(0)
+    rows = make_rows()
+    size = (4, 3)
+    weights = rng.uniform(size=size).astype(np.float32)
+    weights[2:] = 0
+    rows = dataclasses.replace(
+        rows, tokens=rng.normal(size=size), targets=rng.normal(size=size), weights=weights
+    )
+
+    def objective(w, part):
+        loss = jnp.sum(part.weights * jnp.tanh(part.tokens @ w)[:, None] * part.targets)
+        return loss, {"loss": loss, "tokens": jnp.sum(part.weights > 0)}
+
+    w = rng.normal(size=3).astype(np.float32)
+    keep = ("tokens", "targets", "weights")
+    other = {f.name: np.zeros((4, 1)) for f in dataclasses.fields(rows) if f.name not in keep}
+    rows = dataclasses.replace(rows, **other)
+    parts = jax.tree.map(lambda x: x.reshape(-1, microbatch, *x.shape[1:]), rows)
+    grad, sums = jax.jit(accumulate, static_argnums=0)(objective, w, parts)
+    expected_grad, expected = jax.grad(objective, has_aux=True)(w, rows)
+    np.testing.assert_allclose(grad, expected_grad, rtol=1e-5)
+    np.testing.assert_allclose(sums["loss"], expected["loss"], rtol=1e-5)
+    assert sums["tokens"] == expected["tokens"] == 6
+
+
+def test_what_cannot_be_updated_with_is_refused(params, ref_params):
+    state = learn.init_state(params, OPTIMIZER)
+    with pytest.raises(ValueError, match="give ref_params"):
+        learn.grpo_update(MODEL, OPTIMIZER, state, make_rows(), grpo=GRPO)
+    with pytest.raises(ValueError, match="row_multiple=3"):
+        learn.bc_update(MODEL, OPTIMIZER, state, make_rows(), microbatch=3)

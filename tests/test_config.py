@@ -1,0 +1,58 @@
+"""Options: unknown and impossible ones are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from webagent_jax import config
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+
+
+def test_round_trip():
+    cfg = RunConfig(seed=3, grpo=GRPOConfig(updates=7))
+    assert config.from_config_dict(config.to_config_dict(cfg)) == cfg
+
+
+def test_unknown_option_names_the_valid_ones():
+    with pytest.raises(ConfigError, match=r"unknown option config\.grpo\.updtes; .*updates"):
+        config.from_config_dict({"grpo": {"updtes": 7}})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": "x"}, "config.seed='x' is not of type int"),
+        ({"grpo": 3}, "config.grpo is a group of options"),
+        ({"policy": {"dtype": "float16"}}, "config.policy.dtype='float16' is not one of: float32"),
+        ({"grpo": {"group_size": 1}}, "group_size must be at least 2"),
+        ({"rollout": {"temperature": 0.0}}, "temperature must be above 0"),
+        ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_tokens"),
+        ({"engine": {"max_tokens": 4096}}, "row_tokens must be at least"),
+    ],
+)
+def test_impossible_values(values, message):
+    with pytest.raises(ConfigError, match=message):
+        config.from_config_dict(values)
+
+
+def test_lists_may_be_written_with_commas_and_whole_numbers_as_floats():
+    cfg = config.from_config_dict(
+        {"suite": {"tasks": "a,b"}, "grpo": {"kl_beta": 0}, "bc": {"row_tokens": 2048}}
+    )
+    assert cfg.suite.tasks == ("a", "b")
+    assert cfg.grpo.kl_beta == 0.0
+    assert isinstance(cfg.grpo.kl_beta, float)
+
+
+def test_every_field_can_be_set_from_the_command_line():
+    """ConfigDict takes only types it knows; a field of another type could not be overridden."""
+    plain = config.to_config_dict(RunConfig()).to_dict()
+
+    def leaves(value):
+        if isinstance(value, dict):
+            for inner in value.values():
+                yield from leaves(inner)
+        else:
+            yield value
+
+    assert {type(leaf) for leaf in leaves(plain)} <= {int, float, str, bool, tuple}

@@ -1,0 +1,133 @@
+"""Whole runs through the launchers, on live pages: small, and their figures mean nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from configs import quickstart as quickstart_config
+from webagent_jax import config, policy, train
+from webagent_jax.report.metrics import read_metrics
+from webagent_jax.report.progress import NullProgress
+from webagent_jax.report.store import load_episodes
+from webagent_jax.types import Outcome
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parent.parent
+SMOKE = config.from_config_dict(quickstart_config.get_config("smoke"))
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """The quickstart, run once by its launcher."""
+    from launch import quickstart
+
+    folder = tmp_path_factory.mktemp("runs") / "quickstart"
+    _launch(quickstart, folder)
+    return folder
+
+
+def _launch(launcher, folder: Path, **options) -> None:
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS(sys.argv[:1])
+    smoke = config.to_config_dict(dataclasses.replace(SMOKE, **options))
+    with flagsaver.flagsaver(config=smoke, workdir=str(folder)):
+        launcher.main(["launcher"])
+
+
+def test_quickstart_writes_what_it_promises(workdir):
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert set(summary) >= {"base", "bc", "grpo", "seconds", "hardware", "grpo_minus_bc"}
+    for stage in ("base", "bc", "grpo"):
+        evaluation = summary[stage]
+        assert evaluation["n"] == 4
+        assert set(evaluation["by_site"]) == set(SMOKE.suite.tasks)
+        assert json.loads((workdir / "eval" / stage / "eval.json").read_text()) == evaluation
+        episodes = load_episodes(workdir / "eval" / stage / "episodes" / "episodes.jsonl")
+        assert all(e.reward is not None and e.turns for e in episodes)
+        assert any(turn.picture for e in episodes for turn in e.turns)
+    tasks = [[task["task_id"] for task in summary[s]["tasks"]] for s in ("base", "bc", "grpo")]
+    assert tasks[0] == tasks[1] == tasks[2]
+    assert (workdir / "report.html").stat().st_size > 10_000
+    assert len(read_metrics(workdir / "grpo" / "metrics.jsonl")) == SMOKE.grpo.updates
+
+
+def test_quickstart_does_nothing_twice(workdir):
+    from launch import quickstart
+
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")}
+    assert before
+    _launch(quickstart, workdir)
+    assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")} == before
+
+
+def test_another_config_is_refused_in_the_same_workdir(workdir):
+    from launch import quickstart
+
+    with pytest.raises(config.ConfigError, match="seed=0, this one has 5"):
+        _launch(quickstart, workdir, seed=5)
+
+
+def test_evaluation_goes_on_where_it_stopped(workdir, tmp_path):
+    from launch import evaluate
+
+    chosen = dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy"))
+    _launch(evaluate, tmp_path / "whole", policy=chosen)
+    log = tmp_path / "whole" / "episodes" / "episodes.jsonl"
+    first, *_ = log.read_text().splitlines(keepends=True)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    (tmp_path / "cut" / "eval.json").unlink()
+    (tmp_path / "cut" / "episodes" / "episodes.jsonl").write_text(first + '{"task": {"id": "mini')
+    _launch(evaluate, tmp_path / "cut", policy=chosen)
+    results = [json.loads((tmp_path / f / "eval.json").read_text()) for f in ("whole", "cut")]
+    assert results[0]["tasks"] == results[1]["tasks"]
+    again = load_episodes(tmp_path / "cut" / "episodes" / "episodes.jsonl")
+    assert len({e.task.id for e in again}) == len(again) == 4
+
+
+class _Killed(Exception):
+    pass
+
+
+class _KilledAfterOneUpdate(NullProgress):
+    """Stands for a kill: what an update has written is there, what comes after is lost."""
+
+    def phase(self, name, total, unit="episodes", *, done=0):
+        self._updating = name == "M-GRPO"
+
+    def advance(self, n=1, **counts):
+        if self._updating and n == 1:
+            raise _Killed
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path):
+    cfg = dataclasses.replace(
+        SMOKE,
+        policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
+        grpo=dataclasses.replace(SMOKE.grpo, updates=2, drop_flat_groups=False),
+    )
+    whole = train.grpo(cfg, tmp_path / "whole")
+    with pytest.raises(_Killed):
+        train.grpo(cfg, tmp_path / "cut", _KilledAfterOneUpdate())
+    cut = train.grpo(cfg, tmp_path / "cut")
+    params = [policy.load_hf(path)[1] for path in (whole, cut)]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+    logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
+    for a, b in zip(*logs, strict=True):
+        assert {k: v for k, v in a.items() if "seconds" not in k} == {
+            k: v for k, v in b.items() if "seconds" not in k
+        }
+    last = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
+    assert all(e.outcome is not Outcome.INFRA for e in last)
+    assert {int(v) for e in last for t in e.turns for v in t.completion.policy_version} == {1}
