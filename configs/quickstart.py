@@ -21,16 +21,16 @@ _TASKS = (
     "click-checkboxes",
     "click-checkboxes-large",
     "click-collapsible-2-nodelay",
+    "click-dialog-2",
+    "click-link",
     "click-option",
+    "click-scroll-list",
     "click-tab-2",
     "email-inbox-delete",
-    "email-inbox-forward-nl",
-    "enter-date",
     "enter-password",
     "enter-text",
     "login-user",
-    "multi-layouts",
-    "read-table",
+    "login-user-popup",
     "search-engine",
     "use-autocomplete-nodelay",
 )
@@ -45,20 +45,20 @@ _QUICKSTART = RunConfig(
         batch_episodes=16,
         row_tokens=384,
         optimizer=OptimizerConfig(
-            learning_rate=5e-4, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
+            learning_rate=1e-3, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
         ),
     ),
     grpo=GRPOConfig(
-        updates=30,
-        tasks_per_update=16,
+        updates=20,
+        tasks_per_update=12,
         group_size=8,
-        minibatches=2,
+        minibatches=3,
         max_refills=8,
         kl_beta=0.001,
         row_tokens=384,
-        optimizer=OptimizerConfig(learning_rate=2e-4, max_grad_norm=1.0),
+        optimizer=OptimizerConfig(learning_rate=3e-4, max_grad_norm=1.0),
     ),
-    eval=EvalConfig(episodes_per_task=26, max_turns=8),
+    eval=EvalConfig(episodes_per_task=25, max_turns=8),
 )
 
 

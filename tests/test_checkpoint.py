@@ -28,7 +28,9 @@ def assert_holds(restored: tuple | None, value: float) -> None:
     assert restored is not None
     state, position = restored
     jax.tree.map(np.testing.assert_array_equal, state, state_of(value))
-    assert jax.tree.map(jnp.dtype, state) == jax.tree.map(jnp.dtype, state_of(value))
+    assert jax.tree.map(lambda x: x.dtype, state) == jax.tree.map(
+        lambda x: x.dtype, state_of(value)
+    )
     assert position == {"next_update": value, "seeds": [1, 2]}
 
 

@@ -53,13 +53,17 @@ def test_a_written_token_is_stored_where_it_belongs():
     np.testing.assert_array_equal(beyond.keys, cache[0].keys)
 
 
-@pytest.mark.parametrize("pages", [3, 5, 16, 40])
-def test_the_number_of_pages_changes_no_bit(pages):
-    cache, _, _ = _filled()
+@pytest.mark.parametrize("slots", [1, 3, 4, 16])
+def test_the_number_of_pages_changes_no_bit(slots):
+    q = _random(3, slots, 4, 8)
+    position = jax.random.randint(jax.random.key(6), (slots,), 0, LENGTH)
+    shape = (2, slots, 2, 8, kv.PAGE)
+    filled = (kv.LayerCache(_random(1, *shape), jnp.swapaxes(_random(2, *shape), -1, -2)),)
     attend = jax.jit(kv.attend)
-    q, position = _random(3, SLOTS, 4, 8), jnp.array([5, kv.PAGE, LENGTH - 1])
-    fewest, more = (kv.resize(cache, n)[0] for n in (2, pages))
-    np.testing.assert_array_equal(attend(q, more, position), attend(q, fewest, position))
+    expected = attend(q, filled[0], position)
+    for pages in (3, 4, 6, 16):
+        actual = attend(q, kv.resize(filled, pages)[0], position)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_rungs_grow_to_the_last():

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.learn.tiny import MODEL, make_params
 from webagent_jax import policy
 from webagent_jax.learn import Branch, branches, build, credited, token_mean_weights
 from webagent_jax.learn.losses import grpo_loss
-from webagent_jax.policy import ModelConfig
 from webagent_jax.types import (
     Completion,
     Episode,
@@ -27,9 +27,6 @@ from webagent_jax.types import (
 )
 
 L, ROWS = 24, 16
-MODEL = ModelConfig(
-    vocab_size=61, d_model=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, d_ff=32
-)
 
 # Few distinct tokens, so that prompts agree often and in many ways.
 token_lists = partial(st.lists, st.integers(0, 2), min_size=1)
@@ -207,7 +204,7 @@ def loss_and_grad(params, rows):
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(policy.init, static_argnums=0)(MODEL, jax.random.key(0))
+    return make_params(0)
 
 
 @settings(deadline=None, max_examples=25)

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.learn.step import accumulate
-from webagent_jax.policy import ModelConfig
 
-MODEL = ModelConfig(
-    vocab_size=61, d_model=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, d_ff=32
-)
 GRPO = GRPOConfig(kl_beta=0.1, std_eps=1e-4)
 OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.01, max_grad_norm=10.0), 10)
 PROMPTS = [[3, 4, 5, 6], [3, 4, 7], [3, 4, 5, 6], [3, 4, 5, 6, 8]]
@@ -28,7 +25,7 @@ REWARDS = [1.0, 0.0, 0.0, 1.0]
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(policy.init, static_argnums=0)(MODEL, jax.random.key(1))
+    return make_params(1)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +140,7 @@ def test_cloning_learns_the_demonstrations(params):
     state = learn.init_state(params, OPTIMIZER)
     rows = make_rows()
     losses = []
-    for _ in range(6):
+    for _ in range(12):
         state, metrics = learn.bc_update(MODEL, OPTIMIZER, state, rows, microbatch=2)
         losses.append(metrics["loss"])
     assert losses[0] == pytest.approx(np.log(61), abs=0.3)

@@ -23,10 +23,8 @@ B = TypeVar("B")
 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[MiniWob]:
-    patient = BrowserConfig(
-        call_timeout=60.0, navigation_timeout=60.0
-    )  # a busy machine is no fault
-    with BrowserPool(patient) as pool:
+    busy_machine = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
+    with BrowserPool(busy_machine) as pool:
         suite = MiniWob(pool)
         yield suite
         suite.close()

@@ -1,16 +1,18 @@
-// From an element's id to a point of the viewport that hits it, and the actions that need no pointer.
+// From an element's id to a point of the viewport that hits it; the actions that need no pointer.
 // Every function answers {error} in words for the agent, or what the caller needs.
 "use strict";
 const describe = (element) => {
   let listed = element;
   while (listed && !ids.has(listed)) listed = listed.parentElement;
   const id = ids.get(listed);
-  const words = shorten(squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || "")).slice(0, 60);
+  const words = shorten(
+    squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || ""),
+  ).slice(0, 60);
   const tag = `<${element.tagName.toLowerCase()}>`;
   return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
 };
 
-/** The element's box in coordinates of the top viewport: frames of the same origin lie where they are drawn. */
+/** The element's box in the top viewport: a frame of the same origin lies where it is drawn. */
 function boxOf(element) {
   const rect = element.getBoundingClientRect();
   let { x, y } = rect;
@@ -33,7 +35,8 @@ function find(id) {
 
 /** The innermost element drawn at a point of the element's own frame. */
 function hitAt(element, x, y) {
-  let hit = element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
+  let hit =
+    element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
   while (hit?.shadowRoot && !hit.contains(element)) {
     const deeper = hit.shadowRoot.elementFromPoint(x, y);
     if (!deeper || deeper === hit) break;
@@ -47,8 +50,10 @@ const inside = (element, hit) => {
   return false;
 };
 const tolerated = (element, hit) =>
-  hit !== null && (inside(hit, element) || Array.from(element.labels ?? []).some((label) => inside(label, hit)))
-  && hit !== element.ownerDocument.body && hit !== element.ownerDocument.documentElement;
+  hit !== null &&
+  (inside(hit, element) || Array.from(element.labels ?? []).some((label) => inside(label, hit))) &&
+  hit !== element.ownerDocument.body &&
+  hit !== element.ownerDocument.documentElement;
 
 const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 
@@ -78,7 +83,8 @@ function hittingPoint(element) {
 function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
-  if (!element.checkVisibility({ visibilityProperty: true })) return { error: `element ${id} is hidden now` };
+  if (!element.checkVisibility({ visibilityProperty: true }))
+    return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
@@ -86,24 +92,40 @@ function locate(id) {
     element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
     point = hittingPoint(element);
   }
-  if (point.none && point.hit) return { error: `element ${id} is covered by ${describe(point.hit)}` };
+  if (point.none && point.hit)
+    return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
   const origin = element.getBoundingClientRect();
   const box = boxOf(element);
-  return { x: point.x - origin.x + box.x, y: point.y - origin.y + box.y, tag: element.tagName, type: element.type ?? "" };
+  return {
+    x: point.x - origin.x + box.x,
+    y: point.y - origin.y + box.y,
+    tag: element.tagName,
+    type: element.type ?? "",
+  };
 }
 
-const WRITTEN_WHOLE = new Set(["date", "time", "month", "week", "datetime-local", "color", "range"]);
+const WRITTEN_WHOLE = new Set([
+  "date",
+  "time",
+  "month",
+  "week",
+  "datetime-local",
+  "color",
+  "range",
+]);
 
 /** Focuses a field and selects what is in it. {done} when the value could be set at once. */
 function prepareTyping(id, text) {
   const { element, error } = find(id);
   if (error) return { error };
   const kind = nativeKind(element) || (element.getAttribute("role") === "textbox" ? "textbox" : "");
-  if (kind !== "textbox" && kind !== "slider") return { error: `element ${id} is not a text field` };
+  if (kind !== "textbox" && kind !== "slider")
+    return { error: `element ${id} is not a text field` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   if (element.readOnly) return { error: `element ${id} is read-only` };
-  if (!element.checkVisibility({ visibilityProperty: true })) return { error: `element ${id} is hidden now` };
+  if (!element.checkVisibility({ visibilityProperty: true }))
+    return { error: `element ${id} is hidden now` };
   element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
   element.focus();
   if (WRITTEN_WHOLE.has(element.type)) return writeWhole(element, id, text);
@@ -114,14 +136,23 @@ function prepareTyping(id, text) {
 
 function writeWhole(element, id, text) {
   const before = element.value;
-  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(element, text.trim());
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(
+    element,
+    text.trim(),
+  );
   if (element.type !== "range" && element.value.toLowerCase() !== text.trim().toLowerCase()) {
     element.value = before;
     const forms = {
-      date: "2024-12-31", time: "17:30", month: "2024-12", week: "2024-W52",
-      "datetime-local": "2024-12-31T17:30", color: "#ff8800",
+      date: "2024-12-31",
+      time: "17:30",
+      month: "2024-12",
+      week: "2024-W52",
+      "datetime-local": "2024-12-31T17:30",
+      color: "#ff8800",
     };
-    return { error: `element ${id} takes a ${element.type} in the form ${forms[element.type]}, not "${text}"` };
+    return {
+      error: `element ${id} takes a ${element.type} in the form ${forms[element.type]}, not "${text}"`,
+    };
   }
   for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
   return { done: true };
@@ -135,7 +166,8 @@ function choose(id, wanted) {
   const options = [...element.options].filter((option) => !option.disabled);
   const goal = squeeze(wanted).toLowerCase();
   const label = (option) => squeeze(option.label).toLowerCase();
-  const option = options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
+  const option =
+    options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
   if (!option) {
     const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
     return { error: `element ${id} has no option "${wanted}"; it has: ${names}` };
@@ -146,9 +178,10 @@ function choose(id, wanted) {
   return { done: true };
 }
 
-/** Scrolls what holds the element, else the page, else the largest scrolling box in view, by 2/3 of its height. */
+/** By 2/3 of its height: what holds the element, else the page, else the largest scrolling box. */
 function scroll(id, direction) {
-  const canScroll = (box) => box.scrollHeight > box.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(box).overflowY);
+  const canScroll = (box) =>
+    box.scrollHeight > box.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(box).overflowY);
   const page = document.scrollingElement ?? document.documentElement;
   let box = page;
   if (id !== null) {
@@ -165,7 +198,8 @@ function scroll(id, direction) {
   const before = box.scrollTop;
   const height = box === page ? window.innerHeight : box.clientHeight;
   box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
-  if (box.scrollTop === before) return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
+  if (box.scrollTop === before)
+    return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
   return { done: true };
 }
 

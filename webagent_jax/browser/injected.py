@@ -14,7 +14,10 @@ _EXPORTS = "listensToPointer quiet observe locate prepareTyping choose scroll fo
 
 def _source() -> str:
     folder = resources.files("webagent_jax.browser")
-    parts = [folder.joinpath(name).read_text() for name in ("watch.js", "observe.js", "act.js")]
+    parts = [
+        folder.joinpath(name).read_text()
+        for name in ("watch.js", "describe.js", "observe.js", "act.js")
+    ]
     exports = f"Object.defineProperty(window, '__webagent', {{value: {{{', '.join(_EXPORTS)}}}}});"
     return "if (!window.__webagent) (() => {\n" + "\n".join([*parts, exports]) + "\n})();"
 

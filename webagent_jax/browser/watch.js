@@ -3,7 +3,13 @@
 // a page hangs on one name that `for ... in` does not list.
 "use strict";
 const POINTER_EVENTS = new Set([
-  "click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "touchstart",
+  "click",
+  "dblclick",
+  "mousedown",
+  "mouseup",
+  "pointerdown",
+  "pointerup",
+  "touchstart",
 ]);
 const SHORT_TIMER = 500; // ms; what a page promises to do so soon, an action waits for
 
@@ -63,13 +69,16 @@ function listensToPointer(element, type) {
 
 let restless = false; // a page that never stops changing is not waited for twice
 
-/** Resolves once the document has not changed for `calm` ms and no short timer is pending, or after `limit` ms. */
+/** Resolves when nothing changed for `calm` ms and no short timer is pending, or after `limit` ms. */
 function quiet(calm, limit) {
   const started = performance.now();
   let changed = started;
   const observer = new MutationObserver(() => (changed = performance.now()));
   observer.observe(document, {
-    subtree: true, childList: true, attributes: true, characterData: true,
+    subtree: true,
+    childList: true,
+    attributes: true,
+    characterData: true,
   });
   return new Promise((resolve) => {
     const look = () => {

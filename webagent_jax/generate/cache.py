@@ -12,6 +12,7 @@ is: the cache may grow and shrink with the company it keeps.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -101,19 +102,22 @@ def attend(q: Array, layer: LayerCache, position: Array) -> Array:
     stored = jnp.arange(pages * PAGE).reshape(pages, 1, PAGE)
     visible = (stored <= position[None, :, None])[:, :, None, None, :]
     scores = jnp.where(visible, scores * width**-0.5, _MASKED)
-    weights = jnp.exp(scores - jnp.max(scores, axis=(0, -1), keepdims=True))
-    total = _add_pages(jnp.sum(weights, axis=-1))
-    out = _add_pages(
-        jnp.einsum(
-            "nbkgc,nbkce->nbkge",
-            weights.astype(layer.values.dtype),
-            layer.values,
-            preferred_element_type=jnp.float32,
-        )
+    largest = jnp.max(_over_pages(jnp.maximum, scores), axis=-1, keepdims=True)
+    weights = jnp.exp(scores - largest[None])
+    total = jnp.sum(_over_pages(jnp.add, weights), axis=-1, keepdims=True)
+    out = jnp.einsum(
+        "nbkgc,nbkce->nbkge",
+        weights.astype(layer.values.dtype),
+        layer.values,
+        preferred_element_type=jnp.float32,
     )
-    return (out / total[..., None]).astype(q.dtype).reshape(q.shape)
+    return (_over_pages(jnp.add, out) / total).astype(q.dtype).reshape(q.shape)
 
 
-def _add_pages(parts: Array) -> Array:
-    """The sum over axis 0, first to last: a library reduction may group terms by their number."""
-    return functools.reduce(jnp.add, list(parts))
+def _over_pages(combine: Callable[[Array, Array], Array], pages: Array) -> Array:
+    """Combines the pages element by element, first to last.
+
+    Not a reduction of the library, which groups the terms, and even picks the routine for what is
+    computed next to it, by the size of the whole array: then N would show in the last bits.
+    """
+    return functools.reduce(combine, list(pages))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -222,5 +222,5 @@ def _run_layers(
         x, layer_state = Block(config).apply({"params": layer_params}, x, positions, attend)
         states.append(layer_state)
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
-    hidden: Array = norm.apply({"params": {"scale": params["final_norm"]}}, x)
-    return hidden, tuple(states)
+    hidden = norm.apply({"params": {"scale": params["final_norm"]}}, x)
+    return cast(Array, hidden), tuple(states)

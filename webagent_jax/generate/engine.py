@@ -284,10 +284,11 @@ class Engine:
                 decode_steps=int(emitted.steps),
                 sampled_tokens=int(emitted.counts.sum()),
             )
+        tokens, logp = np.asarray(emitted.tokens), np.asarray(emitted.logp)
         for slot, request in enumerate(self._slots):
             if request:
-                count = emitted.counts[slot]
-                request.take(emitted.tokens[:count, slot], emitted.logp[:count, slot])
+                new = slice(int(emitted.counts[slot]))
+                request.take(tokens[new, slot], logp[new, slot])
                 if emitted.finished[slot]:
                     self._slots[slot] = None
                     request.complete(self._version)

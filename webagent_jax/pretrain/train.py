@@ -46,7 +46,7 @@ MODEL = ModelConfig(
 @dataclass(frozen=True)
 class PretrainConfig:
     seed: int = 0
-    updates: int = 4000
+    updates: int = 1500
     rows: int = 5  # many small updates: pointing needs steps more than tokens
     row_tokens: int = 256
     microbatch: int = 2
@@ -54,7 +54,7 @@ class PretrainConfig:
     save_every: int = 250
     optimizer: OptimizerConfig = dataclasses.field(
         default_factory=lambda: OptimizerConfig(
-            learning_rate=2e-3,
+            learning_rate=2.5e-3,
             schedule="cosine",
             warmup_fraction=0.04,
             weight_decay=0.01,

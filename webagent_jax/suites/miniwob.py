@@ -65,7 +65,7 @@ async (seed) => {
 
   const style = document.createElement("style");
   style.textContent =
-    
+    "#query, #query * { visibility: hidden !important }" +
     "#reward-display, #click-canvas, #sync-task-cover { display: none !important }";
   document.head.appendChild(style);
   Math.seedrandom(seed);

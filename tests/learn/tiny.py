@@ -1,0 +1,20 @@
+"""A policy small enough to compile in seconds, and params of it that need no compilation at all."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+
+from webagent_jax import policy
+
+MODEL = policy.ModelConfig(
+    vocab_size=61, d_model=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, d_ff=32
+)
+
+
+def make_params(seed: int) -> policy.transformer.Params:
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(partial(policy.init, MODEL), jax.random.key(0))
+    return jax.tree.map(lambda x: rng.normal(0.0, 0.2, x.shape).astype(x.dtype), shapes)
