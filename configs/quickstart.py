@@ -37,26 +37,26 @@ _TASKS = (
 
 _QUICKSTART = RunConfig(
     suite=SuiteConfig(tasks=_TASKS),
-    engine=EngineConfig(slots=16, max_tokens=384),
+    engine=EngineConfig(slots=16, max_tokens=448),
     rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=64),
     bc=BCConfig(
         demos_per_task=10,
         epochs=8,
         batch_episodes=16,
-        row_tokens=384,
+        row_tokens=448,
         optimizer=OptimizerConfig(
             learning_rate=1e-3, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
         ),
     ),
     grpo=GRPOConfig(
-        updates=20,
-        tasks_per_update=12,
+        updates=14,
+        tasks_per_update=8,
         group_size=8,
-        minibatches=3,
+        minibatches=4,
         max_refills=8,
         kl_beta=0.001,
-        row_tokens=384,
-        optimizer=OptimizerConfig(learning_rate=3e-4, max_grad_norm=1.0),
+        row_tokens=448,
+        optimizer=OptimizerConfig(learning_rate=5e-4, max_grad_norm=1.0),
     ),
     eval=EvalConfig(episodes_per_task=25, max_turns=8),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from webagent_jax import config, quickstart
@@ -16,12 +16,12 @@ from webagent_jax.report.progress import open_progress
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "Folder for all that the run writes.")
-flags.FLAGS.set_default("verbosity", -1)  # warnings: orbax and uvicorn tell a lot
 
 
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
     workdir = Path(_WORKDIR.value)
     with open_progress() as progress:
         summary = quickstart.quickstart(config.from_config_dict(_CONFIG.value), workdir, progress)

@@ -198,6 +198,18 @@ def test_tabs(show: Show, site: Any) -> None:
     )
 
 
+def test_a_new_tab_is_waited_for_and_an_unwanted_one_is_not(show: Show, site: Any) -> None:
+    site.page("<p>second</p>", "/two")
+    session = show(
+        """<a href=/two target=_blank onclick="event.preventDefault(); p.textContent = 'here'">No</a>
+        <button onclick="window.open('/two')">Yes</button><p id=p></p>"""
+    )
+    assert do(session, ActionKind.CLICK, "No") is None
+    assert session.observe().text.endswith("here")
+    assert do(session, ActionKind.CLICK, "Yes") is None
+    assert session.observe().text.endswith("second")
+
+
 def test_exit_and_wait_leave_the_page_alone(show: Show) -> None:
     session = show("<p>still</p>")
     assert do(session, ActionKind.EXIT, value="answer") is None

@@ -247,6 +247,7 @@ def test_update_refuses_other_shapes(engine):
         ([1], {"temperature": float("nan")}, "temperature=nan"),
         ([1], {"top_p": 0.0}, "top_p=0"),
         ([1], {"stop_ids": range(9)}, "9 stop_ids"),
+        ([1], {"stop_ids": [2**40]}, "stop_ids has ids outside"),
     ],
 )
 def test_bad_requests_are_refused_at_once(engine, prompt, options, message):

@@ -50,6 +50,7 @@ class EpisodeContext:
         self._traffic = settle.Traffic(context)
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tab: Page | None = None
+        self._tab_came = asyncio.Event()
         self._said: list[str] = []  # by dialogs, since the last observation
         context.on("page", self._opened)
         context.on("dialog", self._accept)
@@ -117,6 +118,7 @@ class EpisodeContext:
     async def act(self, action: Action) -> str | None:
         if action.kind is ActionKind.EXIT:
             return None
+        self._tab_came.clear()
         if action.kind is ActionKind.SWITCH_TAB:
             refusal = await self._switch_tab(action.value)
         else:
@@ -126,7 +128,13 @@ class EpisodeContext:
         return refusal
 
     async def settle(self) -> None:
-        await settle.settle(self._page(), self._traffic, self._config.settle_timeout)
+        timeout = self._config.settle_timeout
+        asked = await settle.settle(self._page(), self._traffic, timeout)
+        if not asked:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._tab_came.wait(), timeout)
+            await settle.settle(self._page(), self._traffic, timeout)
 
     async def observe(self, error: str | None) -> Observation:
         page = self._page()
@@ -176,6 +184,7 @@ class EpisodeContext:
 
     def _opened(self, page: Page) -> None:
         self._tab = page
+        self._tab_came.set()
         page.on("crash", lambda _: self.fail("the page crashed"))
 
     async def _accept(self, dialog: Dialog) -> None:

@@ -54,7 +54,7 @@ class Session:
     def act(self, action: Action) -> str | None:
         """Acts, and waits until the page is quiet. None when done, else why not, for the agent."""
         self._worker.actions += 1
-        timeout = self._config.call_timeout + self._config.settle_timeout
+        timeout = self._config.call_timeout + 3 * self._config.settle_timeout
         return self._call(lambda: self._context.act(action), timeout)
 
     def settle(self) -> None:

@@ -68,22 +68,24 @@ class Traffic:
             self._idle.set()
 
 
-async def settle(page: Page, traffic: Traffic, timeout: float) -> None:
-    """Returns once `page` is quiet, or after `timeout` seconds."""
+async def settle(page: Page, traffic: Traffic, timeout: float) -> bool:
+    """Returns once `page` is quiet, or after `timeout` seconds: whether it asked for a new tab."""
     loop = asyncio.get_running_loop()
+    asked = False
     end = loop.time() + timeout
     while (left := end - loop.time()) > 0:
         if not traffic.busy:
             limit = min(left * 1000, _RESTLESS)
             try:
-                await injected.call(page, "quiet", _CALM, limit, timeout=left)
+                asked |= await injected.call(page, "quiet", _CALM, limit, timeout=left)
             except PlaywrightTimeout:
-                return  # a page that loads slower than this is observed as far as it came
+                return asked  # a page that loads slower than this is observed as far as it came
             except PlaywrightError:
                 if page.is_closed():
-                    return  # a tab that closed itself
+                    return asked  # a tab that closed itself
                 raise
         if not traffic.busy:
-            return
+            return asked
         if not await traffic.idle(max(end - loop.time(), 0)):
             traffic.forget()
+    return asked

@@ -20,6 +20,7 @@ const native = {
   removeEventListener: EventTarget.prototype.removeEventListener,
   setTimeout: window.setTimeout.bind(window),
   clearTimeout: window.clearTimeout.bind(window),
+  open: window.open.bind(window),
 };
 
 EventTarget.prototype.addEventListener = function addEventListener(type, listener, ...rest) {
@@ -67,9 +68,31 @@ function listensToPointer(element, type) {
   return heard.some((some) => some?.size > 0);
 }
 
+// A new tab comes some time after the click that asks for it: whoever waits should know of it.
+let tabAsked = false;
+const opensTab = (target) => Boolean(target) && !/^_(self|top|parent)$/i.test(target);
+window.open = function open(url, target = "_blank", ...rest) {
+  if (opensTab(target)) tabAsked = true;
+  return native.open(url, target, ...rest);
+};
+native.addEventListener.call(
+  window,
+  "click",
+  (event) => {
+    const link = event.composedPath()[0]?.closest?.("a[target], area[target]");
+    // Looked at when all listeners have run: one of them may have prevented it.
+    if (opensTab(link?.target))
+      native.setTimeout(() => (tabAsked ||= !event.defaultPrevented), 0);
+  },
+  true,
+);
+
 let restless = false; // a page that never stops changing is not waited for twice
 
-/** Resolves when nothing changed for `calm` ms and no short timer is pending, or after `limit` ms. */
+/**
+ * Resolves when nothing changed for `calm` ms and no short timer is pending, or after `limit` ms:
+ * to whether the page has asked for a new tab since the last time.
+ */
 function quiet(calm, limit) {
   const started = performance.now();
   let changed = started;
@@ -87,7 +110,8 @@ function quiet(calm, limit) {
       if (now - started > limit && calmFor < calm) restless = true;
       if (now - started > limit || (calmFor >= calm && timers.size === 0)) {
         observer.disconnect();
-        resolve();
+        resolve(tabAsked);
+        tabAsked = false;
       } else {
         native.setTimeout(look, Math.max(5, calm - calmFor));
       }

@@ -128,6 +128,7 @@ class Engine:
         when prompt and reply fill `max_tokens` (finish "length"). Token n is drawn with the key
         `fold_in(key(seed), n)`; without a seed one is taken from the engine's own sequence, by
         order of submission. Cancelling the future frees its slot after the dispatch in progress.
+        Callbacks of the future run on the engine's thread, so they should be short.
 
         Raises:
             ValueError: an option is out of range, or the prompt leaves no room for a reply.
@@ -137,7 +138,7 @@ class Engine:
         with self._changed:
             drawn = int(self._seeds.integers(2**63)) if seed is None else seed
         request = Request(
-            np.asarray(prompt_ids), max_new_tokens, temperature, top_p, drawn, tuple(stop_ids)
+            np.array(prompt_ids), max_new_tokens, temperature, top_p, drawn, tuple(stop_ids)
         )
         request.fit(self._config.vocab_size, self._max_tokens)
         self._enqueue(request)

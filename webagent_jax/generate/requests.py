@@ -45,6 +45,8 @@ class Request:
             raise ValueError("prompt_ids must be a flat sequence of one token id or more")
         if prompt.min() < 0 or prompt.max() >= vocab_size:
             raise ValueError(f"prompt_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
+        if any(not 0 <= token < vocab_size for token in self.stop_ids):
+            raise ValueError(f"stop_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
         if len(prompt) + 1 > max_tokens:
             raise ValueError(
                 f"a prompt of {len(prompt)} tokens leaves no room for a reply: this engine holds "
@@ -60,7 +62,7 @@ class Request:
         row[Field.TOKEN] = self.prompt_ids[-1]
         row[Field.POSITION] = len(self.prompt_ids) - 1
         row[Field.LIMIT] = self.limit
-        seed = self.seed % 2**64
+        seed = int(self.seed) % 2**64
         words = np.array([seed >> 32, seed % 2**32], np.uint32)
         row[[Field.SEED_HIGH, Field.SEED_LOW]] = words.view(np.int32)
         knobs = np.array([self.temperature, self.top_p], np.float32)

@@ -17,14 +17,15 @@ def sample(logits: Array, keys: Array, temperature: Array, top_p: Array) -> tupl
     Args:
         logits: float32 [B, V].
         keys: random keys [B], consumed. Rows with equal keys and logits draw the same token.
-        temperature: float32 [B]; 0 takes the most likely token, the first of equals.
+        temperature: float32 [B]; 0 takes the most likely token, the first of equals. So does
+            any below 1e-4, where the division would overflow.
         top_p: float32 [B] in (0, 1]; tokens outside the nucleus of that mass are not drawn.
 
     Returns:
         The tokens, int32 [B], and their log-probabilities under softmax(logits), float32 [B]:
         untempered and unfiltered, which is what a policy gradient needs.
     """
-    greedy = temperature == 0.0
+    greedy = temperature < 1e-4
     scaled = logits / jnp.where(greedy, 1.0, temperature)[:, None]
     # The sort behind the nucleus is the dearest part of a step: no request, no sort.
     filtered = jax.lax.cond(jnp.any(top_p < 1.0), keep_nucleus, lambda x, _: x, scaled, top_p)
@@ -36,14 +37,14 @@ def sample(logits: Array, keys: Array, temperature: Array, top_p: Array) -> tupl
 def keep_nucleus(logits: Array, top_p: Array) -> Array:
     """Logits [B, V] with -inf outside the nucleus (Holtzman et al., arXiv 1904.09751).
 
-    The nucleus is the smallest set of most likely tokens whose mass reaches `top_p`; tokens as
-    likely as its last member belong to it. Rows with a `top_p` of 1 are handed back untouched.
+    The nucleus is the smallest set of most likely tokens whose mass reaches `top_p`, one at least;
+    tokens as likely as its last member belong to it. A row with a `top_p` of 1 is not touched.
     """
     probability = jax.nn.softmax(logits, axis=-1)
     descending = -jnp.sort(-probability, axis=-1)
     mass_before = jnp.cumsum(descending, axis=-1) - descending
     inside = mass_before < top_p[:, None]
-    least = jnp.min(jnp.where(inside, descending, jnp.inf), axis=-1, keepdims=True)
+    least = jnp.min(jnp.where(inside, descending, descending[:, :1]), axis=-1, keepdims=True)
     keep = (probability >= least) | (top_p[:, None] >= 1.0)
     return jnp.where(keep, logits, -jnp.inf)
 

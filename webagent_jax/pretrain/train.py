@@ -91,8 +91,8 @@ def newborn(config: ModelConfig, key: jax.Array) -> policy.Params:
     """Fresh params, born with the two circuits that pointing rests on; all of it trainable.
 
     Layer 0 looks back: with RoPE frequencies w, a key bias of a·(1 | 0) and a query bias of
-    a·(cos(-o w) | sin(-o w)) give the logit a² Σ cos((i - j - o) w), which peaks at j = i - o. Head h
-    gets the offset h + 1 and writes the token it sees into a subspace of its own.
+    a·(cos(-o w) | sin(-o w)) give the logit a² Σ cos((i - j - o) w), with its peak at j = i - o.
+    Head h gets the offset h + 1 and writes the token it sees into a subspace of its own.
 
     Layer 1 continues what was seen before (induction; Olsson et al. 2022, arXiv 2209.11895): head 0
     attends where the token before is the current one, head 2 where the token two before is the one
