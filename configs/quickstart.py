@@ -40,7 +40,7 @@ _QUICKSTART = RunConfig(
     engine=EngineConfig(slots=16, max_tokens=448),
     rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=64),
     bc=BCConfig(
-        demos_per_task=10,
+        demos_per_task=8,
         epochs=8,
         batch_episodes=16,
         row_tokens=448,

@@ -40,7 +40,7 @@ def test_prompt_is_the_rendered_template(tokenizer):
     ids = tokenizer.prompt_ids(conversation(Message("assistant", "exit()")))
     assert tokenizer.decode(ids) == (
         "<|system|>Act.<|end|><|user|>Say a & b\nPage 0\n...<|end|><|assistant|>exit()<|end|>"
-        "<|user|>Page 1\nbutton Cancel<|end|><|assistant|> [1]"
+        "<|user|>Page 1\nbutton Cancel [1]<|end|><|assistant|>"
     )
 
 

@@ -18,12 +18,23 @@ from webagent_jax.types import IntArray, Message
 
 
 class ChatTokenizer:
-    """The tokenizer of one Hugging Face directory. Safe to call from several threads."""
+    """The tokenizer of one Hugging Face directory. Safe to call from several threads.
+
+    tokenizer.json is taken at its word. AutoTokenizer would look at the model type in config.json
+    and put that family's own pre-tokenizer in the place of the one the file has.
+    """
 
     def __init__(self, directory: str | Path) -> None:
-        from transformers import AutoTokenizer  # slow to import: only who tokenizes pays for it
+        """Raises FileNotFoundError without tokenizer.json, ValueError without a chat template."""
+        # Slow to import: only who tokenizes pays for it.
+        from transformers import PreTrainedTokenizerFast
 
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(directory))
+        if not (Path(directory) / "tokenizer.json").is_file():
+            raise FileNotFoundError(
+                f"no tokenizer.json in {directory}; "
+                "save the tokenizer there with transformers, as a fast tokenizer"
+            )
+        self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(str(directory))
         if not self._tokenizer.chat_template:
             raise ValueError(
                 f"the tokenizer at {directory} has no chat template; "
