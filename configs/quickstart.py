@@ -1,4 +1,13 @@
-"""quickstart placeholder docstring."""
+"""The main job in small: webagent-tiny on 16 MiniWoB++ pages, live.
+
+What: base policy, behaviour cloning on 8 demonstrations a page, 14 updates of M-GRPO (8 tasks x 8
+episodes, flat groups replaced), each stage evaluated greedily on the same 400 held-out episodes.
+Expected and measured figures: docs/results.md. Hardware: two CPU cores.
+
+    python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
+
+`:smoke` cuts it down to two pages and one update, to see that everything works.
+"""
 
 from __future__ import annotations
 

@@ -6,20 +6,16 @@ python launch/report.py --workdir=runs/quickstart
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from absl import app, flags
+from absl import app
 
+from webagent_jax import launcher
 from webagent_jax.report import html
-
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 
 def main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     try:
-        path = html.write_report(Path(_WORKDIR.value))
+        path = html.write_report(launcher.begin(argv))
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     print(path)

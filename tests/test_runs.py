@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import jax
@@ -39,7 +38,7 @@ def workdir(tmp_path_factory):
 
 def _launch(launcher, folder: Path, **options) -> None:
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS(sys.argv[:1])
+        flags.FLAGS.mark_as_parsed()
     smoke = config.to_config_dict(dataclasses.replace(SMOKE, **options))
     with flagsaver.flagsaver(config=smoke, workdir=str(folder)):
         launcher.main(["launcher"])

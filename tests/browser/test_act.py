@@ -201,7 +201,7 @@ def test_tabs(show: Show, site: Any) -> None:
 def test_a_new_tab_is_waited_for_and_an_unwanted_one_is_not(show: Show, site: Any) -> None:
     site.page("<p>second</p>", "/two")
     session = show(
-        """<a href=/two target=_blank onclick="event.preventDefault(); p.textContent = 'here'">No</a>
+        """<a href=/two target=_blank onclick="p.textContent = 'here'; return false">No</a>
         <button onclick="window.open('/two')">Yes</button><p id=p></p>"""
     )
     assert do(session, ActionKind.CLICK, "No") is None
