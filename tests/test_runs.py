@@ -114,7 +114,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path):
     cfg = dataclasses.replace(
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
-        grpo=dataclasses.replace(SMOKE.grpo, updates=2, drop_flat_groups=False),
+        grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, drop_flat_groups=False),
     )
     whole = train.grpo(cfg, tmp_path / "whole")
     with pytest.raises(_Killed):
