@@ -61,11 +61,11 @@ _QUICKSTART = RunConfig(
         updates=14,
         tasks_per_update=8,
         group_size=8,
-        minibatches=4,
+        minibatches=2,
         max_refills=8,
         kl_beta=0.001,
         row_tokens=448,
-        optimizer=OptimizerConfig(learning_rate=5e-4, max_grad_norm=1.0),
+        optimizer=OptimizerConfig(learning_rate=1e-4, max_grad_norm=1.0),
     ),
     eval=EvalConfig(episodes_per_task=25, max_turns=8),
 )
