@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup quickstart test lint format lock clean
+.PHONY: help setup quickstart test slowtest lint format lock clean
 
 help:  ## what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -17,8 +17,11 @@ setup:  ## .venv from the lock, and a Chromium; does nothing where all is in pla
 quickstart: setup  ## BC, M-GRPO and evaluation on live Chromium; ARGS="--config.grpo.updates=10"
 	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
 
-test: lint  ## lint and the whole test suite: what CI runs
-	$(PY) -m pytest $(ARGS)
+test: lint  ## lint and the test suite: what CI runs
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+slowtest: .dev  ## the tests marked slow: every expert on five seeds
+	$(PY) -m pytest -m slow $(ARGS)
 
 lint: .dev  ## ruff, mypy, import-linter
 	$(PY) -m ruff check

@@ -109,7 +109,6 @@ class _KilledAfterOneUpdate(NullProgress):
             raise _Killed
 
 
-@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path):
     cfg = dataclasses.replace(
         SMOKE,
