@@ -23,7 +23,6 @@ from webagent_jax.policy import ModelConfig, attention
 from webagent_jax.policy.transformer import Attend, Block, Params
 
 MAX_STOP_IDS = 8  # per request
-_MAX_BLOCKS = 8  # of queries in a prefill: more of them run faster and compile slower
 
 
 class Field(enum.IntEnum):
@@ -89,25 +88,13 @@ def prefill(config: ModelConfig, params: Params, tokens: Array, pages: int) -> k
     behind the prompt is stored too, and overwritten before anything can see it.
     """
     positions = jnp.arange(len(tokens))[None]
+    ends = jnp.full_like(positions, len(tokens))
 
     def layer_attend(_: int) -> Attend:
-        return lambda q, k, v: (_causal(q, k, v), (k, v))
+        return lambda q, k, v: (attention.dense(q, k, v, ends), (k, v))
 
     _, stored = _run_layers(config, params, (tokens[None], positions), layer_attend)
     return tuple(kv.from_sequence(k, v, pages) for k, v in stored)
-
-
-def _causal(q: Array, k: Array, v: Array) -> Array:
-    """Causal attention [B, T, H, E], T whole pages, by blocks of queries: a block reads no key
-    behind it, which spares almost half of the work, and its scores fit into a processor's cache."""
-    length = q.shape[1]
-    width = kv.PAGE * -(-length // (kv.PAGE * _MAX_BLOCKS))
-    blocks = []
-    for start in range(0, length, width):
-        end = min(start + width, length)
-        seen = (jnp.arange(end)[None, :] <= jnp.arange(start, end)[:, None])[None]
-        blocks.append(attention.masked(q[:, start:end], k[:, :end], v[:, :end], seen))
-    return jnp.concatenate(blocks, axis=1)
 
 
 def admit(state: SlotState, sequence: kv.Cache, admission: Array) -> SlotState:
