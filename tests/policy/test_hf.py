@@ -10,10 +10,27 @@ import pytest
 
 from webagent_jax import policy
 
+LLAMA = {"qkv_bias": False}
+QWEN3 = {"qkv_bias": False, "qk_norm": True}
+LONGER = policy.RopeScaling(8.0, 1.0, 4.0, original_positions=64)
+
+# vocabulary, d_model, layers, heads, key-value heads, head_dim, d_ff
 SIZES = {
-    "tied": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, rope_theta=1_000.0),
-    "untied": policy.ModelConfig(101, 24, 2, 3, 3, 8, 40, tie_embeddings=False),
-    "one group": policy.ModelConfig(64, 48, 2, 6, 1, 8, 64, rope_theta=1_000_000.0),
+    "qwen2 tied": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, rope_theta=1_000.0),
+    "qwen2 untied": policy.ModelConfig(101, 24, 2, 3, 3, 8, 40, tie_embeddings=False),
+    "qwen2 one group": policy.ModelConfig(64, 48, 2, 6, 1, 8, 64, rope_theta=1_000_000.0),
+    "qwen2 seven heads a group": policy.ModelConfig(130, 56, 2, 14, 2, 4, 100),
+    "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, **LLAMA),
+    "llama untied": policy.ModelConfig(300, 24, 2, 3, 3, 8, 40, tie_embeddings=False, **LLAMA),
+    "llama scaled": policy.ModelConfig(97, 32, 2, 4, 2, 16, 48, rope_scaling=LONGER, **LLAMA),
+    "llama wide heads": policy.ModelConfig(65, 40, 2, 2, 1, 32, 72, rms_eps=1e-5, **LLAMA),
+    "llama seven heads a group": policy.ModelConfig(97, 56, 1, 7, 1, 8, 48, **LLAMA),
+    "qwen3": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, **QWEN3),
+    "qwen3 untied wide heads": policy.ModelConfig(
+        151, 24, 2, 4, 2, 16, 40, tie_embeddings=False, rope_theta=1_000_000.0, **QWEN3
+    ),
+    "qwen3 narrow heads": policy.ModelConfig(64, 48, 2, 3, 3, 8, 64, **QWEN3),
+    "qwen3 seven heads a group": policy.ModelConfig(127, 56, 2, 14, 2, 8, 52, **QWEN3),
 }
 
 
@@ -32,8 +49,9 @@ def test_logits_agree_with_transformers(config, tmp_path):
     transformers = pytest.importorskip("transformers")
     params = random_params(config)
     policy.save_hf(tmp_path, config, params)
-    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 33))
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 1024))
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert model.config.architectures[0].lower().startswith(model.config.model_type)
     with torch.no_grad():
         theirs = model(torch.from_numpy(tokens)).logits.numpy()
     np.testing.assert_allclose(policy.logits(config, params, tokens), theirs, atol=1e-4)
@@ -54,16 +72,42 @@ def test_round_trip_is_bit_exact(config, tmp_path):
         ("architectures", ["GPT2LMHeadModel"]),
         ("hidden_act", "gelu"),
         ("use_sliding_window", True),
+        ("attention_bias", True),
+        ("mlp_bias", True),
         ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
     ],
 )
 def test_unsupported_models_are_refused_by_name(field, value, tmp_path):
-    config = SIZES["tied"]
+    config = SIZES["qwen2 tied"]
     policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
     raw = json.loads((tmp_path / "config.json").read_text()) | {field: value}
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(ValueError, match=field.rstrip("s")):
         policy.load_hf(tmp_path)
+
+
+# What the published config.json of each size says, and the params its makers count.
+PUBLISHED = {
+    "Qwen2.5-0.5B": (151936, 896, 24, 14, 2, 64, 4864, True, {}, 494_032_768),
+    "Qwen2.5-1.5B": (151936, 1536, 28, 12, 2, 128, 8960, True, {}, 1_543_714_304),
+    "Qwen2.5-3B": (151936, 2048, 36, 16, 2, 128, 11008, True, {}, 3_085_938_688),
+    "Qwen2.5-7B": (152064, 3584, 28, 28, 4, 128, 18944, False, {}, 7_615_616_512),
+    "Qwen3-0.6B": (151936, 1024, 28, 16, 8, 128, 3072, True, QWEN3, 596_049_920),
+    "Qwen3-1.7B": (151936, 2048, 28, 16, 8, 128, 6144, True, QWEN3, 1_720_574_976),
+    "Qwen3-4B": (151936, 2560, 36, 32, 8, 128, 9728, True, QWEN3, 4_022_468_096),
+    "Qwen3-8B": (151936, 4096, 36, 32, 8, 128, 12288, False, QWEN3, 8_190_735_360),
+    "Llama-3.2-1B": (128256, 2048, 16, 32, 8, 64, 8192, True, LLAMA, 1_235_814_400),
+    "Llama-3.2-3B": (128256, 3072, 28, 24, 8, 128, 8192, True, LLAMA, 3_212_749_824),
+    "Llama-3.1-8B": (128256, 4096, 32, 32, 8, 128, 14336, False, LLAMA, 8_030_261_248),
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_sizes_have_the_published_number_of_params(row):
+    *sizes, tied, features, count = row
+    config = policy.ModelConfig(*sizes, tie_embeddings=tied, **features)
+    shapes = jax.eval_shape(lambda key: policy.init(config, key), jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
 
 
 def test_a_missing_directory_says_what_is_expected(tmp_path):

@@ -1,11 +1,10 @@
-"""Hugging Face directories in and out: config.json and safetensors, without transformers."""
+"""Hugging Face directories in and out: safetensors <-> params, without transformers."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from webagent_jax.policy import hf_config
 from webagent_jax.policy.transformer import ModelConfig, Params
 
 Weight = npt.NDArray[Any]
@@ -31,14 +31,6 @@ _TOKENIZER_FILES = (
     "generation_config.json",
 )
 
-# What config.json may say of a feature, and the one value that is implemented.
-_ONLY = {
-    "hidden_act": "silu",
-    "use_sliding_window": False,
-    "rope_scaling": None,
-    "attention_dropout": 0.0,
-}
-
 
 def directory(path: str | Path) -> Path:
     """The directory a policy path names. Raises FileNotFoundError, saying what is looked for."""
@@ -54,7 +46,7 @@ def directory(path: str | Path) -> Path:
 def load_hf(
     path: str | Path, dtype: str = "float32", remat: bool = False
 ) -> tuple[ModelConfig, Params]:
-    """Reads a Qwen2 directory.
+    """Reads a directory of one of the supported architectures, see `hf_config`.
 
     Args:
         path: directory with config.json and *.safetensors, or "webagent-tiny".
@@ -66,7 +58,7 @@ def load_hf(
         ValueError: the architecture or one of its options is not supported; names it.
     """
     where = directory(path)
-    config = dataclasses.replace(_read_config(where / "config.json"), dtype=dtype, remat=remat)
+    config = dataclasses.replace(hf_config.read(where / "config.json"), dtype=dtype, remat=remat)
     files: dict[str, Path] = {}
     for file in sorted(where.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as opened:
@@ -85,7 +77,7 @@ def save_hf(path: str | Path, config: ModelConfig, params: Params) -> None:
     """Writes config.json and model.safetensors, bit for bit what `load_hf` would read back."""
     where = Path(path)
     where.mkdir(parents=True, exist_ok=True)
-    (where / "config.json").write_text(json.dumps(_write_config(config), indent=2) + "\n")
+    hf_config.write(where / "config.json", config)
     host = jax.tree.map(np.asarray, params)
     tensors = {name: np.ascontiguousarray(value) for name, value in _flatten(config, host)}
     save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
@@ -96,56 +88,6 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
     for pattern in _TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, destination / file.name)
-
-
-def _read_config(file: Path) -> ModelConfig:
-    raw = json.loads(file.read_text())
-    if raw.get("architectures") != ["Qwen2ForCausalLM"]:
-        raise ValueError(
-            f"{file}: architecture {raw.get('architectures')} is not supported; "
-            "supported: Qwen2ForCausalLM"
-        )
-    for name, only in _ONLY.items():
-        if raw.get(name, only) != only:
-            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {only!r}")
-    rope = raw.get("rope_parameters") or {}  # where transformers 5 keeps it
-    if rope.get("rope_type", "default") != "default":
-        raise ValueError(f"{file}: rope_type={rope['rope_type']!r} is not supported")
-    heads = raw["num_attention_heads"]
-    return ModelConfig(
-        vocab_size=raw["vocab_size"],
-        d_model=raw["hidden_size"],
-        num_layers=raw["num_hidden_layers"],
-        num_heads=heads,
-        num_kv_heads=raw.get("num_key_value_heads", heads),
-        head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-        d_ff=raw["intermediate_size"],
-        rope_theta=float(rope.get("rope_theta", raw.get("rope_theta", 10_000.0))),
-        rms_eps=raw["rms_norm_eps"],
-        tie_embeddings=raw.get("tie_word_embeddings", False),
-        max_positions=raw["max_position_embeddings"],
-    )
-
-
-def _write_config(config: ModelConfig) -> Mapping[str, Any]:
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "intermediate_size": config.d_ff,
-        "rope_theta": config.rope_theta,
-        "rms_norm_eps": config.rms_eps,
-        "tie_word_embeddings": config.tie_embeddings,
-        "max_position_embeddings": config.max_positions,
-        "hidden_act": "silu",
-        "use_sliding_window": False,
-        "dtype": "float32",
-    }
 
 
 # A Linen kernel is [in, out...]; a Hugging Face weight is [out, in]. Heads are flattened there.
@@ -159,7 +101,12 @@ _LINEAR = {
     "mlp.down_proj": "down",
 }
 _NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm"}
+_HEAD_NORMS = {"self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"}
 _BIASED = ("q", "k", "v")
+
+
+def _norms(config: ModelConfig) -> dict[str, str]:
+    return _NORMS | _HEAD_NORMS if config.qk_norm else _NORMS
 
 
 def _kernel_shape(config: ModelConfig, part: str) -> tuple[int, ...]:
@@ -184,8 +131,8 @@ def _assemble(config: ModelConfig, read: Callable[[str], Weight]) -> Params:
         return np.stack([tensor.reshape(shape) for tensor in tensors])
 
     layers: dict[str, dict[str, Weight]] = {}
-    for theirs, ours in _NORMS.items():
-        layers[ours] = {"scale": stack(f"{theirs}.weight", (config.d_model,))}
+    for theirs, ours in _norms(config).items():
+        layers[ours] = {"scale": stack(f"{theirs}.weight", (-1,))}
     for theirs, ours in _LINEAR.items():
         shape = _kernel_shape(config, ours)
         layers[ours] = {"kernel": stack(f"{theirs}.weight", shape, transpose=True)}
@@ -210,7 +157,7 @@ def _flatten(config: ModelConfig, params: Params) -> Iterator[tuple[str, Weight]
     for index in range(config.num_layers):
         layer = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
         prefix = f"model.layers.{index}"
-        for theirs, ours in _NORMS.items():
+        for theirs, ours in _norms(config).items():
             yield f"{prefix}.{theirs}.weight", layer[ours]["scale"]
         for theirs, ours in _LINEAR.items():
             kernel = layer[ours]["kernel"]

@@ -1,4 +1,4 @@
-"""The decoder of the Qwen2 family as pure functions over a plain pytree of params.
+"""The decoder of Llama 3, Qwen2.5 and Qwen3 as pure functions over a plain pytree of params.
 
 One `Block` is defined in Linen; its params are stacked over layers. Training scans over the stack;
 serving walks it layer by layer, so that every layer's cache is an array of its own, which XLA can
@@ -14,10 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jax import Array
 
 from webagent_jax.policy import attention
+from webagent_jax.types import FloatArray
 
 Params = Any
 """{"embed": [V, D], "layers": Block params stacked on axis 0, "final_norm": [D], "head": [D, V]
@@ -31,6 +33,21 @@ Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """Llama 3.1's way to longer contexts: slow frequencies are divided by `factor`, fast ones stay.
+
+    Slow is a wavelength above original_positions / low_frequency_factor, fast one below
+    original_positions / high_frequency_factor; between them it is interpolated (Llama 3, section
+    3.4.2; `rope_type` "llama3" of a Hugging Face config).
+    """
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_positions: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     vocab_size: int
     d_model: int
@@ -40,16 +57,18 @@ class ModelConfig:
     head_dim: int
     d_ff: int
     rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
     rms_eps: float = 1e-6
     tie_embeddings: bool = True
-    qkv_bias: bool = True
+    qkv_bias: bool = True  # Qwen2
+    qk_norm: bool = False  # Qwen3: RMSNorm of every query and key head, before the rotation
     max_positions: int = 32_768
     dtype: str = "float32"  # of activations; params are float32 always
     remat: bool = False  # keep only the input of each layer for the backward pass
 
 
 class Block(nn.Module):
-    """Pre-norm attention and SwiGLU, as in Llama and Qwen2."""
+    """Pre-norm attention and SwiGLU."""
 
     config: ModelConfig
 
@@ -65,7 +84,9 @@ class Block(nn.Module):
             q = heads((cfg.num_heads, cfg.head_dim), name="q")(h)
             k = heads((cfg.num_kv_heads, cfg.head_dim), name="k")(h)
             v = heads((cfg.num_kv_heads, cfg.head_dim), name="v")(h)
-            q, k = (rotate(part, positions, cfg.rope_theta) for part in (q, k))
+            if cfg.qk_norm:
+                q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
+            q, k = (rotate(part, positions, rope_frequencies(cfg)) for part in (q, k))
             out, state = attend(q, k, v)
             x = x + dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
@@ -84,13 +105,26 @@ def apply_block(
     return applied
 
 
-def rotate(x: Array, positions: Array, theta: float) -> Array:
+def rope_frequencies(config: ModelConfig) -> FloatArray:
+    """Radians per position of each pair of dimensions of a head, float32 [E / 2]."""
+    half = config.head_dim // 2
+    frequency = config.rope_theta ** (-np.arange(half, dtype=np.float32) / np.float32(half))
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequency.astype(np.float32)
+    turns = scaling.original_positions * frequency / (2 * np.pi)  # within the original context
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    scaled = frequency * (kept + (1 - kept) / scaling.factor)
+    return scaled.astype(np.float32)
+
+
+def rotate(x: Array, positions: Array, frequency: FloatArray) -> Array:
     """Rotary position embedding, the halves of a head paired as in Hugging Face's rotate-half.
 
-    x: [B, T, heads, E]; positions: [B, T]. Angles in float32 whatever the dtype of x.
+    x: [B, T, heads, E]; positions: [B, T]; frequency: [E / 2]. Angles in float32 whatever the dtype
+    of x.
     """
-    half = x.shape[-1] // 2
-    frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)

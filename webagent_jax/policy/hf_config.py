@@ -1,0 +1,131 @@
+"""config.json of a Hugging Face directory <-> ModelConfig, for the architectures of this decoder.
+
+What is not implemented is refused by name: a field that is passed over would be a wrong model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from webagent_jax.policy.transformer import ModelConfig, RopeScaling
+
+Raw = Mapping[str, Any]
+
+
+class _Architecture(NamedTuple):
+    model_type: str
+    qkv_bias: bool
+    qk_norm: bool
+
+
+_ARCHITECTURES = {
+    "LlamaForCausalLM": _Architecture("llama", qkv_bias=False, qk_norm=False),
+    "Qwen2ForCausalLM": _Architecture("qwen2", qkv_bias=True, qk_norm=False),
+    "Qwen3ForCausalLM": _Architecture("qwen3", qkv_bias=False, qk_norm=True),
+}
+
+# What config.json may say of a feature, and the one value that is implemented.
+_ONLY = {
+    "hidden_act": "silu",
+    "use_sliding_window": False,
+    "attention_dropout": 0.0,
+    "attention_bias": False,  # where it is a question at all: Qwen2 has its own, without asking
+    "mlp_bias": False,
+}
+
+
+def read(file: Path) -> ModelConfig:
+    """Raises ValueError that names what is not supported, and KeyError for a missing field."""
+    raw = json.loads(file.read_text())
+    architecture = _architecture(file, raw)
+    for name, only in _ONLY.items():
+        if raw.get(name, only) != only:
+            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {only!r}")
+    theta, scaling = _rope(file, raw)
+    heads = raw["num_attention_heads"]
+    return ModelConfig(
+        vocab_size=raw["vocab_size"],
+        d_model=raw["hidden_size"],
+        num_layers=raw["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=raw.get("num_key_value_heads") or heads,
+        head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+        d_ff=raw["intermediate_size"],
+        rope_theta=theta,
+        rope_scaling=scaling,
+        rms_eps=raw["rms_norm_eps"],
+        tie_embeddings=raw.get("tie_word_embeddings", False),
+        qkv_bias=architecture.qkv_bias,
+        qk_norm=architecture.qk_norm,
+        max_positions=raw["max_position_embeddings"],
+    )
+
+
+def write(file: Path, config: ModelConfig) -> None:
+    """Raises ValueError where no architecture has these features together."""
+    features = (config.qkv_bias, config.qk_norm)
+    named = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
+    if not named:
+        raise ValueError(
+            f"no architecture has qkv_bias={config.qkv_bias} and qk_norm={config.qk_norm}"
+        )
+    raw = {
+        "architectures": named,
+        "model_type": _ARCHITECTURES[named[0]].model_type,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.d_ff,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": _scaling_fields(config.rope_scaling),
+        "rms_norm_eps": config.rms_eps,
+        "tie_word_embeddings": config.tie_embeddings,
+        "max_position_embeddings": config.max_positions,
+        "hidden_act": "silu",
+        "dtype": "float32",
+    }
+    file.write_text(json.dumps(raw, indent=2) + "\n")
+
+
+def _architecture(file: Path, raw: Raw) -> _Architecture:
+    names = raw.get("architectures") or []
+    if len(names) != 1 or names[0] not in _ARCHITECTURES:
+        raise ValueError(
+            f"{file}: architecture {names} is not supported; supported: {', '.join(_ARCHITECTURES)}"
+        )
+    return _ARCHITECTURES[names[0]]
+
+
+def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
+    """transformers 5 keeps all of it in `rope_parameters`, those before in two fields."""
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    theta = float(rope.get("rope_theta", raw.get("rope_theta", 10_000.0)))
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    if kind != "llama3":
+        raise ValueError(
+            f"{file}: rope_scaling of type {kind!r} is not supported, only 'default' and 'llama3'"
+        )
+    return theta, RopeScaling(
+        factor=float(rope["factor"]),
+        low_frequency_factor=float(rope["low_freq_factor"]),
+        high_frequency_factor=float(rope["high_freq_factor"]),
+        original_positions=int(rope["original_max_position_embeddings"]),
+    )
+
+
+def _scaling_fields(scaling: RopeScaling | None) -> Raw | None:
+    return scaling and {
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_frequency_factor,
+        "high_freq_factor": scaling.high_frequency_factor,
+        "original_max_position_embeddings": scaling.original_positions,
+    }
