@@ -109,7 +109,10 @@ class GRPOConfig:
     updates: int = 40
     tasks_per_update: int = 16
     group_size: int = 8
-    minibatches: int = 1  # optimizer steps per batch of episodes; 1 keeps the ratio at 1
+    # Optimizer steps per batch of episodes: minibatches times epochs; 1 and 1 keep the ratio at 1,
+    # more of either use what the browsers played better, within the clip.
+    minibatches: int = 1
+    epochs: int = 1
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl_beta: float = 0.001  # 0 skips the reference policy
@@ -151,6 +154,7 @@ def _check(cfg: RunConfig) -> None:
     rules = (
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
+        (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),
         (0 <= cfg.grpo.clip_low < 1, "grpo.clip_low must be in [0, 1)"),
         (cfg.grpo.clip_high >= 0, "grpo.clip_high must not be negative"),
         (cfg.rollout.contexts >= 1, "rollout.contexts must be at least 1"),

@@ -27,6 +27,7 @@ from webagent_jax.stage import Stage, load_policy
 from webagent_jax.types import Episode, Group, Outcome, Task
 
 MICROBATCH = 4  # rows whose activations exist at once
+_ROW_MULTIPLE = 16 * MICROBATCH  # empty rows cost nothing, every new shape a compilation
 _DEMO_TURNS = 30  # no expert needs more
 
 
@@ -75,7 +76,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             forest = learn.build(
                 learn.branches(batch, [0.0] * len(batch)),
                 row_tokens=cfg.bc.row_tokens,
-                row_multiple=MICROBATCH,
+                row_multiple=_ROW_MULTIPLE,
             )
             state, stats = learn.bc_update(
                 model, optimizer, state, forest.rows, microbatch=MICROBATCH
@@ -139,7 +140,8 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
     model, params = load_policy(cfg)
     reference = params if cfg.grpo.kl_beta > 0 else None
     total = cfg.grpo.updates
-    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total * cfg.grpo.minibatches)
+    steps = cfg.grpo.minibatches * cfg.grpo.epochs
+    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total * steps)
     state = learn.init_state(params, optimizer)
     with (
         Checkpointer(workdir / "checkpoints") as checkpoints,
@@ -228,15 +230,19 @@ def _learn_batch(
     *,
     reference: policy.Params | None,
 ) -> tuple[TrainState, dict[str, float]]:
-    """The updates of one batch: one for each minibatch. No groups, no update."""
+    """The updates of one batch: one for each minibatch and epoch. No groups, no update."""
     stats: list[dict[str, float]] = []
+    forests = []
     for groups in _minibatches(batch.groups, cfg.grpo.minibatches):
         episodes, advantages = learn.credited(groups, std_eps=cfg.grpo.std_eps)
-        forest = learn.build(
-            learn.branches(episodes, advantages),
-            row_tokens=cfg.grpo.row_tokens,
-            row_multiple=MICROBATCH,
+        forests.append(
+            learn.build(
+                learn.branches(episodes, advantages),
+                row_tokens=cfg.grpo.row_tokens,
+                row_multiple=_ROW_MULTIPLE,
+            )
         )
+    for forest in forests * cfg.grpo.epochs:
         state, part = learn.grpo_update(
             model,
             optimizer,

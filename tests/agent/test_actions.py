@@ -94,4 +94,4 @@ def test_nothing_raises(reply):
 
 def test_thoughts():
     assert actions.thought("<think> a b </think> <answer> exit() </answer>") == "a b"
-    assert actions.thought("# Element: the box\nexit()") == "Element: the box"
+    assert actions.thought("# Element: the box\nexit()") == "the box"

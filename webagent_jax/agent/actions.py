@@ -55,12 +55,15 @@ def parse(reply: str) -> Action | ParseError:
 
 
 def thought(reply: str) -> str:
-    """What stands between the think tags, or in the comment lines of a plain reply."""
+    """What stands between the think tags, or in the comment lines of a plain reply.
+
+    The mark `Element:` of a plain reply is no part of it.
+    """
     inside = _THOUGHT.search(reply)
     if inside:
         return inside.group(1).strip()
     comments = [line.lstrip()[1:] for line in reply.splitlines() if line.lstrip().startswith("#")]
-    return " ".join(comments).strip()
+    return " ".join(comments).strip().removeprefix("Element:").lstrip()
 
 
 def format_action(action: Action) -> str:

@@ -71,6 +71,7 @@ class EpisodeContext:
             viewport={"width": width, "height": height},
             storage_state=spec.storage_state,
             reduced_motion="reduce",
+            timezone_id="UTC",  # pages that tell the time tell the same everywhere
         )
         try:
             context.set_default_timeout(config.call_timeout * 1000)

@@ -50,8 +50,7 @@ def _demo_turn(turn: Turn) -> DemoTurn:
             f"the reply {turn.reply!r} holds no action ({turn.action.reason}); "
             "nobody should learn it: leave the episode out"
         )
-    thought = actions.thought(turn.reply).removeprefix("Element:").lstrip()  # mark of plain replies
-    return DemoTurn(turn.observation, Decision(thought, turn.action))
+    return DemoTurn(turn.observation, Decision(actions.thought(turn.reply), turn.action))
 
 
 def to_episode(

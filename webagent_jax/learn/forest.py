@@ -100,7 +100,7 @@ def build(branches: Sequence[Branch], *, row_tokens: int, row_multiple: int = 1)
     rows = _stack(
         filled,
         count=_bucket(len(filled), row_multiple),
-        row_targets=min(_bucket(most_targets, max(row_tokens // 8, 1)), row_tokens),
+        row_targets=min(_bucket(most_targets, max(row_tokens // 4, 1)), row_tokens),
     )
     used = sum(row.used for row in filled)
     alone = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)

@@ -16,6 +16,7 @@ from webagent_jax import learn, policy
 from webagent_jax.agent import ChatTokenizer, prompts
 from webagent_jax.config import OptimizerConfig
 from webagent_jax.policy import ModelConfig
+from webagent_jax.policy.transformer import rope_frequencies
 from webagent_jax.pretrain import bpe, pages, tasks, words
 from webagent_jax.types import FloatArray, IntArray, Message
 
@@ -27,13 +28,14 @@ _GAIN = 6.0  # of the comparison over a plain projection
 _WRITE = 1.0  # of what those heads write, so that a token still weighs as much itself
 _COPY = 3.0  # of what is copied
 _SLOW = 0.01  # radians per token: a head dimension that turns no faster compares contents
+_SLIPS = 0.08  # of the turns of a conversation
 _PAGE_FIRST = "Page, then task."  # system message of the exercises that share one page
 
-# 0.71M params. Two layers are enough to point; the third composes.
+# 0.86M params. Two layers are enough to point; the others compose.
 MODEL = ModelConfig(
     vocab_size=2048,
     d_model=128,
-    num_layers=3,
+    num_layers=4,
     num_heads=4,
     num_kv_heads=2,
     head_dim=32,
@@ -46,12 +48,12 @@ MODEL = ModelConfig(
 @dataclass(frozen=True)
 class PretrainConfig:
     seed: int = 0
-    updates: int = 1500
-    rows: int = 5  # many small updates: pointing needs steps more than tokens
-    row_tokens: int = 256
+    updates: int = 5000
+    rows: int = 4  # many small updates: pointing needs steps more than tokens
+    row_tokens: int = 448
     microbatch: int = 2
     tokenizer_exercises: int = 20_000
-    save_every: int = 250
+    save_every: int = 500
     optimizer: OptimizerConfig = dataclasses.field(
         default_factory=lambda: OptimizerConfig(
             learning_rate=2.5e-3,
@@ -107,7 +109,7 @@ def newborn(config: ModelConfig, key: jax.Array) -> policy.Params:
     basis = np.linalg.qr(rng.normal(size=(d, d)))[0].astype(np.float32)
     seen = np.linalg.qr(rng.normal(size=(d, e)))[0].astype(np.float32)  # token -> head
     slots = [basis[:, h * e : (h + 1) * e] for h in range(config.num_heads)]  # head -> residual
-    frequency = config.rope_theta ** (-np.arange(half) / half)
+    frequency = rope_frequencies(config)
     slow = np.tile(frequency < _SLOW, 2)[None, :]
     params["embed"] = params["embed"] * (_EMBED_STD / 0.02)
     born = jax.tree.map(np.array, params["layers"])
@@ -144,9 +146,9 @@ def _prefetched(cfg: PretrainConfig, tokenizer: ChatTokenizer) -> Iterator[learn
 def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.Forest:
     """The exercises of one update: pages grow, and single orders give way to conversations."""
     rng = np.random.default_rng([cfg.seed, update])
-    grown = min(1.0, 1.5 * update / cfg.updates)
+    grown = min(1.0, 2.5 * update / cfg.updates)
     most = 3 + round(11 * grown)
-    page_first = 0.95 - 0.75 * grown
+    page_first = 0.95 - 0.80 * grown
     pairs: list[tuple[IntArray, IntArray]] = []
     room = cfg.rows * cfg.row_tokens
     while room > 0:
@@ -203,18 +205,29 @@ def _many_orders(
 def _conversation(
     rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
 ) -> list[tuple[IntArray, IntArray]]:
-    """The turns of one exercise, in the form that episodes have."""
-    exercise = tasks.exercise(rng, int(rng.integers(1, 5)), most)
+    """The turns of one exercise, in the form that episodes have.
+
+    Here and there a turn goes wrong first. Nobody learns that turn, only what to do after it.
+    """
+    exercise = tasks.exercise(rng, int(rng.integers(1, 6)), most)
     chat = [Message("system", _TEMPLATE.thinking)]
     opening = _TEMPLATE.task.format(intent=exercise.intent)
+    error: str | None = None
     turns = []
-    for number, (page, order) in enumerate(exercise.steps):
-        now = Message("user", opening + _TEMPLATE.page(number, None, pages.text(page)))
-        reply = _reply(tokenizer, order)
-        turns.append((tokenizer.prompt_ids([*chat, now]), reply))
-        past = opening + _TEMPLATE.page(number, None, _TEMPLATE.placeholder)
-        chat += [Message("user", past), Message("assistant", "", reply)]
-        opening = ""
+    number = 0
+    for page, order in exercise.steps:
+        wrong = tasks.slip(rng, page) if rng.random() < _SLIPS else None
+        for made in (wrong, order) if wrong else (order,):
+            reply = _reply(tokenizer, made)
+            if made is order:
+                body = _TEMPLATE.page(number, error, pages.text(page))
+                now = Message("user", opening + body)
+                turns.append((tokenizer.prompt_ids([*chat, now]), reply))
+            past = opening + _TEMPLATE.page(number, error, _TEMPLATE.placeholder)
+            chat += [Message("user", past), Message("assistant", "", reply)]
+            error = tasks.complaint(rng, made) if made is wrong else None
+            opening = ""
+            number += 1
     return turns
 
 

@@ -149,16 +149,17 @@ def cased(rng: np.random.Generator, text: str) -> str:
 def phrase(rng: np.random.Generator, longest: int = 3) -> str:
     """What a button, link or field may be called, or what one may type: one to `longest` words."""
     form = rng.random()
-    if form < 0.45:
+    if form < 0.40:
         words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, longest + 1)))]
-        return cased(rng, " ".join(words))
-    if form < 0.65:
+        text = cased(rng, " ".join(words))
+        return text + pick(rng, [",", ".", ":"]) if rng.random() < 0.08 else text
+    if form < 0.62:
         return cased(rng, invented(rng))
-    if form < 0.78:
+    if form < 0.75:
         return pick(rng, NAMES) if rng.random() < 0.8 else f"@{pick(rng, NAMES).lower()}"
-    if form < 0.86:
+    if form < 0.82:
         return pick(rng, PLACES)
-    return code(rng) if form < 0.95 else number(rng)
+    return code(rng) if form < 0.96 else number(rng)
 
 
 def sentence(rng: np.random.Generator) -> str:
