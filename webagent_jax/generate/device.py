@@ -89,9 +89,10 @@ def prefill(config: ModelConfig, params: Params, tokens: Array, pages: int) -> k
     """
     positions = jnp.arange(len(tokens))[None]
     ends = jnp.full_like(positions, len(tokens))
+    causal = attention.IMPLEMENTATIONS[config.attention]
 
     def layer_attend(_: int) -> Attend:
-        return lambda q, k, v: (attention.dense(q, k, v, ends), (k, v))
+        return lambda q, k, v: (causal(q, k, v, ends), (k, v))
 
     _, stored = _run_layers(config, params, (tokens[None], positions), layer_attend)
     return tuple(kv.from_sequence(k, v, pages) for k, v in stored)

@@ -1,4 +1,4 @@
-"""Attention over token forests: one mask rule, and grouped-query attention under a mask.
+"""Attention over token forests: one mask rule, the reference implementation, and the choice of one.
 
 Token i of a row attends to token j if and only if `j <= i < ends[j]`, where `ends[j]` is one past
 the last descendant of j in depth-first order. Ordinary causal rows (`ends = L` everywhere), packed
@@ -7,9 +7,13 @@ rows and trees of branches are all special cases.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from webagent_jax.policy.kernels import blockwise, gpu, tpu
 
 _MASKED = -1e30  # finite, so that a row of the softmax can never become NaN
 _BLOCK = 128  # queries at a time
@@ -70,3 +74,28 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
         end = min(start + width, length)
         blocks.append(masked(q[:, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end]))
     return jnp.concatenate(blocks, axis=1)
+
+
+ForestAttention = Callable[[Array, Array, Array, Array], Array]
+
+IMPLEMENTATIONS: dict[str, ForestAttention] = {
+    "dense": dense,  # any backend; memory quadratic in L
+    "blockwise": blockwise.attention,  # any backend; memory linear in L
+    "tpu": tpu.attention,
+    "gpu": gpu.attention,
+}
+
+
+def choose(name: str, backend: str) -> str:
+    """The implementation that `name` stands for: itself, or for "auto" that of the backend.
+
+    Raises ValueError for a name that there is not, and for a kernel of another backend: it is never
+    replaced in silence.
+    """
+    if name == "auto":
+        return {"tpu": "tpu", "gpu": "gpu"}.get(backend, "dense")
+    if name not in IMPLEMENTATIONS:
+        raise ValueError(f"no attention {name!r}; there are: auto, {', '.join(IMPLEMENTATIONS)}")
+    if name in ("tpu", "gpu") and name != backend:
+        raise ValueError(f"attention {name!r} does not run on backend {backend!r}: choose 'auto'")
+    return name

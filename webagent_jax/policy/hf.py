@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from webagent_jax.policy import hf_config
+from webagent_jax.policy.attention import choose
 from webagent_jax.policy.transformer import ModelConfig, Params
 
 Weight = npt.NDArray[Any]
@@ -44,7 +45,7 @@ def directory(path: str | Path) -> Path:
 
 
 def load_hf(
-    path: str | Path, dtype: str = "float32", remat: bool = False
+    path: str | Path, dtype: str = "float32", remat: bool = False, attention: str = "auto"
 ) -> tuple[ModelConfig, Params]:
     """Reads a directory of one of the supported architectures, see `hf_config`.
 
@@ -52,13 +53,19 @@ def load_hf(
         path: directory with config.json and *.safetensors, or "webagent-tiny".
         dtype: of activations; the params are float32.
         remat: see ModelConfig.
+        attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
 
     Raises:
         FileNotFoundError: no such directory, or a tensor is in none of its files.
         ValueError: the architecture or one of its options is not supported; names it.
     """
     where = directory(path)
-    config = dataclasses.replace(hf_config.read(where / "config.json"), dtype=dtype, remat=remat)
+    config = dataclasses.replace(
+        hf_config.read(where / "config.json"),
+        dtype=dtype,
+        remat=remat,
+        attention=choose(attention, jax.default_backend()),
+    )
     files: dict[str, Path] = {}
     for file in sorted(where.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as opened:

@@ -64,6 +64,7 @@ class ModelConfig:
     qk_norm: bool = False  # Qwen3: RMSNorm of every query and key head, before the rotation
     max_positions: int = 32_768
     dtype: str = "float32"  # of activations; params are float32 always
+    attention: str = "dense"  # one of attention.IMPLEMENTATIONS
     remat: bool = False  # keep only the input of each layer for the backward pass
 
 
@@ -157,8 +158,10 @@ def forward(
 ) -> Array:
     """Hidden states [B, L, D] of forest rows; tokens, positions, ends: int32 [B, L]."""
 
+    forest_attention = attention.IMPLEMENTATIONS[config.attention]
+
     def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
-        return attention.dense(q, k, v, ends), None
+        return forest_attention(q, k, v, ends), None
 
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
         return apply_block(config, layer_params, x, positions, attend)

@@ -1,0 +1,119 @@
+"""Every implementation of forest attention against the dense one, on drawn forests."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webagent_jax.policy import attention
+from webagent_jax.policy.kernels import blockwise, gpu, tpu
+
+SKIPPING = {
+    "blockwise": partial(blockwise.attention, block=16),
+    "tpu": partial(tpu.attention, block=128, interpret=True),
+    "gpu": partial(gpu.attention, interpret=True),
+}
+BATCH, LENGTH, KV_HEADS, WIDTH = 2, 160, 2, 16
+
+
+def forest(rng, length, branching, padding):
+    """`ends` of a random forest in depth-first order: nodes are left with chance `branching`."""
+    ends = np.full(length, length - padding)
+    path: list[int] = []
+    for token in range(length - padding):
+        while path and rng.random() < branching:
+            ends[path.pop()] = token
+        path.append(token)
+    ends[length - padding :] = np.arange(length - padding, length) + 1  # padding sees itself
+    return ends
+
+
+@st.composite
+def forests(draw):
+    """`ends` [B, L] of anything from one path to separate tokens, with padding behind."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    branching = draw(st.sampled_from([0.0, 0.02, 0.2, 0.9]))
+    padding = draw(st.sampled_from([0, 1, 100]))
+    return np.stack([forest(rng, LENGTH, branching, padding) for _ in range(BATCH)])
+
+
+def operands(group):
+    rng = np.random.default_rng(0)
+    heads = (KV_HEADS * group, KV_HEADS, KV_HEADS, KV_HEADS * group)
+    return [jnp.asarray(rng.normal(size=(BATCH, LENGTH, n, WIDTH)), jnp.float32) for n in heads]
+
+
+@partial(jax.jit, static_argnames="attend")
+def output_and_gradients(attend, q, k, v, weights, ends):
+    def loss(q, k, v):
+        out = attend(q, k, v, ends)
+        return jnp.sum(out * weights), out
+
+    (_, out), gradients = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(q, k, v)
+    return out, gradients
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("name", SKIPPING)
+def test_agrees_with_dense(name, group):
+    arrays = operands(group)
+
+    @settings(max_examples=12, deadline=None, derandomize=True)
+    @given(forests())
+    def check(ends):
+        expected, expected_gradients = output_and_gradients(attention.dense, *arrays, ends)
+        out, gradients = output_and_gradients(SKIPPING[name], *arrays, ends)
+        np.testing.assert_allclose(out, expected, atol=2e-5)
+        for gradient, wanted in zip(gradients, expected_gradients, strict=True):
+            np.testing.assert_allclose(gradient, wanted, atol=1e-4)
+
+    check()
+
+
+@pytest.mark.parametrize("length", [1, 63, 129])
+@pytest.mark.parametrize("name", SKIPPING)
+def test_any_length_will_do(name, length):
+    q, k, v, weights = (x[:, :length] for x in operands(2))
+    ends = np.full((BATCH, length), length)
+    expected = output_and_gradients(attention.dense, q, k, v, weights, ends)
+    found = output_and_gradients(SKIPPING[name], q, k, v, weights, ends)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), found, expected)
+
+
+def test_dense_in_blocks_is_attention_under_the_whole_mask():
+    q, k, v, _ = operands(2)
+    ends = np.stack([forest(np.random.default_rng(n), LENGTH, 0.1, 7) for n in range(BATCH)])
+    expected = attention.masked(q, k, v, attention.forest_mask(jnp.asarray(ends)))
+    np.testing.assert_allclose(attention.dense(q, k, v, ends), expected, atol=1e-6)
+
+
+def test_auto_is_the_kernel_of_the_backend():
+    assert [attention.choose("auto", b) for b in ("cpu", "gpu", "tpu")] == ["dense", "gpu", "tpu"]
+    assert attention.choose("blockwise", "tpu") == "blockwise"
+
+
+@pytest.mark.parametrize(("name", "words"), [("flash", "blockwise"), ("tpu", "auto")])
+def test_what_cannot_run_here_is_refused(name, words):
+    with pytest.raises(ValueError, match=words):
+        attention.choose(name, "cpu")
+
+
+def test_the_gpu_kernel_refuses_heads_it_cannot_multiply():
+    x = jnp.zeros((1, 8, 1, 24))
+    with pytest.raises(ValueError, match="24"):
+        gpu.attention(x, x, x, jnp.full((1, 8), 8))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bfloat16", "float32"])
+def test_the_gpu_kernels_are_lowered_to_triton(dtype):
+    shapes = [jax.ShapeDtypeStruct((1, 256, n, 64), dtype) for n in (4, 2, 2, 4)]
+    ends = jax.ShapeDtypeStruct((1, 256), jnp.int32)
+    traced = jax.jit(partial(output_and_gradients, gpu.attention)).trace(*shapes, ends)
+    lowered = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert lowered.count("xla.gpu.triton") == 3  # forward, dq, dk and dv
