@@ -16,6 +16,7 @@ from webagent_jax.learn.step import (
     bc_update,
     grpo_update,
     init_state,
+    place,
     snapshot,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "is_flat",
     "learning_rate",
     "make_optimizer",
+    "place",
     "snapshot",
     "three_level_weights",
     "token_mean_weights",

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.sharding import Mesh
 
 from webagent_jax.config import GRPOConfig
 from webagent_jax.learn import losses
-from webagent_jax.policy import ModelConfig, score
+from webagent_jax.policy import ModelConfig, score, sharding
 from webagent_jax.types import ForestRows, PolicySnapshot
 
 jax.tree_util.register_dataclass(ForestRows)
@@ -52,6 +53,21 @@ def init_state(params: Params, optimizer: Optimizer) -> TrainState:
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 
+def place(config: ModelConfig, state: TrainState, mesh: Mesh) -> TrainState:
+    """The state on the mesh: params and moments cut as `policy.sharding` says, the rest everywhere.
+
+    Raises ShardingError.
+    """
+    placed: TrainState = jax.device_put(state, _state_shardings(config, state, mesh))
+    return placed
+
+
+def _state_shardings(config: ModelConfig, state: TrainState, mesh: Mesh) -> Any:
+    """A tree like the state, of NamedSharding."""
+    params = sharding.param_shardings(config, mesh)
+    return sharding.like_params(state, state.params, params, mesh)
+
+
 def snapshot(state: TrainState) -> PolicySnapshot:
     """What the engine samples with: a copy, for the next update consumes the state."""
     return PolicySnapshot(int(state.step), jax.tree.map(jnp.copy, state.params))
@@ -66,6 +82,7 @@ def grpo_update(
     grpo: GRPOConfig,
     ref_params: Params | None = None,
     microbatch: int = 1,
+    mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, float]]:
     """One M-GRPO update.
 
@@ -74,6 +91,7 @@ def grpo_update(
         rows: B a multiple of `microbatch`.
         ref_params: the reference policy; not looked at when `grpo.kl_beta` is 0.
         microbatch: rows whose activations exist at once.
+        mesh: where the state lives, see `place`; the rows of a microbatch are cut over it.
 
     Returns:
         The new state, and "loss", "grad_norm", "entropy" and the fields of `losses.GRPOStats`.
@@ -87,8 +105,10 @@ def grpo_update(
     ref_params = ref_params if grpo.kl_beta > 0 else None
     # Of the whole config only this is compiled in: other options must not compile it again.
     clip = (grpo.clip_low, grpo.clip_high, grpo.kl_beta)
-    parts = _split(rows, microbatch)
-    updated = _grpo_update(config, optimizer, state, parts, clip=clip, ref_params=ref_params)
+    parts = _split(rows, microbatch, mesh)
+    updated = _grpo_update(
+        config, optimizer, state, parts, clip=clip, ref_params=ref_params, mesh=mesh
+    )
     return _checked(*updated)
 
 
@@ -99,12 +119,17 @@ def bc_update(
     rows: ForestRows,
     *,
     microbatch: int = 1,
+    mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, float]]:
     """One update of behaviour cloning; as `grpo_update`; metrics "loss", "grad_norm", "entropy"."""
-    return _checked(*_bc_update(config, optimizer, state, _split(rows, microbatch)))
+    parts = _split(rows, microbatch, mesh)
+    return _checked(*_bc_update(config, optimizer, state, parts, mesh=mesh))
 
 
-@partial(jax.jit, static_argnames=("config", "optimizer", "clip"), donate_argnames=("state",))
+_STATIC = ("config", "optimizer", "clip", "mesh")
+
+
+@partial(jax.jit, static_argnames=_STATIC, donate_argnames=("state",))
 def _grpo_update(
     config: ModelConfig,
     optimizer: Optimizer,
@@ -113,6 +138,7 @@ def _grpo_update(
     *,
     clip: tuple[float, float, float],
     ref_params: Params | None,
+    mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """`parts` holds microbatches [n, b, ...]. `state` is donated: params and moments are updated in
     place, so that a device holds them once."""
@@ -134,12 +160,18 @@ def _grpo_update(
         entropy = jnp.sum(rows.weights * scores.entropy)
         return loss, {"loss": loss, "entropy": entropy, **stats._asdict()}
 
-    return _update(objective, optimizer, state, parts)
+    state, sums = _update(objective, optimizer, state, parts)
+    return _kept_in_place(config, state, mesh), sums
 
 
-@partial(jax.jit, static_argnames=("config", "optimizer"), donate_argnames=("state",))
+@partial(jax.jit, static_argnames=("config", "optimizer", "mesh"), donate_argnames=("state",))
 def _bc_update(
-    config: ModelConfig, optimizer: Optimizer, state: TrainState, parts: ForestRows
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    parts: ForestRows,
+    *,
+    mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """As `_grpo_update`."""
 
@@ -148,7 +180,18 @@ def _bc_update(
         loss = losses.bc_loss(scores.logp, rows.weights)
         return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
 
-    return _update(objective, optimizer, state, parts)
+    state, sums = _update(objective, optimizer, state, parts)
+    return _kept_in_place(config, state, mesh), sums
+
+
+def _kept_in_place(config: ModelConfig, state: TrainState, mesh: Mesh | None) -> TrainState:
+    """XLA may prefer to leave an update elsewhere than it found the state."""
+    if mesh is None:
+        return state
+    kept: TrainState = jax.lax.with_sharding_constraint(
+        state, _state_shardings(config, state, mesh)
+    )
+    return kept
 
 
 def _update(
@@ -182,14 +225,20 @@ def accumulate(objective: Objective, params: Params, parts: ForestRows) -> tuple
     return jax.lax.fori_loop(0, live, add, zeros)
 
 
-def _split(rows: ForestRows, microbatch: int) -> ForestRows:
-    """Rows [B, ...] as microbatches [B / b, b, ...]."""
+def _split(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
+    """Rows [B, ...] as microbatches [B / b, b, ...], each cut over the mesh."""
     if len(rows.tokens) % microbatch:
         raise ValueError(
             f"{len(rows.tokens)} rows do not make microbatches of {microbatch}: "
             f"build them with row_multiple={microbatch}"
         )
-    return jax.tree.map(lambda x: np.reshape(x, (-1, microbatch, *x.shape[1:])), rows)
+    parts = jax.tree.map(lambda x: np.reshape(x, (-1, microbatch, *x.shape[1:])), rows)
+    if mesh is None:
+        return parts
+    placed: ForestRows = jax.tree.map(
+        lambda x: jax.device_put(x, sharding.batch_sharding(mesh, x.ndim, rows_axis=1)), parts
+    )
+    return placed
 
 
 def _checked(state: TrainState, metrics: Sums) -> tuple[TrainState, dict[str, float]]:

@@ -105,7 +105,7 @@ def _architecture(file: Path, raw: Raw) -> _Architecture:
 def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
     """transformers 5 keeps all of it in `rope_parameters`, those before in two fields."""
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    theta = float(rope.get("rope_theta", raw.get("rope_theta", 10_000.0)))
+    theta = float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
@@ -122,7 +122,9 @@ def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
 
 
 def _scaling_fields(scaling: RopeScaling | None) -> Raw | None:
-    return scaling and {
+    if scaling is None:
+        return None
+    return {
         "rope_type": "llama3",
         "factor": scaling.factor,
         "low_freq_factor": scaling.low_frequency_factor,

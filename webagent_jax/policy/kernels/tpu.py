@@ -8,7 +8,7 @@ to the next block that counts, so that the pipeline fetches nothing in between.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -381,6 +381,6 @@ def _column(row: Array) -> Array:
 
 
 def _parallel(free: int, in_order: int = 1) -> pltpu.CompilerParams:
-    return pltpu.CompilerParams(
-        dimension_semantics=("parallel",) * free + ("arbitrary",) * in_order
-    )
+    semantics: list[Literal["parallel", "arbitrary"]] = ["parallel"] * free
+    semantics += ["arbitrary"] * in_order
+    return pltpu.CompilerParams(dimension_semantics=semantics)

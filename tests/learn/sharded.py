@@ -1,0 +1,85 @@
+"""Run in a process of its own with 8 CPU devices: one update on a mesh against one on one device.
+
+python -m tests.learn.sharded DATA FSDP TENSOR
+prints JSON: the largest differences, how many params are cut, and whether the update kept the cuts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from webagent_jax import learn, policy
+from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.policy import sharding
+
+MODEL = policy.ModelConfig(
+    vocab_size=64, d_model=32, num_layers=2, num_heads=8, num_kv_heads=2, head_dim=8, d_ff=48
+)
+OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.001, max_grad_norm=0.1), 10)
+GRPO = GRPOConfig(kl_beta=0.1)
+MICROBATCH = 8
+
+
+def make_rows():
+    rng = np.random.default_rng(0)
+
+    def ids(count):
+        return rng.integers(0, MODEL.vocab_size, count).astype(np.int32)
+
+    branches = [
+        learn.Branch(ids(9), ids(5), -rng.random(5, np.float32) - 3, weight=1 / 200, advantage=a)
+        for a in rng.normal(size=40)
+    ]
+    return learn.build(branches, row_tokens=32, row_multiple=MICROBATCH).rows
+
+
+def updated(state, reference, mesh=None):
+    return learn.grpo_update(
+        MODEL,
+        OPTIMIZER,
+        state,
+        make_rows(),
+        grpo=GRPO,
+        ref_params=reference,
+        microbatch=MICROBATCH,
+        mesh=mesh,
+    )
+
+
+def main(sizes):
+    params = policy.init(MODEL, jax.random.key(0))
+    reference = jax.tree.map(lambda x: x * 1.1, params)
+    alone, alone_metrics = updated(learn.init_state(params, OPTIMIZER), reference)
+
+    mesh = sharding.make_mesh(*sizes)
+    state = learn.place(MODEL, learn.init_state(params, OPTIMIZER), mesh)
+    reference = jax.device_put(reference, sharding.param_shardings(MODEL, mesh))
+    state, metrics = updated(state, reference, mesh)
+
+    def apart(a, b):
+        return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
+
+    kept = [
+        after.sharding.is_equivalent_to(wanted, after.ndim)
+        for after, wanted in zip(
+            jax.tree.leaves(state.params),
+            jax.tree.leaves(sharding.param_shardings(MODEL, mesh)),
+            strict=True,
+        )
+    ]
+    return {
+        "loss": apart(metrics["loss"], alone_metrics["loss"]),
+        "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
+        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
+        "moments": max(jax.tree.leaves(jax.tree.map(apart, state.opt_state, alone.opt_state))),
+        "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
+        "kept": all(kept),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main([int(size) for size in sys.argv[1:]])))

@@ -1,0 +1,54 @@
+"""The table of logical axes, and what it refuses; with meshes that need no devices."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from webagent_jax import policy
+from webagent_jax.policy import sharding
+
+MESH = AbstractMesh((2, 4, 2), sharding.MESH_AXES)
+KERNEL = ("embed", "kv_heads", "head_dim")
+
+
+def test_axes_are_cut_as_the_table_says():
+    assert sharding.spec(MESH, KERNEL, (8, 2, 5)) == PartitionSpec(("fsdp",), ("tensor",), None)
+
+
+def test_mesh_axes_of_one_device_cut_nothing():
+    mesh = AbstractMesh((8, 1, 1), sharding.MESH_AXES)
+    assert sharding.spec(mesh, KERNEL, (7, 3, 5)) == PartitionSpec(None, None, None)
+
+
+def test_too_few_key_value_heads_are_kept_whole():
+    assert sharding.spec(MESH, KERNEL, (8, 1, 5)) == PartitionSpec(("fsdp",), None, None)
+
+
+def test_what_does_not_divide_is_refused_by_name():
+    with pytest.raises(sharding.ShardingError, match=r"q/kernel: axis 'embed' of 6 .* by 4"):
+        sharding.spec(MESH, ("embed", "heads"), (6, 4), name="q/kernel")
+
+
+def test_two_axes_over_one_mesh_axis_are_refused_by_name():
+    rules = {**sharding.RULES, "embed": ("tensor",)}
+    with pytest.raises(sharding.ShardingError, match=r"'embed' and 'heads' .* 'tensor'"):
+        sharding.spec(MESH, ("embed", "heads"), (8, 4), rules=rules)
+
+
+@pytest.mark.parametrize(
+    "features", [{}, {"qkv_bias": False}, {"qkv_bias": False, "qk_norm": True}]
+)
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_param_of_every_family_has_its_axes(features, tied):
+    config = policy.ModelConfig(64, 32, 2, 4, 2, 8, 48, tie_embeddings=tied, **features)
+    shapes = jax.eval_shape(lambda key: policy.init(config, key), jax.random.key(0))
+    placed = sharding.param_shardings(config, MESH)
+    assert jax.tree.structure(placed) == jax.tree.structure(shapes)
+
+
+def test_a_mesh_covers_all_devices():
+    assert sharding.make_mesh(fsdp=-1).shape["fsdp"] == len(jax.devices())
+    with pytest.raises(sharding.ShardingError, match="data=3"):
+        sharding.make_mesh(data=3)
