@@ -1,7 +1,7 @@
-"""Run in a process of its own with 8 CPU devices: one update on a mesh against one on one device.
+"""Run in a process of its own with 8 CPU devices: one update on meshes against one on one device.
 
-python -m tests.learn.sharded DATA FSDP TENSOR
-prints JSON: the largest differences, how many params are cut, and whether the update kept the cuts.
+python -m tests.learn.sharded DATAxFSDPxTENSOR ...
+prints JSON, by mesh: the largest differences, how many params are cut, whether the cuts were kept.
 """
 
 from __future__ import annotations
@@ -50,11 +50,18 @@ def updated(state, reference, mesh=None):
     )
 
 
-def main(sizes):
+def main(meshes):
     params = policy.init(MODEL, jax.random.key(0))
     reference = jax.tree.map(lambda x: x * 1.1, params)
-    alone, alone_metrics = updated(learn.init_state(params, OPTIMIZER), reference)
+    alone = updated(learn.init_state(params, OPTIMIZER), reference)
+    return {
+        name: differences(params, reference, alone, sizes=map(int, name.split("x")))
+        for name in meshes
+    }
 
+
+def differences(params, reference, expected, *, sizes):
+    alone, alone_metrics = expected
     mesh = sharding.make_mesh(*sizes)
     state = learn.place(MODEL, learn.init_state(params, OPTIMIZER), mesh)
     reference = jax.device_put(reference, sharding.param_shardings(MODEL, mesh))
@@ -82,4 +89,4 @@ def main(sizes):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main([int(size) for size in sys.argv[1:]])))
+    sys.stdout.write(json.dumps(main(sys.argv[1:])))
