@@ -65,26 +65,26 @@ def differences(params, reference, expected, *, sizes):
     mesh = sharding.make_mesh(*sizes)
     state = learn.place(MODEL, learn.init_state(params, OPTIMIZER), mesh)
     reference = jax.device_put(reference, sharding.param_shardings(MODEL, mesh))
+    born = sharding.init_sharded(MODEL, jax.random.key(0), mesh)
     state, metrics = updated(state, reference, mesh)
 
     def apart(a, b):
         return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
 
-    kept = [
-        after.sharding.is_equivalent_to(wanted, after.ndim)
-        for after, wanted in zip(
-            jax.tree.leaves(state.params),
-            jax.tree.leaves(sharding.param_shardings(MODEL, mesh)),
-            strict=True,
-        )
-    ]
+    def in_place(params):
+        at = jax.tree.leaves(sharding.param_shardings(MODEL, mesh))
+        leaves = zip(jax.tree.leaves(params), at, strict=True)
+        return all(leaf.sharding.is_equivalent_to(wanted, leaf.ndim) for leaf, wanted in leaves)
+
     return {
+        "born": max(jax.tree.leaves(jax.tree.map(apart, born, params))),
+        "born_in_place": in_place(born),
         "loss": apart(metrics["loss"], alone_metrics["loss"]),
         "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
         "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
         "moments": max(jax.tree.leaves(jax.tree.map(apart, state.opt_state, alone.opt_state))),
         "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
-        "kept": all(kept),
+        "kept": in_place(state.params),
     }
 
 

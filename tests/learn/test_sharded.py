@@ -36,3 +36,10 @@ def test_an_update_on_eight_devices_is_that_on_one(updates, mesh):
     assert found["params"] < 1e-4  # Adam divides by the root of a small number
     assert found["kept"]
     assert found["cut"] == 0 if mesh == "8x1x1" else found["cut"] > 4
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mesh", MESHES)
+def test_params_born_in_shards_are_those_born_whole(updates, mesh):
+    assert updates[mesh]["born"] < 1e-8  # of params of about 0.02
+    assert updates[mesh]["born_in_place"]

@@ -31,6 +31,13 @@ def test_what_does_not_divide_is_refused_by_name():
         sharding.spec(MESH, ("embed", "heads"), (6, 4), name="q/kernel")
 
 
+def test_a_batch_of_too_few_rows_is_refused():
+    at = sharding.batch_sharding(MESH, (3, 16, 5), rows_axis=1)
+    assert at.spec == PartitionSpec(None, ("data", "fsdp"), None)
+    with pytest.raises(sharding.ShardingError, match="batch: axis 'rows' of 4"):
+        sharding.batch_sharding(MESH, (4, 5))
+
+
 def test_two_axes_over_one_mesh_axis_are_refused_by_name():
     rules = {**sharding.RULES, "embed": ("tensor",)}
     with pytest.raises(sharding.ShardingError, match=r"'embed' and 'heads' .* 'tensor'"):

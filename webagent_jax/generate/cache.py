@@ -20,10 +20,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from webagent_jax.policy import ModelConfig
+from webagent_jax.policy.kernels.common import MASKED
 
 PAGE = 64  # tokens; finer pages waste less, coarser ones make fewer products
-
-_MASKED = -1e30  # finite, so that a page without a visible token cannot make a NaN
 
 
 class LayerCache(NamedTuple):
@@ -101,7 +100,7 @@ def attend(q: Array, layer: LayerCache, position: Array) -> Array:
     )
     stored = jnp.arange(pages * PAGE).reshape(pages, 1, PAGE)
     visible = (stored <= position[None, :, None])[:, :, None, None, :]
-    scores = jnp.where(visible, scores * width**-0.5, _MASKED)
+    scores = jnp.where(visible, scores * width**-0.5, MASKED)
     largest = jnp.max(_over_pages(jnp.maximum, scores), axis=-1, keepdims=True)
     weights = jnp.exp(scores - largest[None])
     total = jnp.sum(_over_pages(jnp.add, weights), axis=-1, keepdims=True)

@@ -126,10 +126,11 @@ def bc_update(
     return _checked(*_bc_update(config, optimizer, state, parts, mesh=mesh))
 
 
-_STATIC = ("config", "optimizer", "clip", "mesh")
-
-
-@partial(jax.jit, static_argnames=_STATIC, donate_argnames=("state",))
+@partial(
+    jax.jit,
+    static_argnames=("config", "optimizer", "clip", "mesh"),
+    donate_argnames=("state",),
+)
 def _grpo_update(
     config: ModelConfig,
     optimizer: Optimizer,
@@ -160,8 +161,7 @@ def _grpo_update(
         entropy = jnp.sum(rows.weights * scores.entropy)
         return loss, {"loss": loss, "entropy": entropy, **stats._asdict()}
 
-    state, sums = _update(objective, optimizer, state, parts)
-    return _kept_in_place(config, state, mesh), sums
+    return _update(objective, config, optimizer, state, parts, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("config", "optimizer", "mesh"), donate_argnames=("state",))
@@ -180,22 +180,17 @@ def _bc_update(
         loss = losses.bc_loss(scores.logp, rows.weights)
         return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
 
-    state, sums = _update(objective, optimizer, state, parts)
-    return _kept_in_place(config, state, mesh), sums
-
-
-def _kept_in_place(config: ModelConfig, state: TrainState, mesh: Mesh | None) -> TrainState:
-    """XLA may prefer to leave an update elsewhere than it found the state."""
-    if mesh is None:
-        return state
-    kept: TrainState = jax.lax.with_sharding_constraint(
-        state, _state_shardings(config, state, mesh)
-    )
-    return kept
+    return _update(objective, config, optimizer, state, parts, mesh=mesh)
 
 
 def _update(
-    objective: Objective, optimizer: Optimizer, state: TrainState, parts: ForestRows
+    objective: Objective,
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    parts: ForestRows,
+    *,
+    mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """The state after one update, or as it was where loss or gradient are not finite."""
     grads, sums = accumulate(objective, state.params, parts)
@@ -203,7 +198,11 @@ def _update(
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     after = TrainState(state.step + 1, optax.apply_updates(state.params, updates), opt_state)
     finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
-    return jax.tree.map(partial(jnp.where, finite), after, state), metrics
+    state = jax.tree.map(partial(jnp.where, finite), after, state)
+    if mesh is not None:  # XLA may prefer to leave the state elsewhere than it found it
+        at = _state_shardings(config, state, mesh)
+        state = jax.lax.with_sharding_constraint(state, at)
+    return state, metrics
 
 
 def accumulate(objective: Objective, params: Params, parts: ForestRows) -> tuple[Params, Sums]:
@@ -236,7 +235,7 @@ def _split(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
     if mesh is None:
         return parts
     placed: ForestRows = jax.tree.map(
-        lambda x: jax.device_put(x, sharding.batch_sharding(mesh, x.ndim, rows_axis=1)), parts
+        lambda x: jax.device_put(x, sharding.batch_sharding(mesh, x.shape, rows_axis=1)), parts
     )
     return placed
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
+from webagent_jax.policy.kernels.common import MASKED
 
-_MASKED = -1e30  # finite, so that a row of the softmax can never become NaN
 _BLOCK = 128  # queries at a time
 _MAX_BLOCKS = 8  # more of them run faster and compile slower
 
@@ -47,7 +47,7 @@ def masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
     q = (q * width**-0.5).reshape(batch, length, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, group * length, width)
     k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
-    barred = jnp.where(mask, 0.0, _MASKED)[:, None, None]
+    barred = jnp.where(mask, 0.0, MASKED)[:, None, None]
 
     scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
     scores = scores.reshape(batch, kv_heads, group, length, keys) + barred

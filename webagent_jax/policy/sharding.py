@@ -120,12 +120,14 @@ def param_shardings(config: ModelConfig, mesh: Mesh, rules: Rules = RULES) -> An
 
 
 def batch_sharding(
-    mesh: Mesh, ndim: int, rows_axis: int = 0, rules: Rules = RULES
+    mesh: Mesh, shape: tuple[int, ...], rows_axis: int = 0, rules: Rules = RULES
 ) -> NamedSharding:
-    """Of an array of a batch: cut along its rows, whole along everything else."""
-    cut: list[tuple[str, ...] | None] = [None] * ndim
-    cut[rows_axis] = tuple(m for m in rules["rows"] if mesh.shape[m] > 1) or None
-    return NamedSharding(mesh, PartitionSpec(*cut))
+    """Of an array of a batch: cut along its rows, whole along everything else.
+
+    Raises ShardingError when the rows do not divide.
+    """
+    axes = tuple("rows" if i == rows_axis else "tokens" for i in range(len(shape)))
+    return NamedSharding(mesh, spec(mesh, axes, shape, rules=rules, name="batch"))
 
 
 def init_sharded(config: ModelConfig, key: jax.Array, mesh: Mesh) -> Params:

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-_MASKED = -1e30
+from webagent_jax.policy.kernels.common import MASKED, whole_blocks
+
 _BLOCK = 512  # tokens of a block of queries, and of one of keys
 
 
@@ -33,11 +34,7 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, block: int = _BLOCK)
     """As `attention.dense`: q [B, L, H, E], k and v [B, L, K, E], ends [B, L] -> [B, L, H, E]."""
     length = q.shape[1]
     block = min(block, length)
-    padding = -length % block
-    if padding:
-        q, k, v = (jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) for x in (q, k, v))
-        ends = jnp.pad(ends, ((0, 0), (0, padding)))  # a key that ends at 0 is seen by none
-    return _attention(q, k, v, ends, block)[:, :length]
+    return _attention(*whole_blocks(q, k, v, ends, block), block)[:, :length]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -58,7 +55,7 @@ def _forward(
             highest, total, out = carry
             scores = _scores(blocks, i, j, block)
             higher = jnp.maximum(highest, jnp.max(scores, axis=-1))
-            weights = jnp.where(scores > _MASKED / 2, jnp.exp(scores - higher[..., None]), 0.0)
+            weights = jnp.where(scores > MASKED / 2, jnp.exp(scores - higher[..., None]), 0.0)
             shrink = jnp.exp(highest - higher)
             total = total * shrink + jnp.sum(weights, axis=-1)
             added = _matmul(weights.astype(v.dtype), blocks.v[j][:, :, None])
@@ -66,7 +63,7 @@ def _forward(
 
         shape = (batch, kv_heads, group, block)
         start = (
-            jnp.full(shape, _MASKED, jnp.float32),
+            jnp.full(shape, MASKED, jnp.float32),
             jnp.zeros(shape, jnp.float32),
             jnp.zeros((*shape, width), jnp.float32),
         )
@@ -132,7 +129,7 @@ def _scores(blocks: _Blocks, i: Array, j: Array, block: int) -> Array:
     index = jnp.arange(block)
     query, key = (i * block + index)[None, :, None], (j * block + index)[None, None, :]
     mask = (key <= query) & (query < blocks.ends[j][:, None, :])
-    return jnp.where(mask[:, None, None], scores, _MASKED)
+    return jnp.where(mask[:, None, None], scores, MASKED)
 
 
 def _matmul(a: Array, b: Array) -> Array:

@@ -15,7 +15,8 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-_MASKED = -1e30
+from webagent_jax.policy.kernels.common import MASKED, dot, visible, whole_blocks
+
 _SMALLEST_HEAD = 16  # Triton multiplies no narrower tiles
 
 Ref = Any
@@ -61,12 +62,20 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = Fa
             f"the GPU kernel needs a head width of a power of two from {_SMALLEST_HEAD} on, "
             f"not {width}: choose another attention"
         )
-    length = q.shape[1]
-    padding = -length % _ROW_MULTIPLE
-    if padding:
-        q, k, v = (jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) for x in (q, k, v))
-        ends = jnp.pad(ends, ((0, 0), (0, padding)))  # a key that ends at 0 is seen by none
-    return _attention(q, k, v, ends, interpret)[:, :length]
+    whole = whole_blocks(q, k, v, ends, _ROW_MULTIPLE)
+    return _attention(*whole, interpret)[:, : q.shape[1]]
+
+
+class _Backward(NamedTuple):
+    """The operands of both backward kernels; as in `_Saved`."""
+
+    q: Array
+    k: Array
+    v: Array
+    ends: Array
+    d_out: Array  # [B, L, H, E], gradient of the output
+    denominator: Array
+    correction: Array  # float32 [B, H, L], sum of d_out · out over a head
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -83,9 +92,9 @@ def _forward(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> tupl
 def _backward(interpret: bool, saved: _Saved, d_out: Array) -> tuple[Array, Array, Array, None]:
     product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
     correction = jnp.swapaxes(jnp.sum(product, axis=-1), 1, 2)  # [B, H, L]
-    operands = (saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
-    dq = _run_dq(*operands, interpret=interpret)
-    dk, dv = _run_dkv(*operands, interpret=interpret)
+    given = _Backward(saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
+    dq = _run_dq(given, interpret=interpret)
+    dk, dv = _run_dkv(given, interpret=interpret)
     scale = saved.q.shape[-1] ** -0.5
     return (dq * scale).astype(saved.q.dtype), dk, dv, None
 
@@ -93,22 +102,54 @@ def _backward(interpret: bool, saved: _Saved, d_out: Array) -> tuple[Array, Arra
 _attention.defvjp(_forward, _backward)
 
 
-# --- which blocks count --------------------------------------------------------------------------
+# --- which blocks count, and where they are ------------------------------------------------------
 
 
-def _visible(ends: Array, tiles: _Tiles) -> Array:
-    """bool [B, blocks of queries, blocks of keys]: some query sees some key."""
-    last = jnp.max(ends.reshape(len(ends), -1, tiles.keys), axis=-1)
-    first_query = jnp.arange(ends.shape[1] // tiles.queries) * tiles.queries
-    first_key = jnp.arange(last.shape[1]) * tiles.keys
-    past = first_key[None, :] < first_query[:, None] + tiles.queries
-    return past[None] & (last[:, None, :] > first_query[None, :, None])
+def _listed(seen: Array) -> tuple[Array, Array]:
+    """How many blocks of the last axis are seen, int32 [B, n], and which, int32 [B, n, m]."""
+    order = jnp.argsort(~seen, axis=-1, stable=True)
+    return jnp.sum(seen, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
 
 
-def _listed(visible: Array) -> tuple[Array, Array]:
-    """How many blocks of the last axis are visible, int32 [B, n], and which, int32 [B, n, m]."""
-    order = jnp.argsort(~visible, axis=-1, stable=True)
-    return jnp.sum(visible, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
+class _Specs(NamedTuple):
+    """What a program sees of each operand."""
+
+    query: pl.BlockSpec  # q, out and their gradients
+    key: pl.BlockSpec  # k, v and their gradients
+    end: pl.BlockSpec
+    row: pl.BlockSpec  # one number for each query
+
+    def of_backward(self) -> list[pl.BlockSpec]:
+        """In the order of `_Backward`."""
+        return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
+
+
+def _by_queries(length: int, width: int, group: int, queries: int) -> _Specs:
+    """For a grid of (block of queries, head, batch): all keys of the head."""
+    return _Specs(
+        query=pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, i, h, 0)),
+        key=pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, lax.div(h, group), 0)),
+        end=pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
+        row=pl.BlockSpec((None, None, queries), lambda i, h, b: (b, h, i)),
+    )
+
+
+def _by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
+    """For a grid of (block of keys, key-value head, batch): all queries of its group."""
+    return _Specs(
+        query=pl.BlockSpec((None, length, group, width), lambda j, h, b: (b, 0, h, 0)),
+        key=pl.BlockSpec((None, keys, None, width), lambda j, h, b: (b, j, h, 0)),
+        end=pl.BlockSpec((None, keys), lambda j, h, b: (b, j)),
+        row=pl.BlockSpec((None, group, length), lambda j, h, b: (b, h, 0)),
+    )
+
+
+def _list_specs(count: Array, order: Array) -> tuple[pl.BlockSpec, pl.BlockSpec]:
+    """For `count` and `order` of `_listed`: a program gets its own number and list."""
+    return (
+        pl.BlockSpec((None, None), lambda i, h, b: (b, i)),
+        pl.BlockSpec((None, None, order.shape[2]), lambda i, h, b: (b, i, 0)),
+    )
 
 
 # --- forward -------------------------------------------------------------------------------------
@@ -120,14 +161,13 @@ def _run_forward(
 ) -> tuple[Array, Array]:
     batch, length, heads, width = q.shape
     group, tiles = heads // k.shape[2], _FORWARD
-    count, order = _listed(_visible(ends, tiles))
-    query = pl.BlockSpec((None, tiles.queries, None, width), lambda i, h, b: (b, i, h, 0))
-    key = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, lax.div(h, group), 0))
+    count, order = _listed(visible(ends, tiles.queries, tiles.keys))
+    at = _by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
         partial(_forward_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=[*_list_specs(count, order), query, key, key, _row_spec(length)],
-        out_specs=[query, pl.BlockSpec((None, None, tiles.queries), lambda i, h, b: (b, h, i))],
+        in_specs=[*_list_specs(count, order), at.query, at.key, at.key, at.end],
+        out_specs=[at.query, at.row],
         out_shape=[
             jax.ShapeDtypeStruct(q.shape, v.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
@@ -156,16 +196,16 @@ def _forward_kernel(
         before, mass, summed = carry
         keys = pl.ds(order[at] * tiles.keys, tiles.keys)
         mask = _mask(ends[keys], i, order[at], tiles)
-        scores = jnp.where(mask, _dot(query, k[keys, :].T), _MASKED)
+        scores = jnp.where(mask, dot(query, k[keys, :].T), MASKED)
         now = jnp.maximum(before, jnp.max(scores, axis=1))
         weights = jnp.where(mask, jnp.exp(scores - now[:, None]), 0.0)
         shrink = jnp.exp(before - now)
         mass = mass * shrink + jnp.sum(weights, axis=1)
         value = v[keys, :]
-        return now, mass, summed * shrink[:, None] + _dot(weights.astype(value.dtype), value)
+        return now, mass, summed * shrink[:, None] + dot(weights.astype(value.dtype), value)
 
     start = (
-        jnp.full(tiles.queries, _MASKED, jnp.float32),
+        jnp.full(tiles.queries, MASKED, jnp.float32),
         jnp.zeros(tiles.queries, jnp.float32),
         jnp.zeros(query.shape, jnp.float32),
     )
@@ -179,33 +219,20 @@ def _forward_kernel(
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dq(
-    q: Array,
-    k: Array,
-    v: Array,
-    ends: Array,
-    d_out: Array,
-    denominator: Array,
-    correction: Array,
-    *,
-    interpret: bool,
-) -> Array:
-    batch, length, heads, width = q.shape
-    group, tiles = heads // k.shape[2], _BACKWARD
-    count, order = _listed(_visible(ends, tiles))
-    query = pl.BlockSpec((None, tiles.queries, None, width), lambda i, h, b: (b, i, h, 0))
-    key = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, lax.div(h, group), 0))
-    row = pl.BlockSpec((None, None, tiles.queries), lambda i, h, b: (b, h, i))
-    specs = [*_list_specs(count, order), query, key, key, _row_spec(length), query, row, row]
+def _run_dq(given: _Backward, *, interpret: bool) -> Array:
+    batch, length, heads, width = given.q.shape
+    group, tiles = heads // given.k.shape[2], _BACKWARD
+    count, order = _listed(visible(given.ends, tiles.queries, tiles.keys))
+    at = _by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
         partial(_dq_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=specs,
-        out_specs=query,
-        out_shape=jax.ShapeDtypeStruct(q.shape, jnp.float32),
+        in_specs=[*_list_specs(count, order), *at.of_backward()],
+        out_specs=at.query,
+        out_shape=jax.ShapeDtypeStruct(given.q.shape, jnp.float32),
         compiler_params=_compiled(tiles),
         interpret=interpret,
-    )(count, order, q, k, v, ends, d_out, denominator, correction)
+    )(count, order, *given)
 
 
 def _dq_kernel(
@@ -230,46 +257,34 @@ def _dq_kernel(
         keys = pl.ds(order[at] * tiles.keys, tiles.keys)
         mask = _mask(ends[keys], i, order[at], tiles)
         key = k[keys, :]
-        weights = jnp.where(mask, jnp.exp(_dot(query, key.T) - log_mass), 0.0)
-        d_scores = weights * (_dot(gradient, v[keys, :].T) - correct)
-        return summed + _dot(d_scores.astype(key.dtype), key)
+        weights = jnp.where(mask, jnp.exp(dot(query, key.T) - log_mass), 0.0)
+        d_scores = weights * (dot(gradient, v[keys, :].T) - correct)
+        return summed + dot(d_scores.astype(key.dtype), key)
 
     dq[...] = lax.fori_loop(0, count[...], add, jnp.zeros(query.shape, jnp.float32))
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dkv(
-    q: Array,
-    k: Array,
-    v: Array,
-    ends: Array,
-    d_out: Array,
-    denominator: Array,
-    correction: Array,
-    *,
-    interpret: bool,
-) -> tuple[Array, Array]:
+def _run_dkv(given: _Backward, *, interpret: bool) -> tuple[Array, Array]:
     """A program holds a block of keys and walks the queries that see it, head after head."""
-    batch, length, heads, width = q.shape
-    kv_heads, tiles = k.shape[2], _BACKWARD
+    batch, length, heads, width = given.q.shape
+    kv_heads, tiles = given.k.shape[2], _BACKWARD
     group = heads // kv_heads
-    count, order = _listed(jnp.swapaxes(_visible(ends, tiles), 1, 2))
-    key = pl.BlockSpec((None, tiles.keys, None, width), lambda j, h, b: (b, j, h, 0))
-    query = pl.BlockSpec((None, length, group, width), lambda j, h, b: (b, 0, h, 0))
-    row = pl.BlockSpec((None, group, length), lambda j, h, b: (b, h, 0))
-    end = pl.BlockSpec((None, tiles.keys), lambda j, h, b: (b, j))
+    seen = visible(given.ends, tiles.queries, tiles.keys)
+    count, order = _listed(jnp.swapaxes(seen, 1, 2))
+    at = _by_keys(length, width, group, tiles.keys)
     return pl.pallas_call(
         partial(_dkv_kernel, tiles=tiles, group=group),
         grid=(length // tiles.keys, kv_heads, batch),
-        in_specs=[*_list_specs(count, order), query, key, key, end, query, row, row],
-        out_specs=[key, key],
+        in_specs=[*_list_specs(count, order), *at.of_backward()],
+        out_specs=[at.key, at.key],
         out_shape=[
-            jax.ShapeDtypeStruct(k.shape, k.dtype),
-            jax.ShapeDtypeStruct(v.shape, v.dtype),
+            jax.ShapeDtypeStruct(given.k.shape, given.k.dtype),
+            jax.ShapeDtypeStruct(given.v.shape, given.v.dtype),
         ],
         compiler_params=_compiled(tiles),
         interpret=interpret,
-    )(count, order, q, k, v, ends, d_out, denominator, correction)
+    )(count, order, *given)
 
 
 def _dkv_kernel(
@@ -297,12 +312,12 @@ def _dkv_kernel(
         head, i = lax.div(at, seen), order[lax.rem(at, seen)]
         queries = pl.ds(i * tiles.queries, tiles.queries)
         query, gradient = q[queries, head, :], d_out[queries, head, :]
-        scores = _dot(query, key.T) - denominator[head, queries][:, None]
+        scores = dot(query, key.T) - denominator[head, queries][:, None]
         weights = jnp.where(_mask(end, i, j, tiles), jnp.exp(scores), 0.0)
-        d_weights = _dot(gradient, value.T)
+        d_weights = dot(gradient, value.T)
         d_scores = weights * (d_weights - correction[head, queries][:, None])
-        dv = dv + _dot(weights.astype(gradient.dtype).T, gradient)
-        return dk + _dot(d_scores.astype(query.dtype).T, query), dv
+        dv = dv + dot(weights.astype(gradient.dtype).T, gradient)
+        return dk + dot(d_scores.astype(query.dtype).T, query), dv
 
     zeros = jnp.zeros(key.shape, jnp.float32)
     dk_summed, dv_summed = lax.fori_loop(0, group * seen, add, (zeros, zeros))
@@ -313,29 +328,11 @@ def _dkv_kernel(
 # --- inside the kernels --------------------------------------------------------------------------
 
 
-def _list_specs(count: Array, order: Array) -> tuple[pl.BlockSpec, pl.BlockSpec]:
-    """For `count` and `order` of `_listed`: a program gets its own number and list."""
-    return (
-        pl.BlockSpec((None, None), lambda i, h, b: (b, i)),
-        pl.BlockSpec((None, None, order.shape[2]), lambda i, h, b: (b, i, 0)),
-    )
-
-
-def _row_spec(length: int) -> pl.BlockSpec:
-    return pl.BlockSpec((None, length), lambda i, h, b: (b, 0))
-
-
 def _mask(ends: Array, i: Array, j: Array, tiles: _Tiles) -> Array:
     """bool [queries, keys] of block i of queries and block j of keys, whose ends are given."""
     query = i * tiles.queries + jnp.arange(tiles.queries)[:, None]
     key = j * tiles.keys + jnp.arange(tiles.keys)[None, :]
     return (key <= query) & (query < ends[None, :])
-
-
-def _dot(a: Array, b: Array) -> Array:
-    """float32 product; exact for float32 operands."""
-    exact = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
-    return jnp.dot(a, b, preferred_element_type=jnp.float32, precision=exact)
 
 
 def _compiled(tiles: _Tiles) -> plgpu.CompilerParams:

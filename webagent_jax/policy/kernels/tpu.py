@@ -16,7 +16,8 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-_MASKED = -1e30
+from webagent_jax.policy.kernels.common import MASKED, dot, visible, whole_blocks
+
 _LANES = 128
 _BLOCK = 512  # tokens of a block of queries, and of one of keys
 _STATIC = ("block", "interpret")
@@ -46,11 +47,19 @@ def attention(
     """
     length = q.shape[1]
     block = min(block, -(-length // _LANES) * _LANES)
-    padding = -length % block
-    if padding:
-        q, k, v = (jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) for x in (q, k, v))
-        ends = jnp.pad(ends, ((0, 0), (0, padding)))  # a key that ends at 0 is seen by none
-    return _attention(q, k, v, ends, block, interpret)[:, :length]
+    return _attention(*whole_blocks(q, k, v, ends, block), block, interpret)[:, :length]
+
+
+class _Backward(NamedTuple):
+    """The operands of both backward kernels; as in `_Saved`."""
+
+    q: Array
+    k: Array
+    v: Array
+    ends: Array
+    d_out: Array  # [B, H, L, E], gradient of the output
+    denominator: Array
+    correction: Array  # float32 [B, H, 1, L], sum of d_out · out over a head
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -74,9 +83,9 @@ def _backward(
     d_out = jnp.swapaxes(gradient, 1, 2)
     product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
     correction = jnp.sum(product, axis=-1)[:, :, None]
-    operands = (saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
-    dq = _run_dq(*operands, block=block, interpret=interpret)
-    dk, dv = _run_dkv(*operands, block=block, interpret=interpret)
+    given = _Backward(saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
+    dq = _run_dq(given, block=block, interpret=interpret)
+    dk, dv = _run_dkv(given, block=block, interpret=interpret)
     scale = saved.q.shape[-1] ** -0.5
     dq = (dq * scale).astype(saved.q.dtype)
     return jnp.swapaxes(dq, 1, 2), jnp.swapaxes(dk, 1, 2), jnp.swapaxes(dv, 1, 2), None
@@ -85,28 +94,64 @@ def _backward(
 _attention.defvjp(_forward, _backward)
 
 
-# --- which blocks count --------------------------------------------------------------------------
+# --- which blocks count, and where they are ------------------------------------------------------
 
 
-def _visible(ends: Array, block: int) -> Array:
-    """bool [B, n, n]: some query of block i sees some key of block j."""
-    last = jnp.max(ends.reshape(len(ends), -1, block), axis=-1)
-    index = jnp.arange(last.shape[1])
-    past = index[None, :] <= index[:, None]
-    return past[None] & (last[:, None, :] > (index * block)[None, :, None])
+def _next(seen: Array) -> Array:
+    """int32, as `seen`: the first block from here on, on the last axis, that is seen.
 
-
-def _next(visible: Array) -> Array:
-    """int32, as `visible`: the first block from here on, on the last axis, that is visible.
-
-    Where none follows, the last visible one: it is in memory already.
+    Where none follows, the last that was: it is in memory already.
     """
-    count = visible.shape[-1]
-    index = lax.broadcasted_iota(jnp.int32, visible.shape, visible.ndim - 1)
-    ahead = jnp.where(visible, index, count)
-    ahead = lax.cummin(ahead, axis=visible.ndim - 1, reverse=True)
-    final = jnp.max(jnp.where(visible, index, 0), axis=-1, keepdims=True)
+    count = seen.shape[-1]
+    index = lax.broadcasted_iota(jnp.int32, seen.shape, seen.ndim - 1)
+    ahead = jnp.where(seen, index, count)
+    ahead = lax.cummin(ahead, axis=seen.ndim - 1, reverse=True)
+    final = jnp.max(jnp.where(seen, index, 0), axis=-1, keepdims=True)
     return jnp.where(ahead < count, ahead, final)
+
+
+class _Specs(NamedTuple):
+    """What a step of the grid sees of each operand."""
+
+    query: pl.BlockSpec  # q, out and their gradients
+    key: pl.BlockSpec  # k, v and their gradients
+    end: pl.BlockSpec
+    row: pl.BlockSpec  # one number for each query
+
+    def of_backward(self) -> list[pl.BlockSpec]:
+        """In the order of `_Backward`."""
+        return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
+
+
+def _by_queries(block: int, width: int, group: int) -> _Specs:
+    """For a grid of (batch, head, block of queries, block of keys)."""
+
+    def key_at(b: Any, h: Any, i: Any, j: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
+        return b, lax.div(h, group), ahead[b, i, j], 0
+
+    return _Specs(
+        query=pl.BlockSpec((1, 1, block, width), lambda b, h, i, j, *_: (b, h, i, 0)),
+        key=pl.BlockSpec((1, 1, block, width), key_at),
+        end=pl.BlockSpec((1, 1, block), lambda b, h, i, j, seen, ahead: (b, 0, ahead[b, i, j])),
+        row=pl.BlockSpec((1, 1, 1, block), lambda b, h, i, j, *_: (b, h, 0, i)),
+    )
+
+
+def _by_keys(block: int, width: int, group: int) -> _Specs:
+    """For a grid of (batch, key-value head, block of keys, head of its group, block of queries)."""
+
+    def query_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
+        return b, h * group + g, ahead[b, j, i], 0
+
+    def row_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
+        return b, h * group + g, 0, ahead[b, j, i]
+
+    return _Specs(
+        query=pl.BlockSpec((1, 1, block, width), query_at),
+        key=pl.BlockSpec((1, 1, block, width), lambda b, h, j, g, i, *_: (b, h, j, 0)),
+        end=pl.BlockSpec((1, 1, block), lambda b, h, j, g, i, *_: (b, 0, j)),
+        row=pl.BlockSpec((1, 1, 1, block), row_at),
+    )
 
 
 # --- forward -------------------------------------------------------------------------------------
@@ -118,21 +163,15 @@ def _run_forward(
 ) -> tuple[Array, Array]:
     batch, heads, length, width = q.shape
     group, count = heads // k.shape[1], length // block
-    visible = _visible(ends, block)
-    query = pl.BlockSpec((1, 1, block, width), lambda b, h, i, j, *_: (b, h, i, 0))
-    key = pl.BlockSpec(
-        (1, 1, block, width),
-        lambda b, h, i, j, seen, ahead: (b, lax.div(h, group), ahead[b, i, j], 0),
-    )
-    end = pl.BlockSpec((1, 1, block), lambda b, h, i, j, seen, ahead: (b, 0, ahead[b, i, j]))
-    row = pl.BlockSpec((1, 1, 1, block), lambda b, h, i, j, *_: (b, h, 0, i))
+    seen = visible(ends[:, 0], block, block)
+    at = _by_queries(block, width, group)
     return pl.pallas_call(
         partial(_forward_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, heads, count, count),
-            in_specs=[query, key, key, end],
-            out_specs=[query, row],
+            in_specs=[at.query, at.key, at.key, at.end],
+            out_specs=[at.query, at.row],
             scratch_shapes=[
                 pltpu.VMEM((block, _LANES), jnp.float32),
                 pltpu.VMEM((block, _LANES), jnp.float32),
@@ -145,7 +184,7 @@ def _run_forward(
         ],
         compiler_params=_parallel(3),
         interpret=interpret,
-    )(visible.astype(jnp.int32), _next(visible), q, k, v, ends)
+    )(seen.astype(jnp.int32), _next(seen), q, k, v, ends)
 
 
 def _forward_kernel(
@@ -167,14 +206,14 @@ def _forward_kernel(
 
     @pl.when(j == 0)
     def _start() -> None:
-        highest[...] = jnp.full_like(highest, _MASKED)
+        highest[...] = jnp.full_like(highest, MASKED)
         total[...] = jnp.zeros_like(total)
         summed[...] = jnp.zeros_like(summed)
 
     @pl.when(seen[b, i, j] != 0)
     def _add() -> None:
         mask = _mask(ends[0], i, j, block)
-        scores = jnp.where(mask, _dot(q[0, 0], k[0, 0], ((1,), (1,))), _MASKED)
+        scores = jnp.where(mask, dot(q[0, 0], k[0, 0], ((1,), (1,))), MASKED)
         before = highest[:, :1]
         now = jnp.maximum(before, jnp.max(scores, axis=1, keepdims=True))
         weights = jnp.where(mask, jnp.exp(scores - now), 0.0)
@@ -182,7 +221,7 @@ def _forward_kernel(
         mass = shrink * total[:, :1] + jnp.sum(weights, axis=1, keepdims=True)
         highest[...] = jnp.broadcast_to(now, highest.shape)
         total[...] = jnp.broadcast_to(mass, total.shape)
-        summed[...] = summed[...] * shrink + _dot(weights.astype(v.dtype), v[0, 0], ((1,), (0,)))
+        summed[...] = summed[...] * shrink + dot(weights.astype(v.dtype), v[0, 0])
 
     @pl.when(j == pl.num_programs(3) - 1)
     def _finish() -> None:
@@ -195,41 +234,24 @@ def _forward_kernel(
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dq(
-    q: Array,
-    k: Array,
-    v: Array,
-    ends: Array,
-    d_out: Array,
-    denominator: Array,
-    correction: Array,
-    *,
-    block: int,
-    interpret: bool,
-) -> Array:
-    batch, heads, length, width = q.shape
-    group, count = heads // k.shape[1], length // block
-    visible = _visible(ends, block)
-    query = pl.BlockSpec((1, 1, block, width), lambda b, h, i, j, *_: (b, h, i, 0))
-    key = pl.BlockSpec(
-        (1, 1, block, width),
-        lambda b, h, i, j, seen, ahead: (b, lax.div(h, group), ahead[b, i, j], 0),
-    )
-    end = pl.BlockSpec((1, 1, block), lambda b, h, i, j, seen, ahead: (b, 0, ahead[b, i, j]))
-    row = pl.BlockSpec((1, 1, 1, block), lambda b, h, i, j, *_: (b, h, 0, i))
+def _run_dq(given: _Backward, *, block: int, interpret: bool) -> Array:
+    batch, heads, length, width = given.q.shape
+    group, count = heads // given.k.shape[1], length // block
+    seen = visible(given.ends[:, 0], block, block)
+    at = _by_queries(block, width, group)
     return pl.pallas_call(
         partial(_dq_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, heads, count, count),
-            in_specs=[query, key, key, end, query, row, row],
-            out_specs=query,
+            in_specs=at.of_backward(),
+            out_specs=at.query,
             scratch_shapes=[pltpu.VMEM((block, width), jnp.float32)],
         ),
-        out_shape=jax.ShapeDtypeStruct(q.shape, jnp.float32),
+        out_shape=jax.ShapeDtypeStruct(given.q.shape, jnp.float32),
         compiler_params=_parallel(3),
         interpret=interpret,
-    )(visible.astype(jnp.int32), _next(visible), q, k, v, ends, d_out, denominator, correction)
+    )(seen.astype(jnp.int32), _next(seen), *given)
 
 
 def _dq_kernel(
@@ -256,11 +278,11 @@ def _dq_kernel(
     @pl.when(seen[b, i, j] != 0)
     def _add() -> None:
         mask = _mask(ends[0], i, j, block)
-        scores = _dot(q[0, 0], k[0, 0], ((1,), (1,)))
+        scores = dot(q[0, 0], k[0, 0], ((1,), (1,)))
         weights = jnp.where(mask, jnp.exp(scores - _column(denominator[0, 0])), 0.0)
-        d_weights = _dot(d_out[0, 0], v[0, 0], ((1,), (1,)))
+        d_weights = dot(d_out[0, 0], v[0, 0], ((1,), (1,)))
         d_scores = weights * (d_weights - _column(correction[0, 0]))
-        summed[...] += _dot(d_scores.astype(k.dtype), k[0, 0], ((1,), (0,)))
+        summed[...] += dot(d_scores.astype(k.dtype), k[0, 0])
 
     @pl.when(j == pl.num_programs(3) - 1)
     def _finish() -> None:
@@ -268,50 +290,29 @@ def _dq_kernel(
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dkv(
-    q: Array,
-    k: Array,
-    v: Array,
-    ends: Array,
-    d_out: Array,
-    denominator: Array,
-    correction: Array,
-    *,
-    block: int,
-    interpret: bool,
-) -> tuple[Array, Array]:
+def _run_dkv(given: _Backward, *, block: int, interpret: bool) -> tuple[Array, Array]:
     """The grid walks, for every block of keys, the blocks of queries of all heads of its group."""
-    batch, heads, length, width = q.shape
-    kv_heads = k.shape[1]
+    batch, heads, length, width = given.q.shape
+    kv_heads = given.k.shape[1]
     group, count = heads // kv_heads, length // block
-    visible = jnp.swapaxes(_visible(ends, block), 1, 2)  # [B, keys, queries]
-
-    def query_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
-        return b, h * group + g, ahead[b, j, i], 0
-
-    def row_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
-        return b, h * group + g, 0, ahead[b, j, i]
-
-    query = pl.BlockSpec((1, 1, block, width), query_at)
-    row = pl.BlockSpec((1, 1, 1, block), row_at)
-    key = pl.BlockSpec((1, 1, block, width), lambda b, h, j, g, i, *_: (b, h, j, 0))
-    end = pl.BlockSpec((1, 1, block), lambda b, h, j, g, i, *_: (b, 0, j))
+    seen = jnp.swapaxes(visible(given.ends[:, 0], block, block), 1, 2)  # [B, keys, queries]
+    at = _by_keys(block, width, group)
     return pl.pallas_call(
         partial(_dkv_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, kv_heads, count, group, count),
-            in_specs=[query, key, key, end, query, row, row],
-            out_specs=[key, key],
+            in_specs=at.of_backward(),
+            out_specs=[at.key, at.key],
             scratch_shapes=[pltpu.VMEM((block, width), jnp.float32)] * 2,
         ),
         out_shape=[
-            jax.ShapeDtypeStruct(k.shape, k.dtype),
-            jax.ShapeDtypeStruct(v.shape, v.dtype),
+            jax.ShapeDtypeStruct(given.k.shape, given.k.dtype),
+            jax.ShapeDtypeStruct(given.v.shape, given.v.dtype),
         ],
         compiler_params=_parallel(3, 2),
         interpret=interpret,
-    )(visible.astype(jnp.int32), _next(visible), q, k, v, ends, d_out, denominator, correction)
+    )(seen.astype(jnp.int32), _next(seen), *given)
 
 
 def _dkv_kernel(
@@ -344,12 +345,12 @@ def _dkv_kernel(
         key = j * block + lax.broadcasted_iota(jnp.int32, (block, block), 0)
         query = i * block + lax.broadcasted_iota(jnp.int32, (block, block), 1)
         mask = (key <= query) & (query < _column(ends[0]))
-        scores = _dot(k[0, 0], q[0, 0], ((1,), (1,)))
+        scores = dot(k[0, 0], q[0, 0], ((1,), (1,)))
         weights = jnp.where(mask, jnp.exp(scores - denominator[0, 0]), 0.0)
-        d_weights = _dot(v[0, 0], d_out[0, 0], ((1,), (1,)))
+        d_weights = dot(v[0, 0], d_out[0, 0], ((1,), (1,)))
         d_scores = weights * (d_weights - correction[0, 0])
-        dv_summed[...] += _dot(weights.astype(d_out.dtype), d_out[0, 0], ((1,), (0,)))
-        dk_summed[...] += _dot(d_scores.astype(q.dtype), q[0, 0], ((1,), (0,)))
+        dv_summed[...] += dot(weights.astype(d_out.dtype), d_out[0, 0])
+        dk_summed[...] += dot(d_scores.astype(q.dtype), q[0, 0])
 
     @pl.when((g == pl.num_programs(3) - 1) & (i == pl.num_programs(4) - 1))
     def _finish() -> None:
@@ -365,14 +366,6 @@ def _mask(ends: Array, i: Array, j: Array, block: int) -> Array:
     query = i * block + lax.broadcasted_iota(jnp.int32, (block, block), 0)
     key = j * block + lax.broadcasted_iota(jnp.int32, (block, block), 1)
     return (key <= query) & (query < ends)
-
-
-def _dot(a: Array, b: Array, over: tuple[tuple[int], tuple[int]]) -> Array:
-    """float32 product, contracted `over` one axis of each; exact for float32 operands."""
-    exact = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
-    return lax.dot_general(
-        a, b, (over, ((), ())), preferred_element_type=jnp.float32, precision=exact
-    )
 
 
 def _column(row: Array) -> Array:
