@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, memory
+from webagent_jax.browser.context import EpisodeContext
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -170,6 +173,36 @@ def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
             time.sleep(0.05)
         assert len(own(pool)) == 1 and pool.stats().crashes == 0
         third.goto(url)
+
+
+@pytest.mark.browser
+def test_a_browser_is_not_ended_under_a_context_that_is_being_opened(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = BrowserConfig(processes=1, episodes_per_process=2)
+    opening, retired = threading.Event(), threading.Event()
+    new_context = EpisodeContext.open
+
+    async def slow(browser: Any, *args: Any) -> EpisodeContext:
+        opening.set()
+        while not retired.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)  # time enough to end an idle Chromium
+        assert browser.is_connected()
+        return await new_context(browser, *args)
+
+    with BrowserPool(config) as own, ThreadPoolExecutor(1) as other:
+        first = own.session(origins=[site.origin])
+        monkeypatch.setattr(EpisodeContext, "open", slow)
+        second = other.submit(own.session, origins=[site.origin])
+        assert opening.wait(30)
+        monkeypatch.setattr(EpisodeContext, "open", new_context)
+        first.close()
+        with own.session(origins=[site.origin]):  # the first Chromium is worn out: it is retired
+            retired.set()
+            with second.result(30) as session:
+                session.goto(f"http://{site.origin}/")
+        assert own.stats().recycled == 1
 
 
 @pytest.mark.browser

@@ -38,8 +38,13 @@ class Chromium:
         self.browser = browser
         self.pid = pid
         self.opened = 0  # contexts so far
+        self.opening = 0  # contexts asked for and not there yet
         self.contexts: set[EpisodeContext] = set()
         self.retired = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.contexts and not self.opening
 
 
 class Worker:
@@ -108,13 +113,17 @@ class Worker:
             async with self._lock:
                 host = await self._host()
                 host.opened += 1
+                host.opening += 1  # from here on it may be retired, but not ended
             try:
                 context = await EpisodeContext.open(host.browser, spec, self._config)
+                host.contexts.add(context)
             except PlaywrightError as error:
                 if last_try or host.browser.is_connected():
                     raise InfraError(f"no browser context: {error.message}") from error
                 continue
-            host.contexts.add(context)
+            finally:
+                host.opening -= 1
+                self._end_if_done(host)
             self.opened += 1
             return host, context
         raise AssertionError("unreachable")
@@ -175,7 +184,10 @@ class Worker:
 
     def _retire(self, host: Chromium) -> None:
         host.retired = True
-        if not host.contexts:
+        self._end_if_done(host)
+
+    def _end_if_done(self, host: Chromium) -> None:
+        if host.retired and host.idle and host in self._all:
             self._chore(self._end(host))
 
     async def _leave(self, host: Chromium, context: EpisodeContext) -> None:
@@ -186,8 +198,7 @@ class Worker:
         except PlaywrightError:
             pass  # gone already, with its process
         host.contexts.discard(context)
-        if host.retired and not host.contexts:
-            await self._end(host)
+        self._end_if_done(host)
 
     async def _end(self, host: Chromium) -> None:
         host.retired = True
