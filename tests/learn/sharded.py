@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 
 import jax
 import numpy as np
@@ -66,6 +67,9 @@ def differences(params, reference, expected, *, sizes):
     state = learn.place(MODEL, learn.init_state(params, OPTIMIZER), mesh)
     reference = jax.device_put(reference, sharding.param_shardings(MODEL, mesh))
     born = sharding.init_sharded(MODEL, jax.random.key(0), mesh)
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save_hf(folder, MODEL, params)
+        _, read = policy.load_hf(folder, mesh=mesh)
     state, metrics = updated(state, reference, mesh)
 
     def apart(a, b):
@@ -79,6 +83,8 @@ def differences(params, reference, expected, *, sizes):
     return {
         "born": max(jax.tree.leaves(jax.tree.map(apart, born, params))),
         "born_in_place": in_place(born),
+        "read": max(jax.tree.leaves(jax.tree.map(apart, read, params))),
+        "read_in_place": in_place(read),
         "loss": apart(metrics["loss"], alone_metrics["loss"]),
         "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
         "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),

@@ -40,6 +40,8 @@ def test_an_update_on_eight_devices_is_that_on_one(updates, mesh):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mesh", MESHES)
-def test_params_born_in_shards_are_those_born_whole(updates, mesh):
+def test_params_come_into_shards_as_they_come_whole(updates, mesh):
+    assert updates[mesh]["read"] == 0
+    assert updates[mesh]["read_in_place"]
     assert updates[mesh]["born"] < 1e-8  # of params of about 0.02
     assert updates[mesh]["born_in_place"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
+import tracemalloc
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from webagent_jax import policy
+from webagent_jax.policy import hf_tensors
 
 LLAMA = {"qkv_bias": False}
 QWEN3 = {"qkv_bias": False, "qk_norm": True}
@@ -36,11 +41,18 @@ SIZES = {
 
 def random_params(config):
     """Params with no zero anywhere, so that a forgotten bias or norm shows."""
-    params = policy.init(config, jax.random.key(0))
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noise = [0.1 * jax.random.normal(k, p.shape) for k, p in zip(keys, leaves, strict=True)]
-    return jax.tree.map(lambda a, b: a + b, params, jax.tree.unflatten(tree, noise))
+    shapes = jax.eval_shape(lambda key: policy.init(config, key), jax.random.key(0))
+    rng = np.random.default_rng(0)
+
+    def draw(path, leaf):
+        is_norm = "norm" in str(path)
+        return jnp.asarray(is_norm + 0.15 * rng.standard_normal(leaf.shape, np.float32))
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def at(params, path):
+    return np.asarray(functools.reduce(operator.getitem, path, params))
 
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
@@ -64,6 +76,96 @@ def test_round_trip_is_bit_exact(config, tmp_path):
     loaded_config, loaded = policy.load_hf(tmp_path)
     assert loaded_config == config
     jax.tree.map(np.testing.assert_array_equal, loaded, params)
+
+
+@pytest.mark.parametrize("config", [SIZES["qwen2 tied"], SIZES["qwen3 untied wide heads"]])
+def test_many_files_of_bfloat16_come_back_bit_for_bit(config, tmp_path):
+    once, again = tmp_path / "once", tmp_path / "again"
+    policy.save_hf(once, config, random_params(config), dtype="bfloat16", file_bytes=9_000)
+    _, params = policy.load_hf(once)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {"float32"}
+    policy.save_hf(again, config, params, dtype="bfloat16", file_bytes=9_000)
+    files = sorted(file.name for file in once.iterdir())
+    assert len(files) > 4 and "model.safetensors.index.json" in files
+    assert all((once / name).read_bytes() == (again / name).read_bytes() for name in files)
+    policy.save_hf(again, config, params)
+    assert sorted(file.name for file in again.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_transformers_reads_many_files(tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = SIZES["qwen2 untied"]
+    params = random_params(config)
+    policy.save_hf(tmp_path, config, params, file_bytes=9_000)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    theirs = model.lm_head.weight.detach().numpy()
+    np.testing.assert_array_equal(theirs, np.asarray(params["head"]).T)
+
+
+def test_a_slice_of_a_param_is_read_from_slices_of_tensors(tmp_path):
+    config = SIZES["qwen3 untied wide heads"]
+    params = random_params(config)
+    leaves = hf_tensors.leaves(config)
+    files = {name: t for leaf in leaves for name, t in leaf.write(at(params, leaf.path))}
+    asked = []
+
+    def read(name, cut):
+        asked.append(files[name][cut].size)
+        return files[name][cut]
+
+    for leaf in leaves:
+        whole = at(params, leaf.path)
+        for axis, size in enumerate(whole.shape):
+            if (
+                leaf.path[-1] != "scale"
+                and leaf.path != ("final_norm",)
+                and size == config.head_dim
+            ):
+                continue  # never cut
+            index = [slice(None)] * whole.ndim
+            index[axis] = slice(size // 2, size)
+            asked.clear()
+            part = leaf.read(tuple(index), read)
+            np.testing.assert_array_equal(part, whole[tuple(index)])
+            assert sum(asked) == part.size
+
+
+def test_a_cut_inside_a_head_is_refused():
+    (leaf,) = (
+        leaf for leaf in hf_tensors.leaves(SIZES["llama"]) if leaf.path[1:] == ("q", "kernel")
+    )
+    with pytest.raises(ValueError, match="layers/q/kernel: axis 2"):
+        leaf.read((slice(0, 1), slice(0, 1), slice(0, 1), slice(0, 4)), lambda name, cut: None)
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path):
+    config = SIZES["qwen2 tied"]
+    policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
+    raw = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": 98}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(ValueError, match=r"embed_tokens.* \(97, 32\).*\(98, 32\)"):
+        policy.load_hf(tmp_path)
+
+
+def test_reading_holds_one_param_at_a_time(tmp_path, monkeypatch):
+    config = policy.ModelConfig(2048, 256, 24, 4, 2, 64, 512)
+    params = random_params(config)
+    policy.save_hf(tmp_path, config, params, dtype="bfloat16")
+    sizes = [leaf.nbytes for leaf in jax.tree.leaves(params)]
+
+    def place(shape, sharding, shard):  # on a device that is not the host's memory
+        return shard((slice(None),) * len(shape)).nbytes
+
+    monkeypatch.setattr(jax, "make_array_from_callback", place)
+    tracemalloc.start()
+    try:
+        _, placed = policy.load_hf(tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(jax.tree.leaves(placed)) == sum(sizes)
+    assert peak < 2 * max(sizes) < sum(sizes) / 2
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import json
+import math
+import operator
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
+from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from webagent_jax.policy import hf_config
+from webagent_jax.policy import hf_config, hf_tensors, sharding
 from webagent_jax.policy.attention import choose
+from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
 from webagent_jax.policy.transformer import ModelConfig, Params
-
-Weight = npt.NDArray[Any]
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 """The base policy that is shipped with the package: `policy.path = "webagent-tiny"`."""
@@ -45,19 +49,29 @@ def directory(path: str | Path) -> Path:
 
 
 def load_hf(
-    path: str | Path, dtype: str = "float32", remat: bool = False, attention: str = "auto"
+    path: str | Path,
+    dtype: str = "float32",
+    remat: bool = False,
+    attention: str = "auto",
+    mesh: Mesh | None = None,
 ) -> tuple[ModelConfig, Params]:
     """Reads a directory of one of the supported architectures, see `hf_config`.
+
+    Every device reads what it holds, param after param: host memory holds the shards of one param
+    at a time.
 
     Args:
         path: directory with config.json and *.safetensors, or "webagent-tiny".
         dtype: of activations; the params are float32.
         remat: see ModelConfig.
         attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
+        mesh: over which the params are cut, see `sharding`; without one they go to one device.
 
     Raises:
         FileNotFoundError: no such directory, or a tensor is in none of its files.
-        ValueError: the architecture or one of its options is not supported; names it.
+        ValueError: the architecture or one of its options is not supported, or a tensor has another
+            shape than config.json says; names it.
+        ShardingError: a param does not divide over the mesh.
     """
     where = directory(path)
     config = dataclasses.replace(
@@ -66,28 +80,59 @@ def load_hf(
         remat=remat,
         attention=choose(attention, jax.default_backend()),
     )
-    files: dict[str, Path] = {}
-    for file in sorted(where.glob("*.safetensors")):
-        with safe_open(file, framework="numpy") as opened:
-            files |= dict.fromkeys(opened.keys(), file)
+    single: Any = SingleDeviceSharding(jax.local_devices()[0])
+    shardings = sharding.param_shardings(config, mesh) if mesh else None
+    params: dict[str, Any] = {}
+    with contextlib.ExitStack() as opened:
+        files: dict[str, Any] = {}  # by tensor
+        for file in sorted(where.glob("*.safetensors")):
+            tensors = opened.enter_context(safe_open(file, framework="numpy"))
+            files |= dict.fromkeys(tensors.keys(), tensors)
+        for leaf in hf_tensors.leaves(config):
+            _check(leaf, files, where)
+            at = _at(shardings, leaf.path) if shardings else single
+            _put(params, leaf.path, _sharded(leaf, files, at))
+    return config, params
 
-    def read(name: str) -> Weight:
-        if name not in files:
-            raise FileNotFoundError(f"no *.safetensors of {where} holds the tensor {name}")
-        with safe_open(files[name], framework="numpy") as opened:
-            return opened.get_tensor(name).astype(np.float32)
 
-    return config, _assemble(config, read)
+def save_hf(
+    path: str | Path,
+    config: ModelConfig,
+    params: Params,
+    dtype: str = "float32",
+    file_bytes: int = 5 * 10**9,
+) -> None:
+    """Writes a directory that `load_hf` and `transformers` read.
 
-
-def save_hf(path: str | Path, config: ModelConfig, params: Params) -> None:
-    """Writes config.json and model.safetensors, bit for bit what `load_hf` would read back."""
+    Params that `load_hf` read from tensors of this `dtype` are written back bit for bit. One param
+    at a time is on the host, and the tensors of one file, of about `file_bytes` at most.
+    """
     where = Path(path)
     where.mkdir(parents=True, exist_ok=True)
-    hf_config.write(where / "config.json", config)
-    host = jax.tree.map(np.asarray, params)
-    tensors = {name: np.ascontiguousarray(value) for name, value in _flatten(config, host)}
-    save_file(tensors, where / "model.safetensors", metadata={"format": "pt"})
+    hf_config.write(where / "config.json", config, dtype)
+    parts = _parts(config, jnp.dtype(dtype).itemsize, file_bytes)
+    names = (
+        ["model.safetensors"]
+        if len(parts) == 1
+        else [f"model-{n:05d}-of-{len(parts):05d}.safetensors" for n in range(1, len(parts) + 1)]
+    )
+    index: dict[str, str] = {}
+    total = 0
+    for file, part in zip(names, parts, strict=True):
+        tensors: dict[str, Weight] = {}
+        for leaf in part:
+            tensors |= leaf.write(np.asarray(_at(params, leaf.path)).astype(jnp.dtype(dtype)))
+        partial = where / f"{file}.partial"  # a file is whole or not there
+        save_file(tensors, partial, metadata={"format": "pt"})
+        partial.replace(where / file)
+        index |= dict.fromkeys(tensors, file)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+    for stale in where.glob("model*.safetensors*"):
+        if stale.name not in names:
+            stale.unlink()
+    if len(parts) > 1:
+        told = {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}
+        (where / "model.safetensors.index.json").write_text(json.dumps(told, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
@@ -97,78 +142,54 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
             shutil.copy(file, destination / file.name)
 
 
-# A Linen kernel is [in, out...]; a Hugging Face weight is [out, in]. Heads are flattened there.
-_LINEAR = {
-    "self_attn.q_proj": "q",
-    "self_attn.k_proj": "k",
-    "self_attn.v_proj": "v",
-    "self_attn.o_proj": "o",
-    "mlp.gate_proj": "gate",
-    "mlp.up_proj": "up",
-    "mlp.down_proj": "down",
-}
-_NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm"}
-_HEAD_NORMS = {"self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"}
-_BIASED = ("q", "k", "v")
+def _check(leaf: Leaf, files: dict[str, Any], where: Path) -> None:
+    for name in leaf.names:
+        if name not in files:
+            raise FileNotFoundError(f"no *.safetensors of {where} holds the tensor {name}")
+        shape = tuple(files[name].get_slice(name).get_shape())
+        if shape != leaf.file_shape:
+            told = f"config.json says {leaf.file_shape}"
+            raise ValueError(f"the tensor {name} of {where} has the shape {shape}, but {told}")
 
 
-def _norms(config: ModelConfig) -> dict[str, str]:
-    return _NORMS | _HEAD_NORMS if config.qk_norm else _NORMS
+def _sharded(leaf: Leaf, files: dict[str, Any], at: Sharding) -> jax.Array:
+    """The param, each device's part of it read from the files."""
+
+    def read(name: str, cut: Slices) -> Weight:
+        part: Weight = files[name].get_slice(name)[cut]
+        return part
+
+    read_once: dict[Any, Weight] = {}  # replicas ask for the same
+
+    def shard(index: Any) -> Weight:
+        key = tuple((cut.start, cut.stop) for cut in index)
+        if key not in read_once:
+            read_once[key] = leaf.read(index, read)
+        return read_once[key]
+
+    return jax.make_array_from_callback(leaf.param_shape, at, shard)
 
 
-def _kernel_shape(config: ModelConfig, part: str) -> tuple[int, ...]:
-    d, e = config.d_model, config.head_dim
-    return {
-        "q": (d, config.num_heads, e),
-        "k": (d, config.num_kv_heads, e),
-        "v": (d, config.num_kv_heads, e),
-        "o": (config.num_heads, e, d),
-        "gate": (d, config.d_ff),
-        "up": (d, config.d_ff),
-        "down": (config.d_ff, d),
-    }[part]
+def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[Leaf]]:
+    """The params by file."""
+    parts: list[list[Leaf]] = [[]]
+    room = file_bytes
+    for leaf in hf_tensors.leaves(config):
+        size = math.prod(leaf.param_shape) * itemsize
+        if size > room and parts[-1]:
+            parts.append([])
+            room = file_bytes
+        parts[-1].append(leaf)
+        room -= size
+    return parts
 
 
-def _assemble(config: ModelConfig, read: Callable[[str], Weight]) -> Params:
-    """Params from named tensors, layers stacked."""
-
-    def stack(name: str, shape: tuple[int, ...], transpose: bool = False) -> Weight:
-        names = [f"model.layers.{i}.{name}" for i in range(config.num_layers)]
-        tensors = [read(n).T if transpose else read(n) for n in names]
-        return np.stack([tensor.reshape(shape) for tensor in tensors])
-
-    layers: dict[str, dict[str, Weight]] = {}
-    for theirs, ours in _norms(config).items():
-        layers[ours] = {"scale": stack(f"{theirs}.weight", (-1,))}
-    for theirs, ours in _LINEAR.items():
-        shape = _kernel_shape(config, ours)
-        layers[ours] = {"kernel": stack(f"{theirs}.weight", shape, transpose=True)}
-        if ours in _BIASED and config.qkv_bias:
-            layers[ours]["bias"] = stack(f"{theirs}.bias", shape[1:])
-    params = {
-        "embed": read("model.embed_tokens.weight"),
-        "layers": layers,
-        "final_norm": read("model.norm.weight"),
-    }
-    if not config.tie_embeddings:
-        params["head"] = read("lm_head.weight").T
-    return jax.tree.map(jax.numpy.asarray, params)
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    return functools.reduce(operator.getitem, path, tree)
 
 
-def _flatten(config: ModelConfig, params: Params) -> Iterator[tuple[str, Weight]]:
-    """The inverse of `_assemble`: named tensors of params."""
-    yield "model.embed_tokens.weight", params["embed"]
-    yield "model.norm.weight", params["final_norm"]
-    if "head" in params:
-        yield "lm_head.weight", params["head"].T
-    for index in range(config.num_layers):
-        layer = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
-        prefix = f"model.layers.{index}"
-        for theirs, ours in _norms(config).items():
-            yield f"{prefix}.{theirs}.weight", layer[ours]["scale"]
-        for theirs, ours in _LINEAR.items():
-            kernel = layer[ours]["kernel"]
-            fan_in = kernel.shape[0] * kernel.shape[1] if ours == "o" else kernel.shape[0]
-            yield f"{prefix}.{theirs}.weight", kernel.reshape(fan_in, -1).T
-            if "bias" in layer[ours]:
-                yield f"{prefix}.{theirs}.bias", layer[ours]["bias"].reshape(-1)
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *above, last = path
+    for name in above:
+        tree = tree.setdefault(name, {})
+    tree[last] = value

@@ -64,8 +64,11 @@ def read(file: Path) -> ModelConfig:
     )
 
 
-def write(file: Path, config: ModelConfig) -> None:
-    """Raises ValueError where no architecture has these features together."""
+def write(file: Path, config: ModelConfig, dtype: str) -> None:
+    """`dtype` is that of the tensors beside it.
+
+    Raises ValueError where no architecture has these features together.
+    """
     features = (config.qkv_bias, config.qk_norm)
     named = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
     if not named:
@@ -88,7 +91,7 @@ def write(file: Path, config: ModelConfig) -> None:
         "tie_word_embeddings": config.tie_embeddings,
         "max_position_embeddings": config.max_positions,
         "hidden_act": "silu",
-        "dtype": "float32",
+        "dtype": dtype,
     }
     file.write_text(json.dumps(raw, indent=2) + "\n")
 
