@@ -27,7 +27,10 @@ class PolicyConfig:
 
     path: str = "webagent-tiny"  # shipped with the package; else a Hugging Face directory
     dtype: Literal["float32", "bfloat16"] = "float32"  # of activations; params stay float32
-    remat: bool = False  # recompute each layer in the backward pass
+    # What the backward pass computes again, from nothing to all of a layer: time for memory.
+    remat: Literal["none", "dots", "attention", "full"] = "none"
+    # "auto" is the backend's own: a Pallas kernel on TPU and GPU, dense on CPU.
+    attention: Literal["auto", "dense", "blockwise", "tpu", "gpu"] = "auto"
 
 
 @dataclass(frozen=True)

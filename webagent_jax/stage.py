@@ -129,8 +129,9 @@ class Stage:
 
 
 def load_policy(cfg: RunConfig) -> tuple[ModelConfig, Any]:
-    """The policy that the config names: model and params."""
-    return policy.load_hf(cfg.policy.path, cfg.policy.dtype, cfg.policy.remat)
+    """The policy that the config names: model and params. Raises as `policy.load_hf` does."""
+    given = cfg.policy
+    return policy.load_hf(given.path, given.dtype, remat=given.remat, attention=given.attention)
 
 
 def with_policy(cfg: RunConfig, path: str) -> RunConfig:

@@ -68,6 +68,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         state, _ = checkpoints.restore(state) or (state, {})
         done = int(state.step)
         writer.truncate_after(done)
+        progress.log(f"attention: {model.attention}")
         progress.phase("behaviour cloning", total, "updates", done=done)
         for update in range(done, total):
             epoch, index = divmod(update, per_epoch)
@@ -81,7 +82,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             state, stats = learn.bc_update(
                 model, optimizer, state, forest.rows, microbatch=MICROBATCH
             )
-            writer.write(update + 1, stats | _forest_metrics(forest))
+            writer.write(update + 1, stats | _row_metrics(forest, model))
             progress.advance(tokens=int(np.count_nonzero(forest.rows.weights)))
             if (update + 1) % cfg.bc.checkpoint_updates == 0 or update + 1 == total:
                 checkpoints.save(update + 1, state, {})
@@ -151,6 +152,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         done, drawn = position["update"], position["drawn"]
         writer.truncate_after(done)
         with Stage(cfg, progress, model, learn.snapshot(state)) as stage:
+            progress.log(f"attention: {model.attention}")
             progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
                 begun = time.monotonic()
@@ -252,7 +254,7 @@ def _learn_batch(
             ref_params=reference,
             microbatch=MICROBATCH,
         )
-        stats.append(part | _forest_metrics(forest))
+        stats.append(part | _row_metrics(forest, model))
     return state, {
         name: float(np.mean([s[name] for s in stats])) for name in stats[0]
     } if stats else {}
@@ -267,8 +269,9 @@ def _minibatches(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group
 # --- what both write -----------------------------------------------------------------------------
 
 
-def _forest_metrics(forest: learn.Forest) -> dict[str, float]:
+def _row_metrics(forest: learn.Forest, model: ModelConfig) -> dict[str, float]:
     return {
+        f"attention/{model.attention}": 1.0,  # which of them ran
         "forest/shared_fraction": forest.shared_fraction,
         "forest/padding": forest.padding_fraction,
     }

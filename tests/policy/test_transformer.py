@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,8 +36,9 @@ def test_gradients_flow_from_ancestors_only():
         rows = {**PARAMS, "embed": embed}
         return transformer.forward(CONFIG, rows, tokens, positions, ends)[0, index].sum()
 
+    gradients = jax.jit(jax.grad(hidden))
     for index in range(7):
-        gradient = jax.grad(hidden)(PARAMS["embed"], index)[:7]
+        gradient = gradients(PARAMS["embed"], index)[:7]
         np.testing.assert_array_equal(np.any(np.asarray(gradient) != 0, axis=-1), seen[index])
 
 
@@ -55,12 +58,21 @@ def test_cached_steps_equal_one_pass():
     np.testing.assert_allclose(stepwise, policy.logits(CONFIG, PARAMS, tokens), atol=1e-5)
 
 
-def test_remat_changes_no_gradient():
-    tokens = jnp.arange(8)[None]
-
-    def loss(config):
-        return lambda params: jnp.square(policy.logits(config, params, tokens)).mean()
-
-    remat = policy.ModelConfig(**{**vars(CONFIG), "remat": True})
-    plain, recomputed = jax.grad(loss(CONFIG))(PARAMS), jax.grad(loss(remat))(PARAMS)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, recomputed)
+def test_remat_changes_memory_and_no_gradient():
+    tokens = jnp.zeros((1, 192), jnp.int32).at[0, :8].set(jnp.arange(8))
+    kept: dict[str, int] = {}
+    gradients = {}
+    for remat in transformer.REMAT:
+        config = dataclasses.replace(CONFIG, num_layers=6, remat=remat)
+        params = policy.init(config, jax.random.key(0))
+        loss = lambda p, c=config: jnp.square(policy.logits(c, p, tokens)).mean()  # noqa: E731
+        compiled = jax.jit(jax.grad(loss)).lower(params).compile()
+        kept[remat] = compiled.memory_analysis().temp_size_in_bytes
+        gradients[remat] = compiled(params)
+    assert kept["none"] > kept["dots"] > kept["attention"] > kept["full"]
+    for remat in transformer.REMAT:
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+            gradients["none"],
+            gradients[remat],
+        )

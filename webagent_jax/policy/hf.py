@@ -51,7 +51,7 @@ def directory(path: str | Path) -> Path:
 def load_hf(
     path: str | Path,
     dtype: str = "float32",
-    remat: bool = False,
+    remat: str = "none",
     attention: str = "auto",
     mesh: Mesh | None = None,
 ) -> tuple[ModelConfig, Params]:
@@ -63,7 +63,7 @@ def load_hf(
     Args:
         path: directory with config.json and *.safetensors, or "webagent-tiny".
         dtype: of activations; the params are float32.
-        remat: see ModelConfig.
+        remat: one of `transformer.REMAT`.
         attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
         mesh: over which the params are cut, see `sharding`; without one they go to one device.
 

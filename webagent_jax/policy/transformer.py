@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from webagent_jax.policy import attention
 from webagent_jax.types import FloatArray
@@ -27,6 +28,15 @@ unless the embedding is tied}."""
 
 Cache = tuple[tuple[Array, Array], ...]
 """Keys and values of each layer, [B, S, K, E] each."""
+
+REMAT: dict[str, Callable[..., Any] | None] = {
+    "none": None,  # everything is kept
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,  # ... that a matmul made
+    "attention": jax.checkpoint_policies.save_only_these_names("attention"),  # its output alone
+    "full": jax.checkpoint_policies.nothing_saveable,  # only the input of the layer
+}
+"""What of a layer is kept for the backward pass; the rest is computed again. From the fastest to
+the leanest."""
 
 Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
 """(q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out [B, T, H, E], what to hand back)."""
@@ -65,7 +75,7 @@ class ModelConfig:
     max_positions: int = 32_768
     dtype: str = "float32"  # of activations; params are float32 always
     attention: str = "dense"  # one of attention.IMPLEMENTATIONS
-    remat: bool = False  # keep only the input of each layer for the backward pass
+    remat: str = "none"  # what a layer forgets until the backward pass, see REMAT
 
 
 class Block(nn.Module):
@@ -89,6 +99,7 @@ class Block(nn.Module):
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k = (rotate(part, positions, rope_frequencies(cfg)) for part in (q, k))
             out, state = attend(q, k, v)
+            out = checkpoint_name(out, "attention")
             x = x + dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
             h = norm(name="mlp_norm")(x)
@@ -166,8 +177,9 @@ def forward(
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
         return apply_block(config, layer_params, x, positions, attend)
 
+    kept = REMAT[config.remat]
     x = params["embed"][tokens].astype(config.dtype)
-    x, _ = jax.lax.scan(jax.checkpoint(layer) if config.remat else layer, x, params["layers"])
+    x, _ = jax.lax.scan(jax.checkpoint(layer, policy=kept) if kept else layer, x, params["layers"])
     return _final_norm(config, params, x)
 
 
