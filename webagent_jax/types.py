@@ -116,6 +116,7 @@ class Decision:
 
     thought: str
     action: Action
+    about: str = ""  # the words by which its task may have called it; see prompts.TaskReader
 
 
 Expert = Generator[Decision, Observation, None]

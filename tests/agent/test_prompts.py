@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webagent_jax.agent import TEMPLATES, messages, reply_text
+from webagent_jax.agent import TEMPLATES, TaskReader, messages, reply_text
 from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
 
 
@@ -36,7 +36,7 @@ def test_compact_format():
     told = messages(TEMPLATES["compact"], False, "Find it", PAST, NOW)
     assert [(m.role, m.text) for m in told] == [
         ("system", "Act."),
-        ("user", "Find it\nPage 0\n..."),
+        ("user", "Task: Find it\nPage 0\n..."),
         ("assistant", "r0"),
         ("user", "Page 1\nError: it is covered\n..."),
         ("assistant", "r1"),
@@ -48,7 +48,7 @@ def test_first_turn_shows_the_page_in_full():
     told = messages(TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/"))
     assert [(m.role, m.text) for m in told] == [
         ("system", "Think, then act."),
-        ("user", "Find it\nPage 0\npage"),
+        ("user", "Task: Find it\nPage 0\npage"),
     ]
 
 
@@ -62,3 +62,28 @@ def test_replies():
     call = 'do(action="Type", argument="tea", element="2")'
     assert reply_text("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
     assert reply_text("why", action, False) == f"# Element: why\n{call}"
+
+
+def test_thoughts_read_the_task_from_what_was_done_last_to_what_comes_next():
+    reader = TaskReader('Put "Al Bo" in name, tick Alma and press Ok.')
+    assert reader.thought("Al Bo", 'type "Al Bo" in name [2]') == (
+        'Task: Put "Al Bo: type "Al Bo" in name [2]'
+    )
+    assert reader.thought("alma", "click ALMA [4]") == (
+        'type "Al Bo" in name, tick Alma: click ALMA [4]'
+    )
+    assert reader.thought("Ok", "click Ok [5]") == "click ALMA and press Ok: click Ok [5]"
+
+
+def test_a_decision_that_the_task_does_not_speak_of_stands_alone():
+    reader = TaskReader("Tick Almast, then B.")
+    assert reader.thought("Alma", "click Alma [1]") == "click Alma [1]"  # a word of its own only
+    assert reader.thought("", "wait") == "wait"
+    assert reader.thought("B", "click B [2]") == "Task: Tick Almast, then B: click B [2]"
+    assert reader.thought("Almast", "click Almast [3]") == "click Almast [3]"  # that is behind us
+
+
+def test_what_the_task_calls_otherwise_is_said_in_its_words():
+    reader = TaskReader("Open the item (1), then B")
+    assert reader.thought("item", "click Mail [1]") == "Task: Open the item: click Mail [1]"
+    assert reader.thought("B", "click B [2]") == "item (1), then B: click B [2]"

@@ -7,6 +7,7 @@ section 3.2).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class Template:
         told = self.error.format(error=error) if error else ""
         return self.round.format(round=number) + told + body
 
+
+OPENING = "Task: "  # of the task, where small models read it and where they read it aloud
 
 _ACTIONS = """\
 do(action="Click", element="ID")
@@ -74,7 +77,7 @@ TEMPLATES = {
     "compact": Template(
         thinking="Think, then act.",
         plain="Act.",
-        task="{intent}\n",
+        task=OPENING + "{intent}\n",
         round="Page {round}\n",
         error="Error: {error}\n",
         placeholder="...",
@@ -103,6 +106,35 @@ def messages(
     page = template.page(len(past), observation.error, observation.text)
     conversation.append(Message("user", opening + page))
     return conversation
+
+
+@dataclass
+class TaskReader:
+    """Thoughts that read the task aloud before each decision.
+
+        Task: Tick "Ada: click Ada [3]
+        click Ada" and tick Bob: click Bob [4]
+
+    The first begins where the task begins; each later one says what was done last and reads on from
+    there to what comes next. Both beginnings stand in the conversation already, so a small policy
+    that can copy finds its place in the task without counting its turns.
+    """
+
+    intent: str
+    _last: str = OPENING  # what was done last, up to the words that the task has for it
+    _end: int = 0  # of these words in the task
+
+    def thought(self, about: str, decision: str) -> str:
+        """The decision with its quotation; alone when the task does not speak of it any more."""
+        words = re.compile(rf"(?<!\w){re.escape(about)}(?!\w)", re.IGNORECASE)
+        found = words.search(self.intent, self._end) if about else None
+        if found is None:
+            return decision
+        read = self._last + self.intent[self._end : found.end()]
+        said = words.search(decision)
+        self._last = decision[: said.end()] if said else found[0]
+        self._end = found.end()
+        return f"{read}: {decision}"
 
 
 def reply_text(thought: str, action: Action, thinking: bool) -> str:

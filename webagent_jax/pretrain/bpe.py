@@ -29,6 +29,8 @@ PHRASES = (
     " </think> <answer> ",
     "] </think> <answer> ",
     "# Element: ",
+    "Task: ",
+    ": ",
     "do(action=\"",
     "\", argument=\"",
     "\", element=\"",

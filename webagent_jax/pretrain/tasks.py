@@ -31,6 +31,7 @@ class Order:
     thought: str
     action: Action
     after: Page  # the page once it is done
+    about: str  # as of types.Decision
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def _under_one_verb(rng: np.random.Generator, page: Page, items: Sequence[Item])
         verb = words.pick(rng, ["type", "write", "put", "fill in"])
         link = words.pick(rng, ["in", "into", "as"])
         if same is not None:
+            orders = [replace(o, about=i.name) for o, i in zip(orders, items, strict=True)]
             told = f"{verb} {quoted(rng, same)} {link} {_listed(rng, names)}"
         elif rng.random() < 0.5:
             pairs = [f"{quoted(rng, v)} {link} {n}" for v, n in zip(values, names, strict=True)]
@@ -125,12 +127,9 @@ def slip(rng: np.random.Generator, page: Page) -> Order | None:
     return made and replace(made, after=page)
 
 
-def complaint(rng: np.random.Generator, wrong: Order) -> str | None:
-    """What a page might say of it; often nothing."""
-    form = rng.random()
-    if form < 0.4:
-        return None
-    if form < 0.7:
+def complaint(rng: np.random.Generator, wrong: Order) -> str:
+    """What a page might say of it."""
+    if rng.random() < 0.5:
         return f"element {wrong.action.element_id} {words.pick(rng, _COMPLAINTS)}"
     return words.sentence(rng)
 
@@ -188,6 +187,7 @@ def _click(rng: np.random.Generator, page: Page, item: Item) -> Order:
         f"click {_named(item)}",
         Action(ActionKind.CLICK, item.id),
         after,
+        about=item.kind if form == "the {k}" else item.name,
     )
 
 
@@ -216,6 +216,7 @@ def _type(rng: np.random.Generator, page: Page, item: Item, value: str | None = 
         f'type "{value}" in {_named(item)}',
         Action(ActionKind.TYPE, item.id, value),
         pages.put(page, replace(item, value=value)),
+        about=value,
     )
 
 
@@ -233,6 +234,7 @@ def _select(rng: np.random.Generator, page: Page, item: Item) -> Order:
         f'select "{option}" in {_named(item)}',
         Action(ActionKind.SELECT, item.id, option),
         pages.put(page, replace(item, value=option)),
+        about=option,
     )
 
 
@@ -245,5 +247,6 @@ def _reading(rng: np.random.Generator, page: Page) -> Exercise:
         f'"{row.name}" is "{row.value}"',
         Action(ActionKind.EXIT, value=row.value),
         page,
+        about=row.name,
     )
     return Exercise(_joined(rng, [asked.words]), ((page, asked),))

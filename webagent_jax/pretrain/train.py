@@ -18,7 +18,7 @@ from webagent_jax.config import OptimizerConfig
 from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import rope_frequencies
 from webagent_jax.pretrain import bpe, pages, tasks, words
-from webagent_jax.types import FloatArray, IntArray, Message
+from webagent_jax.types import Action, FloatArray, IntArray, Message
 
 _TEMPLATE = prompts.TEMPLATES["compact"]
 _EMBED_STD = 0.3  # words far enough apart to be told apart
@@ -50,7 +50,7 @@ class PretrainConfig:
     seed: int = 0
     updates: int = 5000
     rows: int = 4  # many small updates: pointing needs steps more than tokens
-    row_tokens: int = 448
+    row_tokens: int = 512
     microbatch: int = 2
     tokenizer_exercises: int = 20_000
     save_every: int = 500
@@ -190,16 +190,18 @@ def _many_orders(
 ) -> list[tuple[IntArray, IntArray]]:
     """One page, told first, and many orders on it: they share its tokens."""
     page, orders = tasks.orders_on_one_page(rng, 6, most)
-    opening = pages.text(page)
-    return [
-        (
-            tokenizer.prompt_ids(
-                [Message("system", _PAGE_FIRST), Message("user", f"{opening}\n{order.words}")]
-            ),
-            _reply(tokenizer, order),
+    opening = Message("system", _PAGE_FIRST)
+    pairs = []
+    for order in orders:
+        told = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=order.words)
+        thought = prompts.TaskReader(order.words).thought(order.about, order.thought)
+        pairs.append(
+            (
+                tokenizer.prompt_ids([opening, Message("user", told)]),
+                _reply(tokenizer, thought, order.action),
+            )
         )
-        for order in orders
-    ]
+    return pairs
 
 
 def _conversation(
@@ -212,13 +214,15 @@ def _conversation(
     exercise = tasks.exercise(rng, int(rng.integers(1, 6)), most)
     chat = [Message("system", _TEMPLATE.thinking)]
     opening = _TEMPLATE.task.format(intent=exercise.intent)
+    reader = prompts.TaskReader(exercise.intent)
     error: str | None = None
     turns = []
     number = 0
     for page, order in exercise.steps:
         wrong = tasks.slip(rng, page) if rng.random() < _SLIPS else None
         for made in (wrong, order) if wrong else (order,):
-            reply = _reply(tokenizer, made)
+            thought = made.thought if made is wrong else reader.thought(made.about, made.thought)
+            reply = _reply(tokenizer, thought, made.action)
             if made is order:
                 body = _TEMPLATE.page(number, error, pages.text(page))
                 now = Message("user", opening + body)
@@ -231,8 +235,8 @@ def _conversation(
     return turns
 
 
-def _reply(tokenizer: ChatTokenizer, order: tasks.Order) -> IntArray:
-    return tokenizer.encode_reply(prompts.reply_text(order.thought, order.action, thinking=True))
+def _reply(tokenizer: ChatTokenizer, thought: str, action: Action) -> IntArray:
+    return tokenizer.encode_reply(prompts.reply_text(thought, action, thinking=True))
 
 
 def _tokenizer_texts(cfg: PretrainConfig) -> Iterator[str]:

@@ -82,6 +82,7 @@ class ExpertAgent:
     def __init__(self, suite: Suite, tokenizer: ChatTokenizer, thinking: bool) -> None:
         self._suite, self._tokenizer, self._thinking = suite, tokenizer, thinking
         self._script: Expert | None = None
+        self._reader = prompts.TaskReader("")
 
     def reply(self, request: ReplyRequest) -> Completion:
         """Raises InfraError when the expert is at its wits' end."""
@@ -90,12 +91,14 @@ class ExpertAgent:
                 self._script = self._suite.expert(
                     request.task, Start(request.intent, request.observation)
                 )
+                self._reader = prompts.TaskReader(request.intent)
                 decision = next(self._script)
             else:
                 decision = self._script.send(request.observation)
         except (StopIteration, LookupError, ValueError) as lost:
             raise InfraError(f"the expert of {request.task.id} is lost: {lost!r}") from lost
-        text = prompts.reply_text(decision.thought, decision.action, self._thinking)
+        thought = self._reader.thought(decision.about, decision.thought)
+        text = prompts.reply_text(thought, decision.action, self._thinking)
         ids = self._tokenizer.encode_reply(text)
         return Completion(
             token_ids=ids,

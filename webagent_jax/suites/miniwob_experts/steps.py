@@ -102,14 +102,15 @@ def click(page: Observation, name: str, kind: str = "") -> Decision:
 
 def click_on(page: Observation, element_id: str, *, text: str = "", at: str = "") -> Decision:
     """`text` is the part of the element's name to think of, `at` what tells it from its likes."""
-    target = f"{text} [{element_id}]" if text else _called(page, element_id)
-    thought = f"at {at} click {target}" if at else f"click {target}"
-    return Decision(thought, Action(ActionKind.CLICK, element_id))
+    text = text or _name(page, element_id)
+    thought = f"at {at} click {text} [{element_id}]" if at else f"click {text} [{element_id}]"
+    return Decision(thought, Action(ActionKind.CLICK, element_id), about=at or text)
 
 
 def hover(page: Observation, name: str) -> Decision:
     element_id = find(page, name)
-    return Decision(f"hover {_called(page, element_id)}", Action(ActionKind.HOVER, element_id))
+    thought = f"hover {_called(page, element_id)}"
+    return Decision(thought, Action(ActionKind.HOVER, element_id), about=name)
 
 
 def type_into(page: Observation, text: str, name: str) -> Decision:
@@ -118,14 +119,14 @@ def type_into(page: Observation, text: str, name: str) -> Decision:
 
 def type_in(page: Observation, text: str, element_id: str) -> Decision:
     thought = f'type "{text}" in {_called(page, element_id)}'
-    return Decision(thought, Action(ActionKind.TYPE, element_id, text))
+    return Decision(thought, Action(ActionKind.TYPE, element_id, text), about=text)
 
 
 def select(page: Observation, option: str) -> Decision:
     """Chooses from the only drop-down list of the page."""
     (element_id,) = all_of(page, "select")
     thought = f'select "{option}" in {_called(page, element_id)}'
-    return Decision(thought, Action(ActionKind.SELECT, element_id, option))
+    return Decision(thought, Action(ActionKind.SELECT, element_id, option), about=option)
 
 
 def wait(what: str) -> Decision:
@@ -133,6 +134,9 @@ def wait(what: str) -> Decision:
 
 
 def _called(page: Observation, element_id: str) -> str:
+    return f"{_name(page, element_id)} [{element_id}]"
+
+
+def _name(page: Observation, element_id: str) -> str:
     element = page.elements[element_id]
-    name = textwrap.shorten(element.name, _NAME_LIMIT, placeholder="") or element.kind
-    return f"{name} [{element_id}]"
+    return textwrap.shorten(element.name, _NAME_LIMIT, placeholder="") or element.kind
