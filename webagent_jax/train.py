@@ -235,8 +235,9 @@ def _learn_batch(
     """The updates of one batch: one for each minibatch and epoch. No groups, no update."""
     stats: list[dict[str, float]] = []
     forests = []
+    whole = cfg.grpo.tasks_per_update / cfg.grpo.minibatches
     for groups in _minibatches(batch.groups, cfg.grpo.minibatches):
-        episodes, advantages = learn.credited(groups, std_eps=cfg.grpo.std_eps)
+        episodes, advantages = learn.credited(groups, std_eps=cfg.grpo.std_eps, whole=whole)
         forests.append(
             learn.build(
                 learn.branches(episodes, advantages),

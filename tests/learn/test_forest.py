@@ -251,3 +251,15 @@ def test_episodes_without_a_reward_never_get_in():
     assert [b.advantage for b in found] == [advantages[i] for i in (0, 0, 1, 2)]
     even = branches(episodes, advantages, token_mean_weights)
     np.testing.assert_allclose([b.weight for b in even], 1 / 11, rtol=1e-6)
+
+
+def test_a_group_weighs_in_a_rest_what_it_weighs_in_the_whole_batch():
+    def push(groups, whole):
+        episodes, advantages = credited(groups, std_eps=0.0, whole=whole)
+        found = branches(episodes, advantages)
+        return sum(abs(b.advantage) * b.weight * len(b.response_ids) for b in found)
+
+    group = Group(TASK, (episode(1, 2, 3), episode(0, 5)))
+    assert push([group] * 6, 6) == pytest.approx(2**-0.5)
+    assert push([group] * 2, 6) == pytest.approx(2**-0.5 / 3)
+    assert push([group] * 6, 2.5) == pytest.approx(2**-0.5)  # more than asked for is no more

@@ -41,15 +41,24 @@ class Forest:
     padding_fraction: float  # of the tokens of the rows that hold something
 
 
-def credited(groups: Sequence[Group], *, std_eps: float) -> tuple[list[Episode], list[float]]:
-    """The episodes that have a reward and at least one turn, and the advantage of each."""
+def credited(
+    groups: Sequence[Group], *, std_eps: float, whole: float = 0.0
+) -> tuple[list[Episode], list[float]]:
+    """The episodes that have a reward and at least one turn, and the advantage of each.
+
+    Args:
+        whole: groups of a whole batch. Those that are missing from it count like flat ones, with an
+            advantage of 0: the advantages of the others shrink by len(groups) / whole, so that a
+            few groups do not make as long a step as all of them.
+    """
+    share = min(1.0, len(groups) / whole) if whole else 1.0
     episodes: list[Episode] = []
     advantages: list[float] = []
     for group in groups:
         scored = [(e, e.reward) for e in group.episodes if e.reward is not None]
         rewards = np.asarray([reward for _, reward in scored], np.float32)
         gains = group_advantages(rewards, std_eps=std_eps)
-        kept = [(e, float(a)) for (e, _), a in zip(scored, gains, strict=True) if e.turns]
+        kept = [(e, share * float(a)) for (e, _), a in zip(scored, gains, strict=True) if e.turns]
         episodes.extend(e for e, _ in kept)
         advantages.extend(a for _, a in kept)
     return episodes, advantages
