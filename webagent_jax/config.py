@@ -34,6 +34,16 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class MeshConfig:
+    """How training lies on the devices. One of the three sizes may be -1: what is left."""
+
+    data: int = 1  # copies of the params
+    fsdp: int = -1  # params and rows are cut over it
+    tensor: int = 1  # heads, hidden units of the MLP and vocabulary are
+    rows_per_device: int = 4  # rows whose activations exist at once, for each of data x fsdp
+
+
+@dataclass(frozen=True)
 class PromptConfig:
     """How the model is spoken to, and what form its replies take."""
 
@@ -139,6 +149,7 @@ class EvalConfig:
 class RunConfig:
     seed: int = 0
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     browser: BrowserConfig = field(default_factory=BrowserConfig)
     suite: SuiteConfig = field(default_factory=SuiteConfig)
@@ -155,6 +166,7 @@ class RunConfig:
 def _check(cfg: RunConfig) -> None:
     """What no single field can know. Raises ConfigError."""
     rules = (
+        (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),

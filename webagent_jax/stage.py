@@ -8,7 +8,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from webagent_jax import policy
+from jax.sharding import Mesh
+
+from webagent_jax import policy, weights
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import RunConfig
@@ -128,10 +130,15 @@ class Stage:
         self.engine.update(snapshot.params, version=snapshot.version)
 
 
-def load_policy(cfg: RunConfig) -> tuple[ModelConfig, Any]:
-    """The policy that the config names: model and params. Raises as `policy.load_hf` does."""
+def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, Any]:
+    """The policy that the config names: model and params, cut over the mesh or on one device.
+
+    Raises as `weights.load` does.
+    """
     given = cfg.policy
-    return policy.load_hf(given.path, given.dtype, remat=given.remat, attention=given.attention)
+    return weights.load(
+        given.path, given.dtype, remat=given.remat, attention=given.attention, mesh=mesh
+    )
 
 
 def with_policy(cfg: RunConfig, path: str) -> RunConfig:

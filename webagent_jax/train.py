@@ -11,13 +11,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from webagent_jax import demos, learn, policy, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import RunConfig
 from webagent_jax.learn import TrainState
-from webagent_jax.policy import ModelConfig
+from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.report import metrics as metrics_log
 from webagent_jax.report import provenance, store
 from webagent_jax.report.progress import NullProgress, Progress
@@ -26,8 +27,7 @@ from webagent_jax.seeds import Stream
 from webagent_jax.stage import Stage, load_policy
 from webagent_jax.types import Episode, Group, Outcome, Task
 
-MICROBATCH = 4  # rows whose activations exist at once
-_ROW_MULTIPLE = 16 * MICROBATCH  # empty rows cost nothing, every new shape a compilation
+_MICROBATCHES = 16  # rows come in multiples: empty ones cost nothing, a new shape a compilation
 _DEMO_TURNS = 30  # no expert needs more
 
 
@@ -51,7 +51,8 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     provenance.open_workdir(workdir, cfg)
     if not demos.exists(workdir / "demos"):
         collect_demos(cfg, workdir / "demos", progress)
-    model, params = load_policy(cfg)
+    mesh = open_mesh(cfg)
+    model, params = load_policy(cfg, mesh)
     tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
     episodes = [
         demos.to_episode(demo, tokenizer, TEMPLATES[cfg.prompt.template], cfg.prompt.thinking)
@@ -61,6 +62,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     total = cfg.bc.epochs * per_epoch
     optimizer = learn.make_optimizer(cfg.bc.optimizer, total)
     state = learn.init_state(params, optimizer)
+    microbatch = _microbatch(cfg, mesh)
     with (
         Checkpointer(workdir / "checkpoints") as checkpoints,
         closing(metrics_log.open_writer(workdir)) as writer,
@@ -68,7 +70,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         state, _ = checkpoints.restore(state) or (state, {})
         done = int(state.step)
         writer.truncate_after(done)
-        progress.log(f"attention: {model.attention}")
+        progress.log(_on_device(model, mesh))
         progress.phase("behaviour cloning", total, "updates", done=done)
         for update in range(done, total):
             epoch, index = divmod(update, per_epoch)
@@ -77,10 +79,10 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             forest = learn.build(
                 learn.branches(batch, [0.0] * len(batch)),
                 row_tokens=cfg.bc.row_tokens,
-                row_multiple=_ROW_MULTIPLE,
+                row_multiple=_MICROBATCHES * microbatch,
             )
             state, stats = learn.bc_update(
-                model, optimizer, state, forest.rows, microbatch=MICROBATCH
+                model, optimizer, state, forest.rows, microbatch=microbatch, mesh=mesh
             )
             writer.write(update + 1, stats | _row_metrics(forest, model))
             progress.advance(tokens=int(np.count_nonzero(forest.rows.weights)))
@@ -138,7 +140,8 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
     """
     progress = progress or NullProgress()
     provenance.open_workdir(workdir, cfg)
-    model, params = load_policy(cfg)
+    mesh = open_mesh(cfg)
+    model, params = load_policy(cfg, mesh)
     reference = params if cfg.grpo.kl_beta > 0 else None
     total = cfg.grpo.updates
     steps = cfg.grpo.minibatches * cfg.grpo.epochs
@@ -152,7 +155,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         done, drawn = position["update"], position["drawn"]
         writer.truncate_after(done)
         with Stage(cfg, progress, model, learn.snapshot(state)) as stage:
-            progress.log(f"attention: {model.attention}")
+            progress.log(_on_device(model, mesh))
             progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
                 begun = time.monotonic()
@@ -160,7 +163,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                 played = time.monotonic()
                 drawn = batch.drawn
                 state, stats = _learn_batch(
-                    cfg, model, optimizer, state, batch, reference=reference
+                    cfg, model, optimizer, state, batch, reference=reference, mesh=mesh
                 )
                 stage.update_policy(learn.snapshot(state))
                 seconds = {
@@ -231,8 +234,10 @@ def _learn_batch(
     batch: _Batch,
     *,
     reference: policy.Params | None,
+    mesh: Mesh,
 ) -> tuple[TrainState, dict[str, float]]:
     """The updates of one batch: one for each minibatch and epoch. No groups, no update."""
+    microbatch = _microbatch(cfg, mesh)
     stats: list[dict[str, float]] = []
     forests = []
     whole = cfg.grpo.tasks_per_update / cfg.grpo.minibatches
@@ -242,7 +247,7 @@ def _learn_batch(
             learn.build(
                 learn.branches(episodes, advantages),
                 row_tokens=cfg.grpo.row_tokens,
-                row_multiple=_ROW_MULTIPLE,
+                row_multiple=_MICROBATCHES * microbatch,
             )
         )
     for forest in forests * cfg.grpo.epochs:
@@ -253,7 +258,8 @@ def _learn_batch(
             forest.rows,
             grpo=cfg.grpo,
             ref_params=reference,
-            microbatch=MICROBATCH,
+            microbatch=microbatch,
+            mesh=mesh,
         )
         stats.append(part | _row_metrics(forest, model))
     return state, {
@@ -267,7 +273,22 @@ def _minibatches(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group
             yield groups[part::count]
 
 
-# --- what both write -----------------------------------------------------------------------------
+# --- what both need ------------------------------------------------------------------------------
+
+
+def open_mesh(cfg: RunConfig) -> Mesh:
+    """Over all devices. Raises ShardingError, a ValueError."""
+    return sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
+
+
+def _microbatch(cfg: RunConfig, mesh: Mesh) -> int:
+    """Rows whose activations exist at once, on all devices together."""
+    return cfg.mesh.rows_per_device * sharding.rows_apart(mesh)
+
+
+def _on_device(model: ModelConfig, mesh: Mesh) -> str:
+    sizes = " x ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    return f"attention: {model.attention}; mesh: {sizes}"
 
 
 def _row_metrics(forest: learn.Forest, model: ModelConfig) -> dict[str, float]:

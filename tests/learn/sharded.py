@@ -64,9 +64,10 @@ def main(meshes):
 def differences(params, reference, expected, *, sizes):
     alone, alone_metrics = expected
     mesh = sharding.make_mesh(*sizes)
-    state = learn.place(MODEL, learn.init_state(params, OPTIMIZER), mesh)
-    reference = jax.device_put(reference, sharding.param_shardings(MODEL, mesh))
-    born = sharding.init_sharded(MODEL, jax.random.key(0), mesh)
+    at = sharding.param_shardings(params, mesh)
+    state = learn.init_state(jax.device_put(params, at), OPTIMIZER)
+    reference = jax.device_put(reference, at)
+    born = policy.init(MODEL, jax.random.key(0), mesh)
     with tempfile.TemporaryDirectory() as folder:
         policy.save_hf(folder, MODEL, params)
         _, read = policy.load_hf(folder, mesh=mesh)
@@ -76,8 +77,7 @@ def differences(params, reference, expected, *, sizes):
         return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
 
     def in_place(params):
-        at = jax.tree.leaves(sharding.param_shardings(MODEL, mesh))
-        leaves = zip(jax.tree.leaves(params), at, strict=True)
+        leaves = zip(jax.tree.leaves(params), jax.tree.leaves(at), strict=True)
         return all(leaf.sharding.is_equivalent_to(wanted, leaf.ndim) for leaf, wanted in leaves)
 
     return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import numpy as np
 
@@ -16,5 +14,5 @@ MODEL = policy.ModelConfig(
 
 def make_params(seed: int) -> policy.transformer.Params:
     rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(partial(policy.init, MODEL), jax.random.key(0))
+    shapes = policy.abstract_params(MODEL)
     return jax.tree.map(lambda x: rng.normal(0.0, 0.2, x.shape).astype(x.dtype), shapes)

@@ -16,7 +16,6 @@ from webagent_jax.learn.step import (
     bc_update,
     grpo_update,
     init_state,
-    place,
     snapshot,
 )
 
@@ -39,7 +38,6 @@ __all__ = [
     "is_flat",
     "learning_rate",
     "make_optimizer",
-    "place",
     "snapshot",
     "three_level_weights",
     "token_mean_weights",

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from webagent_jax.config import GRPOConfig
 from webagent_jax.learn import losses
@@ -48,24 +48,27 @@ class NonFiniteUpdate(FloatingPointError):
 
 
 def init_state(params: Params, optimizer: Optimizer) -> TrainState:
-    """The state before the first update. Holds a copy of `params`: updates consume the state."""
-    params = jax.tree.map(jnp.copy, params)
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    """The state before the first update; moments lie where their params do.
 
-
-def place(config: ModelConfig, state: TrainState, mesh: Mesh) -> TrainState:
-    """The state on the mesh: params and moments cut as `policy.sharding` says, the rest everywhere.
-
-    Raises ShardingError.
+    Holds a copy of `params`: updates consume the state.
     """
-    placed: TrainState = jax.device_put(state, _state_shardings(config, state, mesh))
-    return placed
+
+    params = jax.tree.map(jnp.asarray, params)
+
+    def build(params: Params) -> TrainState:
+        params = jax.tree.map(jnp.copy, params)
+        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+    at = state_shardings(jax.eval_shape(build, params), jax.tree.map(lambda x: x.sharding, params))
+    state: TrainState = jax.jit(build, out_shardings=at)(params)
+    return state
 
 
-def _state_shardings(config: ModelConfig, state: TrainState, mesh: Mesh) -> Any:
-    """A tree like the state, of NamedSharding."""
-    params = sharding.param_shardings(config, mesh)
-    return sharding.like_params(state, state.params, params, mesh)
+def state_shardings(state: TrainState, param_shardings: Any) -> Any:
+    """A tree of shardings like `state`, which may be shapes alone: moments lie where params do."""
+    one: Sharding = jax.tree.leaves(param_shardings)[0]
+    whole = NamedSharding(one.mesh, PartitionSpec()) if isinstance(one, NamedSharding) else one
+    return sharding.like_params(state, state.params, param_shardings, whole)
 
 
 def snapshot(state: TrainState) -> PolicySnapshot:
@@ -91,7 +94,7 @@ def grpo_update(
         rows: B a multiple of `microbatch`.
         ref_params: the reference policy; not looked at when `grpo.kl_beta` is 0.
         microbatch: rows whose activations exist at once.
-        mesh: where the state lives, see `place`; the rows of a microbatch are cut over it.
+        mesh: over which the params are cut, and the rows of a microbatch.
 
     Returns:
         The new state, and "loss", "grad_norm", "entropy" and the fields of `losses.GRPOStats`.
@@ -146,8 +149,8 @@ def _grpo_update(
     clip_low, clip_high, kl_beta = clip
 
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, params, rows)
-        ref_logp = None if ref_params is None else score(config, ref_params, rows).logp
+        scores = score(config, params, rows, mesh=mesh)
+        ref_logp = None if ref_params is None else score(config, ref_params, rows, mesh=mesh).logp
         loss, stats = losses.grpo_loss(
             scores.logp,
             rows.behaviour_logp,
@@ -161,7 +164,7 @@ def _grpo_update(
         entropy = jnp.sum(rows.weights * scores.entropy)
         return loss, {"loss": loss, "entropy": entropy, **stats._asdict()}
 
-    return _update(objective, config, optimizer, state, parts, mesh=mesh)
+    return _update(objective, optimizer, state, parts, mesh)
 
 
 @partial(jax.jit, static_argnames=("config", "optimizer", "mesh"), donate_argnames=("state",))
@@ -176,37 +179,40 @@ def _bc_update(
     """As `_grpo_update`."""
 
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, params, rows)
+        scores = score(config, params, rows, mesh=mesh)
         loss = losses.bc_loss(scores.logp, rows.weights)
         return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
 
-    return _update(objective, config, optimizer, state, parts, mesh=mesh)
+    return _update(objective, optimizer, state, parts, mesh)
 
 
 def _update(
     objective: Objective,
-    config: ModelConfig,
     optimizer: Optimizer,
     state: TrainState,
     parts: ForestRows,
-    *,
     mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """The state after one update, or as it was where loss or gradient are not finite."""
-    grads, sums = accumulate(objective, state.params, parts)
+    grads, sums = accumulate(objective, state.params, parts, mesh)
     metrics = sums | {"grad_norm": optax.tree.norm(grads)}
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     after = TrainState(state.step + 1, optax.apply_updates(state.params, updates), opt_state)
     finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
     state = jax.tree.map(partial(jnp.where, finite), after, state)
     if mesh is not None:  # XLA may prefer to leave the state elsewhere than it found it
-        at = _state_shardings(config, state, mesh)
+        at = state_shardings(state, sharding.param_shardings(state.params, mesh))
         state = jax.lax.with_sharding_constraint(state, at)
     return state, metrics
 
 
-def accumulate(objective: Objective, params: Params, parts: ForestRows) -> tuple[Params, Sums]:
-    """Gradient and sums over microbatches [n, b, ...], leaving out the last ones that are empty."""
+def accumulate(
+    objective: Objective, params: Params, parts: ForestRows, mesh: Mesh | None = None
+) -> tuple[Params, Sums]:
+    """Gradient and sums over microbatches [n, b, ...], leaving out the last ones that are empty.
+
+    On a mesh the gradient is cut as the params are.
+    """
     index = jnp.arange(parts.weights.shape[0])
     weighted = jnp.any(parts.weights != 0, axis=(1, 2))
     live = jnp.max(jnp.where(weighted, index + 1, 0))
@@ -216,12 +222,18 @@ def accumulate(objective: Objective, params: Params, parts: ForestRows) -> tuple
         take = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
         return jax.tree.map(take, parts)
 
+    def cut(sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
+        if mesh is None:
+            return sums
+        at = sharding.param_shardings(sums[0], mesh)
+        return jax.lax.with_sharding_constraint(sums[0], at), sums[1]
+
     def add(i: Array, sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
-        return jax.tree.map(jnp.add, sums, gradient(params, part(i)))
+        return cut(jax.tree.map(jnp.add, sums, cut(gradient(params, part(i)))))
 
     shapes = jax.eval_shape(gradient, params, part(0))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, live, add, zeros)
+    return jax.lax.fori_loop(0, live, add, cut(zeros))
 
 
 def _split(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:

@@ -1,17 +1,26 @@
 """The policy: a pure Flax decoder whose params are plain pytrees."""
 
-from webagent_jax.policy.hf import copy_tokenizer, directory, load_hf, save_hf
+from webagent_jax.policy.hf import (
+    copy_tokenizer,
+    directory,
+    load_config,
+    load_hf,
+    save_hf,
+    stored_dtype,
+)
 from webagent_jax.policy.scoring import Scores, score
 from webagent_jax.policy.transformer import (
     Cache,
     ModelConfig,
     Params,
     RopeScaling,
+    abstract_params,
     forward,
     forward_cached,
     init,
     init_cache,
     logits,
+    placement,
     unembed,
 )
 
@@ -21,15 +30,19 @@ __all__ = [
     "Params",
     "RopeScaling",
     "Scores",
+    "abstract_params",
     "copy_tokenizer",
     "directory",
     "forward",
     "forward_cached",
     "init",
     "init_cache",
+    "load_config",
     "load_hf",
     "logits",
+    "placement",
     "save_hf",
     "score",
+    "stored_dtype",
     "unembed",
 ]

@@ -12,7 +12,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh, PartitionSpec
 
+from webagent_jax.policy import sharding
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
 from webagent_jax.policy.kernels.common import MASKED
 
@@ -84,6 +86,50 @@ IMPLEMENTATIONS: dict[str, ForestAttention] = {
     "tpu": tpu.attention,
     "gpu": gpu.attention,
 }
+
+
+def on_mesh(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
+    """The same on a mesh: every device attends for its rows and its heads, and asks no other.
+
+    XLA cannot cut a kernel by itself: it would gather all rows and heads on every device.
+    """
+
+    def attention(q: Array, k: Array, v: Array, ends: Array) -> Array:
+        axes = ("rows", "tokens", "heads", "head_dim")
+        kv_axes = ("rows", "tokens", "kv_heads", "head_dim")
+        queries = sharding.spec(mesh, axes, q.shape, name="queries")
+        keys = sharding.spec(mesh, kv_axes, k.shape, name="keys")
+        rows = sharding.spec(mesh, axes[:2], ends.shape, name="ends")
+        whole = keys[2] is None and queries[2] is not None
+        local = _own_head(implementation, mesh, queries, k.shape[2]) if whole else implementation
+        specs = (queries, keys, keys, rows)
+        cut = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=queries, check_vma=False)
+        return cut(q, k, v, ends)
+
+    return attention
+
+
+def _own_head(
+    implementation: ForestAttention, mesh: Mesh, queries: PartitionSpec, kv_heads: int
+) -> ForestAttention:
+    """For more devices than key-value heads, each of which is then on every device: the query heads
+    of a device read one of them.
+
+    Raises ShardingError when they read several.
+    """
+    (axis,) = queries[2]
+    devices = mesh.shape[axis]
+    if devices % kv_heads:
+        raise sharding.ShardingError(
+            f"{kv_heads} key-value heads on {axis}={devices}: one number must divide the other"
+        )
+
+    def local(q: Array, k: Array, v: Array, ends: Array) -> Array:
+        head = jax.lax.axis_index(axis) * kv_heads // devices
+        k, v = (jax.lax.dynamic_slice_in_dim(x, head, 1, axis=2) for x in (k, v))
+        return implementation(q, k, v, ends)
+
+    return local
 
 
 def choose(name: str, backend: str) -> str:

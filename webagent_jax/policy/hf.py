@@ -15,14 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, Sharding
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from webagent_jax.policy import hf_config, hf_tensors, sharding
+from webagent_jax.policy import hf_config, hf_tensors
 from webagent_jax.policy.attention import choose
 from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
-from webagent_jax.policy.transformer import ModelConfig, Params
+from webagent_jax.policy.transformer import ModelConfig, Params, placement
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 """The base policy that is shipped with the package: `policy.path = "webagent-tiny"`."""
@@ -48,6 +48,34 @@ def directory(path: str | Path) -> Path:
     return where
 
 
+def load_config(
+    path: str | Path, dtype: str = "float32", remat: str = "none", attention: str = "auto"
+) -> ModelConfig:
+    """The model of a directory with config.json, or of "webagent-tiny".
+
+    Args:
+        dtype: of activations; the params are float32.
+        remat: one of `transformer.REMAT`.
+        attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
+
+    Raises:
+        FileNotFoundError: no such directory.
+        ValueError: the architecture or one of its options is not supported; names it.
+    """
+    return dataclasses.replace(
+        hf_config.read(directory(path) / "config.json"),
+        dtype=dtype,
+        remat=remat,
+        attention=choose(attention, jax.default_backend()),
+    )
+
+
+def stored_dtype(path: str | Path) -> str:
+    """That of the tensors of a directory, as its config.json tells; "float32" where it does not."""
+    raw = json.loads((directory(path) / "config.json").read_text())
+    return str(raw.get("dtype") or raw.get("torch_dtype") or "float32")
+
+
 def load_hf(
     path: str | Path,
     dtype: str = "float32",
@@ -62,9 +90,7 @@ def load_hf(
 
     Args:
         path: directory with config.json and *.safetensors, or "webagent-tiny".
-        dtype: of activations; the params are float32.
-        remat: one of `transformer.REMAT`.
-        attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
+        dtype, remat, attention: as of `load_config`.
         mesh: over which the params are cut, see `sharding`; without one they go to one device.
 
     Raises:
@@ -74,14 +100,8 @@ def load_hf(
         ShardingError: a param does not divide over the mesh.
     """
     where = directory(path)
-    config = dataclasses.replace(
-        hf_config.read(where / "config.json"),
-        dtype=dtype,
-        remat=remat,
-        attention=choose(attention, jax.default_backend()),
-    )
-    single: Any = SingleDeviceSharding(jax.local_devices()[0])
-    shardings = sharding.param_shardings(config, mesh) if mesh else None
+    config = load_config(where, dtype, remat, attention)
+    shardings = placement(config, mesh)
     params: dict[str, Any] = {}
     with contextlib.ExitStack() as opened:
         files: dict[str, Any] = {}  # by tensor
@@ -90,8 +110,7 @@ def load_hf(
             files |= dict.fromkeys(tensors.keys(), tensors)
         for leaf in hf_tensors.leaves(config):
             _check(leaf, files, where)
-            at = _at(shardings, leaf.path) if shardings else single
-            _put(params, leaf.path, _sharded(leaf, files, at))
+            _put(params, leaf.path, _sharded(leaf, files, _at(shardings, leaf.path)))
     return config, params
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from webagent_jax.policy import transformer
 from webagent_jax.policy.transformer import ModelConfig, Params
@@ -24,16 +25,24 @@ class Scores(NamedTuple):
     entropy: Array  # float32 [B, R] of the distribution it was drawn from, in nats
 
 
-def score(config: ModelConfig, params: Params, rows: object) -> Scores:
+def score(config: ModelConfig, params: Params, rows: object, *, mesh: Mesh | None = None) -> Scores:
     """Scores the response tokens of forest rows.
 
     Args:
         rows: has the fields `tokens`, `positions`, `parents`, `ends` (int32 [B, L]) and `targets`
             (int32 [B, R]) of `types.ForestRows`. Entries of padding targets are finite and
             meaningless: their weight is 0.
+        mesh: over which the rows are cut.
     """
     tokens, parents, targets = rows.tokens, rows.parents, rows.targets  # type: ignore[attr-defined]
-    hidden = transformer.forward(config, params, tokens, rows.positions, rows.ends)  # type: ignore[attr-defined]
+    hidden = transformer.forward(
+        config,
+        params,
+        tokens,
+        rows.positions,  # type: ignore[attr-defined]
+        rows.ends,  # type: ignore[attr-defined]
+        mesh=mesh,
+    )
     take = jnp.take_along_axis
     hidden = take(hidden, take(parents, targets, axis=1)[:, :, None], axis=1)
     labels = take(tokens, targets, axis=1)

@@ -7,14 +7,13 @@ XLA (GSPMD) inserts the communication.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-
-from webagent_jax.policy.transformer import ModelConfig, Params, init
+from jax import Array
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
@@ -31,6 +30,7 @@ RULES: Rules = {
     "head_dim": (),
     "norm": (),
     "tokens": (),
+    "hidden": (),  # of activations
 }
 
 # By the names on the path to a param, the last of which is "kernel", "bias" or "scale".
@@ -61,20 +61,31 @@ class ShardingError(ValueError):
     """An array cannot be placed as asked for. The message names array, axis and mesh axes."""
 
 
-def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
-    """A mesh over all devices; one of the sizes may be -1: what is left.
+def make_mesh(
+    data: int = 1, fsdp: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
+) -> Mesh:
+    """A mesh over all devices, or those given; one of the sizes may be -1: what is left.
 
     Raises ShardingError when the sizes do not make the number of devices.
     """
     sizes = [data, fsdp, tensor]
-    devices = len(jax.devices())
+    count = len(jax.devices() if devices is None else devices)
     if sizes.count(-1) == 1:
         known = int(np.prod([size for size in sizes if size != -1]))
-        sizes[sizes.index(-1)] = devices // known
-    if int(np.prod(sizes)) != devices or min(sizes) < 1:
+        sizes[sizes.index(-1)] = count // max(known, 1)
+    if int(np.prod(sizes)) != count or min(sizes) < 1:
         asked = ", ".join(f"{n}={s}" for n, s in zip(MESH_AXES, (data, fsdp, tensor), strict=True))
-        raise ShardingError(f"a mesh of {asked} does not cover {devices} devices")
-    return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes))
+        raise ShardingError(
+            f"a mesh of {asked} does not cover {count} devices: the product must be {count}, "
+            "and one size may be -1"
+        )
+    types = (AxisType.Auto,) * len(sizes)
+    return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=types, devices=devices)
+
+
+def rows_apart(mesh: Mesh) -> int:
+    """Over how many devices the rows of a batch are cut."""
+    return int(np.prod([mesh.shape[axis] for axis in RULES["rows"]]))
 
 
 def spec(
@@ -111,12 +122,18 @@ def spec(
     return PartitionSpec(*cut)
 
 
-def param_shardings(config: ModelConfig, mesh: Mesh, rules: Rules = RULES) -> Any:
-    """A tree like the params, of NamedSharding. Raises ShardingError."""
-    shapes = jax.eval_shape(lambda key: init(config, key), jax.random.key(0))
+def param_shardings(params: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
+    """A tree of NamedSharding like `params`, which may be shapes alone. Raises ShardingError."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: _param_sharding(path, leaf.shape, mesh, rules), shapes
+        lambda path, leaf: _param_sharding(path, leaf.shape, mesh, rules), params
     )
+
+
+def constrain(x: Array, axes: tuple[str, ...], mesh: Mesh | None) -> Array:
+    """`x`, told to XLA to be cut along these logical axes; as it is without a mesh."""
+    if mesh is None:
+        return x
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec(mesh, axes, x.shape)))
 
 
 def batch_sharding(
@@ -130,17 +147,10 @@ def batch_sharding(
     return NamedSharding(mesh, spec(mesh, axes, shape, rules=rules, name="batch"))
 
 
-def init_sharded(config: ModelConfig, key: jax.Array, mesh: Mesh) -> Params:
-    """`init` straight into shards: no device ever holds a whole large param."""
-    shardings = param_shardings(config, mesh)
-    params: Params = jax.jit(lambda key: init(config, key), out_shardings=shardings)(key)
-    return params
-
-
-def like_params(tree: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
+def like_params(tree: Any, params: Any, shardings: Any, other: Sharding) -> Any:
     """Shardings for a tree that holds copies of the params, as optimizer states do.
 
-    A subtree that has the params' structure is placed as they are; every other leaf is replicated.
+    A subtree that has the params' structure is placed by `shardings`, every other leaf by `other`.
     """
     structure: Any = jax.tree.structure(params)
 
@@ -148,7 +158,7 @@ def like_params(tree: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
         return bool(jax.tree.structure(node) == structure)
 
     def place(node: Any) -> Any:
-        return shardings if is_copy(node) else NamedSharding(mesh, PartitionSpec())
+        return shardings if is_copy(node) else other
 
     return jax.tree.map(place, tree, is_leaf=is_copy)
 

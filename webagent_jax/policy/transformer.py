@@ -18,8 +18,9 @@ import numpy as np
 from flax import linen as nn
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, SingleDeviceSharding
 
-from webagent_jax.policy import attention
+from webagent_jax.policy import attention, sharding
 from webagent_jax.types import FloatArray
 
 Params = Any
@@ -143,8 +144,31 @@ def rotate(x: Array, positions: Array, frequency: FloatArray) -> Array:
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
-def init(config: ModelConfig, key: Array) -> Params:
-    """Fresh params; consumes `key`."""
+def init(config: ModelConfig, key: Array, mesh: Mesh | None = None) -> Params:
+    """Fresh params; consumes `key`. On a mesh no device ever holds a whole large param."""
+    if mesh is None:
+        return _init(config, key)
+    return jax.jit(partial(_init, config), out_shardings=placement(config, mesh))(key)
+
+
+def abstract_params(config: ModelConfig) -> Params:
+    """Shapes and dtypes of the params."""
+    return jax.eval_shape(partial(_init, config), jax.random.key(0))
+
+
+def placement(config: ModelConfig, mesh: Mesh | None) -> Any:
+    """A tree like the params, of shardings: over the mesh, or on one device.
+
+    Raises ShardingError.
+    """
+    shapes = abstract_params(config)
+    if mesh is not None:
+        return sharding.param_shardings(shapes, mesh)
+    one = SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda _: one, shapes)
+
+
+def _init(config: ModelConfig, key: Array) -> Params:
     embed_key, head_key, layers_key = jax.random.split(key, 3)
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
     positions = jnp.zeros((1, 1), jnp.int32)
@@ -165,20 +189,32 @@ def init(config: ModelConfig, key: Array) -> Params:
 
 
 def forward(
-    config: ModelConfig, params: Params, tokens: Array, positions: Array, ends: Array
+    config: ModelConfig,
+    params: Params,
+    tokens: Array,
+    positions: Array,
+    ends: Array,
+    *,
+    mesh: Mesh | None = None,
 ) -> Array:
-    """Hidden states [B, L, D] of forest rows; tokens, positions, ends: int32 [B, L]."""
+    """Hidden states [B, L, D] of forest rows; tokens, positions, ends: int32 [B, L].
 
+    On a mesh the rows are cut over it, and every layer gathers the params that it needs.
+    """
     forest_attention = attention.IMPLEMENTATIONS[config.attention]
+    if mesh is not None:
+        forest_attention = attention.on_mesh(forest_attention, mesh)
+    by_row = partial(sharding.constrain, axes=("rows", "tokens", "hidden"), mesh=mesh)
 
     def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
         return forest_attention(q, k, v, ends), None
 
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
-        return apply_block(config, layer_params, x, positions, attend)
+        x, _ = apply_block(config, layer_params, x, positions, attend)
+        return by_row(x), None
 
     kept = REMAT[config.remat]
-    x = params["embed"][tokens].astype(config.dtype)
+    x = by_row(params["embed"][tokens].astype(config.dtype))
     x, _ = jax.lax.scan(jax.checkpoint(layer, policy=kept) if kept else layer, x, params["layers"])
     return _final_norm(config, params, x)
 

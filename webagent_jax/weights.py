@@ -1,0 +1,96 @@
+"""Weights from one form to another: Hugging Face directories, and those that Orbax reads in shards.
+
+An imported policy is a directory with the config.json and the tokenizer of the original beside
+`params/`, an Orbax checkpoint. Wherever a run takes a Hugging Face directory, it takes this too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import jax
+from jax.sharding import Mesh
+
+from webagent_jax import checkpoint, policy
+from webagent_jax.policy import ModelConfig, Params, sharding
+
+
+def load(
+    path: str | Path,
+    dtype: str = "float32",
+    remat: str = "none",
+    attention: str = "auto",
+    mesh: Mesh | None = None,
+) -> tuple[ModelConfig, Params]:
+    """Reads a Hugging Face directory or an imported policy, see `policy.load_hf`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `policy.load_hf`.
+    """
+    where = policy.directory(path)
+    if not (where / "params").is_dir():
+        return policy.load_hf(where, dtype, remat, attention, mesh)
+    config = policy.load_config(where, dtype, remat, attention)
+    return config, checkpoint.restore_params(where / "params", _wanted(config, mesh))
+
+
+def import_weights(source: str | Path, destination: Path) -> None:
+    """Hugging Face directory -> imported policy. Every device reads and writes a share of it.
+
+    Raises:
+        FileNotFoundError, ValueError: as `policy.load_hf`.
+    """
+    where = policy.directory(source)
+    _, params = policy.load_hf(where, mesh=_shared(where))
+    destination.mkdir(parents=True, exist_ok=True)
+    checkpoint.save_params(destination / "params", params)
+    policy.copy_tokenizer(where, destination)
+    shutil.copy(where / "config.json", destination / "config.json")  # last: now it is a policy
+
+
+def export_weights(
+    source: Path,
+    destination: Path,
+    *,
+    dtype: str = "",
+    step: int | None = None,
+) -> None:
+    """Imported policy, or the workdir of a training -> Hugging Face directory.
+
+    Args:
+        dtype: of the tensors; empty means what config.json of the policy says.
+        step: which checkpoint of a training; the latest by default.
+
+    Raises:
+        FileNotFoundError, ValueError: there is nothing to export; says what was looked for.
+    """
+    if (source / "checkpoints").is_dir():
+        run = json.loads((source / "config.json").read_text())
+        where = policy.directory(run["config"]["policy"]["path"])
+        config = policy.load_config(where)
+        with checkpoint.Checkpointer(source / "checkpoints", read_only=True) as checkpoints:
+            params = checkpoints.restore_params(_wanted(config, _shared(where)), step)
+    else:
+        where = policy.directory(source)
+        config, params = load(where, mesh=_shared(where))
+    policy.save_hf(destination, config, params, dtype or policy.stored_dtype(where))
+    policy.copy_tokenizer(where, destination)
+
+
+def _shared(where: Path) -> Mesh:
+    """A mesh that cuts the params of a policy over as many devices as divide its width."""
+    width = policy.load_config(where).d_model
+    count = math.gcd(width, jax.device_count())
+    return sharding.make_mesh(fsdp=count, devices=jax.devices()[:count])
+
+
+def _wanted(config: ModelConfig, mesh: Mesh | None) -> Params:
+    """Shapes and places of the params."""
+    return jax.tree.map(
+        lambda shape, at: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=at),
+        policy.abstract_params(config),
+        policy.placement(config, mesh),
+    )
