@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -89,7 +90,7 @@ class Engine:
                 f"max_tokens={max_tokens} is beyond the model's {config.max_positions} positions"
             )
         self._config, self._max_tokens, self._steps = config, max_tokens, steps_per_dispatch
-        self._copy = jax.jit(device.serving_params)
+        self._copy = jax.jit(partial(device.serving_params, config))
         self._device = jax.local_devices()[0]
         self._shapes = _shapes(params)
         self._params, self._version = self._serving(params), version
@@ -187,7 +188,7 @@ class Engine:
                 raise TimeoutError(f"the device is still busy after {_CLOSE_TIMEOUT:.0f} s")
 
     def _serving(self, params: Params) -> Params:
-        return self._copy(jax.device_put(params, self._device))
+        return jax.device_put(self._copy(params), self._device)
 
     def _enqueue(self, item: Request | _Update) -> None:
         with self._changed:

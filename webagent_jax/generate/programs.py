@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from webagent_jax.types import IntArray
 Progress = Callable[[int, int], None]
 """(programs compiled so far, programs in all)."""
 
-_Key = tuple[str, int, int]
+Key = tuple[str, int, int]
 """(name of the function, pages, pages to resize to or 0)."""
 
 
@@ -45,13 +45,12 @@ class Programs:
         self, config: ModelConfig, params: Params, *, slots: int, max_tokens: int, steps: int
     ) -> None:
         """`params` as of `device.serving_params`."""
-        pages = -(-max_tokens // kv.PAGE)
+        pages = _pages_for(max_tokens)
         self.cache_rungs = rungs(4, pages, per_octave=2)  # a decode step reads all these pages
         self.prompt_rungs = rungs(2, pages, per_octave=4)  # prefill pays for each token of padding
-        leaves, structure = jax.tree.flatten(params)
-        shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-        self._build = _Build(config, structure, shapes, slots, self.cache_rungs[-1], steps)
-        self._programs: dict[_Key, Callable[..., Any]] = {}
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+        self._build = Build.of(config, shapes, slots=slots, max_tokens=max_tokens, steps=steps)
+        self._programs: dict[Key, Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -83,7 +82,7 @@ class Programs:
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compiles whatever the engine can ever need."""
-        wanted: list[_Key] = [("prefill", pages, 0) for pages in self.prompt_rungs]
+        wanted: list[Key] = [("prefill", pages, 0) for pages in self.prompt_rungs]
         wanted += [(name, pages, 0) for pages in self.cache_rungs for name in ("admit", "decode")]
         for small, large in zip(self.cache_rungs, self.cache_rungs[1:], strict=False):
             wanted += [("resize", small, large), ("resize", large, small)]
@@ -103,7 +102,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class _Build:
+class Build:
     """All that a program depends on besides its key. Engines of one build share their programs."""
 
     config: ModelConfig
@@ -113,26 +112,44 @@ class _Build:
     max_pages: int
     steps: int
 
+    @classmethod
+    def of(
+        cls, config: ModelConfig, params: Any, *, slots: int, max_tokens: int, steps: int
+    ) -> Self:
+        """`params`: shapes of `device.serving_params`, with shardings to compile for a machine that
+        is not this one."""
+        leaves, structure = jax.tree.flatten(params)
+        return cls(config, structure, tuple(leaves), slots, _pages_for(max_tokens), steps)
+
 
 @functools.lru_cache(maxsize=256)
-def _compiled(build: _Build, key: _Key) -> Callable[..., Any]:
+def _compiled(build: Build, key: Key) -> Callable[..., Any]:
+    return lower(build, key).compile()
+
+
+def lower(build: Build, key: Key) -> jax.stages.Lowered:
+    """The program of that key, to be compiled ahead of time."""
     name, pages, to_pages = key
     params = jax.tree.unflatten(build.structure, build.shapes)
     if name == "prefill":
         run = partial(device.prefill, build.config, pages=build.max_pages)
         tokens = jax.ShapeDtypeStruct((pages * kv.PAGE,), jnp.int32)
-        return jax.jit(run).lower(params, tokens).compile()
+        return jax.jit(run).lower(params, tokens)
     state = jax.eval_shape(partial(device.init_state, build.config, pages, build.slots))
     if name == "resize":
-        return jax.jit(partial(kv.resize, pages=to_pages)).lower(state.cache).compile()
+        return jax.jit(partial(kv.resize, pages=to_pages)).lower(state.cache)
     if name == "admit":
         sequence = jax.eval_shape(partial(kv.init, build.config, build.max_pages, 1))
         admission = jax.ShapeDtypeStruct((device.ADMISSION_WIDTH,), jnp.int32)
         admit = jax.jit(device.admit, donate_argnums=0)
-        return admit.lower(state, sequence, admission).compile()
+        return admit.lower(state, sequence, admission)
     decode = partial(device.decode, build.config, steps=build.steps)
     busy = jax.ShapeDtypeStruct((build.slots + 1,), jnp.bool_)
-    return jax.jit(decode, donate_argnums=1).lower(params, state, busy).compile()
+    return jax.jit(decode, donate_argnums=1).lower(params, state, busy)
+
+
+def _pages_for(max_tokens: int) -> int:
+    return -(-max_tokens // kv.PAGE)
 
 
 def _pages(state: SlotState) -> int:

@@ -13,9 +13,11 @@ from webagent_jax.learn.step import (
     NonFiniteUpdate,
     Optimizer,
     TrainState,
+    abstract_state,
     bc_update,
     grpo_update,
     init_state,
+    lower_grpo_update,
     snapshot,
 )
 
@@ -26,6 +28,7 @@ __all__ = [
     "NonFiniteUpdate",
     "Optimizer",
     "TrainState",
+    "abstract_state",
     "bc_loss",
     "bc_update",
     "branches",
@@ -37,6 +40,7 @@ __all__ = [
     "init_state",
     "is_flat",
     "learning_rate",
+    "lower_grpo_update",
     "make_optimizer",
     "snapshot",
     "three_level_weights",

@@ -54,14 +54,24 @@ def init_state(params: Params, optimizer: Optimizer) -> TrainState:
     """
 
     params = jax.tree.map(jnp.asarray, params)
-
-    def build(params: Params) -> TrainState:
-        params = jax.tree.map(jnp.copy, params)
-        return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
-
-    at = state_shardings(jax.eval_shape(build, params), jax.tree.map(lambda x: x.sharding, params))
-    state: TrainState = jax.jit(build, out_shardings=at)(params)
+    at = jax.tree.map(lambda x: x.sharding, abstract_state(params, optimizer))
+    state: TrainState = jax.jit(partial(_first_state, optimizer), out_shardings=at)(params)
     return state
+
+
+def abstract_state(params: Params, optimizer: Optimizer) -> TrainState:
+    """Shapes, dtypes and shardings of the state; `params` may be shapes with shardings."""
+    shapes = jax.eval_shape(partial(_first_state, optimizer), params)
+    at = state_shardings(shapes, jax.tree.map(lambda x: x.sharding, params))
+    abstract: TrainState = jax.tree.map(
+        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, at
+    )
+    return abstract
+
+
+def _first_state(optimizer: Optimizer, params: Params) -> TrainState:
+    params = jax.tree.map(jnp.copy, params)
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 
 def state_shardings(state: TrainState, param_shardings: Any) -> Any:
@@ -103,16 +113,41 @@ def grpo_update(
         NonFiniteUpdate: and the update was not applied.
         ValueError: the reference policy is missing, or the rows are not a multiple.
     """
+    options = _grpo_options(grpo, ref_params, mesh)
+    parts = _split(rows, microbatch, mesh)
+    return _checked(*_grpo_update(config, optimizer, state, parts, **options))
+
+
+def lower_grpo_update(
+    config: ModelConfig,
+    optimizer: Optimizer,
+    state: TrainState,
+    parts: ForestRows,
+    *,
+    grpo: GRPOConfig,
+    ref_params: Params | None = None,
+    mesh: Mesh | None = None,
+) -> jax.stages.Lowered:
+    """The program of `grpo_update`, to be compiled ahead of time.
+
+    Args:
+        state, ref_params: shapes with shardings, see `abstract_state`.
+        parts: shapes with shardings of microbatches [n, b, ...].
+    """
+    options = _grpo_options(grpo, ref_params, mesh)
+    lowered: jax.stages.Lowered = _grpo_update.lower(config, optimizer, state, parts, **options)
+    return lowered
+
+
+def _grpo_options(grpo: GRPOConfig, ref_params: Params | None, mesh: Mesh | None) -> dict[str, Any]:
     if grpo.kl_beta > 0 and ref_params is None:
         raise ValueError("grpo.kl_beta is above 0: give ref_params, or set kl_beta to 0")
-    ref_params = ref_params if grpo.kl_beta > 0 else None
-    # Of the whole config only this is compiled in: other options must not compile it again.
-    clip = (grpo.clip_low, grpo.clip_high, grpo.kl_beta)
-    parts = _split(rows, microbatch, mesh)
-    updated = _grpo_update(
-        config, optimizer, state, parts, clip=clip, ref_params=ref_params, mesh=mesh
-    )
-    return _checked(*updated)
+    return {
+        # Of the whole config only this is compiled in: other options must not compile it again.
+        "clip": (grpo.clip_low, grpo.clip_high, grpo.kl_beta),
+        "ref_params": ref_params if grpo.kl_beta > 0 else None,
+        "mesh": mesh,
+    }
 
 
 def bc_update(

@@ -3,6 +3,7 @@
 from webagent_jax.policy.hf import (
     copy_tokenizer,
     directory,
+    is_directory,
     load_config,
     load_hf,
     save_hf,
@@ -37,6 +38,7 @@ __all__ = [
     "forward_cached",
     "init",
     "init_cache",
+    "is_directory",
     "load_config",
     "load_hf",
     "logits",

@@ -48,6 +48,15 @@ def directory(path: str | Path) -> Path:
     return where
 
 
+def is_directory(path: str | Path) -> bool:
+    """Whether a policy path names a policy that is there."""
+    try:
+        directory(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def load_config(
     path: str | Path, dtype: str = "float32", remat: str = "none", attention: str = "auto"
 ) -> ModelConfig:

@@ -1,0 +1,38 @@
+"""Compiles a run for a TPU topology that need not be at hand: memory, work, fits or not.
+
+python launch/compile_check.py --config=configs/webagent_r1.py:qwen2.5-3b --topology=v5e:4x4 \
+    --workdir=runs/compile-check
+
+Needs the TPU compiler: pip install "webagent_jax[tpu]". The policy is that of the config's
+policy.path, or a published one of that name where no such directory is there yet. Takes minutes;
+exit status 1 when something does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from webagent_jax import compile_check, launcher
+
+_TOPOLOGY = flags.DEFINE_string("topology", None, "Such as v5e:4x4 or v5p:2x2x2.", required=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    workdir = launcher.begin(argv)
+    try:
+        report = compile_check.check(launcher.run_config(), _TOPOLOGY.value, print)
+    except (FileNotFoundError, ValueError) as error:
+        raise app.UsageError(str(error)) from error
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / "compile.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    print(compile_check.table(report))
+    if not report.fits:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app.run(main)
