@@ -19,12 +19,15 @@ from absl import app, flags
 from webagent_jax import compile_check, launcher
 
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Such as v5e:4x4 or v5p:2x2x2.", required=True)
+_DEVICES = flags.DEFINE_integer(
+    "devices", None, "So many of the topology's devices; all by default.", lower_bound=1
+)
 
 
 def main(argv: Sequence[str]) -> None:
     workdir = launcher.begin(argv)
     try:
-        report = compile_check.check(launcher.run_config(), _TOPOLOGY.value, print)
+        report = compile_check.check(launcher.run_config(), _TOPOLOGY.value, print, _DEVICES.value)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     workdir.mkdir(parents=True, exist_ok=True)

@@ -109,10 +109,12 @@ class _KilledAfterOneUpdate(NullProgress):
             raise _Killed
 
 
-def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path):
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     cfg = dataclasses.replace(
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
+        lora=dataclasses.replace(SMOKE.lora, rank=rank),
         grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, drop_flat_groups=False),
     )
     whole = train.grpo(cfg, tmp_path / "whole")

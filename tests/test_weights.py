@@ -12,6 +12,7 @@ import pytest
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy, weights
 from webagent_jax.checkpoint import Checkpointer
+from webagent_jax.policy import lora
 
 
 def assert_same(a, b) -> None:
@@ -58,6 +59,24 @@ def test_a_checkpoint_of_a_training_is_exported(workdir, tmp_path, step, seed):
     weights.export_weights(workdir, tmp_path / "exported", dtype="float32", step=step)
     assert_same(weights.load(tmp_path / "exported")[1], make_params(seed))
     assert (tmp_path / "exported" / "tokenizer.json").exists()
+
+
+def test_adapters_are_merged_into_what_they_were_trained_on(workdir, original, tmp_path):
+    _, params = weights.load(original)
+    adapters = lora.init(params, jax.random.key(0), rank=2, projections=("q", "down"))
+    adapters = jax.tree.map(lambda x: x + 0.1, adapters)
+    with Checkpointer(tmp_path / "tuned" / "checkpoints") as checkpoints:
+        checkpoints.save(3, learn.init_state(adapters, optax.adam(0.1)), {})
+    told = json.loads((workdir / "config.json").read_text())
+    told["config"]["lora"] = {"rank": 2, "alpha": 8.0, "projections": ["q", "down"]}
+    (tmp_path / "tuned" / "config.json").write_text(json.dumps(told))
+    weights.export_weights(tmp_path / "tuned", tmp_path / "exported", dtype="float32")
+    expected = lora.merge(lora.whole(lora.Base(params, 4.0), adapters))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        weights.load(tmp_path / "exported")[1],
+        expected,
+    )
 
 
 def test_what_is_not_there_is_named(workdir, original, tmp_path):

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +22,8 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.generate import device, programs
-from webagent_jax.policy import ModelConfig, flops, published, sharding
+from webagent_jax.policy import ModelConfig, flops, lora, published, sharding
+from webagent_jax.policy.lora import Base
 from webagent_jax.types import ForestRows
 
 _MICROBATCHES = 16  # of the update that is compiled; memory hardly depends on it
@@ -113,7 +113,9 @@ class _Program:
     resident: int
 
 
-def check(cfg: RunConfig, topology: str, progress: Callable[[str], None]) -> Report:
+def check(
+    cfg: RunConfig, topology: str, progress: Callable[[str], None], count: int | None = None
+) -> Report:
     """Compiles the update, the scoring by the reference, prefill and decoding.
 
     The training lies on all devices, by `cfg.mesh`; each engine on one of them, beside its share of
@@ -122,6 +124,7 @@ def check(cfg: RunConfig, topology: str, progress: Callable[[str], None]) -> Rep
     Args:
         topology: such as "v5e:4x4".
         progress: is told what is compiled.
+        count: of its devices that are used, all by default.
 
     Raises:
         CompileCheckError: no libtpu, or no such topology.
@@ -131,7 +134,7 @@ def check(cfg: RunConfig, topology: str, progress: Callable[[str], None]) -> Rep
     chip = CHIPS.get(topology.partition(":")[0])
     if chip is None:
         raise CompileCheckError(f"no figures for {topology!r}; there are: {', '.join(CHIPS)}")
-    devices = _devices(topology)
+    devices = _devices(topology)[:count]
     mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor, devices)
     model = model_config(cfg.policy)
     reports = []
@@ -204,15 +207,23 @@ def _devices(topology: str) -> Sequence[Any]:
 
 
 def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Program]:
-    params = _placed(policy.abstract_params(model), policy.placement(model, mesh))
-    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
-    state = learn.abstract_state(params, optimizer)
+    shapes = policy.abstract_params(model)
+    params = sharding.placed(shapes, sharding.param_shardings(shapes, mesh))
     reference = params if cfg.grpo.kl_beta > 0 else None
+    base, trained = None, params
+    if cfg.lora.rank:
+        adapters = lora.abstract(params, cfg.lora.rank, cfg.lora.projections)
+        trained = sharding.placed(adapters, sharding.param_shardings(adapters, mesh))
+        base = Base(params, cfg.lora.alpha / cfg.lora.rank)
+    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
+    state = learn.abstract_state(trained, optimizer)
     microbatch = cfg.mesh.rows_per_device * sharding.rows_apart(mesh)
 
     here = SingleDeviceSharding(mesh.devices.flat[0])
-    serving = jax.eval_shape(partial(device.serving_params, model), params)
-    serving = _placed(serving, jax.tree.map(lambda _: here, serving))
+    serving = jax.eval_shape(
+        lambda base, trained: device.serving_params(model, lora.whole(base, trained)), base, trained
+    )
+    serving = sharding.placed(serving, jax.tree.map(lambda _: here, serving))
     engine = programs.Build.of(
         model,
         serving,
@@ -230,6 +241,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             state,
             _rows((_MICROBATCHES, microbatch), cfg.grpo.row_tokens, mesh),
             grpo=cfg.grpo,
+            base=base,
             ref_params=reference,
             mesh=mesh,
         ),
@@ -244,7 +256,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             _scoring_work(cfg, model, mesh),
             resident=_bytes(serving) + _bytes(state),
         )
-    training = _bytes(state) + (_bytes(reference) if reference else 0)
+    training = _bytes(state) + (_bytes(params) if base or reference else 0)
     yield _Program(
         "prefill",
         lambda: programs.lower(engine, ("prefill", pages, 0)),
@@ -275,12 +287,6 @@ def _rows(batch: tuple[int, ...], row_tokens: int, mesh: Mesh) -> ForestRows:
 def _scored(row_tokens: int) -> int:
     """Response tokens of a row: pages are long and actions short."""
     return row_tokens // 4
-
-
-def _placed(shapes: Any, shardings: Any) -> Any:
-    return jax.tree.map(
-        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, shardings
-    )
 
 
 def _bytes(placed: Any) -> int:

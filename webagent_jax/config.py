@@ -34,6 +34,15 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class LoRAConfig:
+    """Low-rank adapters instead of all params, for behaviour cloning and RL alike."""
+
+    rank: int = 0  # 0 trains all params
+    alpha: float = 32.0  # adapters are scaled by alpha / rank
+    projections: tuple[str, ...] = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+@dataclass(frozen=True)
 class MeshConfig:
     """How training lies on the devices. One of the three sizes may be -1: what is left."""
 
@@ -149,6 +158,7 @@ class EvalConfig:
 class RunConfig:
     seed: int = 0
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     browser: BrowserConfig = field(default_factory=BrowserConfig)
@@ -166,6 +176,8 @@ class RunConfig:
 def _check(cfg: RunConfig) -> None:
     """What no single field can know. Raises ConfigError."""
     rules = (
+        (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
+        (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),
         (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),

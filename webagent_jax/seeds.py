@@ -15,6 +15,7 @@ class Stream(enum.IntEnum):
     TASKS = 3  # which tasks M-GRPO plays
     SAMPLING = 4  # tokens of an episode of M-GRPO
     EVALUATION = 5  # tokens of an episode of an evaluation
+    ADAPTERS = 6  # first values of adapters (LoRA)
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -18,7 +18,8 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import RunConfig
 from webagent_jax.learn import TrainState
-from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy import ModelConfig, lora, sharding
+from webagent_jax.policy.lora import Base
 from webagent_jax.report import metrics as metrics_log
 from webagent_jax.report import provenance, store
 from webagent_jax.report.progress import NullProgress, Progress
@@ -53,6 +54,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         collect_demos(cfg, workdir / "demos", progress)
     mesh = open_mesh(cfg)
     model, params = load_policy(cfg, mesh)
+    base, trained = _trained(cfg, params, mesh)
     tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
     episodes = [
         demos.to_episode(demo, tokenizer, TEMPLATES[cfg.prompt.template], cfg.prompt.thinking)
@@ -61,7 +63,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     per_epoch = math.ceil(len(episodes) / cfg.bc.batch_episodes)
     total = cfg.bc.epochs * per_epoch
     optimizer = learn.make_optimizer(cfg.bc.optimizer, total)
-    state = learn.init_state(params, optimizer)
+    state = learn.init_state(trained, optimizer)
     microbatch = _microbatch(cfg, mesh)
     with (
         Checkpointer(workdir / "checkpoints") as checkpoints,
@@ -82,13 +84,13 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
                 row_multiple=_MICROBATCHES * microbatch,
             )
             state, stats = learn.bc_update(
-                model, optimizer, state, forest.rows, microbatch=microbatch, mesh=mesh
+                model, optimizer, state, forest.rows, base=base, microbatch=microbatch, mesh=mesh
             )
             writer.write(update + 1, stats | _row_metrics(forest, model))
             progress.advance(tokens=int(np.count_nonzero(forest.rows.weights)))
             if (update + 1) % cfg.bc.checkpoint_updates == 0 or update + 1 == total:
                 checkpoints.save(update + 1, state, {})
-    return export_policy(cfg, workdir / "policy", model, state)
+    return export_policy(cfg, workdir / "policy", model, lora.whole(base, state.params))
 
 
 def collect_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
@@ -142,11 +144,12 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
     provenance.open_workdir(workdir, cfg)
     mesh = open_mesh(cfg)
     model, params = load_policy(cfg, mesh)
+    base, trained = _trained(cfg, params, mesh)
     reference = params if cfg.grpo.kl_beta > 0 else None
     total = cfg.grpo.updates
     steps = cfg.grpo.minibatches * cfg.grpo.epochs
     optimizer = learn.make_optimizer(cfg.grpo.optimizer, total * steps)
-    state = learn.init_state(params, optimizer)
+    state = learn.init_state(trained, optimizer)
     with (
         Checkpointer(workdir / "checkpoints") as checkpoints,
         closing(metrics_log.open_writer(workdir)) as writer,
@@ -154,7 +157,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         state, position = checkpoints.restore(state) or (state, {"update": 0, "drawn": 0})
         done, drawn = position["update"], position["drawn"]
         writer.truncate_after(done)
-        with Stage(cfg, progress, model, learn.snapshot(state)) as stage:
+        with Stage(cfg, progress, model, learn.snapshot(state, base)) as stage:
             progress.log(_on_device(model, mesh))
             progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
@@ -163,9 +166,9 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                 played = time.monotonic()
                 drawn = batch.drawn
                 state, stats = _learn_batch(
-                    cfg, model, optimizer, state, batch, reference=reference, mesh=mesh
+                    cfg, model, optimizer, state, batch, base=base, reference=reference, mesh=mesh
                 )
-                stage.update_policy(learn.snapshot(state))
+                stage.update_policy(learn.snapshot(state, base))
                 seconds = {
                     "seconds/rollout": played - begun,
                     "seconds/update": time.monotonic() - played,
@@ -175,7 +178,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                 if (update + 1) % cfg.grpo.checkpoint_updates == 0 or update + 1 == total:
                     checkpoints.save(update + 1, state, {"update": update + 1, "drawn": drawn})
                 progress.advance()
-    return export_policy(cfg, workdir / "policy", model, state)
+    return export_policy(cfg, workdir / "policy", model, lora.whole(base, state.params))
 
 
 def _play_batch(cfg: RunConfig, stage: Stage, drawn: int) -> _Batch:
@@ -233,6 +236,7 @@ def _learn_batch(
     state: TrainState,
     batch: _Batch,
     *,
+    base: Base | None,
     reference: policy.Params | None,
     mesh: Mesh,
 ) -> tuple[TrainState, dict[str, float]]:
@@ -257,6 +261,7 @@ def _learn_batch(
             state,
             forest.rows,
             grpo=cfg.grpo,
+            base=base,
             ref_params=reference,
             microbatch=microbatch,
             mesh=mesh,
@@ -279,6 +284,18 @@ def _minibatches(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group
 def open_mesh(cfg: RunConfig) -> Mesh:
     """Over all devices. Raises ShardingError, a ValueError."""
     return sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
+
+
+def _trained(
+    cfg: RunConfig, params: policy.Params, mesh: Mesh
+) -> tuple[Base | None, policy.Params]:
+    """What stays and what is trained: all params, or adapters on them."""
+    if cfg.lora.rank == 0:
+        return None, params
+    key = jax.random.key(seeds.derive(cfg.seed, Stream.ADAPTERS))
+    adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.projections)
+    adapters = jax.device_put(adapters, sharding.param_shardings(adapters, mesh))
+    return Base(params, cfg.lora.alpha / cfg.lora.rank), adapters
 
 
 def _microbatch(cfg: RunConfig, mesh: Mesh) -> int:
@@ -331,8 +348,10 @@ def _log_episodes(workdir: Path, update: int, batch: _Batch) -> None:
     store.append_episodes(path, batch.played)
 
 
-def export_policy(cfg: RunConfig, directory: Path, model: ModelConfig, state: TrainState) -> Path:
+def export_policy(
+    cfg: RunConfig, directory: Path, model: ModelConfig, params: policy.Params
+) -> Path:
     """A Hugging Face directory that stands alone: weights, config and tokenizer."""
-    policy.save_hf(directory, model, jax.device_get(state.params))
+    policy.save_hf(directory, model, lora.merge(params))
     policy.copy_tokenizer(policy.directory(cfg.policy.path), directory)
     return directory

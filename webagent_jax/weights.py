@@ -15,7 +15,9 @@ import jax
 from jax.sharding import Mesh
 
 from webagent_jax import checkpoint, policy
-from webagent_jax.policy import ModelConfig, Params, sharding
+from webagent_jax.config import from_config_dict
+from webagent_jax.policy import ModelConfig, Params, lora, sharding
+from webagent_jax.policy.lora import Base
 
 
 def load(
@@ -34,7 +36,8 @@ def load(
     if not (where / "params").is_dir():
         return policy.load_hf(where, dtype, remat, attention, mesh)
     config = policy.load_config(where, dtype, remat, attention)
-    return config, checkpoint.restore_params(where / "params", _wanted(config, mesh))
+    wanted = _wanted(policy.abstract_params(config), mesh)
+    return config, checkpoint.restore_params(where / "params", wanted)
 
 
 def import_weights(source: str | Path, destination: Path) -> None:
@@ -68,16 +71,30 @@ def export_weights(
         FileNotFoundError, ValueError: there is nothing to export; says what was looked for.
     """
     if (source / "checkpoints").is_dir():
-        run = json.loads((source / "config.json").read_text())
-        where = policy.directory(run["config"]["policy"]["path"])
-        config = policy.load_config(where)
-        with checkpoint.Checkpointer(source / "checkpoints", read_only=True) as checkpoints:
-            params = checkpoints.restore_params(_wanted(config, _shared(where)), step)
+        where, config, params = _trained(source, step)
     else:
         where = policy.directory(source)
         config, params = load(where, mesh=_shared(where))
     policy.save_hf(destination, config, params, dtype or policy.stored_dtype(where))
     policy.copy_tokenizer(where, destination)
+
+
+def _trained(workdir: Path, step: int | None) -> tuple[Path, ModelConfig, Params]:
+    """What a training began with, and the params of one of its checkpoints."""
+    run = from_config_dict(json.loads((workdir / "config.json").read_text())["config"])
+    where = policy.directory(run.policy.path)
+    mesh = _shared(where)
+    base = None
+    if run.lora.rank:
+        config, params = load(where, mesh=mesh)
+        base = Base(params, run.lora.alpha / run.lora.rank)
+        wanted = lora.abstract(params, run.lora.rank, run.lora.projections)
+    else:
+        config = policy.load_config(where)
+        wanted = policy.abstract_params(config)
+    with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
+        trained = checkpoints.restore_params(_wanted(wanted, mesh), step)
+    return where, config, lora.merge(lora.whole(base, trained))
 
 
 def _shared(where: Path) -> Mesh:
@@ -87,10 +104,5 @@ def _shared(where: Path) -> Mesh:
     return sharding.make_mesh(fsdp=count, devices=jax.devices()[:count])
 
 
-def _wanted(config: ModelConfig, mesh: Mesh | None) -> Params:
-    """Shapes and places of the params."""
-    return jax.tree.map(
-        lambda shape, at: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=at),
-        policy.abstract_params(config),
-        policy.placement(config, mesh),
-    )
+def _wanted(shapes: Params, mesh: Mesh | None) -> Params:
+    return sharding.placed(shapes, sharding.placement(shapes, mesh))

@@ -15,12 +15,14 @@ from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.learn.step import accumulate
+from webagent_jax.policy import lora
 
 GRPO = GRPOConfig(kl_beta=0.1, std_eps=1e-4)
 OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.01, max_grad_norm=10.0), 10)
 PROMPTS = [[3, 4, 5, 6], [3, 4, 7], [3, 4, 5, 6], [3, 4, 5, 6, 8]]
 RESPONSES = [[10, 11], [12, 13, 14], [15], [10, 16]]
 REWARDS = [1.0, 0.0, 0.0, 1.0]
+TOKENS = np.arange(40).reshape(2, 20)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +53,10 @@ def make_rows(rewards=REWARDS, behaviour_logp=-4.0):
     return learn.build(branches, row_tokens=16, row_multiple=2).rows
 
 
-def update(state, ref_params, rows=None):
+def update(state, ref_params, rows=None, base=None):
     rows = make_rows() if rows is None else rows
     return learn.grpo_update(
-        MODEL, OPTIMIZER, state, rows, grpo=GRPO, ref_params=ref_params, microbatch=2
+        MODEL, OPTIMIZER, state, rows, grpo=GRPO, base=base, ref_params=ref_params, microbatch=2
     )
 
 
@@ -130,10 +132,9 @@ def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behavio
 
 
 def test_an_update_consumes_the_state_but_no_params_of_others(params, ref_params):
-    state = learn.init_state(params, OPTIMIZER)
-    kept = learn.snapshot(state)
-    update(state, ref_params)
-    assert_same(kept.params, params)
+    mine = jax.tree.map(jnp.asarray, params)
+    update(learn.init_state(mine, OPTIMIZER), ref_params)
+    assert_same(mine, params)
 
 
 def test_cloning_learns_the_demonstrations(params):
@@ -181,3 +182,42 @@ def test_what_cannot_be_updated_with_is_refused(params, ref_params):
         learn.grpo_update(MODEL, OPTIMIZER, state, make_rows(), grpo=GRPO)
     with pytest.raises(ValueError, match="row_multiple=3"):
         learn.bc_update(MODEL, OPTIMIZER, state, make_rows(), microbatch=3)
+
+
+@pytest.fixture(scope="module")
+def adapters(params):
+    return lora.init(params, jax.random.key(0), rank=2, projections=("q", "o", "down"))
+
+
+def test_adapters_alone_are_trained(params, adapters):
+    base = lora.Base(jax.tree.map(jnp.asarray, params), scale=4.0)
+    state = learn.init_state(adapters, OPTIMIZER)
+    losses = []
+    for _ in range(4):
+        state, metrics = update(state, base.params, base=base)  # the reference: adapters off
+        losses.append(metrics["loss"])
+        assert metrics["kl"] > 0 if len(losses) > 1 else metrics["kl"] == pytest.approx(0, abs=1e-9)
+    assert losses[-1] < losses[0] - 0.01
+    assert jax.tree.structure(state.params) == jax.tree.structure(adapters)
+    assert_same(base.params, params)
+    sampled = learn.snapshot(state, base).params
+    expected = policy.logits(MODEL, lora.merge(sampled), TOKENS)
+    np.testing.assert_allclose(policy.logits(MODEL, sampled, TOKENS), expected, atol=1e-5)
+    assert np.max(np.abs(expected - policy.logits(MODEL, params, TOKENS))) > 1e-2
+
+
+def test_the_gradient_of_an_adapter_is_that_of_its_kernel_by_the_chain_rule(params, adapters):
+    """W + s A B: dB = s A' dW, which is all of the first gradient, for B is 0."""
+    rows = make_rows()
+    base = lora.Base(params, scale=4.0)
+
+    def loss(whole):
+        return learn.bc_loss(policy.score(MODEL, whole, rows).logp, rows.weights)
+
+    found = jax.grad(lambda adapters: loss(lora.whole(base, adapters)))(adapters)["layers"]
+    kernels = jax.grad(loss)(jax.tree.map(jnp.asarray, params))["layers"]
+    for name, contraction in (("q", "lir,lihe->lrhe"), ("o", "lher,lhed->lrd")):
+        down = adapters["layers"][name][lora.DOWN]
+        expected = 4.0 * jnp.einsum(contraction, down, kernels[name]["kernel"])
+        np.testing.assert_allclose(found[name][lora.UP], expected, rtol=1e-4, atol=1e-7)
+        np.testing.assert_array_equal(found[name][lora.DOWN], 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from webagent_jax import policy
-from webagent_jax.policy import sharding
+from webagent_jax.policy import attention, lora, sharding
 
 MESH = AbstractMesh((2, 4, 2), sharding.MESH_AXES)
 KERNEL = ("embed", "kv_heads", "head_dim")
@@ -53,6 +54,22 @@ def test_every_param_of_every_family_has_its_axes(features, tied):
     shapes = policy.abstract_params(config)
     placed = sharding.param_shardings(shapes, MESH)
     assert jax.tree.structure(placed) == jax.tree.structure(shapes)
+
+
+def test_key_value_heads_that_do_not_divide_the_devices_are_refused():
+    q, k = jnp.zeros((8, 4, 6, 2)), jnp.zeros((8, 4, 3, 2))
+    mesh = AbstractMesh((2, 4, 2), sharding.MESH_AXES)
+    with pytest.raises(sharding.ShardingError, match="3 key-value heads on 2 devices of tensor"):
+        attention.on_mesh(attention.dense, mesh)(q, k, k, jnp.zeros((8, 4)))
+
+
+def test_adapters_are_cut_as_their_projections():
+    params = policy.abstract_params(policy.ModelConfig(64, 32, 2, 4, 2, 8, 48))
+    placed = sharding.param_shardings(lora.abstract(params, 2, lora.PROJECTIONS), MESH)["layers"]
+    assert placed["q"][lora.DOWN].spec == PartitionSpec(None, ("fsdp",), None)
+    assert placed["o"][lora.DOWN].spec == PartitionSpec(None, ("tensor",), None, None)
+    assert placed["k"][lora.UP].spec == PartitionSpec(None, None, ("tensor",), None)
+    assert placed["down"][lora.UP].spec == PartitionSpec(None, None, ("fsdp",))
 
 
 def test_a_mesh_covers_all_devices():

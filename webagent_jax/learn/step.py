@@ -21,7 +21,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from webagent_jax.config import GRPOConfig
 from webagent_jax.learn import losses
-from webagent_jax.policy import ModelConfig, score, sharding
+from webagent_jax.policy import ModelConfig, lora, score, sharding
+from webagent_jax.policy.lora import Base
 from webagent_jax.types import ForestRows, PolicySnapshot
 
 jax.tree_util.register_dataclass(ForestRows)
@@ -35,7 +36,7 @@ Objective = Callable[[Params, ForestRows], tuple[Array, Sums]]
 @flax.struct.dataclass
 class TrainState:
     step: Array  # int32, optimizer updates done
-    params: Params
+    params: Params  # what is trained: all, or adapters (policy.lora)
     opt_state: Any
 
 
@@ -63,9 +64,7 @@ def abstract_state(params: Params, optimizer: Optimizer) -> TrainState:
     """Shapes, dtypes and shardings of the state; `params` may be shapes with shardings."""
     shapes = jax.eval_shape(partial(_first_state, optimizer), params)
     at = state_shardings(shapes, jax.tree.map(lambda x: x.sharding, params))
-    abstract: TrainState = jax.tree.map(
-        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, at
-    )
+    abstract: TrainState = sharding.placed(shapes, at)
     return abstract
 
 
@@ -81,9 +80,9 @@ def state_shardings(state: TrainState, param_shardings: Any) -> Any:
     return sharding.like_params(state, state.params, param_shardings, whole)
 
 
-def snapshot(state: TrainState) -> PolicySnapshot:
-    """What the engine samples with: a copy, for the next update consumes the state."""
-    return PolicySnapshot(int(state.step), jax.tree.map(jnp.copy, state.params))
+def snapshot(state: TrainState, base: Base | None = None) -> PolicySnapshot:
+    """What the engine samples with. To be copied before the next update, which consumes it."""
+    return PolicySnapshot(int(state.step), lora.whole(base, state.params))
 
 
 def grpo_update(
@@ -93,6 +92,7 @@ def grpo_update(
     rows: ForestRows,
     *,
     grpo: GRPOConfig,
+    base: Base | None = None,
     ref_params: Params | None = None,
     microbatch: int = 1,
     mesh: Mesh | None = None,
@@ -102,6 +102,7 @@ def grpo_update(
     Args:
         state: consumed.
         rows: B a multiple of `microbatch`.
+        base: of the adapters that are trained; without one the state holds all params.
         ref_params: the reference policy; not looked at when `grpo.kl_beta` is 0.
         microbatch: rows whose activations exist at once.
         mesh: over which the params are cut, and the rows of a microbatch.
@@ -113,7 +114,7 @@ def grpo_update(
         NonFiniteUpdate: and the update was not applied.
         ValueError: the reference policy is missing, or the rows are not a multiple.
     """
-    options = _grpo_options(grpo, ref_params, mesh)
+    options = _grpo_options(grpo, base, ref_params, mesh)
     parts = _split(rows, microbatch, mesh)
     return _checked(*_grpo_update(config, optimizer, state, parts, **options))
 
@@ -125,26 +126,30 @@ def lower_grpo_update(
     parts: ForestRows,
     *,
     grpo: GRPOConfig,
+    base: Base | None = None,
     ref_params: Params | None = None,
     mesh: Mesh | None = None,
 ) -> jax.stages.Lowered:
     """The program of `grpo_update`, to be compiled ahead of time.
 
     Args:
-        state, ref_params: shapes with shardings, see `abstract_state`.
+        state, base, ref_params: shapes with shardings, see `abstract_state`.
         parts: shapes with shardings of microbatches [n, b, ...].
     """
-    options = _grpo_options(grpo, ref_params, mesh)
+    options = _grpo_options(grpo, base, ref_params, mesh)
     lowered: jax.stages.Lowered = _grpo_update.lower(config, optimizer, state, parts, **options)
     return lowered
 
 
-def _grpo_options(grpo: GRPOConfig, ref_params: Params | None, mesh: Mesh | None) -> dict[str, Any]:
+def _grpo_options(
+    grpo: GRPOConfig, base: Base | None, ref_params: Params | None, mesh: Mesh | None
+) -> dict[str, Any]:
     if grpo.kl_beta > 0 and ref_params is None:
         raise ValueError("grpo.kl_beta is above 0: give ref_params, or set kl_beta to 0")
     return {
         # Of the whole config only this is compiled in: other options must not compile it again.
         "clip": (grpo.clip_low, grpo.clip_high, grpo.kl_beta),
+        "base": base,
         "ref_params": ref_params if grpo.kl_beta > 0 else None,
         "mesh": mesh,
     }
@@ -156,12 +161,13 @@ def bc_update(
     state: TrainState,
     rows: ForestRows,
     *,
+    base: Base | None = None,
     microbatch: int = 1,
     mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, float]]:
     """One update of behaviour cloning; as `grpo_update`; metrics "loss", "grad_norm", "entropy"."""
     parts = _split(rows, microbatch, mesh)
-    return _checked(*_bc_update(config, optimizer, state, parts, mesh=mesh))
+    return _checked(*_bc_update(config, optimizer, state, parts, base=base, mesh=mesh))
 
 
 @partial(
@@ -176,6 +182,7 @@ def _grpo_update(
     parts: ForestRows,
     *,
     clip: tuple[float, float, float],
+    base: Base | None,
     ref_params: Params | None,
     mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
@@ -184,7 +191,7 @@ def _grpo_update(
     clip_low, clip_high, kl_beta = clip
 
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, params, rows, mesh=mesh)
+        scores = score(config, lora.whole(base, params), rows, mesh=mesh)
         ref_logp = None if ref_params is None else score(config, ref_params, rows, mesh=mesh).logp
         loss, stats = losses.grpo_loss(
             scores.logp,
@@ -209,12 +216,13 @@ def _bc_update(
     state: TrainState,
     parts: ForestRows,
     *,
+    base: Base | None,
     mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """As `_grpo_update`."""
 
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, params, rows, mesh=mesh)
+        scores = score(config, lora.whole(base, params), rows, mesh=mesh)
         loss = losses.bc_loss(scores.logp, rows.weights)
         return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
 

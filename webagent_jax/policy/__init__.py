@@ -21,7 +21,6 @@ from webagent_jax.policy.transformer import (
     init,
     init_cache,
     logits,
-    placement,
     unembed,
 )
 
@@ -42,7 +41,6 @@ __all__ = [
     "load_config",
     "load_hf",
     "logits",
-    "placement",
     "save_hf",
     "score",
     "stored_dtype",

@@ -7,12 +7,13 @@ rows and trees of branches are all special cases.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from webagent_jax.policy import sharding
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
@@ -101,7 +102,7 @@ def on_mesh(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
         keys = sharding.spec(mesh, kv_axes, k.shape, name="keys")
         rows = sharding.spec(mesh, axes[:2], ends.shape, name="ends")
         whole = keys[2] is None and queries[2] is not None
-        local = _own_head(implementation, mesh, queries, k.shape[2]) if whole else implementation
+        local = _own_head(implementation, mesh, k.shape[2]) if whole else implementation
         specs = (queries, keys, keys, rows)
         cut = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=queries, check_vma=False)
         return cut(q, k, v, ends)
@@ -109,23 +110,22 @@ def on_mesh(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
     return attention
 
 
-def _own_head(
-    implementation: ForestAttention, mesh: Mesh, queries: PartitionSpec, kv_heads: int
-) -> ForestAttention:
+def _own_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) -> ForestAttention:
     """For more devices than key-value heads, each of which is then on every device: the query heads
     of a device read one of them.
 
     Raises ShardingError when they read several.
     """
-    (axis,) = queries[2]
-    devices = mesh.shape[axis]
+    axes = sharding.RULES["heads"]
+    devices = math.prod(mesh.shape[axis] for axis in axes)
     if devices % kv_heads:
         raise sharding.ShardingError(
-            f"{kv_heads} key-value heads on {axis}={devices}: one number must divide the other"
+            f"{kv_heads} key-value heads on {devices} devices of {' x '.join(axes)}: "
+            "one number must divide the other"
         )
 
     def local(q: Array, k: Array, v: Array, ends: Array) -> Array:
-        head = jax.lax.axis_index(axis) * kv_heads // devices
+        head = jax.lax.axis_index(axes) * kv_heads // devices
         k, v = (jax.lax.dynamic_slice_in_dim(x, head, 1, axis=2) for x in (k, v))
         return implementation(q, k, v, ends)
 

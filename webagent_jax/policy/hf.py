@@ -19,10 +19,10 @@ from jax.sharding import Mesh, Sharding
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from webagent_jax.policy import hf_config, hf_tensors
+from webagent_jax.policy import hf_config, hf_tensors, sharding
 from webagent_jax.policy.attention import choose
 from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
-from webagent_jax.policy.transformer import ModelConfig, Params, placement
+from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 """The base policy that is shipped with the package: `policy.path = "webagent-tiny"`."""
@@ -110,7 +110,7 @@ def load_hf(
     """
     where = directory(path)
     config = load_config(where, dtype, remat, attention)
-    shardings = placement(config, mesh)
+    shardings = sharding.placement(abstract_params(config), mesh)
     params: dict[str, Any] = {}
     with contextlib.ExitStack() as opened:
         files: dict[str, Any] = {}  # by tensor

@@ -34,6 +34,7 @@ def score(config: ModelConfig, params: Params, rows: object, *, mesh: Mesh | Non
             meaningless: their weight is 0.
         mesh: over which the rows are cut.
     """
+    params = transformer.gather_vocabulary(config, params, mesh)
     tokens, parents, targets = rows.tokens, rows.parents, rows.targets  # type: ignore[attr-defined]
     hidden = transformer.forward(
         config,

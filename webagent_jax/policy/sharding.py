@@ -13,7 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
@@ -29,6 +36,7 @@ RULES: Rules = {
     "layers": (),
     "head_dim": (),
     "norm": (),
+    "rank": (),  # of adapters
     "tokens": (),
     "hidden": (),  # of activations
 }
@@ -45,6 +53,20 @@ _LAYER_AXES = {
     ("gate", "kernel"): ("embed", "mlp"),
     ("up", "kernel"): ("embed", "mlp"),
     ("down", "kernel"): ("mlp", "embed"),
+    ("q", "lora_down"): ("embed", "rank"),
+    ("k", "lora_down"): ("embed", "rank"),
+    ("v", "lora_down"): ("embed", "rank"),
+    ("o", "lora_down"): ("heads", "head_dim", "rank"),
+    ("gate", "lora_down"): ("embed", "rank"),
+    ("up", "lora_down"): ("embed", "rank"),
+    ("down", "lora_down"): ("mlp", "rank"),
+    ("q", "lora_up"): ("rank", "heads", "head_dim"),
+    ("k", "lora_up"): ("rank", "kv_heads", "head_dim"),
+    ("v", "lora_up"): ("rank", "kv_heads", "head_dim"),
+    ("o", "lora_up"): ("rank", "embed"),
+    ("gate", "lora_up"): ("rank", "mlp"),
+    ("up", "lora_up"): ("rank", "mlp"),
+    ("down", "lora_up"): ("rank", "embed"),
     ("attn_norm", "scale"): ("norm",),
     ("mlp_norm", "scale"): ("norm",),
     ("q_norm", "scale"): ("head_dim",),
@@ -126,6 +148,21 @@ def param_shardings(params: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
     """A tree of NamedSharding like `params`, which may be shapes alone. Raises ShardingError."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: _param_sharding(path, leaf.shape, mesh, rules), params
+    )
+
+
+def placement(params: Any, mesh: Mesh | None) -> Any:
+    """As `param_shardings`, or all on the first local device where there is no mesh."""
+    if mesh is not None:
+        return param_shardings(params, mesh)
+    one = SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda _: one, params)
+
+
+def placed(shapes: Any, shardings: Any) -> Any:
+    """The shapes, each with the place where its array lies or is to go."""
+    return jax.tree.map(
+        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, shardings
     )
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from flax import linen as nn
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import Mesh, SingleDeviceSharding
+from jax.sharding import Mesh
 
-from webagent_jax.policy import attention, sharding
+from webagent_jax.policy import attention, lora, sharding
 from webagent_jax.types import FloatArray
 
 Params = Any
@@ -79,6 +79,22 @@ class ModelConfig:
     remat: str = "none"  # what a layer forgets until the backward pass, see REMAT
 
 
+class Projection(nn.DenseGeneral):
+    """A linear layer, and beside it, where the params hold one, a low-rank adapter (`lora`)."""
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        out = super().__call__(inputs)
+        if not self.has_variable("params", lora.DOWN):
+            return out
+        down: Array = self.get_variable("params", lora.DOWN)
+        up: Array = self.get_variable("params", lora.UP)
+        inner = down.ndim - 1
+        axes = (tuple(range(inputs.ndim - inner, inputs.ndim)), tuple(range(inner)))
+        low = jnp.tensordot(inputs, down.astype(inputs.dtype), axes)
+        return out + jnp.tensordot(low, up.astype(inputs.dtype), 1)
+
+
 class Block(nn.Module):
     """Pre-norm attention and SwiGLU."""
 
@@ -89,7 +105,7 @@ class Block(nn.Module):
         """x: [B, T, D]; positions: [B, T]. Returns x and what `attend` handed back."""
         cfg = self.config
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
-        dense = partial(nn.DenseGeneral, dtype=cfg.dtype)
+        dense = partial(Projection, dtype=cfg.dtype)
         with jax.named_scope("attention"):
             h = norm(name="attn_norm")(x)
             heads = partial(dense, use_bias=cfg.qkv_bias)
@@ -148,24 +164,13 @@ def init(config: ModelConfig, key: Array, mesh: Mesh | None = None) -> Params:
     """Fresh params; consumes `key`. On a mesh no device ever holds a whole large param."""
     if mesh is None:
         return _init(config, key)
-    return jax.jit(partial(_init, config), out_shardings=placement(config, mesh))(key)
+    at = sharding.placement(abstract_params(config), mesh)
+    return jax.jit(partial(_init, config), out_shardings=at)(key)
 
 
 def abstract_params(config: ModelConfig) -> Params:
     """Shapes and dtypes of the params."""
     return jax.eval_shape(partial(_init, config), jax.random.key(0))
-
-
-def placement(config: ModelConfig, mesh: Mesh | None) -> Any:
-    """A tree like the params, of shardings: over the mesh, or on one device.
-
-    Raises ShardingError.
-    """
-    shapes = abstract_params(config)
-    if mesh is not None:
-        return sharding.param_shardings(shapes, mesh)
-    one = SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(lambda _: one, shapes)
 
 
 def _init(config: ModelConfig, key: Array) -> Params:
@@ -259,6 +264,20 @@ def forward_cached(
         x, layer_cache = apply_block(config, layer_params, x, positions, attend)
         grown.append(layer_cache)
     return _final_norm(config, params, x), tuple(grown)
+
+
+def gather_vocabulary(config: ModelConfig, params: Params, mesh: Mesh | None) -> Params:
+    """`params` with embedding and head as their uses need them: in the dtype of the activations,
+    and on a mesh whole in width, once for all chunks of logits instead of once for each."""
+    if mesh is None:
+        return params
+    axes = {"embed": ("vocab", "hidden"), "head": ("hidden", "vocab")}
+    gathered = {
+        name: sharding.constrain(params[name].astype(config.dtype), axes[name], mesh)
+        for name in axes
+        if name in params
+    }
+    return {**params, **gathered}
 
 
 def unembed(params: Params, hidden: Array) -> Array:

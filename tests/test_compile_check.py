@@ -1,0 +1,83 @@
+"""The check of a run against a TPU topology; with the real compiler where libtpu is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from webagent_jax import compile_check
+from webagent_jax.compile_check import CHIPS, Chip, CompileCheckError, ProgramReport, Report, Work
+from webagent_jax.config import (
+    EngineConfig,
+    GRPOConfig,
+    LoRAConfig,
+    MeshConfig,
+    PolicyConfig,
+    RunConfig,
+)
+
+SMALL = RunConfig(
+    policy=PolicyConfig(path="Qwen2.5-0.5B", dtype="bfloat16", remat="full"),
+    mesh=MeshConfig(rows_per_device=1),
+    engine=EngineConfig(slots=4, max_tokens=512),
+)
+needs_libtpu = pytest.mark.skipif(not find_spec("libtpu"), reason="the extra webagent_jax[tpu]")
+
+
+def test_the_bound_is_that_of_the_scarcest():
+    chip = Chip(flops=10.0, hbm_bandwidth=5.0, ici_bandwidth=2.0, hbm=1.0)
+    assert Work(flops=20.0, hbm_bytes=5.0).seconds(chip) == 2.0
+    assert Work(flops=20.0, hbm_bytes=25.0).seconds(chip) == 5.0
+    assert Work(flops=20.0, hbm_bytes=25.0, ici_bytes=14.0).seconds(chip) == 7.0
+
+
+def test_a_published_model_needs_no_directory():
+    model = compile_check.model_config(SMALL.policy)
+    assert (model.num_layers, model.dtype, model.attention) == (24, "bfloat16", "tpu")
+    tiny = compile_check.model_config(dataclasses.replace(SMALL.policy, path="webagent-tiny"))
+    assert (tiny.num_layers, tiny.d_model) == (4, 128)
+    with pytest.raises(FileNotFoundError, match="no policy at"):
+        compile_check.model_config(dataclasses.replace(SMALL.policy, path="weights/unknown"))
+
+
+def test_an_unknown_chip_is_refused():
+    with pytest.raises(CompileCheckError, match="there are: v5e, v5p, v6e"):
+        compile_check.check(SMALL, "v99:2x2", print)
+
+
+@pytest.mark.skipif(find_spec("libtpu") is not None, reason="libtpu is installed")
+def test_a_missing_compiler_says_how_to_install_it():
+    with pytest.raises(CompileCheckError, match=r"pip install \"webagent_jax\[tpu\]\""):
+        compile_check.check(SMALL, "v5e:2x2", print)
+
+
+def test_the_table_says_what_does_not_fit():
+    gib = 2**30
+    program = ProgramReport("update", gib, 0, 2 * gib, gib, Work(3e12, 4e9, 0), 0.5, fits=True)
+    large = dataclasses.replace(program, name="decode step", fits=False, refusal="(used 20G)")
+    report = Report("weights/X", "v5e:2x2", 4, {"fsdp": 4}, 16 * gib, (program, large))
+    lines = compile_check.table(report).splitlines()
+    assert any("update" in line and "4.00" in line and line.endswith("fits") for line in lines)
+    assert any("DOES NOT FIT (used 20G)" in line for line in lines)
+    assert not report.fits
+    told = json.loads(json.dumps(report.as_json()))
+    assert told["programs"][0]["total"] == 4 * gib and told["fits"] is False
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("lora", [LoRAConfig(), LoRAConfig(rank=16)], ids=["all params", "lora"])
+def test_a_small_model_fits_and_a_long_row_does_not(lora):
+    cfg = dataclasses.replace(SMALL, lora=lora, grpo=GRPOConfig(row_tokens=2048))
+    report = compile_check.check(cfg, "v5e:2x2", print)
+    assert report.fits, compile_check.table(report)
+    names = [program.name for program in report.programs]
+    assert names == ["update", "reference scoring", "prefill", "decode step"]
+    update, *_ = report.programs
+    trained = 12 * 494_032_768 / 4 if not lora.rank else 0  # params and two moments, on 4 devices
+    assert update.arguments > trained
+    assert 0 < update.temporaries < CHIPS["v5e"].hbm
