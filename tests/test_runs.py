@@ -109,7 +109,7 @@ class _KilledAfterOneUpdate(NullProgress):
             raise _Killed
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     cfg = dataclasses.replace(
         SMOKE,

@@ -1,0 +1,37 @@
+"""The project's own benchmarks; what is compared is measured in one run.
+
+python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
+
+The peer of `update` is google-tunix (third_party/README.md), which needs an environment of its own:
+--peer_python is its interpreter; without one the peer is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+from webagent_jax import benchmark
+
+_SUITE = flags.DEFINE_enum(
+    "suite", None, sorted(benchmark.SUITES), "What to measure.", required=True
+)
+_REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
+_PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with google-tunix.")
+_WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    report = benchmark.run(_SUITE.value, _REPEATS.value, _PEER.value, show=print)
+    workdir = Path(_WORKDIR.value)
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)

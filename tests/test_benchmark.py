@@ -1,0 +1,36 @@
+"""The benchmarks measure what they say: the same update on both sides, and real shapes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from webagent_jax import benchmark
+from webagent_jax.benchmark import update
+from webagent_jax.benchmark.episodes import Shape, branches
+
+SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
+
+
+def test_siblings_share_the_first_prompt_and_turns_their_history():
+    turns = branches(SMALL, vocab_size=50, seed=0)
+    assert len(turns) == SMALL.group * SMALL.turns
+    first, second, _, sibling, *_ = turns
+    np.testing.assert_array_equal(first.prompt_ids, sibling.prompt_ids)
+    grown = SMALL.system + SMALL.placeholder + SMALL.response
+    assert grown + 5 <= len(second.prompt_ids) <= grown + 9
+    np.testing.assert_array_equal(second.prompt_ids[22:26], first.response_ids)
+    assert sum(t.weight * len(t.response_ids) for t in turns) == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_forest_rows_are_the_same_update_as_a_row_per_turn(monkeypatch, capsys):
+    monkeypatch.setattr(update, "_SUITE", ((SMALL, 64),))
+    report = benchmark.run("update", 1, "", show=print)
+    (result,) = json.loads(json.dumps(report))["results"]
+    assert result["largest difference of the gradients"] < 1e-5 * result["norm of the gradient"]
+    assert result["row per turn / forest"]["tokens"] > 1
+    assert result["row per turn / forest"]["flops"] > 1
+    assert "row per turn / forest" in capsys.readouterr().out

@@ -1,0 +1,41 @@
+"""How things are timed: compiled first, waited for, the middle of several runs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+_WARMUP = 1
+
+
+def seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Median of `repeats` runs after one that compiles; each is waited for."""
+    times = []
+    for _ in range(_WARMUP + repeats):
+        begun = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[_WARMUP:])
+
+
+def matmul_rate() -> float:
+    """FLOP per second of a float32 product of 1,024 x 1,024: the machine as it is at this moment.
+
+    Figures of two runs are only to be compared where this is alike.
+    """
+    side = 1024
+    x = jnp.ones((side, side))
+    product = jax.jit(lambda x: x @ x)
+    return 2 * side**3 / seconds(lambda: product(x), 20)
+
+
+def program_bytes(compiled: jax.stages.Compiled) -> int:
+    """Memory of a program on one device: arguments, results and what it needs in between."""
+    memory: Any = compiled.memory_analysis()
+    own = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return int(memory.argument_size_in_bytes + memory.temp_size_in_bytes + own)
