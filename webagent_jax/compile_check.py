@@ -157,7 +157,13 @@ def model_config(given: PolicyConfig) -> ModelConfig:
     known = published.published(given.path)
     if known is None or policy.is_directory(given.path):
         known = policy.load_config(given.path, attention="dense")
-    return dataclasses.replace(known, dtype=given.dtype, remat=given.remat, attention=attention)
+    return dataclasses.replace(
+        known,
+        dtype=given.dtype,
+        remat=given.remat,
+        attention=attention,
+        unroll=given.unroll,
+    )
 
 
 def table(report: Report) -> str:
@@ -190,7 +196,8 @@ def _duration(seconds: float) -> str:
 def _devices(topology: str) -> Sequence[Any]:
     from jax.experimental import topologies
 
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no TPU to ask about itself
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no TPU to ask about itself ...
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # ... nor to be had twice
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except Exception as error:

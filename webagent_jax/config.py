@@ -29,6 +29,7 @@ class PolicyConfig:
     dtype: Literal["float32", "bfloat16"] = "float32"  # of activations; params stay float32
     # What the backward pass computes again, from nothing to all of a layer: time for memory.
     remat: Literal["none", "dots", "attention", "full"] = "none"
+    unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
     # "auto" is the backend's own: a Pallas kernel on TPU and GPU, dense on CPU.
     attention: Literal["auto", "dense", "blockwise", "tpu", "gpu"] = "auto"
 
@@ -176,6 +177,7 @@ class RunConfig:
 def _check(cfg: RunConfig) -> None:
     """What no single field can know. Raises ConfigError."""
     rules = (
+        (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),
         (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),

@@ -136,9 +136,10 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     Raises as `weights.load` does.
     """
     given = cfg.policy
-    return weights.load(
+    model, params = weights.load(
         given.path, given.dtype, remat=given.remat, attention=given.attention, mesh=mesh
     )
+    return replace(model, unroll=given.unroll), params
 
 
 def with_policy(cfg: RunConfig, path: str) -> RunConfig:

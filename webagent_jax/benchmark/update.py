@@ -29,8 +29,15 @@ from webagent_jax.types import ForestRows
 MODEL = ModelConfig(
     vocab_size=2048, d_model=128, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32, d_ff=512
 )
-PEER_MODEL = ModelConfig(
-    vocab_size=2048, d_model=256, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=64, d_ff=1024
+PEER_MODEL = ModelConfig(  # unrolled, as tunix is
+    vocab_size=2048,
+    d_model=256,
+    num_layers=4,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=64,
+    d_ff=1024,
+    unroll=4,
 )
 _PEER_ROWS, _PEER_PROMPT, _PEER_RESPONSE = 8, 256, 64
 _OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=1e-5), 1_000)

@@ -77,6 +77,7 @@ class ModelConfig:
     dtype: str = "float32"  # of activations; params are float32 always
     attention: str = "dense"  # one of attention.IMPLEMENTATIONS
     remat: str = "none"  # what a layer forgets until the backward pass, see REMAT
+    unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
 
 
 class Projection(nn.DenseGeneral):
@@ -104,26 +105,30 @@ class Block(nn.Module):
     def __call__(self, x: Array, positions: Array, attend: Attend) -> tuple[Array, Any]:
         """x: [B, T, D]; positions: [B, T]. Returns x and what `attend` handed back."""
         cfg = self.config
+        # All tokens of all rows stand in one axis: XLA makes faster matmuls of it on CPU.
+        tokens = x.reshape(-1, cfg.d_model)
+        by_row = lambda part: part.reshape(*x.shape[:2], *part.shape[1:])  # noqa: E731
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
         dense = partial(Projection, dtype=cfg.dtype)
         with jax.named_scope("attention"):
-            h = norm(name="attn_norm")(x)
+            h = norm(name="attn_norm")(tokens)
             heads = partial(dense, use_bias=cfg.qkv_bias)
             q = heads((cfg.num_heads, cfg.head_dim), name="q")(h)
             k = heads((cfg.num_kv_heads, cfg.head_dim), name="k")(h)
             v = heads((cfg.num_kv_heads, cfg.head_dim), name="v")(h)
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
+            q, k, v = by_row(q), by_row(k), by_row(v)
             q, k = (rotate(part, positions, rope_frequencies(cfg)) for part in (q, k))
             out, state = attend(q, k, v)
-            out = checkpoint_name(out, "attention")
-            x = x + dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
+            out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
+            tokens += dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
-            h = norm(name="mlp_norm")(x)
+            h = norm(name="mlp_norm")(tokens)
             linear = partial(dense, use_bias=False)
             gated = nn.silu(linear(cfg.d_ff, name="gate")(h)) * linear(cfg.d_ff, name="up")(h)
-            x = x + linear(cfg.d_model, name="down")(gated)
-        return x, state
+            tokens += linear(cfg.d_model, name="down")(gated)
+        return by_row(tokens), state
 
 
 def apply_block(
@@ -220,7 +225,8 @@ def forward(
 
     kept = REMAT[config.remat]
     x = by_row(params["embed"][tokens].astype(config.dtype))
-    x, _ = jax.lax.scan(jax.checkpoint(layer, policy=kept) if kept else layer, x, params["layers"])
+    body = jax.checkpoint(layer, policy=kept) if kept else layer
+    x, _ = jax.lax.scan(body, x, params["layers"], unroll=min(config.unroll, config.num_layers))
     return _final_norm(config, params, x)
 
 
