@@ -29,20 +29,21 @@ from webagent_jax.config import (
     RunConfig,
 )
 
-_WEIGHTS = {
-    "qwen2.5-3b": "weights/Qwen2.5-3B-Instruct",
-    "llama-3.1-8b": "weights/Llama-3.1-8B-Instruct",
+_VARIANTS = {  # weights, devices along the tensor axis: as many as it takes to fit 16 GB each
+    "qwen2.5-3b": ("weights/Qwen2.5-3B-Instruct", 2),
+    "llama-3.1-8b": ("weights/Llama-3.1-8B-Instruct", 1),
 }
 _CONTEXT = 16_384
 
 
 def get_config(variant: str = "qwen2.5-3b") -> ml_collections.ConfigDict:
-    if variant not in _WEIGHTS:
-        raise config.ConfigError(f"unknown variant {variant!r}; there are: {', '.join(_WEIGHTS)}")
+    if variant not in _VARIANTS:
+        raise config.ConfigError(f"unknown variant {variant!r}; there are: {', '.join(_VARIANTS)}")
+    weights, tensor = _VARIANTS[variant]
     return config.to_config_dict(
         RunConfig(
-            policy=PolicyConfig(path=_WEIGHTS[variant], dtype="bfloat16", remat="full"),
-            mesh=MeshConfig(fsdp=-1, rows_per_device=1),
+            policy=PolicyConfig(path=weights, dtype="bfloat16", remat="full"),
+            mesh=MeshConfig(fsdp=-1, tensor=tensor, rows_per_device=1),
             prompt=PromptConfig(template="webarena"),
             engine=EngineConfig(slots=8, max_tokens=_CONTEXT),
             rollout=RolloutConfig(contexts=64, max_turns=15, max_new_tokens=1_024),

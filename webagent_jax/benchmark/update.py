@@ -64,7 +64,7 @@ def run(repeats: int, peer_python: str) -> Iterator[dict[str, Any]]:
 @dataclass(frozen=True)
 class _Side:
     rows: int
-    tokens: int  # of all rows, padding included
+    tokens: int  # of these rows, padding included
     flops: float  # of tokens that are no padding: forward, backward and the reference
     seconds: float
     bytes: int  # that the program holds
@@ -106,6 +106,7 @@ def _concatenated(parts: Sequence[ForestRows]) -> ForestRows:
 
 
 def _measured(rows: ForestRows, microbatch: int, repeats: int) -> _Side:
+    filled = int(np.count_nonzero(rows.weights.any(axis=1)))  # rows without weight cost nothing
     count = len(rows.tokens)
     if count % microbatch:  # whole microbatches, the last rows empty
         empty = jax.tree.map(lambda x: np.zeros_like(x[: -count % microbatch]), rows)
@@ -125,8 +126,8 @@ def _measured(rows: ForestRows, microbatch: int, repeats: int) -> _Side:
         MODEL, _OPTIMIZER, state, parts, grpo=_GRPO, ref_params=params
     )
     return _Side(
-        rows=count,
-        tokens=rows.tokens.size,
+        rows=filled,
+        tokens=filled * rows.tokens.shape[1],
         flops=_work(rows),
         seconds=measure.seconds(update, repeats),
         bytes=measure.program_bytes(program.compile()),
