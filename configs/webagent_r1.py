@@ -29,7 +29,7 @@ from webagent_jax.config import (
     RunConfig,
 )
 
-_VARIANTS = {  # weights, devices along the tensor axis: as many as it takes to fit 16 GB each
+_VARIANTS = {  # weights, devices along the tensor axis (docs/recipes.md)
     "qwen2.5-3b": ("weights/Qwen2.5-3B-Instruct", 2),
     "llama-3.1-8b": ("weights/Llama-3.1-8B-Instruct", 1),
 }
