@@ -22,6 +22,7 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.generate import device, programs
+from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, flops, lora, published, sharding
 from webagent_jax.policy.lora import Base
 from webagent_jax.types import ForestRows
@@ -231,14 +232,15 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         lambda base, trained: device.serving_params(model, lora.whole(base, trained)), base, trained
     )
     serving = sharding.placed(serving, jax.tree.map(lambda _: here, serving))
-    engine = programs.Build.of(
+    sizes = Sizes.of(
         model,
-        serving,
         slots=cfg.engine.slots,
         max_tokens=cfg.engine.max_tokens,
         steps=cfg.engine.steps_per_dispatch,
+        cache_bytes=cfg.engine.cache_mib * 2**20 or None,
+        backend="tpu",
     )
-    pages = engine.max_pages
+    engine = programs.Build.of(model, sizes, serving)
 
     yield _Program(
         "update",
@@ -266,13 +268,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     training = _bytes(state) + (_bytes(params) if base or reference else 0)
     yield _Program(
         "prefill",
-        lambda: programs.lower(engine, ("prefill", pages, 0)),
-        _prefill_work(cfg, model),
+        lambda: programs.lower(engine, ("prefill", 0)),
+        _prefill_work(sizes, model),
         training,
     )
     yield _Program(
         "decode step",
-        lambda: programs.lower(engine, ("decode", pages, 0)),
+        lambda: programs.lower(engine, ("decode", 0)),
         _decode_work(cfg, model),
         training,
     )
@@ -344,10 +346,11 @@ def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, f
     return layers / mesh.shape["tensor"], head / mesh.shape["tensor"]
 
 
-def _prefill_work(cfg: RunConfig, model: ModelConfig) -> Work:
-    """Of the longest prompt."""
-    tokens = cfg.engine.max_tokens
-    return Work(flops.layers(model, tokens, _causal_pairs(tokens)), _weight_bytes(model))
+def _prefill_work(sizes: Sizes, model: ModelConfig) -> Work:
+    """Of the longest prompt, batch by batch."""
+    tokens = sizes.max_tokens
+    batches = -(-tokens // (sizes.prefill_pages * sizes.page_tokens))
+    return Work(flops.layers(model, tokens, _causal_pairs(tokens)), batches * _weight_bytes(model))
 
 
 def _decode_work(cfg: RunConfig, model: ModelConfig) -> Work:

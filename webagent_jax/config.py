@@ -86,7 +86,9 @@ class SuiteConfig:
 class EngineConfig:
     slots: int = 16  # sequences decoded together
     max_tokens: int = 1024  # prompt and reply together
-    steps_per_dispatch: int = 8  # decode steps between two looks at the results
+    steps_per_dispatch: int = 16  # decode steps between two looks at the results
+    tensor: int = 1  # devices of this host that the engine is cut over
+    cache_mib: int = 0  # of keys and values; 0: all slots at full length, and half as much again
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ def _check(cfg: RunConfig) -> None:
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),
         (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),
+        (cfg.engine.tensor >= 1, "engine.tensor must be at least 1"),
+        (cfg.engine.cache_mib >= 0, "engine.cache_mib must not be negative; 0 chooses by slots"),
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),

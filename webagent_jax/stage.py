@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+import jax
 from jax.sharding import Mesh
 
 from webagent_jax import policy, weights
@@ -15,7 +16,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import RunConfig
 from webagent_jax.generate import Engine
-from webagent_jax.policy import ModelConfig
+from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.report.progress import Progress
 from webagent_jax.rollout import Collector, EngineAgent, ExpertAgent, Job, Rules
 from webagent_jax.suites.miniwob import MiniWob
@@ -56,6 +57,8 @@ class Stage:
                         seed=cfg.seed,
                         version=snapshot.version,
                         steps_per_dispatch=cfg.engine.steps_per_dispatch,
+                        cache_bytes=cfg.engine.cache_mib * 2**20 or None,
+                        mesh=_engine_mesh(cfg.engine.tensor),
                     )
                 )
             self._exit = opened.pop_all()
@@ -128,6 +131,13 @@ class Stage:
         if self.engine is None:
             raise ValueError("this stage was opened without a policy")
         self.engine.update(snapshot.params, version=snapshot.version)
+
+
+def _engine_mesh(tensor: int) -> Mesh | None:
+    """Over so many devices of this host. Raises ShardingError when it has not as many."""
+    if tensor == 1:
+        return None
+    return sharding.make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
 
 def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, Any]:

@@ -134,6 +134,7 @@ class Completion:
     logp: FloatArray  # [C] under the untempered policy that sampled it
     policy_version: IntArray  # [C]
     finish: FinishReason
+    sampling_logp: FloatArray | None = None  # [C] as tempered and filtered, where it was sampled
 
 
 @dataclass(frozen=True, slots=True)

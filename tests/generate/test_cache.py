@@ -1,95 +1,130 @@
-"""The paged cache: a dense twin, and bits that do not depend on how many pages there are."""
+"""The cache in pages: a dense twin, and bits that do not depend on company."""
 
 from __future__ import annotations
 
-import functools
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from webagent_jax import policy
 from webagent_jax.generate import cache as kv
-from webagent_jax.generate import programs
+from webagent_jax.generate import sizes, window
 from webagent_jax.policy import attention
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48)
-LENGTH = 2 * kv.PAGE
-SLOTS = 3
+SIZE = 16
+COLUMNS = 4
+LENGTH = COLUMNS * SIZE
 
 
 def _random(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def _layer(keys: np.ndarray, values: np.ndarray, pages: int) -> kv.LayerCache:
-    """Sequences, keys and values [B, T, K, E], laid out in pages by numpy."""
-
-    def paged(x: np.ndarray) -> np.ndarray:  # [B, T, K, E] -> [N, B, K, PAGE, E]
-        batch, length, heads, width = x.shape
-        x = x.reshape(batch, length // kv.PAGE, kv.PAGE, heads, width).transpose(1, 0, 3, 2, 4)
-        return np.concatenate([x, np.zeros((pages - len(x), *x.shape[1:]), np.float32)])
-
-    return kv.LayerCache(np.swapaxes(paged(keys), -1, -2), paged(values))
+def _tables(sequences: int, seed: int = 0) -> np.ndarray:
+    """Pages in no order, none of them 0."""
+    pages = 1 + np.random.default_rng(seed).permutation(sequences * COLUMNS)
+    return pages.reshape(sequences, COLUMNS).astype(np.int32)
 
 
-KEYS, VALUES = _random(1, SLOTS, LENGTH, 2, 8), _random(2, SLOTS, LENGTH, 2, 8)
+def _layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.LayerPages:
+    """Sequences, keys and values [B, T, K, E], laid out in pages by numpy; the trash is NaN."""
+    batch, _, heads, width = keys.shape
+
+    def paged(x: np.ndarray) -> np.ndarray:  # [B, T, K, E] -> [N, K, S, E]
+        x = x.reshape(batch, COLUMNS, SIZE, heads, width).transpose(0, 1, 3, 2, 4)
+        out = np.full((tables.max() + 1, heads, SIZE, width), np.nan, np.float32)
+        out[tables] = x
+        return out
+
+    return kv.LayerPages(np.swapaxes(paged(keys), -1, -2), paged(values))
 
 
-def test_sequences_are_put_into_their_slots():
-    @jax.jit
-    def put(cache: kv.Cache, keys: jax.Array, values: jax.Array, slot: jax.Array) -> kv.Cache:
-        layer = kv.from_sequence(keys[None], values[None], pages=5)
-        return kv.insert(cache, (layer,) * CONFIG.num_layers, slot)
-
-    cache = jax.tree.map(lambda x: x + 7.0, kv.init(CONFIG, 3, SLOTS))  # of those who were before
-    for slot in range(SLOTS):
-        cache = put(cache, KEYS[slot], VALUES[slot], slot)
-    for layer in cache:
-        jax.tree.map(np.testing.assert_array_equal, layer, _layer(KEYS, VALUES, pages=3))
+def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return _random(1, count, LENGTH, 2, 8), _random(2, count, LENGTH, 2, 8)
 
 
-def test_attention_over_pages_is_dense_attention():
-    q, position = _random(3, SLOTS, 4, 8), np.array([0, kv.PAGE, LENGTH - 1])
-    seen = (np.arange(LENGTH)[None] <= position[:, None])[:, None]
-    expected = jax.jit(attention.masked)(q[:, None], KEYS, VALUES, seen)[:, 0]
-    actual = jax.jit(kv.attend)(q, _layer(KEYS, VALUES, pages=3), position)
+@pytest.mark.parametrize("queries", [1, 5])
+def test_attention_over_pages_is_dense_attention(queries):
+    (keys, values), tables = _sequences(3), _tables(3)
+    q = _random(3, 3, queries, 4, 8)
+    last = np.array([0, SIZE, LENGTH - queries])
+    positions = last[:, None] + np.arange(queries)
+    seen = np.arange(LENGTH) <= positions[:, :, None]
+    expected = jax.jit(attention.masked)(q, keys, values, seen)
+    layer = _layer(keys, values, tables)
+    actual = jax.jit(kv.attend)(q, layer, tables, positions, COLUMNS)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-def test_a_written_token_is_stored_where_it_belongs():
-    k, v = _random(4, SLOTS, 2, 8), _random(5, SLOTS, 2, 8)
-    write = jax.jit(kv.write)
-    before = _layer(KEYS, VALUES, pages=3)
-    slots, position = np.arange(SLOTS), np.array([3, 64, 127])
-    keys, values = KEYS.copy(), VALUES.copy()
-    keys[slots, position], values[slots, position] = k, v
-    after = write(before, k, v, position)
-    jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, pages=3))
-    beyond = write(before, k, v, np.full(SLOTS, 3 * kv.PAGE))
-    jax.tree.map(np.testing.assert_array_equal, beyond, before)
-
-
-@pytest.mark.parametrize("slots", [3, 16])  # fewer and more than XLA treats as a small array
-def test_the_number_of_pages_changes_no_bit(slots):
-    q, position = _random(3, slots, 4, 8), np.random.default_rng(6).integers(0, LENGTH, slots)
-    keys, values = _random(1, slots, LENGTH, 2, 8), _random(2, slots, LENGTH, 2, 8)
+@pytest.mark.parametrize("sequences", [3, 16])  # fewer and more than XLA treats as a small array
+def test_longer_company_changes_no_bit(sequences):
+    (keys, values), tables = _sequences(sequences), _tables(sequences)
+    layer, q = _layer(keys, values, tables), _random(3, sequences, 1, 4, 8)
+    positions = np.random.default_rng(6).integers(0, 2 * SIZE, (sequences, 1))
     attend = jax.jit(kv.attend)
-    expected = attend(q, _layer(keys, values, pages=2), position)
-    for pages in (3, 6, 16):
-        actual = attend(q, _layer(keys, values, pages), position)
-        np.testing.assert_array_equal(actual, expected)
+    expected = attend(q, layer, tables, positions, 2)
+    np.testing.assert_array_equal(attend(q, layer, tables, positions, 3), expected)
+    positions[1:] = LENGTH - 1
+    longer = attend(q, layer, tables, positions, COLUMNS)
+    np.testing.assert_array_equal(longer[0], expected[0])
 
 
-def test_resizing_keeps_what_fits():
-    cache = (_layer(KEYS, VALUES, pages=2),)
-    for pages in (3, 1):
-        (layer,) = jax.jit(functools.partial(kv.resize, pages=pages))(cache)
-        wanted = _layer(KEYS[:, : pages * kv.PAGE], VALUES[:, : pages * kv.PAGE], pages)
-        jax.tree.map(np.testing.assert_array_equal, layer, wanted)
+def test_tokens_are_stored_where_they_belong():
+    (keys, values), tables = _sequences(3), _tables(3)
+    k, v = _random(4, 3, 2, 8), _random(5, 3, 2, 8)
+    position = np.array([3, SIZE, LENGTH - 1])
+    before = jax.tree.map(jnp.array, _layer(keys, values, tables))
+    rows = np.arange(3)
+    after = kv.write_tokens(before, k, v, tables[rows, position // SIZE], position % SIZE)
+    keys[rows, position], values[rows, position] = k, v
+    jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
+
+
+def test_whole_pages_are_stored_where_they_belong():
+    (keys, values), tables = _sequences(2), _tables(2)
+    k, v = _random(4, 2, SIZE, 2, 8), _random(5, 2, SIZE, 2, 8)
+    before = jax.tree.map(jnp.array, _layer(keys, values, tables))
+    after = kv.write_pages(before, k, v, tables[1, 1:3])
+    keys[1, SIZE : 3 * SIZE], values[1, SIZE : 3 * SIZE] = np.concatenate(k), np.concatenate(v)
+    jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
+
+
+@pytest.mark.parametrize("sequences", [3, 16])
+def test_a_window_is_as_good_as_the_pages(sequences):
+    (keys, values), tables = _sequences(sequences), _tables(sequences)
+    pages, q = (_layer(keys, values, tables),), _random(3, sequences, 4, 8)
+    position = np.random.default_rng(6).integers(0, 2 * SIZE, sequences)
+    expected = jax.jit(kv.attend)(q[:, None], pages[0], tables, position[:, None], COLUMNS)
+    attend = jax.jit(window.attend)
+    (narrow,) = window.copied(pages, tables[:, :2])
+    np.testing.assert_allclose(attend(q, narrow, position), expected[:, 0], atol=1e-5)
+    for columns in (3, 4):
+        (wide,) = window.copied(pages, tables[:, :columns])
+        np.testing.assert_array_equal(attend(q, wide, position), attend(q, narrow, position))
+
+
+def test_what_is_written_into_a_window_comes_back():
+    (keys, values), tables = _sequences(3), _tables(3)
+    pages = (jax.tree.map(jnp.array, _layer(keys, values, tables)),)
+    (layer,) = window.copied(pages, tables)
+    rows, position = np.arange(3), np.array([3, 2 * SIZE - 1, LENGTH])  # the last is beyond
+    k, v = _random(4, 3, 2, 8), _random(5, 3, 2, 8)
+    layer = window.write_tokens(layer, k, v, position)
+    columns = np.array([[0, 0], [1, 2], [3, 3]])
+    homes = tables[rows[:, None], columns]
+    (after,) = window.copied_back(pages, (layer,), columns, homes)
+    keys[rows[:2], position[:2]], values[rows[:2], position[:2]] = k[:2], v[:2]
+    jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
+
+
+def test_the_bytes_of_a_token():
+    layers = kv.init(CONFIG, pages=3, page_tokens=SIZE)
+    assert kv.token_bytes(CONFIG) * 3 * SIZE == sum(x.nbytes for x in jax.tree.leaves(layers))
 
 
 def test_rungs_grow_to_the_last():
-    assert programs.rungs(4, 16, per_octave=2) == (4, 6, 8, 12, 16)
-    assert programs.rungs(2, 10, per_octave=4) == (2, 3, 4, 5, 6, 7, 8, 10)
-    assert programs.rungs(4, 1, per_octave=2) == (1,)
+    assert sizes.rungs(4, 16, per_octave=2) == (4, 6, 8, 12, 16)
+    assert sizes.rungs(2, 10, per_octave=4) == (2, 3, 4, 5, 6, 7, 8, 10)
+    assert sizes.rungs(4, 1, per_octave=2) == (1,)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from webagent_jax import generate, policy
+from webagent_jax.generate.sizes import Sizes
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
@@ -46,6 +50,7 @@ def _asks(n: int, seed: int = 0) -> list[Ask]:
             "max_new_tokens": int(rng.integers(1, 24)),
             "temperature": float(rng.choice([0.0, 0.7, 1.0])),
             "top_p": float(rng.choice([1.0, 1.0, 0.8])),
+            "top_k": int(rng.choice([0, 0, 5])),
             "seed": i,
             "stop_ids": tuple(map(int, rng.integers(0, 61, rng.integers(0, 3)))),
         }
@@ -159,6 +164,26 @@ def test_completions_do_not_depend_on_the_dispatch(alone):
             _same(future.result(TIMEOUT), expected)
 
 
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_completions_do_not_depend_on_who_reads_them_when(alone, ahead):
+    with generate.Engine(CONFIG, PARAMS, **BUILD, dispatches_ahead=ahead) as other:
+        futures = [_submit(other, ask) for ask in _asks(24)]
+        for future, expected in zip(futures, alone, strict=True):
+            _same(future.result(TIMEOUT), expected)
+
+
+def test_completions_are_the_same_without_a_window(alone, monkeypatch):
+    of = Sizes.of
+    paged = lambda *args, **kw: replace(of(*args, **kw), windows=())  # noqa: E731
+    monkeypatch.setattr(Sizes, "of", paged)
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as other:
+        futures = [_submit(other, ask) for ask in _asks(24)]
+        for future, expected in zip(futures, alone, strict=True):
+            done = future.result(TIMEOUT)
+            np.testing.assert_array_equal(done.token_ids, expected.token_ids)
+            np.testing.assert_allclose(done.logp, expected.logp, atol=1e-4)
+
+
 def test_threads_may_submit_together(engine, alone):
     asks = _asks(24)
     results: list[Completion | None] = [None] * len(asks)
@@ -196,6 +221,72 @@ def test_an_engine_s_own_seeds_repeat():
     assert replies() == replies()
 
 
+# --- prefixes ------------------------------------------------------------------------------------
+
+
+def test_prompts_that_begin_alike_are_computed_once():
+    history = tuple(range(60)) * 4
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
+        for end, computed in ((1, 240), (2, 48), (2, 48), (3, 48)):
+            before = engine.stats().prefilled_tokens
+            engine.submit((*history, end), max_new_tokens=2).result(TIMEOUT)
+            assert engine.stats().prefilled_tokens - before == computed
+        assert engine.stats().prompt_tokens == 4 * 241
+
+
+_families = st.lists(
+    st.tuples(
+        st.sampled_from([0, 64, 128, 200]),  # tokens that all prompts of a kind share
+        st.integers(0, 2),  # the kind
+        st.integers(1, 90),  # tokens of its own
+        st.integers(0, 3),  # a seed
+        st.floats(0.0, 0.01),  # seconds before the next
+        st.booleans(),  # whether it is cancelled soon
+    ),
+    min_size=1,
+    max_size=24,
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedule=_families)
+def test_a_request_gets_the_same_in_any_schedule(engine, schedule):
+    def ask(shared: int, kind: int, own: int, seed: int) -> Ask:
+        common = np.random.default_rng(kind).integers(0, 61, shared)
+        rest = np.random.default_rng([kind, own]).integers(0, 61, own)
+        prompt = tuple(map(int, (*common, *rest)))
+        return Ask(prompt, {"max_new_tokens": 12, "seed": seed})
+
+    futures = []
+    for shared, kind, own, seed, pause, cancelled in schedule:
+        future = _submit(engine, ask(shared, kind, own, seed))
+        time.sleep(pause)
+        if cancelled:
+            future.cancel()
+        futures.append((ask(shared, kind, own, seed), future))
+    for asked, future in futures:
+        if not future.cancelled():
+            _same(future.result(TIMEOUT), _alone(asked.prompt, asked.options["seed"]))
+
+
+@functools.cache
+def _alone(prompt: tuple[int, ...], seed: int) -> Completion:
+    """By an engine that has nothing in its cache."""
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as fresh:
+        return fresh.submit(prompt, max_new_tokens=12, seed=seed).result(TIMEOUT)
+
+
+def test_little_memory_makes_requests_wait(alone):
+    one = 5 * 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
+    with generate.Engine(CONFIG, PARAMS, **BUILD, cache_bytes=one * 3 // 2) as engine:
+        futures = [_submit(engine, ask) for ask in _asks(24)]
+        for future, expected in zip(futures, alone, strict=True):
+            _same(future.result(TIMEOUT), expected)
+        assert engine.stats().pages_available == 6
+    with pytest.raises(ValueError, match="holds no sequence of max_tokens=320"):
+        generate.Engine(CONFIG, PARAMS, **BUILD, cache_bytes=one)
+
+
 # --- other params ---------------------------------------------------------------------------------
 
 
@@ -213,6 +304,64 @@ def test_update_switches_between_requests():
                 table = _teacher_forced(prompt, done.token_ids, params)
                 np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
                 np.testing.assert_array_equal(done.policy_version, version)
+
+
+@pytest.mark.parametrize("running", ["continue", "recompute"])
+def test_update_may_come_between_two_tokens(running):
+    other = _params(1)
+    prompt, options = list(range(20)), {"max_new_tokens": 200, "temperature": 0.0}
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
+        engine.submit([*prompt, *range(40)], max_new_tokens=2).result(TIMEOUT)  # leaves a prefix
+        _slow_down(engine)
+        futures = [engine.submit(prompt, **options) for _ in range(6)]
+        while engine.stats().sampled_tokens < 60:
+            time.sleep(0.01)
+        engine.update(other, version=1, running=running)
+        engine.submit([*prompt, *range(40)], max_new_tokens=2).result(TIMEOUT)
+        for number, future in enumerate(futures):
+            done = future.result(TIMEOUT)
+            version = done.policy_version
+            first = int(np.argmax(version))
+            np.testing.assert_array_equal(version, np.arange(200) >= first)
+            assert (first > 0) == (number < 4)  # four had a slot
+            before = _teacher_forced(prompt, done.token_ids).argmax(axis=-1)
+            after = _teacher_forced(prompt, done.token_ids, other).argmax(axis=-1)
+            np.testing.assert_array_equal(done.token_ids[:first], before[:first])
+            if running == "recompute" or first == 0:
+                np.testing.assert_array_equal(done.token_ids[first:], after[first:])
+
+
+def test_an_update_that_cannot_wait_overtakes_one_that_can():
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
+        _slow_down(engine)
+        running = engine.submit([1], max_new_tokens=100)
+        engine.update(PARAMS, version=1)
+        engine.update(PARAMS, version=2, running="continue")
+        after = engine.submit([1], max_new_tokens=3).result(TIMEOUT)
+        assert after.policy_version.tolist() == [2] * 3
+        assert running.result(TIMEOUT).policy_version[-1] == 2
+
+
+def test_memory_may_be_given_back_for_a_while(alone):
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
+        _slow_down(engine)
+        futures = [_submit(engine, ask) for ask in _asks(24)]
+        while not engine.stats().sampled_tokens:
+            time.sleep(0.01)
+        engine.release()
+        assert engine._state is None
+        late = engine.submit([1], max_new_tokens=2)
+        hopeless = engine.submit([1], timeout=0.01)
+        with pytest.raises(generate.RequestExpired):
+            hopeless.result(TIMEOUT)
+        assert not late.done()
+        engine.update(PARAMS, version=1)
+        engine.resume()
+        for future, expected in zip(futures, alone, strict=True):
+            done = future.result(TIMEOUT)
+            np.testing.assert_allclose(done.logp, expected.logp, atol=1e-4)
+            np.testing.assert_array_equal(done.token_ids, expected.token_ids)
+        assert len(late.result(TIMEOUT).token_ids) == 2
 
 
 def test_the_caller_may_donate_what_it_gave():
@@ -246,6 +395,7 @@ def test_update_refuses_other_shapes(engine):
         ([1], {"temperature": -1.0}, "temperature=-1"),
         ([1], {"temperature": float("nan")}, "temperature=nan"),
         ([1], {"top_p": 0.0}, "top_p=0"),
+        ([1], {"top_k": -1}, "top_k=-1"),
         ([1], {"stop_ids": range(9)}, "9 stop_ids"),
         ([1], {"stop_ids": [2**40]}, "stop_ids has ids outside"),
     ],
@@ -285,6 +435,16 @@ def test_cancelling_frees_the_slot():
         stats = engine.stats()
     assert stats.requests == 5  # two were cancelled before they had a slot
     assert stats.sampled_tokens < 4 * 300
+
+
+def test_deadlines_are_kept():
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
+        _slow_down(engine)
+        futures = [engine.submit([1], max_new_tokens=300, timeout=0.2) for _ in range(6)]
+        for future in futures:
+            with pytest.raises(generate.RequestExpired, match="deadline"):
+                future.result(TIMEOUT)
+        assert len(engine.submit([1], max_new_tokens=3, timeout=TIMEOUT).result().token_ids) == 3
 
 
 def test_a_failing_device_fails_everybody():

@@ -16,6 +16,11 @@ def _logits(rows: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(scale=2.0, size=(rows, VOCAB)).astype(np.float32)
 
 
+def _all(rows: int) -> jnp.ndarray:
+    """top_k that keeps every token."""
+    return jnp.zeros(rows, jnp.int32)
+
+
 def _nucleus(logits: np.ndarray, top_p: float) -> np.ndarray:
     """bool [V], token by token: take the next most likely one until the mass is reached."""
     p = np.exp(logits.astype(np.float64))
@@ -32,7 +37,7 @@ def _nucleus(logits: np.ndarray, top_p: float) -> np.ndarray:
 def test_nucleus_is_the_slow_one():
     logits = _logits(6)
     top_p = [0.05, 0.3, 0.6, 0.9, 0.99, 1.0]
-    kept = np.asarray(sampler.keep_nucleus(jnp.array(logits), jnp.array(top_p)))
+    kept = np.asarray(sampler.keep_likely(jnp.array(logits), jnp.array(top_p), _all(6)))
     for row, p in enumerate(top_p):
         expected = _nucleus(logits[row], p)
         np.testing.assert_array_equal(np.isfinite(kept[row]), expected)
@@ -41,7 +46,7 @@ def test_nucleus_is_the_slow_one():
 
 def test_nucleus_keeps_equals_and_the_whole_row_at_one():
     logits = jnp.array([[1.0, 1.0, 1.0, 0.0], [0.0, -200.0, -200.0, -200.0]])
-    kept = np.isfinite(sampler.keep_nucleus(logits, jnp.array([0.0, 1.0])))
+    kept = np.isfinite(sampler.keep_likely(logits, jnp.array([0.0, 1.0]), _all(2)))
     np.testing.assert_array_equal(kept, [[True, True, True, False], [True] * 4])
 
 
@@ -65,23 +70,36 @@ def test_what_is_filtered_out_is_never_drawn():
     np.testing.assert_array_equal(draws, 149)
 
 
-def test_temperature_and_top_p_shape_the_draw_and_not_the_logp():
-    logits = _logits(4)
-    keys = jnp.broadcast_to(jax.random.key(3), (4,))
-    temperature, top_p = jnp.array([0.0, 0.5, 2.0, 1.0]), jnp.array([1.0, 1.0, 1.0, 0.4])
-    token, logp = sampler.sample(jnp.array(logits), keys, temperature, top_p)
-    expected = jnp.array([logits[1] / 0.5, logits[2] / 2.0, logits[3]])
-    expected = expected.at[2].set(jnp.where(_nucleus(logits[3], 0.4), expected[2], -jnp.inf))
-    assert token[0] == logits[0].argmax()
-    np.testing.assert_array_equal(token[1:], sampler.draw(expected, keys[1:]))
+def test_temperature_and_filters_shape_the_draw_and_not_the_logp():
+    logits = _logits(6)
+    keys = jnp.broadcast_to(jax.random.key(3), (6,))
+    temperature = jnp.array([0.0, 0.5, 2.0, 1.0, 1.0, 0.5])
+    top_p, top_k = jnp.array([1.0, 1.0, 1.0, 0.4, 1.0, 0.6]), jnp.array([0, 0, 0, 0, 3, 5])
+    drawn = sampler.sample(
+        jnp.array(logits), keys, temperature=temperature, top_p=top_p, top_k=top_k
+    )
+    shaped = logits / np.array([1.0, 0.5, 2.0, 1.0, 1.0, 0.5], np.float32)[:, None]
+    shaped[3][~_nucleus(shaped[3], 0.4)] = -np.inf
+    for row, k in ((4, 3), (5, 5)):
+        shaped[row][shaped[row] < np.sort(shaped[row])[-k]] = -np.inf
+    shaped[5][~_nucleus(shaped[5], 0.6)] = -np.inf
+    assert drawn.token[0] == logits[0].argmax()
+    np.testing.assert_array_equal(drawn.token[1:], sampler.draw(jnp.array(shaped), keys)[1:])
+    rows, token = np.arange(6), np.asarray(drawn.token)
     full = np.asarray(jax.nn.log_softmax(jnp.array(logits)))
-    np.testing.assert_allclose(logp, full[np.arange(4), token], atol=1e-5)
+    np.testing.assert_allclose(drawn.logp, full[rows, token], atol=1e-5)
+    expected = np.asarray(jax.nn.log_softmax(jnp.array(shaped)))[rows, token]
+    expected[0] = 0.0  # the only token there is
+    np.testing.assert_allclose(drawn.sampling_logp, expected, atol=1e-5)
 
 
-def test_neighbours_with_a_nucleus_do_not_disturb():
+def test_neighbours_with_a_filter_do_not_disturb():
     logits, keys = jnp.array(_logits(2)), jax.random.split(jax.random.key(1), 2)
     one = jnp.ones(2)
-    alone = sampler.sample(logits, keys, one, one)
-    mixed = sampler.sample(logits, keys, one, jnp.array([1.0, 0.1]))
-    assert alone[0][0] == mixed[0][0]
-    assert alone[1][0] == mixed[1][0]
+    alone = sampler.sample(logits, keys, temperature=one, top_p=one, top_k=_all(2))
+    for top_p, top_k in (([1.0, 0.1], [0, 0]), ([1.0, 1.0], [0, 4])):
+        mixed = sampler.sample(
+            logits, keys, temperature=one, top_p=jnp.array(top_p), top_k=jnp.array(top_k)
+        )
+        for one_of, other in zip(alone, mixed, strict=True):
+            np.testing.assert_array_equal(one_of[0], other[0])

@@ -1,18 +1,13 @@
-"""The cache of keys and values: pages of a fixed number of tokens, as many as the longest needs.
+"""The cache of keys and values on the device: pages of so many tokens, in a few big arrays.
 
-A layer keeps the keys of all slots in one array [N, B, K, E, PAGE] and the values in another,
-[N, B, K, PAGE, E]: N pages for each of B slots. The layouts are those that the two products of
-attention read without a transposition.
-
-Attention works page by page with products of one fixed shape and adds the pages up in order. A
-page that a sequence has not reached adds exact zeros, so a sequence gets the same bits whatever N
-is: the cache may grow and shrink with the company it keeps.
+Which pages hold a sequence, a table tells; see `pages`. Attention goes through the tables page by
+page (online softmax, Milakov & Gimelshein, arXiv 1805.02867): one column of pages after the other,
+as far as the longest sequence reaches. For a sequence that ends before, the rest changes nothing,
+not even the last bit: it gets the same in any company.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -22,101 +17,100 @@ from jax import Array
 from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.kernels.common import MASKED
 
-PAGE = 64  # tokens; finer pages waste less, coarser ones make fewer products
+
+class LayerPages(NamedTuple):
+    """N pages of S tokens, in the layouts that the products of attention read as they are."""
+
+    keys: Array  # [N, K, E, S]
+    values: Array  # [N, K, S, E]
 
 
-class LayerCache(NamedTuple):
-    keys: Array  # [N, B, K, E, PAGE]
-    values: Array  # [N, B, K, PAGE, E]
+Pages = tuple[LayerPages, ...]
+"""One for each layer."""
 
 
-Cache = tuple[LayerCache, ...]
-
-
-def init(config: ModelConfig, pages: int, slots: int) -> Cache:
+def init(config: ModelConfig, pages: int, page_tokens: int) -> Pages:
     heads, width = config.num_kv_heads, config.head_dim
     return tuple(
-        LayerCache(
-            jnp.zeros((pages, slots, heads, width, PAGE), config.dtype),
-            jnp.zeros((pages, slots, heads, PAGE, width), config.dtype),
+        LayerPages(
+            jnp.zeros((pages, heads, width, page_tokens), config.dtype),
+            jnp.zeros((pages, heads, page_tokens, width), config.dtype),
         )
         for _ in range(config.num_layers)
     )
 
 
-def from_sequence(keys: Array, values: Array, pages: int) -> LayerCache:
-    """One sequence, keys and values [1, T, K, E] with T whole pages, as a cache of one slot."""
-
-    def paged(x: Array) -> Array:  # [1, T, K, E] -> [T / PAGE, 1, K, E, PAGE]
-        _, length, heads, width = x.shape
-        x = jnp.moveaxis(x.reshape(length // PAGE, 1, PAGE, heads, width), 2, -1)
-        return jnp.pad(x, ((0, pages - x.shape[0]), *[(0, 0)] * 4))
-
-    return LayerCache(paged(keys), jnp.swapaxes(paged(values), -1, -2))
-
-
-def insert(cache: Cache, sequence: Cache, slot: Array) -> Cache:
-    """`cache` with one slot's pages replaced by those of `sequence`, which has at least as many."""
-
-    def place(stored: Array, new: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(stored, new[: stored.shape[0]], slot, axis=1)
-
-    return jax.tree.map(place, cache, sequence)
+def token_bytes(config: ModelConfig) -> int:
+    """Of keys and values of one token in all layers."""
+    return (
+        2
+        * config.num_layers
+        * config.num_kv_heads
+        * config.head_dim
+        * jnp.dtype(config.dtype).itemsize
+    )
 
 
-def resize(cache: Cache, pages: int) -> Cache:
-    """`cache` with so many pages per slot: cut, or grown by zeros."""
-
-    def resized(x: Array) -> Array:
-        return jnp.pad(x[:pages], ((0, max(0, pages - x.shape[0])), *[(0, 0)] * 4))
-
-    return jax.tree.map(resized, cache)
-
-
-def write(layer: LayerCache, key: Array, value: Array, position: Array) -> LayerCache:
-    """Stores one token per slot: key and value [B, K, E] at `position` [B].
-
-    A position beyond the pages, which only a slot out of use can have, is not stored.
-    """
-    slot = jnp.arange(key.shape[0])[:, None]
+def write_tokens(
+    layer: LayerPages, key: Array, value: Array, pages: Array, offsets: Array
+) -> LayerPages:
+    """Stores a token of each sequence: key and value [B, K, E] in `pages` [B] at `offsets` [B]."""
     head = jnp.arange(key.shape[1])[None, :]
-    page, offset = (position // PAGE)[:, None], (position % PAGE)[:, None]
-    return LayerCache(
-        layer.keys.at[page, slot, head, :, offset].set(key, unique_indices=True, mode="drop"),
-        layer.values.at[page, slot, head, offset].set(value, unique_indices=True, mode="drop"),
+    page, offset = pages[:, None], offsets[:, None]
+    return LayerPages(
+        layer.keys.at[page, head, :, offset].set(key),
+        layer.values.at[page, head, offset].set(value),
     )
 
 
-def attend(q: Array, layer: LayerCache, position: Array) -> Array:
-    """Attention of one token per slot, q [B, H, E], to all that is stored up to its `position`.
+def write_pages(layer: LayerPages, keys: Array, values: Array, pages: Array) -> LayerPages:
+    """Fills whole pages: keys and values [M, S, K, E] into `pages` [M]."""
+    keys, values = jnp.moveaxis(keys, 1, -1), jnp.swapaxes(values, 1, 2)
+    return LayerPages(layer.keys.at[pages].set(keys), layer.values.at[pages].set(values))
 
-    Returns [B, H, E]. Scores and softmax in float32.
+
+def attend(q: Array, layer: LayerPages, tables: Array, positions: Array, columns: Array) -> Array:
+    """Attention of q [B, T, H, E] to what is stored of its sequence up to `positions` [B, T].
+
+    Args:
+        tables: int32 [B, P]: page p of sequence b holds its tokens from p * S on.
+        columns: how many of the P columns any of the sequences reaches into.
+
+    Returns [B, T, H, E]. Scores and softmax in float32.
     """
-    pages, batch, kv_heads, width, _ = layer.keys.shape
-    grouped = q.reshape(batch, kv_heads, -1, width)
-    grouped = jnp.broadcast_to(grouped, (pages, *grouped.shape))
-    scores = jnp.einsum(
-        "nbkge,nbkec->nbkgc", grouped, layer.keys, preferred_element_type=jnp.float32
+    batch, queries, heads, width = q.shape
+    kv_heads, size = layer.keys.shape[1], layer.keys.shape[-1]
+    group = heads // kv_heads
+    # Query heads that read the same key-value head stand one below the other: one product for all.
+    q = (q * width**-0.5).reshape(batch, queries, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(batch, kv_heads, group * queries, width)
+    last = jnp.tile(positions, (1, group))[:, None, :, None]  # that each row of q sees
+    offset = jnp.arange(size)[None, None, None]
+
+    Carry = tuple[Array, Array, Array]
+
+    def column(p: Array, carry: Carry) -> Carry:
+        highest, total, out = carry
+        pages = tables[:, p]
+        scores = jnp.matmul(q, layer.keys[pages], preferred_element_type=jnp.float32)
+        scores = jnp.where(p * size + offset <= last, scores, MASKED)
+        higher = jnp.maximum(highest, jnp.max(scores, axis=-1, keepdims=True))
+        kept = jnp.exp(highest - higher)
+        weights = jnp.exp(scores - higher)
+        seen = jnp.matmul(
+            weights.astype(layer.values.dtype),
+            layer.values[pages],
+            preferred_element_type=jnp.float32,
+        )
+        total = total * kept + jnp.sum(weights, axis=-1, keepdims=True)
+        return higher, total, out * kept + seen
+
+    rows = (batch, kv_heads, group * queries)
+    nothing = (
+        jnp.full((*rows, 1), MASKED, jnp.float32),
+        jnp.zeros((*rows, 1), jnp.float32),
+        jnp.zeros((*rows, width), jnp.float32),
     )
-    stored = jnp.arange(pages * PAGE).reshape(pages, 1, PAGE)
-    visible = (stored <= position[None, :, None])[:, :, None, None, :]
-    scores = jnp.where(visible, scores * width**-0.5, MASKED)
-    largest = jnp.max(_over_pages(jnp.maximum, scores), axis=-1, keepdims=True)
-    weights = jnp.exp(scores - largest[None])
-    total = jnp.sum(_over_pages(jnp.add, weights), axis=-1, keepdims=True)
-    out = jnp.einsum(
-        "nbkgc,nbkce->nbkge",
-        weights.astype(layer.values.dtype),
-        layer.values,
-        preferred_element_type=jnp.float32,
-    )
-    return (_over_pages(jnp.add, out) / total).astype(q.dtype).reshape(q.shape)
-
-
-def _over_pages(combine: Callable[[Array, Array], Array], pages: Array) -> Array:
-    """Combines the pages element by element, first to last.
-
-    Not a reduction of the library, which groups the terms, and even picks the routine for what is
-    computed next to it, by the size of the whole array: then N would show in the last bits.
-    """
-    return functools.reduce(combine, list(pages))
+    _, total, out = jax.lax.fori_loop(0, columns, column, nothing)
+    out = (out / total).reshape(batch, kv_heads, group, queries, width).transpose(0, 3, 1, 2, 4)
+    return out.reshape(batch, queries, heads, width).astype(q.dtype)

@@ -1,14 +1,16 @@
-"""What runs on the device: prefill of one prompt, its admission to a slot, and decode steps.
+"""What runs on the device: prefill of the pages of prompts, and decode steps.
 
-All of it is pure functions of params and an explicit `SlotState`. A prompt is prefilled but for its
-last token, which is the first that is decoded: so every sampled token, the first too, comes out of
-the one decode step.
+All of it is pure functions of params, the pages and a few numbers per slot. A prompt is prefilled
+but for its last token, which is the first that is decoded: so every sampled token, the first too,
+comes out of the one decode step. Shapes are fixed, numbers of batches and columns of pages are
+not: prompts of any length take the same program.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -18,45 +20,63 @@ from jax import Array
 
 from webagent_jax import policy
 from webagent_jax.generate import cache as kv
-from webagent_jax.generate import sampler
-from webagent_jax.policy import ModelConfig, attention
-from webagent_jax.policy.transformer import Attend, Block, Params
+from webagent_jax.generate import sampler, window
+from webagent_jax.generate.pages import TRASH
+from webagent_jax.generate.sizes import Sizes
+from webagent_jax.policy import ModelConfig
+from webagent_jax.policy.transformer import Attend, Params, apply_block
 
 MAX_STOP_IDS = 8  # per request
 
 
-class Field(enum.IntEnum):
-    """The columns of an admission; floats and the seed travel as their 32-bit patterns."""
+class Mode(enum.IntEnum):
+    """What the host says of a slot."""
 
-    SLOT = 0
+    IDLE = 0
+    RUNNING = 1  # goes on unless it has met its end, which the device knows first
+    ADMITTED = 2  # begins with this dispatch
+
+
+class Field(enum.IntEnum):
+    """The columns of a slot's row of control; floats and the seed travel as 32-bit patterns."""
+
+    MODE = 0
     TOKEN = 1  # the last of the prompt: the first one that is decoded
     POSITION = 2  # of that token
-    LIMIT = 3  # tokens to sample at most
-    SEED_HIGH = 4
-    SEED_LOW = 5
-    TEMPERATURE = 6
-    TOP_P = 7
-    STOP = 8  # the first of MAX_STOP_IDS columns, -1 where unused
+    SAMPLED = 3  # tokens sampled already, of a request that had been interrupted
+    LIMIT = 4  # tokens to sample at most
+    SEED_HIGH = 5
+    SEED_LOW = 6
+    TEMPERATURE = 7
+    TOP_P = 8
+    TOP_K = 9
+    STOP = 10  # the first of MAX_STOP_IDS columns, -1 where unused
+    TABLE = STOP + MAX_STOP_IDS  # the first of P columns: the pages of the sequence
 
 
-ADMISSION_WIDTH = Field.STOP + MAX_STOP_IDS
+class PageField(enum.IntEnum):
+    """The columns of a page to be filled."""
+
+    START = 0  # position of its first token
+    TOKENS = 1  # the first of as many columns as a page has tokens; then follow P of the table
 
 
 class SlotState(NamedTuple):
     """Everything on the device that outlives a dispatch, for B slots."""
 
-    cache: kv.Cache
+    store: Any  # of keys and values: `cache.Pages`, or within a dispatch a `window.Window`
     token: Array  # int32 [B] sampled last, not in the cache yet
     position: Array  # int32 [B] of that token in its sequence
     sampled: Array  # int32 [B] tokens sampled so far
-    control: Array  # int32 [B, ADMISSION_WIDTH] as admitted
+    active: Array  # bool [B] has met neither a stop token nor its limit
 
 
 class Emitted(NamedTuple):
     """What one dispatch sampled. Slot b sampled `tokens[: counts[b], b]`."""
 
     tokens: Array  # int32 [steps, B]
-    logp: Array  # float32 [steps, B]
+    logp: Array  # float32 [steps, B] under the policy
+    sampling_logp: Array  # float32 [steps, B] under the distribution that was drawn from
     counts: Array  # int32 [B]
     finished: Array  # bool [B] has met a stop token or its limit
     steps: Array  # int32, decode steps run
@@ -82,113 +102,159 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
     return {**params, "layers": tuple(unstacked)}
 
 
-def init_state(config: ModelConfig, pages: int, slots: int) -> SlotState:
+def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
+    slots = sizes.slots
     return SlotState(
-        cache=kv.init(config, pages, slots),
+        store=kv.init(config, sizes.pages, sizes.page_tokens),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
         sampled=jnp.zeros(slots, jnp.int32),
-        control=jnp.zeros((slots, ADMISSION_WIDTH), jnp.int32),
+        active=jnp.zeros(slots, bool),
     )
 
 
-def prefill(config: ModelConfig, params: Params, tokens: Array, pages: int) -> kv.Cache:
-    """The cache of one sequence, tokens int32 [T] with T whole pages, padded to `pages` pages.
+def prefill(
+    config: ModelConfig,
+    params: Params,
+    pages: kv.Pages,
+    wanted: Array,
+    count: Array,
+) -> kv.Pages:
+    """Fills pages with the keys and values of prompts, so many together, batch after batch.
 
-    Only keys and values are made: what the last layer does with them is never computed. Padding
-    behind the prompt is stored too, and overwritten before anything can see it.
+    Every batch is one computation of one shape, in which no page knows of those of other prompts:
+    a prompt gets the same bits in any company. A page may follow another of the same prompt in the
+    same batch, since a layer stores all keys before it attends. What the last layer does with keys
+    and values is never computed. Padding behind a prompt is stored too, and overwritten before
+    anything can see it.
+
+    Args:
+        wanted: int32 [batches, M, 1 + S + P], see `PageField`; padded with pages of trash.
+        count: batches that are not padding.
     """
-    positions = jnp.arange(len(tokens))[None]
-    ends = jnp.full_like(positions, len(tokens))
-    causal = attention.IMPLEMENTATIONS[config.attention]
+    page_tokens = pages[0].keys.shape[-1]
 
-    def layer_attend(_: int) -> Attend:
-        return lambda q, k, v: (causal(q, k, v, ends), (k, v))
+    def one(index: Array, pages: kv.Pages) -> kv.Pages:
+        batch = wanted[index]
+        start = batch[:, PageField.START]
+        tokens = batch[:, PageField.TOKENS : PageField.TOKENS + page_tokens]
+        tables = batch[:, PageField.TOKENS + page_tokens :]
+        positions = start[:, None] + jnp.arange(page_tokens)[None]
+        column = start // page_tokens
+        own = jnp.take_along_axis(tables, column[:, None], axis=1)[:, 0]
+        columns = jnp.max(column) + 1
 
-    _, stored = _run_layers(config, params, (tokens[None], positions), layer_attend)
-    return tuple(kv.from_sequence(k, v, pages) for k, v in stored)
+        def layer_attend(layer: int) -> Attend:
+            def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
+                filled = kv.write_pages(pages[layer], k, v, own)
+                return kv.attend(q, filled, tables, positions, columns), filled
 
+            return attend
 
-def admit(state: SlotState, sequence: kv.Cache, admission: Array) -> SlotState:
-    """Puts a prefilled sequence into its slot. `admission` int32 holds the columns of `Field`."""
-    slot = admission[Field.SLOT]
-    return SlotState(
-        cache=kv.insert(state.cache, sequence, slot),
-        token=state.token.at[slot].set(admission[Field.TOKEN]),
-        position=state.position.at[slot].set(admission[Field.POSITION]),
-        sampled=state.sampled.at[slot].set(0),
-        control=state.control.at[slot].set(admission),
-    )
+        return _run_layers(config, params, (tokens, positions), layer_attend)[1]
+
+    return jax.lax.fori_loop(0, count, one, pages)
 
 
 def decode(
-    config: ModelConfig, params: Params, state: SlotState, busy: Array, *, steps: int
+    config: ModelConfig,
+    params: Params,
+    state: SlotState,
+    control: Array,
+    waiting: Array,
+    *,
+    steps: int,
+    columns: int = 0,
 ) -> tuple[SlotState, Emitted]:
     """Decodes until `steps` steps are done, or every slot, or the first one while others wait.
 
     Args:
-        busy: bool [B + 1]: the slots in use, and whether requests wait for a slot.
+        control: int32 [B, Field.TABLE + P], see `Field`.
+        waiting: bool, whether requests wait for a slot.
         steps: at most so many tokens per slot.
+        columns: of the window on the pages that the steps work on; none of the sequences may
+            outgrow it. 0 works on the pages themselves.
     """
     slots = len(state.token)
-    waiting, busy = busy[slots], busy[:slots]
-    none = jnp.zeros(slots, bool)
+    mode = control[:, Field.MODE]
+    begins = mode == Mode.ADMITTED
+    state = state._replace(
+        token=jnp.where(begins, control[:, Field.TOKEN], state.token),
+        position=jnp.where(begins, control[:, Field.POSITION], state.position),
+        sampled=jnp.where(begins, control[:, Field.SAMPLED], state.sampled),
+        active=begins | (state.active & (mode == Mode.RUNNING)),
+    )
     nothing = Emitted(
         tokens=jnp.zeros((steps, slots), jnp.int32),
         logp=jnp.zeros((steps, slots), jnp.float32),
+        sampling_logp=jnp.zeros((steps, slots), jnp.float32),
         counts=jnp.zeros(slots, jnp.int32),
-        finished=none,
+        finished=jnp.zeros(slots, bool),
         steps=jnp.int32(0),
     )
 
     def goes_on(carry: tuple[SlotState, Emitted]) -> Array:
-        emitted = carry[1]
+        state, emitted = carry
         refill = waiting & jnp.any(emitted.finished)
-        return (emitted.steps < steps) & jnp.any(busy & ~emitted.finished) & ~refill
+        return (emitted.steps < steps) & jnp.any(state.active) & ~refill
 
     def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
         state, emitted = carry
-        active = busy & ~emitted.finished
-        cache, token, logp = _decode_step(config, params, state)
-        stop_ids = state.control[:, Field.STOP :]
-        stopped = jnp.any(token[:, None] == stop_ids, axis=1)
-        last = state.sampled + 1 >= state.control[:, Field.LIMIT]
+        active = state.active
+        store, drawn = _decode_step(config, params, state, control)
+        stop_ids = control[:, Field.STOP : Field.TABLE]
+        stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
+        last = state.sampled + 1 >= control[:, Field.LIMIT]
+        finished = active & (stopped | last)
         state = SlotState(
-            cache=cache,
-            token=jnp.where(active, token, state.token),
+            store=store,
+            token=jnp.where(active, drawn.token, state.token),
             position=state.position + active,
             sampled=state.sampled + active,
-            control=state.control,
+            active=active & ~finished,
         )
         emitted = Emitted(
-            tokens=emitted.tokens.at[emitted.steps].set(token),
-            logp=emitted.logp.at[emitted.steps].set(logp),
+            tokens=emitted.tokens.at[emitted.steps].set(drawn.token),
+            logp=emitted.logp.at[emitted.steps].set(drawn.logp),
+            sampling_logp=emitted.sampling_logp.at[emitted.steps].set(drawn.sampling_logp),
             counts=emitted.counts + active,
-            finished=emitted.finished | (active & (stopped | last)),
+            finished=emitted.finished | finished,
             steps=emitted.steps + 1,
         )
         return state, emitted
 
-    return jax.lax.while_loop(goes_on, step, (state, nothing))
+    if not columns:
+        return jax.lax.while_loop(goes_on, step, (state, nothing))
+    pages = state.store
+    tables = control[:, Field.TABLE : Field.TABLE + columns]
+    first = state.position
+    opened = state._replace(store=window.copied(pages, tables))
+    state, emitted = jax.lax.while_loop(goes_on, step, (opened, nothing))
+    # The columns that were written: of a slot out of use the first, which is the trash's.
+    page_tokens = pages[0].keys.shape[-1]
+    written = first[:, None] // page_tokens + jnp.arange((steps - 1) // page_tokens + 2)[None]
+    last = jnp.maximum(state.position - 1, first) // page_tokens
+    written = jnp.minimum(written, last[:, None])
+    homes = jnp.take_along_axis(tables, written, axis=1, mode="clip")
+    homes = jnp.where((mode != Mode.IDLE)[:, None], homes, TRASH)
+    pages = window.copied_back(pages, state.store, written, homes)
+    return state._replace(store=pages), emitted
 
 
 def _decode_step(
-    config: ModelConfig, params: Params, state: SlotState
-) -> tuple[kv.Cache, Array, Array]:
-    """One token per slot: the grown cache, tokens int32 [B] and their logp float32 [B]."""
-
-    def layer_attend(index: int) -> Attend:
-        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerCache]:
-            layer = kv.write(state.cache[index], k[:, 0], v[:, 0], state.position)
-            return kv.attend(q[:, 0], layer, state.position)[:, None], layer
-
-        return attend
-
-    inputs = (state.token[:, None], state.position[:, None])
-    hidden, layers = _run_layers(config, params, inputs, layer_attend)
+    config: ModelConfig, params: Params, state: SlotState, control: Array
+) -> tuple[kv.Pages | window.Window, sampler.Drawn]:
+    """One token per slot, and the store with the one before."""
+    store, position = state.store, state.position
+    if isinstance(store[0], window.LayerWindow):
+        layer_attend = partial(_attend_in_window, store, position)
+    else:
+        tables = control[:, Field.TABLE :]
+        layer_attend = partial(_attend_in_pages, store, position, state.active, tables)
+    inputs = (state.token[:, None], position[:, None])
+    hidden, store = _run_layers(config, params, inputs, layer_attend)
     with jax.named_scope("sample"):
         logits = policy.unembed(params, hidden[:, 0])
-        control = state.control
 
         def as_float(field: Field) -> Array:
             return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
@@ -199,10 +265,39 @@ def _decode_step(
         keys = jax.vmap(jax.random.fold_in)(
             jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
         )
-        token, logp = sampler.sample(
-            logits, keys, as_float(Field.TEMPERATURE), as_float(Field.TOP_P)
+        drawn = sampler.sample(
+            logits,
+            keys,
+            temperature=as_float(Field.TEMPERATURE),
+            # A slot that nobody looks at must not ask for the filters, which are dear.
+            top_p=jnp.where(state.active, as_float(Field.TOP_P), 1.0),
+            top_k=jnp.where(state.active, control[:, Field.TOP_K], 0),
         )
-    return layers, token, logp
+    return store, drawn
+
+
+def _attend_in_window(store: window.Window, position: Array, layer: int) -> Attend:
+    def attend(q: Array, k: Array, v: Array) -> tuple[Array, window.LayerWindow]:
+        grown = window.write_tokens(store[layer], k[:, 0], v[:, 0], position)
+        return window.attend(q[:, 0], grown, position)[:, None], grown
+
+    return attend
+
+
+def _attend_in_pages(
+    store: kv.Pages, position: Array, active: Array, tables: Array, layer: int
+) -> Attend:
+    page_tokens = store[0].keys.shape[-1]
+    column, offset = position // page_tokens, position % page_tokens
+    own = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
+    own = jnp.where(active, own, TRASH)
+    columns = jnp.max(jnp.where(active, column + 1, 0))
+
+    def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
+        grown = kv.write_tokens(store[layer], k[:, 0], v[:, 0], own, offset)
+        return kv.attend(q, grown, tables, position[:, None], columns), grown
+
+    return attend
 
 
 def _run_layers(
@@ -217,8 +312,7 @@ def _run_layers(
     x = params["embed"][tokens].astype(config.dtype)
     states = []
     for index, layer_params in enumerate(params["layers"]):
-        attend = layer_attend(index)
-        x, layer_state = Block(config).apply({"params": layer_params}, x, positions, attend)
+        x, layer_state = apply_block(config, layer_params, x, positions, layer_attend(index))
         states.append(layer_state)
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
     hidden = norm.apply({"params": {"scale": params["final_norm"]}}, x)

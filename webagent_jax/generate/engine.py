@@ -1,34 +1,46 @@
 """The sampling engine: many threads ask, one thread runs the device.
 
 Continuous batching (Yu et al., OSDI 2022): requests are decoded together in a fixed number of
-slots; a slot whose request is finished is refilled from the queue while the others go on. A
-completion depends on its prompt, seed and params, never on the company it was sampled in.
+slots; a slot whose request is finished is refilled from the queue while the others go on. Prompts
+that begin alike are computed once (`pages`), and piece by piece, so that nobody's reply waits for
+long while another's prompt is read (`scheduler`). A completion depends on its prompt, seed and
+params, never on the company it was sampled in.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
 from webagent_jax.generate.device import Emitted, SlotState
-from webagent_jax.generate.programs import Programs, Progress
-from webagent_jax.generate.requests import Request
-from webagent_jax.policy import ModelConfig
+from webagent_jax.generate.programs import Build, Programs, Progress
+from webagent_jax.generate.requests import Piece, Request
+from webagent_jax.generate.scheduler import Running, Scheduler
+from webagent_jax.generate.sizes import Sizes
+from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
 
 _LOOK_ABOUT = 1.0  # seconds an idle engine sleeps at most before it looks at its queue
+_PREFILLS_IN_A_ROW = 8  # dispatches, before those who are ready get some decode steps
 _CLOSE_TIMEOUT = 60.0  # seconds for the dispatch or the compilation in progress
+
+OnUpdate = Literal["drain", "continue", "recompute"]
+"""What becomes of running requests when the params change. They are finished first, under the old
+params; or go on under the new ones with the keys and values of the old; or have these computed
+again. The prefix tree is emptied in any case."""
 
 
 class EngineError(RuntimeError):
@@ -41,19 +53,38 @@ class EngineStats:
 
     requests: int = 0  # admitted to a slot
     prompt_tokens: int = 0  # of those requests
+    prefilled_tokens: int = 0  # of those, computed: the others were in the cache
     sampled_tokens: int = 0
     dispatches: int = 0  # of decode steps
     decode_steps: int = 0
     occupancy: float = 0.0  # mean busy share of the slots over all decode steps
-    queued: int = 0  # waiting for a slot now
+    queued: int = 0  # waiting for a slot or pages now
+    pages_available: int = 0  # now, those of prefixes that nobody uses included
     compiled: int = 0  # programs
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """Marks where in the queue the params change."""
+    """The params change: at once, or by "drain" where this stands in the queue."""
 
     params: Params
+    version: int
+    running: OnUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """The memory of the cache is given back."""
+
+    done: threading.Event
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispatch:
+    """Decode steps that the device is at, and for whom."""
+
+    emitted: Emitted
+    running: tuple[Running, ...]
     version: int
 
 
@@ -69,7 +100,10 @@ class Engine:
         max_tokens: int = 2048,
         seed: int = 0,
         version: int = 0,
-        steps_per_dispatch: int = 8,
+        steps_per_dispatch: int = 16,
+        dispatches_ahead: int | None = None,
+        cache_bytes: int | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         """
         Args:
@@ -79,31 +113,48 @@ class Engine:
             seed: of the requests that bring none of their own.
             version: of `params`, reported with each token.
             steps_per_dispatch: decode steps between two looks at the results.
+            dispatches_ahead: of decode steps, given to the device before the results of those
+                before are read. By default 0 on CPU, where a slot that idles costs more than a look
+                at the results, and 1 elsewhere.
+            cache_bytes: of keys and values; by default as much as all slots can need and half as
+                much for prefixes. Where it is less, requests wait for pages.
+            mesh: devices of this host, cut over "tensor" alone; by default the first one.
 
         Raises:
             ValueError: a limit is too small, or `max_tokens` is beyond the model's positions.
+            ShardingError: the params do not divide over the mesh.
         """
-        if slots < 1 or steps_per_dispatch < 1 or max_tokens < 2:
-            raise ValueError("slots and steps_per_dispatch must be 1 or more, max_tokens 2 or more")
-        if max_tokens > config.max_positions:
-            raise ValueError(
-                f"max_tokens={max_tokens} is beyond the model's {config.max_positions} positions"
-            )
-        self._config, self._max_tokens, self._steps = config, max_tokens, steps_per_dispatch
-        self._copy = jax.jit(partial(device.serving_params, config))
-        self._device = jax.local_devices()[0]
+        backend = jax.default_backend()
+        sizes = Sizes.of(
+            config,
+            slots=slots,
+            max_tokens=max_tokens,
+            steps=steps_per_dispatch,
+            cache_bytes=cache_bytes,
+            backend=backend,
+        )
+        self._config, self._sizes = config, sizes
+        self._ahead = (
+            (0 if backend == "cpu" else 1) if dispatches_ahead is None else dispatches_ahead
+        )
+        self._serving = partial(_serving, jax.jit(partial(device.serving_params, config)), mesh)
         self._shapes = _shapes(params)
         self._params, self._version = self._serving(params), version
-        self._programs = Programs(
-            config, self._params, slots=slots, max_tokens=max_tokens, steps=steps_per_dispatch
-        )
+        self._programs = Programs(Build.of(config, sizes, self._params, mesh))
         self._seeds = np.random.default_rng(seed)
-        self._slots: list[Request | None] = [None] * slots  # touched by the thread alone
+        # The thread's own:
+        self._scheduler = Scheduler(sizes)
+        self._state: SlotState | None = None  # there while there is memory for it
+        self._dispatched: deque[_Dispatch] = deque()  # by the device, but not read yet
+        self._next_sweep = 0.0  # of the queue, by time.monotonic
+        # Guarded by `_changed`, as all that follows:
+        self._changed = threading.Condition()
         self._queue: deque[Request | _Update] = deque()
-        self._changed = threading.Condition()  # guards all that follows, and the queue
+        self._urgent: deque[_Update | _Release] = deque()  # not to wait for those in the queue
+        self._released = False
         self._closing = False
         self._error: EngineError | None = None
-        self._stats = EngineStats()
+        self._stats = EngineStats(pages_available=self._scheduler.available)
         self._thread = threading.Thread(target=self._run, name="sampling-engine", daemon=True)
         self._thread.start()
 
@@ -120,16 +171,19 @@ class Engine:
         max_new_tokens: int = 64,
         temperature: float = 1.0,
         top_p: float = 1.0,
+        top_k: int = 0,
         seed: int | None = None,
         stop_ids: Sequence[int] = (),
+        timeout: float | None = None,
     ) -> Future[Completion]:
         """Asks for a continuation; returns at once.
 
         The reply ends with the first of `stop_ids` (finish "stop"), or after `max_new_tokens` or
         when prompt and reply fill `max_tokens` (finish "length"). Token n is drawn with the key
         `fold_in(key(seed), n)`; without a seed one is taken from the engine's own sequence, by
-        order of submission. Cancelling the future frees its slot after the dispatch in progress.
-        Callbacks of the future run on the engine's thread, so they should be short.
+        order of submission. Cancelling the future frees its slot after the dispatch in progress;
+        a reply that is not there after `timeout` seconds fails with RequestExpired. Callbacks of
+        the future run on the engine's thread, so they should be short.
 
         Raises:
             ValueError: an option is out of range, or the prompt leaves no room for a reply.
@@ -139,18 +193,26 @@ class Engine:
         with self._changed:
             drawn = int(self._seeds.integers(2**63)) if seed is None else seed
         request = Request(
-            np.array(prompt_ids), max_new_tokens, temperature, top_p, drawn, tuple(stop_ids)
+            np.array(prompt_ids),
+            max_new_tokens,
+            temperature,
+            top_p,
+            top_k,
+            drawn,
+            tuple(stop_ids),
+            math.inf if timeout is None else time.monotonic() + timeout,
         )
-        request.fit(self._config.vocab_size, self._max_tokens)
+        request.fit(self._config.vocab_size, self._sizes.max_tokens)
         self._enqueue(request)
         return request.future
 
-    def update(self, params: Params, *, version: int) -> None:
-        """Switches to other params, between requests; returns at once.
+    def update(self, params: Params, *, version: int, running: OnUpdate = "drain") -> None:
+        """Switches to other params; returns at once.
 
-        Requests submitted before are finished under the old params, those submitted after wait
-        until that is done and run under the new: every completion is sampled by one version.
-        The params are copied before this returns.
+        By "drain", requests submitted before are finished under the old params, those submitted
+        after wait until that is done and run under the new: every completion is sampled by one
+        version. By "continue" and "recompute" all tokens sampled from now on are the new version's,
+        see `OnUpdate`. The params are copied before this returns.
 
         Raises:
             ValueError: the params are not of the shapes that the engine was made with.
@@ -158,7 +220,35 @@ class Engine:
         """
         if _shapes(params) != self._shapes:
             raise ValueError("params differ in structure, shape or dtype from those of the engine")
-        self._enqueue(_Update(self._serving(params), version))
+        if running not in get_args(OnUpdate):
+            raise ValueError(f"running={running!r}; there are: {', '.join(get_args(OnUpdate))}")
+        update = _Update(self._serving(params), version, running)
+        if running == "drain":
+            self._enqueue(update)
+        else:
+            self._insist(update)
+
+    def release(self) -> None:
+        """Gives the memory of the cache back, for an update on the same device; `resume` ends it.
+
+        Running requests are interrupted and go on after it, their prompts computed again; what is
+        submitted meanwhile waits. Returns when the memory is free.
+
+        Raises:
+            EngineError: the engine is closed or has failed.
+        """
+        release = _Release(threading.Event())
+        self._insist(release)
+        while not release.done.wait(_LOOK_ABOUT):
+            with self._changed:
+                if self._error:
+                    raise self._error
+
+    def resume(self) -> None:
+        """Ends a `release`. Without one it does nothing."""
+        with self._changed:
+            self._released = False
+            self._changed.notify_all()
 
     def stats(self) -> EngineStats:
         with self._changed:
@@ -187,120 +277,205 @@ class Engine:
             if self._thread.is_alive():
                 raise TimeoutError(f"the device is still busy after {_CLOSE_TIMEOUT:.0f} s")
 
-    def _serving(self, params: Params) -> Params:
-        return jax.device_put(self._copy(params), self._device)
-
     def _enqueue(self, item: Request | _Update) -> None:
         with self._changed:
-            if self._error or self._closing:
-                raise self._error or EngineError("the sampling engine is closed")
+            self._refuse_if_ended()
             self._queue.append(item)
             self._changed.notify_all()
+
+    def _insist(self, item: _Update | _Release) -> None:
+        with self._changed:
+            self._refuse_if_ended()
+            self._urgent.append(item)
+            if isinstance(item, _Update):  # those that wait in the queue are older
+                self._queue = deque(q for q in self._queue if isinstance(q, Request))
+            self._changed.notify_all()
+
+    def _refuse_if_ended(self) -> None:
+        if self._error or self._closing:
+            raise self._error or EngineError("the sampling engine is closed")
 
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         error = EngineError("the sampling engine was closed before the request was finished")
         try:
-            state = device.init_state(self._config, self._programs.cache_rungs[0], len(self._slots))
             while self._wait_for_work():
-                state = self._dispatch(self._admit(state))
+                self._obey()
+                self._drop_given_up()
+                self._admit()
+                self._prefill()
+                self._decode()
         except Exception as cause:  # the device, or memory: whatever it was, nobody may hang
             error = EngineError(f"the sampling engine failed: {cause!r}")
             error.__cause__ = cause
+        self._state = None
         with self._changed:
             self._error = error
-            left = [item for item in (*self._slots, *self._queue) if isinstance(item, Request)]
+            left = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
-        for request in left:
+        for request in (*(running.request for running in self._scheduler.running), *left):
             request.fail(error)
 
     def _wait_for_work(self) -> bool:
         """Blocks until there is something to do; False when the engine is being closed."""
         with self._changed:
-            while not (self._closing or self._queue or any(self._slots)):
-                self._changed.wait(_LOOK_ABOUT)
-            return not self._closing
+            while not self._closing:
+                queue = self._queue and not self._released
+                if queue or self._urgent or self._scheduler.running or self._dispatched:
+                    return True
+                if not self._changed.wait(_LOOK_ABOUT) and self._queue:
+                    return True  # some of them may have been given up
+            return False
 
-    def _admit(self, state: SlotState) -> SlotState:
-        """Puts waiting requests into free slots, in order of submission."""
-        while (item := self._next()) is not None:
-            if isinstance(item, _Update):
-                self._params, self._version = item.params, item.version
-                continue
-            slot = self._slots.index(None)
-            self._slots[slot] = item
-            state = self._fit(state)
-            sequence = self._programs.prefill(self._params, self._padded(item.prompt_ids[:-1]))
-            state = self._programs.admit(state, sequence, item.admission(slot))
-        return state
+    def _obey(self) -> None:
+        """Does what is urgent."""
+        while True:
+            with self._changed:
+                if not self._urgent:
+                    return
+                order = self._urgent.popleft()
+            if isinstance(order, _Release):
+                self._interrupt()
+                self._state = None
+                with self._changed:
+                    self._released = True
+                order.done.set()
+            else:
+                if order.running == "recompute":
+                    self._interrupt()
+                self._switch(order)
 
-    def _next(self) -> Request | _Update | None:
-        """The head of the queue, taken off it, when its turn has come."""
+    def _interrupt(self) -> None:
+        """Puts who is running back to the head of the queue."""
+        self._read(0)
+        requests = self._scheduler.interrupt()
         with self._changed:
-            while self._queue:
-                head = self._queue[0]
-                if isinstance(head, _Update):
-                    return None if any(self._slots) else self._queue.popleft()
-                if None not in self._slots:
-                    return None
+            self._queue.extendleft(reversed(requests))
+
+    def _switch(self, update: _Update) -> None:
+        self._params, self._version = update.params, update.version
+        self._scheduler.forget()
+
+    def _drop_given_up(self) -> None:
+        """Frees the slots of those, and now and then their places in the queue."""
+        for running in self._scheduler.running:
+            if running.request.given_up:
+                self._scheduler.release(running)
+        if time.monotonic() > self._next_sweep:
+            self._next_sweep = time.monotonic() + _LOOK_ABOUT
+            with self._changed:
+                queue = [item for item in self._queue if isinstance(item, Request)]
+            gone = {id(request) for request in queue if request.given_up}
+            with self._changed:
+                self._queue = deque(item for item in self._queue if id(item) not in gone)
+
+    def _admit(self) -> None:
+        """Gives slots and pages to waiting requests, in order of submission."""
+        while True:
+            with self._changed:
+                head = self._queue[0] if self._queue and not self._released else None
+            if head is None:
+                break
+            if isinstance(head, _Update):
+                if self._scheduler.running:
+                    break
+                self._switch(head)
+            elif not head.given_up:
+                if not self._scheduler.admit(head):
+                    break
+                fresh = not head.pieces
+                self._count(requests=fresh, prompt_tokens=fresh * len(head.prompt_ids))
+            with self._changed:
                 self._queue.popleft()
-                if not head.future.cancelled():
-                    self._count(requests=1, prompt_tokens=len(head.prompt_ids))
-                    return head
-            return None
 
-    def _padded(self, tokens: IntArray) -> IntArray:
-        rung = next(n for n in self._programs.prompt_rungs if n * kv.PAGE >= len(tokens))
-        return np.pad(tokens.astype(np.int32), (0, rung * kv.PAGE - len(tokens)))
+    def _prefill(self) -> None:
+        """Fills pages until everybody is ready, or for as long as those who are can wait.
 
-    def _fit(self, state: SlotState) -> SlotState:
-        """`state` with pages for one more dispatch of all that run, and not many more."""
-        ladder = self._programs.cache_rungs
-        longest = max(request.length for request in self._slots if request)
-        tokens = min(longest - 1 + self._steps, self._max_tokens)
-        wanted = next(rung for rung in ladder if rung * kv.PAGE >= tokens)
-        here = len(state.cache[0].keys)
-        # One rung of slack keeps a batch around a border from being copied to and fro.
-        slack = ladder[min(ladder.index(wanted) + 1, len(ladder) - 1)]
-        return state if wanted <= here <= slack else self._programs.resize(state, wanted)
+        Slots that are decoded together cost the same whether they are all in use or not.
+        """
+        for _ in range(_PREFILLS_IN_A_ROW):
+            prefill = self._scheduler.prefill()
+            if prefill is None:
+                return
+            state = self._state or self._programs.init()
+            count = np.int32(prefill.count)
+            store = self._programs.prefill(self._params, state.store, prefill.wanted, count)
+            self._state = state._replace(store=store)
+            self._count(prefilled_tokens=prefill.tokens)
 
-    def _dispatch(self, state: SlotState) -> SlotState:
-        """Runs some decode steps, and hands out what they finished."""
-        for slot, request in enumerate(self._slots):
-            if request and request.future.cancelled():
-                self._slots[slot] = None
-        if not any(self._slots):
-            return state
-        with self._changed:
-            waiting = bool(self._queue)
-        busy = np.array([*(request is not None for request in self._slots), waiting])
-        state, emitted = self._programs.decode(self._params, self._fit(state), busy)
-        self._hand_out(jax.device_get(emitted))
-        return state
-
-    def _hand_out(self, emitted: Emitted) -> None:
-        with self._changed:
-            self._count(
-                dispatches=1,
-                decode_steps=int(emitted.steps),
-                sampled_tokens=int(emitted.counts.sum()),
+    def _decode(self) -> None:
+        """Runs some decode steps, and hands out what they, or those before, have finished."""
+        decode = self._scheduler.decode()
+        if decode:
+            with self._changed:
+                waiting = np.bool_(bool(self._queue))
+            self._state, emitted = self._programs.decode(
+                self._params,
+                self._state or self._programs.init(),
+                decode.control,
+                waiting,
+                decode.columns,
             )
-        tokens, logp = np.asarray(emitted.tokens), np.asarray(emitted.logp)
-        for slot, request in enumerate(self._slots):
-            if request:
-                new = slice(int(emitted.counts[slot]))
-                request.take(tokens[new, slot], logp[new, slot])
-                if emitted.finished[slot]:
-                    self._slots[slot] = None
-                    request.complete(self._version)
+            self._dispatched.append(_Dispatch(emitted, decode.running, self._version))
+        self._read(self._ahead if decode else 0)
+
+    def _read(self, ahead: int) -> None:
+        """Reads what the device has done, but for so many dispatches."""
+        while len(self._dispatched) > ahead:
+            dispatch = self._dispatched.popleft()
+            self._hand_out(dispatch, jax.device_get(dispatch.emitted))
+
+    def _hand_out(self, dispatch: _Dispatch, emitted: Emitted) -> None:
+        sampled = 0
+        for running in dispatch.running:
+            if not self._scheduler.holds(running):
+                continue  # given up meanwhile
+            request, slot = running.request, running.slot
+            new = slice(int(emitted.counts[slot]))
+            request.take(
+                Piece(
+                    tokens=np.asarray(emitted.tokens[new, slot]),
+                    logp=np.asarray(emitted.logp[new, slot]),
+                    sampling_logp=np.asarray(emitted.sampling_logp[new, slot]),
+                    version=dispatch.version,
+                )
+            )
+            sampled += int(emitted.counts[slot])
+            if emitted.finished[slot]:
+                self._scheduler.release(running)
+                request.complete()
+        self._count(dispatches=1, decode_steps=int(emitted.steps), sampled_tokens=sampled)
 
     def _count(self, **more: int) -> None:
-        """Adds to the counters. The caller holds the lock."""
-        old = self._stats
-        stats = replace(old, **{name: getattr(old, name) + n for name, n in more.items()})
-        slot_steps = max(1, stats.decode_steps * len(self._slots))
-        self._stats = replace(stats, occupancy=stats.sampled_tokens / slot_steps)
+        """Adds to the counters."""
+        with self._changed:
+            old = self._stats
+            stats = replace(old, **{name: getattr(old, name) + n for name, n in more.items()})
+            slot_steps = max(1, stats.decode_steps * self._sizes.slots)
+            self._stats = replace(
+                stats,
+                occupancy=stats.sampled_tokens / slot_steps,
+                pages_available=self._scheduler.available,
+            )
+
+
+def _serving(copy: Callable[[Params], Params], mesh: Mesh | None, params: Params) -> Params:
+    """A copy of `params` where the engine reads them, in one resharding."""
+    copied = copy(params)
+    if mesh is None:
+        return jax.device_put(copied, jax.local_devices()[0])
+    return jax.device_put(copied, _layer_shardings(params, mesh))
+
+
+def _layer_shardings(params: Params, mesh: Mesh) -> Any:
+    """Of `device.serving_params`, as those of the params themselves."""
+    stacked = sharding.param_shardings(params, mesh)
+    count = len(jax.tree.leaves(params["layers"])[0])
+    layer = jax.tree.map(
+        lambda at: NamedSharding(mesh, PartitionSpec(*at.spec[1:])), stacked["layers"]
+    )
+    return {**stacked, "layers": (layer,) * count}
 
 
 def _shapes(params: Params) -> Any:

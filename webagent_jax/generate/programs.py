@@ -1,4 +1,4 @@
-"""The device functions of one engine, compiled ahead of time, once per shape.
+"""The device functions of an engine, compiled ahead of time.
 
 A compiled program refuses arguments of another shape, so nothing can recompile unnoticed.
 """
@@ -10,46 +10,86 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
-from webagent_jax.generate.device import Emitted, SlotState
-from webagent_jax.policy import ModelConfig
+from webagent_jax.generate.device import Emitted, Field, PageField, SlotState
+from webagent_jax.generate.sizes import Sizes
+from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import IntArray
 
 Progress = Callable[[int, int], None]
 """(programs compiled so far, programs in all)."""
 
-Key = tuple[str, int, int]
-"""(name of the function, pages, pages to resize to or 0)."""
+Key = tuple[Literal["init", "prefill", "decode"], int]
+"""(name of the function, columns of the window for decoding or 0)."""
+
+_KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
+_VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
 
-def rungs(first: int, last: int, *, per_octave: int) -> tuple[int, ...]:
-    """Numbers of pages from `first` to `last`, so many to each doubling: the shapes to compile."""
-    ladder, rung = [], first
-    while rung < last:
-        ladder.append(rung)
-        rung += max(1, (1 << (rung.bit_length() - 1)) // per_octave)
-    return (*ladder, last)
+@dataclass(frozen=True)
+class Build:
+    """All that a program depends on. Engines of one build share their programs."""
+
+    config: ModelConfig
+    sizes: Sizes
+    structure: Any  # of the params
+    shapes: tuple[jax.ShapeDtypeStruct, ...]  # of their leaves
+    mesh: Mesh | None
+
+    @classmethod
+    def of(cls, config: ModelConfig, sizes: Sizes, params: Any, mesh: Mesh | None = None) -> Self:
+        """`params`: as of `device.serving_params`, or shapes of them, with shardings to compile for
+        a machine that is not this one."""
+        leaves, structure = jax.tree.flatten(params)
+        shapes = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+            for x in leaves
+        ]
+        return cls(config, sizes, structure, tuple(shapes), mesh)
+
+    @property
+    def whole(self) -> NamedSharding | None:
+        """Where a small array is on a mesh."""
+        return NamedSharding(self.mesh, PartitionSpec()) if self.mesh is not None else None
+
+    @property
+    def params(self) -> Params:
+        return jax.tree.unflatten(self.structure, self.shapes)
+
+    @property
+    def state(self) -> SlotState:
+        """Shapes, and on a mesh the places: pages are cut by key-value head."""
+        init = partial(device.init_state, self.config, self.sizes)
+        shapes: SlotState = jax.eval_shape(init)
+        if self.mesh is None:
+            return shapes
+        mesh, whole = self.mesh, self.whole
+
+        def cut(axes: tuple[str, ...], x: Any) -> Any:
+            return NamedSharding(mesh, sharding.spec(mesh, axes, x.shape, name="pages"))
+
+        at = jax.tree.map(lambda _: whole, shapes)
+        store = tuple(
+            kv.LayerPages(cut(_KEY_AXES, layer.keys), cut(_VALUE_AXES, layer.values))
+            for layer in shapes.store
+        )
+        placed: SlotState = sharding.placed(shapes, at._replace(store=store))
+        return placed
 
 
 class Programs:
     """Safe to use from several threads; a program that is missing is compiled at its first use."""
 
-    def __init__(
-        self, config: ModelConfig, params: Params, *, slots: int, max_tokens: int, steps: int
-    ) -> None:
-        """`params` as of `device.serving_params`."""
-        pages = _pages_for(max_tokens)
-        self.cache_rungs = rungs(4, pages, per_octave=2)  # a decode step reads all these pages
-        self.prompt_rungs = rungs(2, pages, per_octave=4)  # prefill pays for each token of padding
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
-        self._build = Build.of(config, shapes, slots=slots, max_tokens=max_tokens, steps=steps)
+    def __init__(self, build: Build) -> None:
+        self._build = build
         self._programs: dict[Key, Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
@@ -58,68 +98,36 @@ class Programs:
         """Programs made ready so far."""
         return len(self._programs)
 
-    def prefill(self, params: Params, tokens: IntArray) -> kv.Cache:
-        """`tokens` int32 [T]; T is a rung of `prompt_rungs` times `cache.PAGE`."""
-        return self._program("prefill", len(tokens) // kv.PAGE)(params, tokens)
+    def init(self) -> SlotState:
+        return self._program(("init", 0))()
 
-    def admit(self, state: SlotState, sequence: kv.Cache, admission: IntArray) -> SlotState:
-        """Consumes `state`."""
-        return self._program("admit", _pages(state))(state, sequence, admission)
+    def prefill(self, params: Params, pages: kv.Pages, wanted: IntArray, count: Any) -> kv.Pages:
+        """Consumes `pages`."""
+        return self._program(("prefill", 0))(params, pages, wanted, count)
 
-    def decode(self, params: Params, state: SlotState, busy: Any) -> tuple[SlotState, Emitted]:
-        """Consumes `state`."""
-        return self._program("decode", _pages(state))(params, state, busy)
-
-    def resize(self, state: SlotState, pages: int) -> SlotState:
-        """`state` with a cache of `pages` pages, going there rung by rung."""
-        ladder = self.cache_rungs
-        here, there = ladder.index(_pages(state)), ladder.index(pages)
-        step = 1 if there > here else -1
-        for rung in range(here, there, step):
-            program = self._program("resize", ladder[rung], ladder[rung + step])
-            state = state._replace(cache=program(state.cache))
-        return state
+    def decode(
+        self, params: Params, state: SlotState, control: IntArray, waiting: Any, columns: int
+    ) -> tuple[SlotState, Emitted]:
+        """Consumes `state`. None of the sequences may outgrow so many columns."""
+        window = next((width for width in self._build.sizes.windows if width >= columns), 0)
+        return self._program(("decode", window))(params, state, control, waiting)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compiles whatever the engine can ever need."""
-        wanted: list[Key] = [("prefill", pages, 0) for pages in self.prompt_rungs]
-        wanted += [(name, pages, 0) for pages in self.cache_rungs for name in ("admit", "decode")]
-        for small, large in zip(self.cache_rungs, self.cache_rungs[1:], strict=False):
-            wanted += [("resize", small, large), ("resize", large, small)]
+        windows = self._build.sizes.windows or (0,)
+        wanted: list[Key] = [("init", 0), ("prefill", 0), *(("decode", w) for w in windows)]
         for done, key in enumerate(wanted):
             if progress:
                 progress(done, len(wanted))
-            self._program(*key)
+            self._program(key)
         if progress:
             progress(len(wanted), len(wanted))
 
-    def _program(self, name: str, pages: int, to_pages: int = 0) -> Callable[..., Any]:
-        key = (name, pages, to_pages)
+    def _program(self, key: Key) -> Callable[..., Any]:
         with self._lock:
             if key not in self._programs:
                 self._programs[key] = _compiled(self._build, key)
             return self._programs[key]
-
-
-@dataclass(frozen=True)
-class Build:
-    """All that a program depends on besides its key. Engines of one build share their programs."""
-
-    config: ModelConfig
-    structure: Any  # of the params
-    shapes: tuple[jax.ShapeDtypeStruct, ...]  # of their leaves
-    slots: int
-    max_pages: int
-    steps: int
-
-    @classmethod
-    def of(
-        cls, config: ModelConfig, params: Any, *, slots: int, max_tokens: int, steps: int
-    ) -> Self:
-        """`params`: shapes of `device.serving_params`, with shardings to compile for a machine that
-        is not this one."""
-        leaves, structure = jax.tree.flatten(params)
-        return cls(config, structure, tuple(leaves), slots, _pages_for(max_tokens), steps)
 
 
 @functools.lru_cache(maxsize=256)
@@ -129,28 +137,32 @@ def _compiled(build: Build, key: Key) -> Callable[..., Any]:
 
 def lower(build: Build, key: Key) -> jax.stages.Lowered:
     """The program of that key, to be compiled ahead of time."""
-    name, pages, to_pages = key
-    params = jax.tree.unflatten(build.structure, build.shapes)
+    config, sizes, state = build.config, build.sizes, build.state
+    name, columns = key
+    jit: Callable[..., Any] = jax.jit
+
+    def told(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        """What comes from the host."""
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=build.whole)
+
+    def places(of: Any) -> dict[str, Any]:
+        """What is handed on from dispatch to dispatch stays where it was."""
+        return {} if build.mesh is None else {"out_shardings": jax.tree.map(_sharding, of)}
+
+    if name == "init":
+        return jit(partial(device.init_state, config, sizes), **places(state)).lower()
     if name == "prefill":
-        run = partial(device.prefill, build.config, pages=build.max_pages)
-        tokens = jax.ShapeDtypeStruct((pages * kv.PAGE,), jnp.int32)
-        return jax.jit(run).lower(params, tokens)
-    state = jax.eval_shape(partial(device.init_state, build.config, pages, build.slots))
-    if name == "resize":
-        return jax.jit(partial(kv.resize, pages=to_pages)).lower(state.cache)
-    if name == "admit":
-        sequence = jax.eval_shape(partial(kv.init, build.config, build.max_pages, 1))
-        admission = jax.ShapeDtypeStruct((device.ADMISSION_WIDTH,), jnp.int32)
-        admit = jax.jit(device.admit, donate_argnums=0)
-        return admit.lower(state, sequence, admission)
-    decode = partial(device.decode, build.config, steps=build.steps)
-    busy = jax.ShapeDtypeStruct((build.slots + 1,), jnp.bool_)
-    return jax.jit(decode, donate_argnums=1).lower(params, state, busy)
+        run = jit(partial(device.prefill, config), donate_argnums=1, **places(state.store))
+        width = PageField.TOKENS + sizes.page_tokens + sizes.columns
+        wanted = told(sizes.prefill_batches, sizes.prefill_pages, width)
+        return run.lower(build.params, state.store, wanted, told())
+    run = partial(device.decode, config, steps=sizes.steps, columns=columns)
+    control = told(sizes.slots, Field.TABLE + sizes.columns)
+    waiting = told(dtype=jnp.bool_)
+    outputs = jax.eval_shape(run, build.params, state, control, waiting)
+    run = jit(run, donate_argnums=1, **places((state, outputs[1])))
+    return run.lower(build.params, state, control, waiting)
 
 
-def _pages_for(max_tokens: int) -> int:
-    return -(-max_tokens // kv.PAGE)
-
-
-def _pages(state: SlotState) -> int:
-    return state.cache[0].keys.shape[0]
+def _sharding(x: Any) -> Any:
+    return x.sharding

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from webagent_jax.generate.device import ADMISSION_WIDTH, MAX_STOP_IDS, Field
+from webagent_jax.generate.device import MAX_STOP_IDS, Field
 from webagent_jax.types import Completion, FloatArray, IntArray
+
+
+class RequestExpired(TimeoutError):
+    """A request was not finished by its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one dispatch sampled for one request, [n] each."""
+
+    tokens: IntArray
+    logp: FloatArray
+    sampling_logp: FloatArray
+    version: int  # of the params
 
 
 @dataclass(eq=False)
@@ -20,11 +35,12 @@ class Request:
     limit: int  # tokens to sample at most
     temperature: float
     top_p: float
+    top_k: int
     seed: int
     stop_ids: tuple[int, ...]
+    deadline: float = math.inf  # by time.monotonic
     future: Future[Completion] = field(default_factory=Future)
-    tokens: list[IntArray] = field(default_factory=list)  # one piece per dispatch
-    logp: list[FloatArray] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     sampled: int = 0
 
     def __post_init__(self) -> None:
@@ -35,6 +51,8 @@ class Request:
             raise ValueError(f"temperature={self.temperature} is not a finite number from 0 up")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p} is not in (0, 1]; 1 keeps every token")
+        if not 0 <= self.top_k < 2**31:
+            raise ValueError(f"top_k={self.top_k} is not 0 or more; 0 keeps every token")
         if len(self.stop_ids) > MAX_STOP_IDS:
             raise ValueError(f"{len(self.stop_ids)} stop_ids; give {MAX_STOP_IDS} at most")
 
@@ -53,41 +71,50 @@ class Request:
                 f"max_tokens={max_tokens}, prompt and reply together. Shorten the prompt or make "
                 "the engine with more"
             )
+        self.prompt_ids = prompt.astype(np.int32)
         self.limit = min(self.limit, max_tokens - len(prompt))
 
-    def admission(self, slot: int) -> IntArray:
-        """What the device must know of it, int32 [ADMISSION_WIDTH]; see `device.Field`."""
-        row = np.full(ADMISSION_WIDTH, -1, np.int32)
-        row[Field.SLOT] = slot
-        row[Field.TOKEN] = self.prompt_ids[-1]
-        row[Field.POSITION] = len(self.prompt_ids) - 1
+    @property
+    def tokens(self) -> IntArray:
+        """Prompt and what was sampled, int32."""
+        return np.concatenate([self.prompt_ids, *(piece.tokens for piece in self.pieces)])
+
+    @property
+    def stored(self) -> int:
+        """Tokens that will be in the cache at most: all but the last that is sampled."""
+        return len(self.prompt_ids) + self.limit - 1
+
+    def control(self) -> IntArray:
+        """What the device must know of it, int32 [Field.TABLE], but for the slot's mode."""
+        row = np.full(Field.TABLE, -1, np.int32)
+        row[Field.TOKEN] = self.pieces[-1].tokens[-1] if self.pieces else self.prompt_ids[-1]
+        row[Field.POSITION] = len(self.prompt_ids) + self.sampled - 1
+        row[Field.SAMPLED] = self.sampled
         row[Field.LIMIT] = self.limit
         seed = int(self.seed) % 2**64
         words = np.array([seed >> 32, seed % 2**32], np.uint32)
         row[[Field.SEED_HIGH, Field.SEED_LOW]] = words.view(np.int32)
         knobs = np.array([self.temperature, self.top_p], np.float32)
         row[[Field.TEMPERATURE, Field.TOP_P]] = knobs.view(np.int32)
+        row[Field.TOP_K] = self.top_k
         row[Field.STOP : Field.STOP + len(self.stop_ids)] = self.stop_ids
         return row
 
-    def take(self, tokens: IntArray, logp: FloatArray) -> None:
-        self.tokens.append(tokens)
-        self.logp.append(logp)
-        self.sampled += len(tokens)
+    def take(self, piece: Piece) -> None:
+        if len(piece.tokens):
+            self.pieces.append(piece)
+            self.sampled += len(piece.tokens)
 
-    @property
-    def length(self) -> int:
-        """Tokens of the prompt and of what was sampled."""
-        return len(self.prompt_ids) + self.sampled
-
-    def complete(self, version: int) -> None:
+    def complete(self) -> None:
         """Hands the completion to whoever waits, unless they have cancelled."""
-        token_ids = np.concatenate(self.tokens)
+        token_ids = np.concatenate([piece.tokens for piece in self.pieces])
+        versions = [np.full(len(piece.tokens), piece.version, np.int32) for piece in self.pieces]
         completion = Completion(
             token_ids=token_ids,
-            logp=np.concatenate(self.logp),
-            policy_version=np.full(len(token_ids), version, np.int32),
+            logp=np.concatenate([piece.logp for piece in self.pieces]),
+            policy_version=np.concatenate(versions),
             finish="stop" if token_ids[-1] in self.stop_ids else "length",
+            sampling_logp=np.concatenate([piece.sampling_logp for piece in self.pieces]),
         )
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(completion)
@@ -95,3 +122,10 @@ class Request:
     def fail(self, error: Exception) -> None:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+
+    @property
+    def given_up(self) -> bool:
+        """Cancelled, or past its deadline, of which its future is told."""
+        if time.monotonic() > self.deadline:
+            self.fail(RequestExpired("the request was not finished by its deadline"))
+        return self.future.done()

@@ -38,6 +38,7 @@ RULES: Rules = {
     "norm": (),
     "rank": (),  # of adapters
     "tokens": (),
+    "pages": (),  # of the sampling engine's cache
     "hidden": (),  # of activations
 }
 

@@ -97,6 +97,11 @@ def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
         "prompt_ids": _encode_array(turn.prompt_ids, "<i4"),
         "token_ids": _encode_array(completion.token_ids, "<i4"),
         "logp": _encode_array(completion.logp, "<f4"),
+        "sampling_logp": (
+            None
+            if completion.sampling_logp is None
+            else _encode_array(completion.sampling_logp, "<f4")
+        ),
         "policy_version": _encode_array(completion.policy_version, "<i4"),
         "finish": completion.finish,
         "reply": turn.reply,
@@ -145,6 +150,7 @@ def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
 
 
 def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
+    sampling_logp = record.get("sampling_logp")  # which older records do not have
     return types.Turn(
         prompt_ids=_decode_array(record["prompt_ids"], "<i4", np.int32),
         completion=types.Completion(
@@ -152,6 +158,7 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
             logp=_decode_array(record["logp"], "<f4", np.float32),
             policy_version=_decode_array(record["policy_version"], "<i4", np.int32),
             finish=record["finish"],
+            sampling_logp=sampling_logp and _decode_array(sampling_logp, "<f4", np.float32),
         ),
         reply=record["reply"],
         action=_decode_action(record["action"]),

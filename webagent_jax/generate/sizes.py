@@ -1,0 +1,84 @@
+"""How large everything in an engine is: fixed when it is made, so that nothing compiles again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from webagent_jax.generate import cache as kv
+from webagent_jax.policy import ModelConfig
+
+PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
+_PREFILL_PAGES = 8  # 512 tokens keep the matmuls busy
+_PREFILL_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    slots: int  # sequences decoded together
+    max_tokens: int  # of one sequence, prompt and reply
+    page_tokens: int
+    pages: int  # in all, the trash included
+    prefill_pages: int  # computed together
+    prefill_batches: int  # of so many pages, to a dispatch at most
+    steps: int  # of decoding to a dispatch at most
+    windows: tuple[int, ...]  # columns, see `window`; none: decoding reads the pages as they lie
+
+    @property
+    def columns(self) -> int:
+        """Pages of one sequence at most."""
+        return -(-self.max_tokens // self.page_tokens)
+
+    @classmethod
+    def of(
+        cls,
+        config: ModelConfig,
+        *,
+        slots: int,
+        max_tokens: int,
+        steps: int,
+        cache_bytes: int | None,
+        backend: str,
+    ) -> Self:
+        """By default there is room for as many tokens as all slots can have, and half as many of
+        prefixes that nobody uses just now.
+
+        Raises:
+            ValueError: a size is too small, `max_tokens` is beyond the model's positions, or one
+                sequence does not fit `cache_bytes`.
+        """
+        if slots < 1 or steps < 1 or max_tokens < 2:
+            raise ValueError("slots and steps_per_dispatch must be 1 or more, max_tokens 2 or more")
+        if max_tokens > config.max_positions:
+            raise ValueError(
+                f"max_tokens={max_tokens} is beyond the model's {config.max_positions} positions"
+            )
+        columns = -(-max_tokens // PAGE_TOKENS)
+        page_bytes = PAGE_TOKENS * kv.token_bytes(config)
+        pages = 1 + columns * (slots + -(-slots // 2))
+        if cache_bytes is not None:
+            pages = cache_bytes // page_bytes
+        if pages < 1 + columns:
+            raise ValueError(
+                f"cache_bytes={cache_bytes} holds no sequence of max_tokens={max_tokens}: "
+                f"that takes {(1 + columns) * page_bytes} bytes"
+            )
+        return cls(
+            slots=slots,
+            max_tokens=max_tokens,
+            page_tokens=PAGE_TOKENS,
+            pages=pages,
+            prefill_pages=_PREFILL_PAGES,
+            prefill_batches=_PREFILL_BATCHES,
+            steps=steps,
+            windows=rungs(4, columns, per_octave=2) if backend == "cpu" else (),
+        )
+
+
+def rungs(first: int, last: int, *, per_octave: int) -> tuple[int, ...]:
+    """Numbers from `first` to `last`, so many to each doubling: the shapes to compile."""
+    ladder, rung = [], first
+    while rung < last:
+        ladder.append(rung)
+        rung += max(1, (1 << (rung.bit_length() - 1)) // per_octave)
+    return (*ladder, last)
