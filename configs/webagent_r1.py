@@ -29,9 +29,10 @@ from webagent_jax.config import (
     RunConfig,
 )
 
-_VARIANTS = {  # weights, devices along the tensor axis (docs/recipes.md)
-    "qwen2.5-3b": ("weights/Qwen2.5-3B-Instruct", 2),
-    "llama-3.1-8b": ("weights/Llama-3.1-8B-Instruct", 1),
+# Weights, devices along the tensor axis, MiB of the engine's cache (docs/recipes.md).
+_VARIANTS = {
+    "qwen2.5-3b": ("weights/Qwen2.5-3B-Instruct", 2, 4_608),
+    "llama-3.1-8b": ("weights/Llama-3.1-8B-Instruct", 1, 0),
 }
 _CONTEXT = 16_384
 
@@ -39,13 +40,13 @@ _CONTEXT = 16_384
 def get_config(variant: str = "qwen2.5-3b") -> ml_collections.ConfigDict:
     if variant not in _VARIANTS:
         raise config.ConfigError(f"unknown variant {variant!r}; there are: {', '.join(_VARIANTS)}")
-    weights, tensor = _VARIANTS[variant]
+    weights, tensor, cache_mib = _VARIANTS[variant]
     return config.to_config_dict(
         RunConfig(
             policy=PolicyConfig(path=weights, dtype="bfloat16", remat="full"),
             mesh=MeshConfig(fsdp=-1, tensor=tensor, rows_per_device=1),
             prompt=PromptConfig(template="webarena"),
-            engine=EngineConfig(slots=8, max_tokens=_CONTEXT),
+            engine=EngineConfig(slots=8, max_tokens=_CONTEXT, cache_mib=cache_mib),
             rollout=RolloutConfig(contexts=64, max_turns=15, max_new_tokens=1_024),
             bc=BCConfig(
                 epochs=1,

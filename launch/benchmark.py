@@ -2,8 +2,8 @@
 
 python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
 
-The peer of `update` is google-tunix (third_party/README.md), which needs an environment of its own:
---peer_python is its interpreter; without one the peer is left out.
+The peer of `update` and `generate` is google-tunix (third_party/README.md), which needs an
+environment of its own: --peer_python is its interpreter; without one the peer is left out.
 """
 
 from __future__ import annotations

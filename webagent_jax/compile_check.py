@@ -17,10 +17,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, SingleDeviceSharding
+from jax.sharding import Mesh
 
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
+from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device, programs
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, flops, lora, published, sharding
@@ -227,11 +228,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     state = learn.abstract_state(trained, optimizer)
     microbatch = cfg.mesh.rows_per_device * sharding.rows_apart(mesh)
 
-    here = SingleDeviceSharding(mesh.devices.flat[0])
-    serving = jax.eval_shape(
-        lambda base, trained: device.serving_params(model, lora.whole(base, trained)), base, trained
+    own = list(mesh.devices.flat)[: cfg.engine.tensor]
+    engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor, devices=own)
+    sampled = jax.eval_shape(lora.whole, base, trained)
+    serving = sharding.placed(
+        jax.eval_shape(lambda params: device.serving_params(model, params), sampled),
+        programs.serving_shardings(sampled, engine_mesh),
     )
-    serving = sharding.placed(serving, jax.tree.map(lambda _: here, serving))
     sizes = Sizes.of(
         model,
         slots=cfg.engine.slots,
@@ -240,7 +243,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         cache_bytes=cfg.engine.cache_mib * 2**20 or None,
         backend="tpu",
     )
-    engine = programs.Build.of(model, sizes, serving)
+    engine = programs.Build.of(model, sizes, serving, engine_mesh)
 
     yield _Program(
         "update",
@@ -269,13 +272,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     yield _Program(
         "prefill",
         lambda: programs.lower(engine, ("prefill", 0)),
-        _prefill_work(sizes, model),
+        _prefill_work(cfg, sizes, model),
         training,
     )
     yield _Program(
         "decode step",
         lambda: programs.lower(engine, ("decode", 0)),
-        _decode_work(cfg, model),
+        _decode_work(cfg, sizes, model),
         training,
     )
 
@@ -346,21 +349,20 @@ def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, f
     return layers / mesh.shape["tensor"], head / mesh.shape["tensor"]
 
 
-def _prefill_work(sizes: Sizes, model: ModelConfig) -> Work:
+def _prefill_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
     """Of the longest prompt, batch by batch."""
-    tokens = sizes.max_tokens
+    tokens, tensor = sizes.max_tokens, cfg.engine.tensor
     batches = -(-tokens // (sizes.prefill_pages * sizes.page_tokens))
-    return Work(flops.layers(model, tokens, _causal_pairs(tokens)), batches * _weight_bytes(model))
+    work = flops.layers(model, tokens, _causal_pairs(tokens))
+    return Work(work / tensor, batches * _weight_bytes(model) / tensor)
 
 
-def _decode_work(cfg: RunConfig, model: ModelConfig) -> Work:
-    """Of one token for every slot, all of them full."""
-    slots, tokens = cfg.engine.slots, cfg.engine.max_tokens
-    token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * _itemsize(model)
-    return Work(
-        flops.layers(model, slots, slots * tokens) + flops.head(model, slots),
-        _weight_bytes(model) + slots * tokens * token_bytes,
-    )
+def _decode_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
+    """Of one token for every slot, all of them as full as there are pages."""
+    tokens = min(sizes.slots * sizes.max_tokens, (sizes.pages - 1) * sizes.page_tokens)
+    work = flops.layers(model, sizes.slots, tokens) + flops.head(model, sizes.slots)
+    read = _weight_bytes(model) + tokens * kv.token_bytes(model)
+    return Work(work / cfg.engine.tensor, read / cfg.engine.tensor)
 
 
 def _causal_pairs(tokens: int) -> int:

@@ -98,6 +98,7 @@ class RolloutConfig:
     max_new_tokens: int = 64  # per reply
     temperature: float = 1.0
     top_p: float = 1.0
+    top_k: int = 0  # 0 keeps all
     infra_retries: int = 2  # tries after the first before an episode is given up as INFRA
     episode_timeout: float = 120.0  # seconds
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -46,9 +46,9 @@ class Stage:
             self.pool = opened.enter_context(BrowserPool(cfg.browser))
             self.suite = MiniWob(self.pool, cfg.suite.tasks, cfg.suite.train_seeds)
             opened.callback(self.suite.close)
-            self.engine: Engine | None = None
+            self._sampler: Engine | None = None
             if model is not None and snapshot is not None:
-                self.engine = opened.enter_context(
+                self._sampler = opened.enter_context(
                     Engine(
                         model,
                         snapshot.params,
@@ -74,6 +74,13 @@ class Stage:
     ) -> None:
         self._exit.close()
 
+    @property
+    def engine(self) -> Engine:
+        """Raises ValueError where experts alone play."""
+        if self._sampler is None:
+            raise ValueError("this stage was opened without a policy")
+        return self._sampler
+
     def rules(self, max_turns: int, pictures: bool = False) -> Rules:
         cfg = self._cfg
         return Rules(
@@ -88,8 +95,6 @@ class Stage:
 
     def policy_agent(self, temperature: float) -> EngineAgent:
         """The policy behind the engine, sampling at that temperature."""
-        if self.engine is None:
-            raise ValueError("this stage was opened without a policy")
         rollout = self._cfg.rollout
         return EngineAgent(
             self.engine,
@@ -97,6 +102,7 @@ class Stage:
             max_new_tokens=rollout.max_new_tokens,
             temperature=temperature,
             top_p=rollout.top_p,
+            top_k=rollout.top_k,
             timeout=rollout.episode_timeout,
         )
 
@@ -126,10 +132,17 @@ class Stage:
         )
         return collector.collect(jobs, on_episode)
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Meanwhile nobody plays, and the memory of the engine's cache is the learner's."""
+        self.engine.release()
+        try:
+            yield
+        finally:
+            self.engine.resume()
+
     def update_policy(self, snapshot: PolicySnapshot) -> None:
         """Requests from now on are sampled by the new policy."""
-        if self.engine is None:
-            raise ValueError("this stage was opened without a policy")
         self.engine.update(snapshot.params, version=snapshot.version)
 
 

@@ -165,10 +165,18 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                 batch = _play_batch(cfg, stage, drawn)
                 played = time.monotonic()
                 drawn = batch.drawn
-                state, stats = _learn_batch(
-                    cfg, model, optimizer, state, batch, base=base, reference=reference, mesh=mesh
-                )
-                stage.update_policy(learn.snapshot(state, base))
+                with stage.at_rest():
+                    state, stats = _learn_batch(
+                        cfg,
+                        model,
+                        optimizer,
+                        state,
+                        batch,
+                        base=base,
+                        reference=reference,
+                        mesh=mesh,
+                    )
+                    stage.update_policy(learn.snapshot(state, base))
                 seconds = {
                     "seconds/rollout": played - begun,
                     "seconds/update": time.monotonic() - played,

@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 
-from webagent_jax.benchmark import attention, measure, update
+from webagent_jax.benchmark import attention, generate, measure, update
 from webagent_jax.report import provenance
 
 SUITES: dict[str, Callable[[int, str], Iterator[dict[str, Any]]]] = {
     "attention": lambda repeats, peer: attention.run(repeats),
+    "generate": generate.run,
     "update": update.run,
 }
 

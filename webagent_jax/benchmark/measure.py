@@ -34,6 +34,13 @@ def matmul_rate() -> float:
     return 2 * side**3 / seconds(lambda: product(x), 20)
 
 
+def bandwidth() -> float:
+    """Bytes per second that are read of memory in a sum of 128 MiB."""
+    x = jnp.ones(2**25)
+    total = jax.jit(jnp.sum)
+    return x.nbytes / seconds(lambda: total(x), 20)
+
+
 def program_bytes(compiled: jax.stages.Compiled) -> int:
     """Memory of a program on one device: arguments, results and what it needs in between."""
     memory: Any = compiled.memory_analysis()

@@ -6,11 +6,8 @@ once without. Where tunix is installed, its GRPO step and ours take the same pla
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +16,7 @@ import numpy as np
 import optax
 
 from webagent_jax import learn, policy
-from webagent_jax.benchmark import measure
+from webagent_jax.benchmark import measure, peer
 from webagent_jax.benchmark.episodes import Shape, branches
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.learn import Branch
@@ -29,16 +26,6 @@ from webagent_jax.types import ForestRows
 MODEL = ModelConfig(
     vocab_size=2048, d_model=128, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32, d_ff=512
 )
-PEER_MODEL = ModelConfig(  # unrolled, as tunix is
-    vocab_size=2048,
-    d_model=256,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=64,
-    d_ff=1024,
-    unroll=4,
-)
 _PEER_ROWS, _PEER_PROMPT, _PEER_RESPONSE = 8, 256, 64
 _OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=1e-5), 1_000)
 _GRPO = GRPOConfig(kl_beta=0.04)
@@ -47,7 +34,6 @@ _SUITE = (  # (shape, tokens of a row)
     (Shape(system=1_300), 4_096),
     (Shape(system=1_300), 8_192),
 )
-_PEER = Path(__file__).parents[2] / "third_party" / "tunix" / "grpo_step.py"
 
 
 def run(repeats: int, peer_python: str) -> Iterator[dict[str, Any]]:
@@ -173,7 +159,7 @@ def _against_tunix(peer_python: str, repeats: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
 
     def ids(count: int) -> Any:
-        return rng.integers(0, PEER_MODEL.vocab_size, count).astype(np.int32)
+        return rng.integers(0, peer.MODEL.vocab_size, count).astype(np.int32)
 
     logp = np.full(_PEER_RESPONSE, -7.6, np.float32)
     weight = 1 / (_PEER_ROWS * _PEER_RESPONSE)
@@ -187,13 +173,13 @@ def _against_tunix(peer_python: str, repeats: int) -> dict[str, Any]:
             for a in rng.choice([-1.0, 1.0], _PEER_ROWS)
         ]
     )
-    params = policy.init(PEER_MODEL, jax.random.key(0))
+    params = policy.init(peer.MODEL, jax.random.key(0))
     state = learn.init_state(params, _OPTIMIZER)
 
     def update() -> Any:
         nonlocal state
         state, _ = learn.grpo_update(
-            PEER_MODEL,
+            peer.MODEL,
             _OPTIMIZER,
             state,
             rows,
@@ -204,33 +190,26 @@ def _against_tunix(peer_python: str, repeats: int) -> dict[str, Any]:
         return state
 
     before = measure.seconds(update, repeats)
-    asked = {
-        "layers": PEER_MODEL.num_layers,
-        "d": PEER_MODEL.d_model,
-        "ffn": PEER_MODEL.d_ff,
-        "heads": PEER_MODEL.num_heads,
-        "kv": PEER_MODEL.num_kv_heads,
-        "vocab": PEER_MODEL.vocab_size,
-        "rows": _PEER_ROWS,
-        "prompt": _PEER_PROMPT,
-        "response": _PEER_RESPONSE,
-        "repeats": repeats,
-    }
-    told = subprocess.run(
-        [peer_python, str(_PEER), json.dumps(asked)], capture_output=True, text=True, check=False
+    theirs = peer.ask(
+        peer_python,
+        "grpo_step.py",
+        peer.sizes()
+        | {
+            "rows": _PEER_ROWS,
+            "prompt": _PEER_PROMPT,
+            "response": _PEER_RESPONSE,
+            "repeats": repeats,
+        },
     )
-    if told.returncode != 0:
-        raise RuntimeError(f"{peer_python} {_PEER.name} failed:\n{told.stderr[-2000:]}")
-    peer = json.loads(told.stdout.splitlines()[-1])
     ours = min(before, measure.seconds(update, repeats))
-    theirs = peer["step_seconds"] + peer["reference_seconds"]
+    seconds = theirs["step_seconds"] + theirs["reference_seconds"]
     tokens = _PEER_ROWS * length
     return {
         "name": f"update: {_PEER_ROWS} plain rows of {length}, against google-tunix",
         "ours": {"seconds": ours, "tokens_per_second": tokens / ours},
-        "tunix": {"seconds": theirs, "tokens_per_second": tokens / theirs, **peer},
+        "tunix": {"seconds": seconds, "tokens_per_second": tokens / seconds, **theirs},
         "tunix / ours": {
-            "seconds": theirs / ours,
-            "seconds without their reference pass": peer["step_seconds"] / ours,
+            "seconds": seconds / ours,
+            "seconds without their reference pass": theirs["step_seconds"] / ours,
         },
     }

@@ -21,15 +21,15 @@ from typing import Any, Literal, Self, get_args
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from webagent_jax.generate import device
 from webagent_jax.generate.device import Emitted, SlotState
-from webagent_jax.generate.programs import Build, Programs, Progress
+from webagent_jax.generate.programs import Build, Programs, Progress, serving_shardings
 from webagent_jax.generate.requests import Piece, Request
 from webagent_jax.generate.scheduler import Running, Scheduler
 from webagent_jax.generate.sizes import Sizes
-from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
 
@@ -462,20 +462,7 @@ class Engine:
 
 def _serving(copy: Callable[[Params], Params], mesh: Mesh | None, params: Params) -> Params:
     """A copy of `params` where the engine reads them, in one resharding."""
-    copied = copy(params)
-    if mesh is None:
-        return jax.device_put(copied, jax.local_devices()[0])
-    return jax.device_put(copied, _layer_shardings(params, mesh))
-
-
-def _layer_shardings(params: Params, mesh: Mesh) -> Any:
-    """Of `device.serving_params`, as those of the params themselves."""
-    stacked = sharding.param_shardings(params, mesh)
-    count = len(jax.tree.leaves(params["layers"])[0])
-    layer = jax.tree.map(
-        lambda at: NamedSharding(mesh, PartitionSpec(*at.spec[1:])), stacked["layers"]
-    )
-    return {**stacked, "layers": (layer,) * count}
+    return jax.device_put(copy(params), serving_shardings(params, mesh))
 
 
 def _shapes(params: Params) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
@@ -32,6 +32,19 @@ Key = tuple[Literal["init", "prefill", "decode"], int]
 
 _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
+
+
+def serving_shardings(params: Params, mesh: Mesh | None) -> Any:
+    """Where the leaves of `device.serving_params(params)` go: all to the first device of this host,
+    or over a mesh as the params themselves. `params` may be shapes."""
+    if mesh is None:
+        return SingleDeviceSharding(jax.local_devices()[0])
+    stacked = sharding.param_shardings(params, mesh)
+    count = len(jax.tree.leaves(params["layers"])[0])
+    layer = jax.tree.map(
+        lambda at: NamedSharding(mesh, PartitionSpec(*at.spec[1:])), stacked["layers"]
+    )
+    return {**stacked, "layers": (layer,) * count}
 
 
 @dataclass(frozen=True)

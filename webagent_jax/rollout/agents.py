@@ -30,6 +30,7 @@ class Sampler(Protocol):
         max_new_tokens: int,
         temperature: float,
         top_p: float,
+        top_k: int,
         seed: int,
         stop_ids: tuple[int, ...],
     ) -> Future[Completion]: ...
@@ -46,12 +47,13 @@ class EngineAgent:
         max_new_tokens: int,
         temperature: float,
         top_p: float = 1.0,
+        top_k: int = 0,
         timeout: float = 120.0,
     ) -> None:
         self._sampler = sampler
         self._stop_ids = stop_ids
         self._max_new_tokens = max_new_tokens
-        self._temperature, self._top_p = temperature, top_p
+        self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self._timeout = timeout
 
     def reply(self, request: ReplyRequest) -> Completion:
@@ -61,6 +63,7 @@ class EngineAgent:
             max_new_tokens=self._max_new_tokens,
             temperature=self._temperature,
             top_p=self._top_p,
+            top_k=self._top_k,
             seed=request.seed,
             stop_ids=self._stop_ids,
         )

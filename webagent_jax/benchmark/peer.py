@@ -1,0 +1,50 @@
+"""The peer: google-tunix, in an environment of its own (third_party/README.md)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from webagent_jax.policy import ModelConfig
+
+# Unrolled, as tunix is.
+MODEL = ModelConfig(
+    vocab_size=2048,
+    d_model=256,
+    num_layers=4,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=64,
+    d_ff=1024,
+    unroll=4,
+)
+_SCRIPTS = Path(__file__).parents[2] / "third_party" / "tunix"
+
+
+def ask(python: str, script: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """What the script answers. Raises RuntimeError with its complaint when it fails."""
+    told = subprocess.run(
+        [python, str(_SCRIPTS / script)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode != 0:
+        raise RuntimeError(f"{python} {script} failed:\n{told.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return answer
+
+
+def sizes() -> dict[str, Any]:
+    """Of the model, as the scripts ask for them."""
+    return {
+        "layers": MODEL.num_layers,
+        "d": MODEL.d_model,
+        "ffn": MODEL.d_ff,
+        "heads": MODEL.num_heads,
+        "kv": MODEL.num_kv_heads,
+        "vocab": MODEL.vocab_size,
+    }
