@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import benchmark
-from webagent_jax.benchmark import update
+from webagent_jax.benchmark import generate, update
 from webagent_jax.benchmark.episodes import Shape, branches
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -34,3 +34,19 @@ def test_forest_rows_are_the_same_update_as_a_row_per_turn(monkeypatch, capsys):
     assert result["row per turn / forest"]["tokens"] > 1
     assert result["row per turn / forest"]["flops"] > 1
     assert "row per turn / forest" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
+    pytest.importorskip("transformers")
+    for name, value in {"_TRACES": (SMALL,), "_GROUPS": 2, "_ROWS": 2, "_PROMPT": 70}.items():
+        monkeypatch.setattr(generate, name, value)
+    report = benchmark.run("generate", 1, "", show=print)
+    static, trace = json.loads(json.dumps(report))["results"]
+    assert static["ours"]["decode_step_seconds"] > 0
+    assert static["decode step / time to read weights and cache once"] > 0.5
+    turns = [turn for seed in range(2) for turn in branches(SMALL, 2048, seed)]
+    assert trace["ours"]["prompt_tokens"] == sum(len(turn.prompt_ids) for turn in turns)
+    assert 1 <= trace["prompt tokens / prefilled"] < 2
+    assert trace["transformers / ours"] > 0
+    assert "transformers / ours" in capsys.readouterr().out

@@ -15,7 +15,7 @@ import numpy as np
 
 from webagent_jax import learn, policy
 from webagent_jax.config import GRPOConfig, OptimizerConfig
-from webagent_jax.policy import sharding
+from webagent_jax.policy import lora, sharding
 
 MODEL = policy.ModelConfig(
     vocab_size=64, d_model=32, num_layers=2, num_heads=8, num_kv_heads=2, head_dim=8, d_ff=48
@@ -38,13 +38,14 @@ def make_rows():
     return learn.build(branches, row_tokens=32, row_multiple=MICROBATCH).rows
 
 
-def updated(state, reference, mesh=None):
+def updated(state, reference, mesh=None, base=None):
     return learn.grpo_update(
         MODEL,
         OPTIMIZER,
         state,
         make_rows(),
         grpo=GRPO,
+        base=base,
         ref_params=reference,
         microbatch=MICROBATCH,
         mesh=mesh,
@@ -55,9 +56,36 @@ def main(meshes):
     params = policy.init(MODEL, jax.random.key(0))
     reference = jax.tree.map(lambda x: x * 1.1, params)
     alone = updated(learn.init_state(params, OPTIMIZER), reference)
-    return {
+    found = {
         name: differences(params, reference, alone, sizes=map(int, name.split("x")))
         for name in meshes
+    }
+    return {**found, "adapters": differences_of_adapters(params)}
+
+
+def apart(a, b):
+    return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
+
+
+def differences_of_adapters(params):
+    adapters = lora.init(params, jax.random.key(1), rank=2, projections=lora.PROJECTIONS)
+    adapters = jax.tree.map(lambda x: x + 0.01, adapters)
+
+    def trained(mesh, place):
+        state = learn.init_state(place(adapters), OPTIMIZER)
+        base = lora.Base(place(params), 0.5)
+        return updated(state, base.params, mesh, base)
+
+    alone, alone_metrics = trained(None, lambda tree: tree)
+    mesh = sharding.make_mesh(2, 2, 2)
+    state, metrics = trained(
+        mesh, lambda tree: jax.device_put(tree, sharding.param_shardings(tree, mesh))
+    )
+    return {
+        "loss": apart(metrics["loss"], alone_metrics["loss"]),
+        "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
+        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
+        "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
     }
 
 
@@ -72,9 +100,6 @@ def differences(params, reference, expected, *, sizes):
         policy.save_hf(folder, MODEL, params)
         _, read = policy.load_hf(folder, mesh=mesh)
     state, metrics = updated(state, reference, mesh)
-
-    def apart(a, b):
-        return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
 
     def in_place(params):
         leaves = zip(jax.tree.leaves(params), jax.tree.leaves(at), strict=True)

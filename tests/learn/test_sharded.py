@@ -39,6 +39,15 @@ def test_an_update_on_eight_devices_is_that_on_one(updates, mesh):
 
 
 @pytest.mark.timeout(600)
+def test_adapters_on_eight_devices_are_trained_as_on_one(updates):
+    found = updates["adapters"]
+    assert found["loss"] < 1e-6
+    assert found["grad_norm"] < 1e-5
+    assert found["params"] < 1e-4
+    assert found["cut"] > 4
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_params_come_into_shards_as_they_come_whole(updates, mesh):
     assert updates[mesh]["read"] == 0
