@@ -311,13 +311,16 @@ def test_update_may_come_between_two_tokens(running):
     other = _params(1)
     prompt, options = list(range(20)), {"max_new_tokens": 200, "temperature": 0.0}
     with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
-        engine.submit([*prompt, *range(40)], max_new_tokens=2).result(TIMEOUT)  # leaves a prefix
+        known = [*range(61), *range(61)]
+        engine.submit(known, max_new_tokens=2).result(TIMEOUT)  # leaves a prefix
         _slow_down(engine)
         futures = [engine.submit(prompt, **options) for _ in range(6)]
         while engine.stats().sampled_tokens < 60:
             time.sleep(0.01)
         engine.update(other, version=1, running=running)
-        engine.submit([*prompt, *range(40)], max_new_tokens=2).result(TIMEOUT)
+        done = engine.submit(known, max_new_tokens=8, seed=1).result(TIMEOUT)
+        table = _teacher_forced(known, done.token_ids, other)
+        np.testing.assert_allclose(done.logp, table[np.arange(8), done.token_ids], atol=1e-4)
         for number, future in enumerate(futures):
             done = future.result(TIMEOUT)
             version = done.policy_version

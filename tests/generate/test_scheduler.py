@@ -119,6 +119,16 @@ def test_what_others_count_on_is_filled_though_it_is_given_up():
     assert scheduler.available == 16
 
 
+def test_nobody_is_filled_for_nobody():
+    scheduler = Scheduler(SIZES)
+    given_up, sibling = scheduler.admit(_request(20)), scheduler.admit(_request(20))
+    assert given_up and sibling
+    scheduler.release(given_up)
+    scheduler.release(sibling)
+    assert scheduler.prefill() is None
+    assert scheduler.available == 16
+
+
 def test_an_interrupted_request_begins_where_it_was():
     scheduler = Scheduler(SIZES)
     request = _request(10, limit=6)

@@ -360,13 +360,13 @@ class Engine:
     def _drop_given_up(self) -> None:
         """Frees the slots of those, and now and then their places in the queue."""
         for running in self._scheduler.running:
-            if running.request.given_up:
+            if running.request.expire():
                 self._scheduler.release(running)
         if time.monotonic() > self._next_sweep:
             self._next_sweep = time.monotonic() + _LOOK_ABOUT
             with self._changed:
                 queue = [item for item in self._queue if isinstance(item, Request)]
-            gone = {id(request) for request in queue if request.given_up}
+            gone = {id(request) for request in queue if request.expire()}
             with self._changed:
                 self._queue = deque(item for item in self._queue if id(item) not in gone)
 
@@ -381,13 +381,14 @@ class Engine:
                 if self._scheduler.running:
                     break
                 self._switch(head)
-            elif not head.given_up:
+            elif not head.expire():
                 if not self._scheduler.admit(head):
                     break
                 fresh = not head.pieces
                 self._count(requests=fresh, prompt_tokens=fresh * len(head.prompt_ids))
             with self._changed:
-                self._queue.popleft()
+                if self._queue and self._queue[0] is head:  # an urgent update may have taken it out
+                    self._queue.popleft()
 
     def _prefill(self) -> None:
         """Fills pages until everybody is ready, or for as long as those who are can wait.

@@ -123,9 +123,8 @@ class Request:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    @property
-    def given_up(self) -> bool:
-        """Cancelled, or past its deadline, of which its future is told."""
+    def expire(self) -> bool:
+        """Fails it when its deadline is past; True where nobody waits any more."""
         if time.monotonic() > self.deadline:
             self.fail(RequestExpired("the request was not finished by its deadline"))
         return self.future.done()

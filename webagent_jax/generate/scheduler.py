@@ -97,22 +97,28 @@ class Scheduler:
     def release(self, running: Running) -> None:
         """Takes slot and pages back, whatever came of the request."""
         self._slots[running.slot] = None
-        # Where others count on its pages, they are filled all the same.
-        if running.ready or not running.lease.counted_on:
-            if not running.ready:
+        if running.ready:
+            self._pages.end(running.lease)
+        else:
+            self._drop_orphans()
+
+    def _drop_orphans(self) -> None:
+        """Of those who lost their slot before they were filled, whom nobody counts on.
+
+        Where others count on their pages, these are filled all the same.
+        """
+        for running in reversed(list(self._filling)):
+            if not self.holds(running) and not running.lease.counted_on:
                 self._filling.remove(running)
-            self._pages.end(running.lease, filled=running.ready)
+                self._pages.end(running.lease, filled=False)
 
     def interrupt(self) -> list[Request]:
         """Takes slot and pages from everybody and forgets all prefixes; in order of their slots."""
-        requests = [running.request for running in self.running]
-        for running in self.running:
+        interrupted = self.running
+        for running in interrupted:
             self.release(running)
-        for orphan in self._filling:
-            self._pages.end(orphan.lease, filled=False)
-        self._filling.clear()
         self.forget()
-        return requests
+        return [running.request for running in interrupted]
 
     def forget(self) -> None:
         """From now on no prefix is known, as befits other params."""
