@@ -241,7 +241,6 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         max_tokens=cfg.engine.max_tokens,
         steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_mib * 2**20 or None,
-        backend="tpu",
     )
     engine = programs.Build.of(model, sizes, serving, engine_mesh)
 
@@ -271,13 +270,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     training = _bytes(state) + (_bytes(params) if base or reference else 0)
     yield _Program(
         "prefill",
-        lambda: programs.lower(engine, ("prefill", 0)),
+        lambda: programs.lower(engine, "prefill"),
         _prefill_work(cfg, sizes, model),
         training,
     )
     yield _Program(
         "decode step",
-        lambda: programs.lower(engine, ("decode", 0)),
+        lambda: programs.lower(engine, "decode"),
         _decode_work(cfg, sizes, model),
         training,
     )

@@ -35,7 +35,7 @@ def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Com
         rest = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         replies += [future.result(120) for future in rest]
         assert engine._state is not None
-        cut = [engine._params["layers"][0]["gate"]["kernel"], engine._state.store[0].keys]
+        cut = [engine._params["layers"][0]["gate"]["kernel"], engine._state.pages[0].keys]
         found["cut"] = [x.size // x.addressable_shards[0].data.size for x in cut]
     return replies
 

@@ -9,7 +9,6 @@ import pytest
 
 from webagent_jax import policy
 from webagent_jax.generate import cache as kv
-from webagent_jax.generate import sizes, window
 from webagent_jax.policy import attention
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48)
@@ -91,40 +90,6 @@ def test_whole_pages_are_stored_where_they_belong():
     jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
 
 
-@pytest.mark.parametrize("sequences", [3, 16])
-def test_a_window_is_as_good_as_the_pages(sequences):
-    (keys, values), tables = _sequences(sequences), _tables(sequences)
-    pages, q = (_layer(keys, values, tables),), _random(3, sequences, 4, 8)
-    position = np.random.default_rng(6).integers(0, 2 * SIZE, sequences)
-    expected = jax.jit(kv.attend)(q[:, None], pages[0], tables, position[:, None], COLUMNS)
-    attend = jax.jit(window.attend)
-    (narrow,) = window.copied(pages, tables[:, :2])
-    np.testing.assert_allclose(attend(q, narrow, position), expected[:, 0], atol=1e-5)
-    for columns in (3, 4):
-        (wide,) = window.copied(pages, tables[:, :columns])
-        np.testing.assert_array_equal(attend(q, wide, position), attend(q, narrow, position))
-
-
-def test_what_is_written_into_a_window_comes_back():
-    (keys, values), tables = _sequences(3), _tables(3)
-    pages = (jax.tree.map(jnp.array, _layer(keys, values, tables)),)
-    (layer,) = window.copied(pages, tables)
-    rows, position = np.arange(3), np.array([3, 2 * SIZE - 1, LENGTH])  # the last is beyond
-    k, v = _random(4, 3, 2, 8), _random(5, 3, 2, 8)
-    layer = window.write_tokens(layer, k, v, position)
-    columns = np.array([[0, 0], [1, 2], [3, 3]])
-    homes = tables[rows[:, None], columns]
-    (after,) = window.copied_back(pages, (layer,), columns, homes)
-    keys[rows[:2], position[:2]], values[rows[:2], position[:2]] = k[:2], v[:2]
-    jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
-
-
 def test_the_bytes_of_a_token():
     layers = kv.init(CONFIG, pages=3, page_tokens=SIZE)
     assert kv.token_bytes(CONFIG) * 3 * SIZE == sum(x.nbytes for x in jax.tree.leaves(layers))
-
-
-def test_rungs_grow_to_the_last():
-    assert sizes.rungs(4, 16, per_octave=2) == (4, 6, 8, 12, 16)
-    assert sizes.rungs(2, 10, per_octave=4) == (2, 3, 4, 5, 6, 7, 8, 10)
-    assert sizes.rungs(4, 1, per_octave=2) == (1,)

@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from webagent_jax import generate, policy
-from webagent_jax.generate.sizes import Sizes
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
@@ -170,18 +169,6 @@ def test_completions_do_not_depend_on_who_reads_them_when(alone, ahead):
         futures = [_submit(other, ask) for ask in _asks(24)]
         for future, expected in zip(futures, alone, strict=True):
             _same(future.result(TIMEOUT), expected)
-
-
-def test_completions_are_the_same_without_a_window(alone, monkeypatch):
-    of = Sizes.of
-    paged = lambda *args, **kw: replace(of(*args, **kw), windows=())  # noqa: E731
-    monkeypatch.setattr(Sizes, "of", paged)
-    with generate.Engine(CONFIG, PARAMS, **BUILD) as other:
-        futures = [_submit(other, ask) for ask in _asks(24)]
-        for future, expected in zip(futures, alone, strict=True):
-            done = future.result(TIMEOUT)
-            np.testing.assert_array_equal(done.token_ids, expected.token_ids)
-            np.testing.assert_allclose(done.logp, expected.logp, atol=1e-4)
 
 
 def test_threads_may_submit_together(engine, alone):

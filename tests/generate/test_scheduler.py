@@ -17,7 +17,6 @@ SIZES = Sizes(
     prefill_pages=2,
     prefill_batches=2,
     steps=3,
-    windows=(4, 8),
 )
 
 
@@ -56,12 +55,11 @@ def test_a_prompt_is_filled_page_by_page_but_for_its_last_token():
     assert _fill(scheduler) == [(16, [17, 18, 19, 0])]
     decode = _decoded(scheduler)
     assert decode.running == (running,)
-    assert decode.columns == 6  # 23 tokens are stored at most
     row = decode.control[running.slot]
     assert row[[Field.MODE, Field.TOKEN, Field.POSITION]].tolist() == [Mode.ADMITTED, 20, 19]
     assert row[[Field.SAMPLED, Field.LIMIT]].tolist() == [0, 4]
     table = row[Field.TABLE :]
-    assert len(set(table[:6].tolist())) == 6
+    assert len(set(table[:6].tolist())) == 6  # 23 tokens are stored at most
     assert not table[6:].any()
     assert not decode.control[1 - running.slot].any()
     assert _decoded(scheduler).control[running.slot, Field.MODE] == Mode.RUNNING

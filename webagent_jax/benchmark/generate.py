@@ -32,6 +32,7 @@ _SLOTS = 16
 _GROUPS = 8
 _TRACES = tuple(Shape(system=system, turns=8, page=(600, 600)) for system in (300, 1_300))
 _REPLIES = (20, 40, 60, 80, 100)
+_CACHE_BYTES = 2**29  # room for the prefixes of all episodes
 _PEER_EPISODES = 8  # of the trace: one prompt to a call takes long
 
 
@@ -160,7 +161,9 @@ def _trace_result(
 def _played(params: policy.Params, trace: Sequence[Turns]) -> tuple[float, int, int]:
     """Seconds, tokens that were computed, tokens of prompts."""
     longest = max(len(prompt) + reply for turns in trace for prompt, reply in turns)
-    with Engine(peer.MODEL, params, slots=_SLOTS, max_tokens=longest) as engine:
+    with Engine(
+        peer.MODEL, params, slots=_SLOTS, max_tokens=longest, cache_bytes=_CACHE_BYTES
+    ) as engine:
         engine.warmup()
 
         def play(seed: int, turns: Turns) -> None:

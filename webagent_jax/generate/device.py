@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -20,7 +19,7 @@ from jax import Array
 
 from webagent_jax import policy
 from webagent_jax.generate import cache as kv
-from webagent_jax.generate import sampler, window
+from webagent_jax.generate import sampler
 from webagent_jax.generate.pages import TRASH
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig
@@ -64,7 +63,7 @@ class PageField(enum.IntEnum):
 class SlotState(NamedTuple):
     """Everything on the device that outlives a dispatch, for B slots."""
 
-    store: Any  # of keys and values: `cache.Pages`, or within a dispatch a `window.Window`
+    pages: kv.Pages
     token: Array  # int32 [B] sampled last, not in the cache yet
     position: Array  # int32 [B] of that token in its sequence
     sampled: Array  # int32 [B] tokens sampled so far
@@ -105,7 +104,7 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
 def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
     slots = sizes.slots
     return SlotState(
-        store=kv.init(config, sizes.pages, sizes.page_tokens),
+        pages=kv.init(config, sizes.pages, sizes.page_tokens),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
         sampled=jnp.zeros(slots, jnp.int32),
@@ -164,7 +163,6 @@ def decode(
     waiting: Array,
     *,
     steps: int,
-    columns: int = 0,
 ) -> tuple[SlotState, Emitted]:
     """Decodes until `steps` steps are done, or every slot, or the first one while others wait.
 
@@ -172,8 +170,6 @@ def decode(
         control: int32 [B, Field.TABLE + P], see `Field`.
         waiting: bool, whether requests wait for a slot.
         steps: at most so many tokens per slot.
-        columns: of the window on the pages that the steps work on; none of the sequences may
-            outgrow it. 0 works on the pages themselves.
     """
     slots = len(state.token)
     mode = control[:, Field.MODE]
@@ -201,13 +197,13 @@ def decode(
     def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
         state, emitted = carry
         active = state.active
-        store, drawn = _decode_step(config, params, state, control)
+        pages, drawn = _decode_step(config, params, state, control)
         stop_ids = control[:, Field.STOP : Field.TABLE]
         stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
         last = state.sampled + 1 >= control[:, Field.LIMIT]
         finished = active & (stopped | last)
         state = SlotState(
-            store=store,
+            pages=pages,
             token=jnp.where(active, drawn.token, state.token),
             position=state.position + active,
             sampled=state.sampled + active,
@@ -223,36 +219,29 @@ def decode(
         )
         return state, emitted
 
-    if not columns:
-        return jax.lax.while_loop(goes_on, step, (state, nothing))
-    pages = state.store
-    tables = control[:, Field.TABLE : Field.TABLE + columns]
-    first = state.position
-    opened = state._replace(store=window.copied(pages, tables))
-    state, emitted = jax.lax.while_loop(goes_on, step, (opened, nothing))
-    # The columns that were written: of a slot out of use the first, which is the trash's.
-    page_tokens = pages[0].keys.shape[-1]
-    written = first[:, None] // page_tokens + jnp.arange((steps - 1) // page_tokens + 2)[None]
-    last = jnp.maximum(state.position - 1, first) // page_tokens
-    written = jnp.minimum(written, last[:, None])
-    homes = jnp.take_along_axis(tables, written, axis=1, mode="clip")
-    homes = jnp.where((mode != Mode.IDLE)[:, None], homes, TRASH)
-    pages = window.copied_back(pages, state.store, written, homes)
-    return state._replace(store=pages), emitted
+    return jax.lax.while_loop(goes_on, step, (state, nothing))
 
 
 def _decode_step(
     config: ModelConfig, params: Params, state: SlotState, control: Array
-) -> tuple[kv.Pages | window.Window, sampler.Drawn]:
-    """One token per slot, and the store with the one before."""
-    store, position = state.store, state.position
-    if isinstance(store[0], window.LayerWindow):
-        layer_attend = partial(_attend_in_window, store, position)
-    else:
-        tables = control[:, Field.TABLE :]
-        layer_attend = partial(_attend_in_pages, store, position, state.active, tables)
+) -> tuple[kv.Pages, sampler.Drawn]:
+    """One token per slot, and the pages with the one before."""
+    position, tables = state.position, control[:, Field.TABLE :]
+    page_tokens = state.pages[0].keys.shape[-1]
+    column, offset = position // page_tokens, position % page_tokens
+    own = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
+    own = jnp.where(state.active, own, TRASH)
+    columns = jnp.max(jnp.where(state.active, column + 1, 0))
+
+    def layer_attend(layer: int) -> Attend:
+        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
+            grown = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], own, offset)
+            return kv.attend(q, grown, tables, position[:, None], columns), grown
+
+        return attend
+
     inputs = (state.token[:, None], position[:, None])
-    hidden, store = _run_layers(config, params, inputs, layer_attend)
+    hidden, pages = _run_layers(config, params, inputs, layer_attend)
     with jax.named_scope("sample"):
         logits = policy.unembed(params, hidden[:, 0])
 
@@ -273,31 +262,7 @@ def _decode_step(
             top_p=jnp.where(state.active, as_float(Field.TOP_P), 1.0),
             top_k=jnp.where(state.active, control[:, Field.TOP_K], 0),
         )
-    return store, drawn
-
-
-def _attend_in_window(store: window.Window, position: Array, layer: int) -> Attend:
-    def attend(q: Array, k: Array, v: Array) -> tuple[Array, window.LayerWindow]:
-        grown = window.write_tokens(store[layer], k[:, 0], v[:, 0], position)
-        return window.attend(q[:, 0], grown, position)[:, None], grown
-
-    return attend
-
-
-def _attend_in_pages(
-    store: kv.Pages, position: Array, active: Array, tables: Array, layer: int
-) -> Attend:
-    page_tokens = store[0].keys.shape[-1]
-    column, offset = position // page_tokens, position % page_tokens
-    own = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
-    own = jnp.where(active, own, TRASH)
-    columns = jnp.max(jnp.where(active, column + 1, 0))
-
-    def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
-        grown = kv.write_tokens(store[layer], k[:, 0], v[:, 0], own, offset)
-        return kv.attend(q, grown, tables, position[:, None], columns), grown
-
-    return attend
+    return pages, drawn
 
 
 def _run_layers(

@@ -124,19 +124,16 @@ class Engine:
             ValueError: a limit is too small, or `max_tokens` is beyond the model's positions.
             ShardingError: the params do not divide over the mesh.
         """
-        backend = jax.default_backend()
         sizes = Sizes.of(
             config,
             slots=slots,
             max_tokens=max_tokens,
             steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
-            backend=backend,
         )
         self._config, self._sizes = config, sizes
-        self._ahead = (
-            (0 if backend == "cpu" else 1) if dispatches_ahead is None else dispatches_ahead
-        )
+        ahead = 0 if jax.default_backend() == "cpu" else 1
+        self._ahead = ahead if dispatches_ahead is None else dispatches_ahead
         self._serving = partial(_serving, jax.jit(partial(device.serving_params, config)), mesh)
         self._shapes = _shapes(params)
         self._params, self._version = self._serving(params), version
@@ -401,8 +398,8 @@ class Engine:
                 return
             state = self._state or self._programs.init()
             count = np.int32(prefill.count)
-            store = self._programs.prefill(self._params, state.store, prefill.wanted, count)
-            self._state = state._replace(store=store)
+            pages = self._programs.prefill(self._params, state.pages, prefill.wanted, count)
+            self._state = state._replace(pages=pages)
             self._count(prefilled_tokens=prefill.tokens)
 
     def _decode(self) -> None:
@@ -416,7 +413,6 @@ class Engine:
                 self._state or self._programs.init(),
                 decode.control,
                 waiting,
-                decode.columns,
             )
             self._dispatched.append(_Dispatch(emitted, decode.running, self._version))
         self._read(self._ahead if decode else 0)

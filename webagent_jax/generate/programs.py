@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,7 @@ from webagent_jax.types import IntArray
 Progress = Callable[[int, int], None]
 """(programs compiled so far, programs in all)."""
 
-Key = tuple[Literal["init", "prefill", "decode"], int]
-"""(name of the function, columns of the window for decoding or 0)."""
-
+Name = Literal["init", "prefill", "decode"]
 _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
@@ -90,11 +88,11 @@ class Build:
             return NamedSharding(mesh, sharding.spec(mesh, axes, x.shape, name="pages"))
 
         at = jax.tree.map(lambda _: whole, shapes)
-        store = tuple(
+        pages = tuple(
             kv.LayerPages(cut(_KEY_AXES, layer.keys), cut(_VALUE_AXES, layer.values))
-            for layer in shapes.store
+            for layer in shapes.pages
         )
-        placed: SlotState = sharding.placed(shapes, at._replace(store=store))
+        placed: SlotState = sharding.placed(shapes, at._replace(pages=pages))
         return placed
 
 
@@ -103,7 +101,7 @@ class Programs:
 
     def __init__(self, build: Build) -> None:
         self._build = build
-        self._programs: dict[Key, Callable[..., Any]] = {}
+        self._programs: dict[Name, Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -112,46 +110,43 @@ class Programs:
         return len(self._programs)
 
     def init(self) -> SlotState:
-        return self._program(("init", 0))()
+        return self._program("init")()
 
     def prefill(self, params: Params, pages: kv.Pages, wanted: IntArray, count: Any) -> kv.Pages:
         """Consumes `pages`."""
-        return self._program(("prefill", 0))(params, pages, wanted, count)
+        return self._program("prefill")(params, pages, wanted, count)
 
     def decode(
-        self, params: Params, state: SlotState, control: IntArray, waiting: Any, columns: int
+        self, params: Params, state: SlotState, control: IntArray, waiting: Any
     ) -> tuple[SlotState, Emitted]:
-        """Consumes `state`. None of the sequences may outgrow so many columns."""
-        window = next((width for width in self._build.sizes.windows if width >= columns), 0)
-        return self._program(("decode", window))(params, state, control, waiting)
+        """Consumes `state`."""
+        return self._program("decode")(params, state, control, waiting)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compiles whatever the engine can ever need."""
-        windows = self._build.sizes.windows or (0,)
-        wanted: list[Key] = [("init", 0), ("prefill", 0), *(("decode", w) for w in windows)]
-        for done, key in enumerate(wanted):
+        wanted = get_args(Name)
+        for done, name in enumerate(wanted):
             if progress:
                 progress(done, len(wanted))
-            self._program(key)
+            self._program(name)
         if progress:
             progress(len(wanted), len(wanted))
 
-    def _program(self, key: Key) -> Callable[..., Any]:
+    def _program(self, name: Name) -> Callable[..., Any]:
         with self._lock:
-            if key not in self._programs:
-                self._programs[key] = _compiled(self._build, key)
-            return self._programs[key]
+            if name not in self._programs:
+                self._programs[name] = _compiled(self._build, name)
+            return self._programs[name]
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(build: Build, key: Key) -> Callable[..., Any]:
-    return lower(build, key).compile()
+@functools.lru_cache(maxsize=64)
+def _compiled(build: Build, name: Name) -> Callable[..., Any]:
+    return lower(build, name).compile()
 
 
-def lower(build: Build, key: Key) -> jax.stages.Lowered:
-    """The program of that key, to be compiled ahead of time."""
+def lower(build: Build, name: Name) -> jax.stages.Lowered:
+    """The program of that name, to be compiled ahead of time."""
     config, sizes, state = build.config, build.sizes, build.state
-    name, columns = key
     jit: Callable[..., Any] = jax.jit
 
     def told(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
@@ -165,11 +160,11 @@ def lower(build: Build, key: Key) -> jax.stages.Lowered:
     if name == "init":
         return jit(partial(device.init_state, config, sizes), **places(state)).lower()
     if name == "prefill":
-        run = jit(partial(device.prefill, config), donate_argnums=1, **places(state.store))
+        run = jit(partial(device.prefill, config), donate_argnums=1, **places(state.pages))
         width = PageField.TOKENS + sizes.page_tokens + sizes.columns
         wanted = told(sizes.prefill_batches, sizes.prefill_pages, width)
-        return run.lower(build.params, state.store, wanted, told())
-    run = partial(device.decode, config, steps=sizes.steps, columns=columns)
+        return run.lower(build.params, state.pages, wanted, told())
+    run = partial(device.decode, config, steps=sizes.steps)
     control = told(sizes.slots, Field.TABLE + sizes.columns)
     waiting = told(dtype=jnp.bool_)
     outputs = jax.eval_shape(run, build.params, state, control, waiting)

@@ -50,7 +50,6 @@ class Decode:
     """Slots for one dispatch."""
 
     control: IntArray  # int32 [B, Field.TABLE + P], see `device.Field`
-    columns: int  # that the longest of the sequences can reach into
     running: tuple[Running, ...]  # who is decoded
 
 
@@ -159,4 +158,4 @@ class Scheduler:
             control[one.slot] = one.control
             control[one.slot, Field.MODE] = Mode.RUNNING if one.begun else Mode.ADMITTED
             one.begun = True
-        return Decode(control, max(len(one.lease.pages) for one in running), running)
+        return Decode(control, running)

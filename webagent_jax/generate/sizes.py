@@ -22,7 +22,6 @@ class Sizes:
     prefill_pages: int  # computed together
     prefill_batches: int  # of so many pages, to a dispatch at most
     steps: int  # of decoding to a dispatch at most
-    windows: tuple[int, ...]  # columns, see `window`; none: decoding reads the pages as they lie
 
     @property
     def columns(self) -> int:
@@ -38,7 +37,6 @@ class Sizes:
         max_tokens: int,
         steps: int,
         cache_bytes: int | None,
-        backend: str,
     ) -> Self:
         """By default there is room for as many tokens as all slots can have, and half as many of
         prefixes that nobody uses just now.
@@ -71,14 +69,4 @@ class Sizes:
             prefill_pages=_PREFILL_PAGES,
             prefill_batches=_PREFILL_BATCHES,
             steps=steps,
-            windows=rungs(4, columns, per_octave=2) if backend == "cpu" else (),
         )
-
-
-def rungs(first: int, last: int, *, per_octave: int) -> tuple[int, ...]:
-    """Numbers from `first` to `last`, so many to each doubling: the shapes to compile."""
-    ladder, rung = [], first
-    while rung < last:
-        ladder.append(rung)
-        rung += max(1, (1 << (rung.bit_length() - 1)) // per_octave)
-    return (*ladder, last)
