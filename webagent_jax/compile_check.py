@@ -240,7 +240,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         slots=cfg.engine.slots,
         max_tokens=cfg.engine.max_tokens,
         steps=cfg.engine.steps_per_dispatch,
-        cache_bytes=cfg.engine.cache_mib * 2**20 or None,
+        cache_bytes=cfg.engine.cache_bytes,
     )
     engine = programs.Build.of(model, sizes, serving, engine_mesh)
 
@@ -321,7 +321,7 @@ def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
     layers, head = _row_flops(cfg, model, mesh)
     again = model.remat in ("attention", "full")
     reference = cfg.grpo.kl_beta > 0
-    weights, params = _weight_bytes(model), 4 * _params(model)
+    weights, params = _weight_bytes(model), 4 * policy.count_params(model)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     elsewhere = 1 - 1 / fsdp
     moved = (2 + reference) * weights + params
@@ -368,13 +368,9 @@ def _causal_pairs(tokens: int) -> int:
     return tokens * (tokens + 1) // 2
 
 
-def _params(model: ModelConfig) -> int:
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(policy.abstract_params(model)))
-
-
 def _weight_bytes(model: ModelConfig) -> int:
     """All params once, as they are multiplied with."""
-    return _params(model) * _itemsize(model)
+    return policy.count_params(model) * _itemsize(model)
 
 
 def _itemsize(model: ModelConfig) -> int:

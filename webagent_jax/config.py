@@ -90,6 +90,10 @@ class EngineConfig:
     tensor: int = 1  # devices of this host that the engine is cut over
     cache_mib: int = 0  # of keys and values; 0: all slots at full length, and half as much again
 
+    @property
+    def cache_bytes(self) -> int | None:
+        return self.cache_mib * 2**20 or None
+
 
 @dataclass(frozen=True)
 class RolloutConfig:

@@ -57,7 +57,7 @@ class Stage:
                         seed=cfg.seed,
                         version=snapshot.version,
                         steps_per_dispatch=cfg.engine.steps_per_dispatch,
-                        cache_bytes=cfg.engine.cache_mib * 2**20 or None,
+                        cache_bytes=cfg.engine.cache_bytes,
                         mesh=_engine_mesh(cfg.engine.tensor),
                     )
                 )

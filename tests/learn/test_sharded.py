@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.devices import on_eight_devices
 
 MESHES = ("8x1x1", "2x4x1", "2x2x2", "1x2x4")  # data, fsdp, tensor
 
 
 @pytest.fixture(scope="module")
 def updates():
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.learn.sharded", *MESHES],
-        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    return on_eight_devices("tests.learn.sharded", *MESHES)
 
 
 @pytest.mark.timeout(600)

@@ -107,5 +107,3 @@ def seconds(run, repeats):
         run()
         times.append(time.perf_counter() - begun)
     return statistics.median(times[2:])
-
-

@@ -22,6 +22,7 @@ from webagent_jax import policy
 from webagent_jax.benchmark import measure, peer
 from webagent_jax.benchmark.episodes import Shape, branches
 from webagent_jax.generate import Engine
+from webagent_jax.generate.cache import token_bytes
 from webagent_jax.types import IntArray
 
 Turns = list[tuple[IntArray, int]]
@@ -95,10 +96,9 @@ def _static_result(ours: dict[str, float], theirs: dict[str, Any]) -> dict[str, 
         rate = _ROWS * _RESPONSE / of["seconds"]
         return of | {"decode_step_seconds": step, "tokens_per_second": rate}
 
-    model = peer.MODEL
-    params = sum(x.size for x in jax.tree.leaves(policy.abstract_params(model)))
-    cached = _ROWS * (_PROMPT + _RESPONSE // 2) * 2 * model.num_layers
-    floor = 4 * (params + cached * model.num_kv_heads * model.head_dim) / measure.bandwidth()
+    weights = 4 * policy.count_params(peer.MODEL)
+    cached = _ROWS * (_PROMPT + _RESPONSE // 2) * token_bytes(peer.MODEL)
+    floor = (weights + cached) / measure.bandwidth()
     found = told(ours)
     result: dict[str, Any] = {
         "name": f"generate: {_ROWS} plain rows, prompts of {_PROMPT}, replies of {_RESPONSE}",

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jax import Array
 
 from webagent_jax import policy
@@ -23,7 +22,7 @@ from webagent_jax.generate import sampler
 from webagent_jax.generate.pages import TRASH
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig
-from webagent_jax.policy.transformer import Attend, Params, apply_block
+from webagent_jax.policy.transformer import Attend, Params, apply_block, final_norm
 
 MAX_STOP_IDS = 8  # per request
 
@@ -279,6 +278,4 @@ def _run_layers(
     for index, layer_params in enumerate(params["layers"]):
         x, layer_state = apply_block(config, layer_params, x, positions, layer_attend(index))
         states.append(layer_state)
-    norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
-    hidden = norm.apply({"params": {"scale": params["final_norm"]}}, x)
-    return cast(Array, hidden), tuple(states)
+    return final_norm(config, params, x), tuple(states)

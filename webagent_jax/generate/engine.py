@@ -396,7 +396,7 @@ class Engine:
             prefill = self._scheduler.prefill()
             if prefill is None:
                 return
-            state = self._state or self._programs.init()
+            state = self._opened()
             count = np.int32(prefill.count)
             pages = self._programs.prefill(self._params, state.pages, prefill.wanted, count)
             self._state = state._replace(pages=pages)
@@ -410,12 +410,16 @@ class Engine:
                 waiting = np.bool_(bool(self._queue))
             self._state, emitted = self._programs.decode(
                 self._params,
-                self._state or self._programs.init(),
+                self._opened(),
                 decode.control,
                 waiting,
             )
             self._dispatched.append(_Dispatch(emitted, decode.running, self._version))
         self._read(self._ahead if decode else 0)
+
+    def _opened(self) -> SlotState:
+        """The state; a new one where its memory was given back, or never taken."""
+        return self._state or self._programs.init()
 
     def _read(self, ahead: int) -> None:
         """Reads what the device has done, but for so many dispatches."""

@@ -51,7 +51,7 @@ class PageCache:
     """
 
     def __init__(self, pages: int, page_tokens: int) -> None:
-        self.page_tokens = page_tokens
+        self._page_tokens = page_tokens
         self._root = Node(TRASH, b"", None)
         self._free = deque(range(1, pages))
         # Nodes that nobody holds, least recently held first. A node's holders hold its ancestors
@@ -69,7 +69,7 @@ class PageCache:
         Only whole pages of the prompt are shared. None when there are not enough pages: some
         lease has to end first.
         """
-        size = self.page_tokens
+        size = self._page_tokens
         keys = [
             prompt[start : start + size].tobytes()
             for start in range(0, len(prompt) - size + 1, size)

@@ -178,6 +178,11 @@ def abstract_params(config: ModelConfig) -> Params:
     return jax.eval_shape(partial(_init, config), jax.random.key(0))
 
 
+def count_params(config: ModelConfig) -> int:
+    """Numbers in the params."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
 def _init(config: ModelConfig, key: Array) -> Params:
     embed_key, head_key, layers_key = jax.random.split(key, 3)
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
@@ -227,7 +232,7 @@ def forward(
     x = by_row(params["embed"][tokens].astype(config.dtype))
     body = jax.checkpoint(layer, policy=kept) if kept else layer
     x, _ = jax.lax.scan(body, x, params["layers"], unroll=min(config.unroll, config.num_layers))
-    return _final_norm(config, params, x)
+    return final_norm(config, params, x)
 
 
 def init_cache(config: ModelConfig, batch: int, length: int) -> Cache:
@@ -269,7 +274,7 @@ def forward_cached(
         layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
         x, layer_cache = apply_block(config, layer_params, x, positions, attend)
         grown.append(layer_cache)
-    return _final_norm(config, params, x), tuple(grown)
+    return final_norm(config, params, x), tuple(grown)
 
 
 def gather_vocabulary(config: ModelConfig, params: Params, mesh: Mesh | None) -> Params:
@@ -312,7 +317,8 @@ def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
     return unembed(params, forward(config, params, tokens, positions, ends))
 
 
-def _final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
+def final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
+    """Hidden states [..., D] of what the last layer hands on."""
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
     normed: Any = norm.apply({"params": {"scale": params["final_norm"]}}, x)
     return normed
