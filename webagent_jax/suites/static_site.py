@@ -9,12 +9,33 @@ from pathlib import Path
 from types import TracebackType
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from webagent_jax.types import InfraError
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
+
+
+class _KeptFiles(StaticFiles):
+    """Keeps in memory what was asked for once: every episode asks for the same few files."""
+
+    def __init__(self, *, directory: Path) -> None:
+        super().__init__(directory=directory)
+        self._kept: dict[str, Response] = {}
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if path not in self._kept:
+            response = await super().get_response(path, scope)
+            if not isinstance(response, FileResponse):
+                return response
+            body = Path(response.path).read_bytes()
+            self._kept[path] = Response(body, media_type=response.media_type)
+        return self._kept[path]
 
 
 class StaticSite:
@@ -32,7 +53,7 @@ class StaticSite:
         self.url = f"http://{self.host}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                StaticFiles(directory=folder),
+                Starlette(routes=[Mount("/", _KeptFiles(directory=folder))]),
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
