@@ -109,6 +109,11 @@ class _KilledAfterOneUpdate(NullProgress):
             raise _Killed
 
 
+def _untimed(metrics):
+    """Without what depends on how fast the browsers were, and so on who met whom in the engine."""
+    return {k: v for k, v in metrics.items() if not k.startswith(("seconds/", "engine/"))}
+
+
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     cfg = dataclasses.replace(
@@ -125,9 +130,8 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     for a, b in zip(*logs, strict=True):
-        assert {k: v for k, v in a.items() if "seconds" not in k} == {
-            k: v for k, v in b.items() if "seconds" not in k
-        }
+        assert _untimed(a) == _untimed(b)
+        assert 0 < a["engine/prefill_computed"] <= 1 and 0 < a["engine/occupancy"] <= 1
     last = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
     assert all(e.outcome is not Outcome.INFRA for e in last)
     assert {int(v) for e in last for t in e.turns for v in t.completion.policy_version} == {1}

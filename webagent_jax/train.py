@@ -17,6 +17,7 @@ from webagent_jax import demos, learn, policy, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import RunConfig
+from webagent_jax.generate import EngineStats
 from webagent_jax.learn import TrainState
 from webagent_jax.policy import ModelConfig, lora, sharding
 from webagent_jax.policy.lora import Base
@@ -161,9 +162,10 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
             progress.log(_on_device(model, mesh))
             progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
-                begun = time.monotonic()
+                begun, sampled = time.monotonic(), stage.engine.stats()
                 batch = _play_batch(cfg, stage, drawn)
                 played = time.monotonic()
+                sampling = _engine_metrics(sampled, stage.engine.stats(), cfg.engine.slots)
                 drawn = batch.drawn
                 with stage.at_rest():
                     state, stats = _learn_batch(
@@ -181,7 +183,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                     "seconds/rollout": played - begun,
                     "seconds/update": time.monotonic() - played,
                 }
-                writer.write(update + 1, stats | _batch_metrics(batch) | seconds)
+                writer.write(update + 1, stats | _batch_metrics(batch) | sampling | seconds)
                 _log_episodes(workdir, update + 1, batch)
                 if (update + 1) % cfg.grpo.checkpoint_updates == 0 or update + 1 == total:
                     checkpoints.save(update + 1, state, {"update": update + 1, "drawn": drawn})
@@ -346,6 +348,21 @@ def _batch_metrics(batch: _Batch) -> dict[str, float]:
         "response_tokens": float(np.mean(tokens)) if tokens else 0.0,
         "truncated": float(np.mean([e.outcome is Outcome.TRUNCATED for e in scored])),
         **{f"success/{site}": float(np.mean(rewards)) for site, rewards in by_site.items()},
+    }
+
+
+def _engine_metrics(before: EngineStats, after: EngineStats, slots: int) -> dict[str, float]:
+    """How the engine worked between two looks at it."""
+    prompts = after.prompt_tokens - before.prompt_tokens
+    computed = after.prefilled_tokens - before.prefilled_tokens
+    sampled = after.sampled_tokens - before.sampled_tokens
+    steps = after.decode_steps - before.decode_steps
+    return {
+        "engine/prompt_tokens": float(prompts),
+        "engine/prefill_computed": computed / max(prompts, 1),  # the rest was in the cache
+        "engine/sampled_tokens": float(sampled),
+        "engine/occupancy": sampled / max(steps * slots, 1),
+        "engine/compiled": float(after.compiled),
     }
 
 
