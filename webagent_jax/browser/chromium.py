@@ -115,6 +115,8 @@ def launch_arguments() -> list[str]:
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
+        # WebRTC sends datagrams past any proxy, and the proxy is what holds a context to its sites.
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     ]
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")  # Chromium refuses to start as root with its sandbox
