@@ -1,6 +1,6 @@
 """The main job in small: webagent-tiny on 12 MiniWoB++ pages, live.
 
-What: base policy, behaviour cloning on 5 demonstrations a page, 14 updates of M-GRPO (12 tasks x 8
+What: base policy, behaviour cloning on 5 demonstrations a page, 12 updates of M-GRPO (12 tasks x 8
 episodes, flat groups replaced), each stage evaluated on the same 408 held-out episodes, sampled as
 in training.
 Expected and measured figures: docs/results.md. Hardware: two CPU cores.
@@ -55,11 +55,11 @@ _QUICKSTART = RunConfig(
         ),
     ),
     grpo=GRPOConfig(
-        updates=14,
+        updates=12,
         tasks_per_update=12,
         group_size=8,
-        minibatches=2,
-        max_refills=10,
+        minibatches=4,
+        max_refills=6,
         kl_beta=0.001,
         row_tokens=512,
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
