@@ -64,7 +64,10 @@ class PromptConfig:
 @dataclass(frozen=True)
 class BrowserConfig:
     executable: str = ""  # empty: $WEBAGENT_CHROMIUM, then the usual places
+    sandbox: bool = False  # Chromium's own, for pages that are not yours; never works for root
     processes: int = 1  # Chromium processes, one loop thread each
+    # Playwright servers to start Chromium on, by turns (ws://host:port/path); empty: this machine.
+    endpoints: tuple[str, ...] = ()
     viewport_width: int = 1280  # CSS pixels
     viewport_height: int = 720
     call_timeout: float = 10.0  # seconds for one browser call
@@ -183,7 +186,13 @@ class RunConfig:
 
 def _check(cfg: RunConfig) -> None:
     """What no single field can know. Raises ConfigError."""
+    elsewhere = cfg.browser.endpoints
     rules = (
+        (
+            all(endpoint.startswith(("ws://", "wss://")) for endpoint in elsewhere),
+            "browser.endpoints must be addresses of Playwright servers: ws://host:port/path",
+        ),
+        (cfg.browser.processes >= 1, "browser.processes must be at least 1"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),

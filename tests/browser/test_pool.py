@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +277,62 @@ def test_memory_of_this_very_process() -> None:
     assert 1 < memory.resident_mb(os.getpid()) < 100_000
     assert memory.find_process("--no-process-has-this") is None
     memory.kill(os.getpid())  # not a Chromium of ours: left alone
+
+
+@pytest.fixture
+def playwright_server() -> Iterator[Callable[..., str]]:
+    """Starts Playwright servers as another machine would run them; their addresses."""
+    with ExitStack() as started:
+
+        def start(*arguments: str) -> str:
+            command = [sys.executable, "-m", "playwright", *arguments]
+            server = started.enter_context(
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            )
+            started.callback(server.terminate)
+            assert server.stdout
+            return server.stdout.readline().split()[-1]
+
+        yield start
+
+
+@pytest.mark.browser
+def test_a_browser_of_another_machine(
+    playwright_server: Callable[..., str], site: Any, other_site: Any
+) -> None:
+    other = other_site.page("x")
+    url = site.page(f"<p>far away</p><img src='{other}'>")
+    config = BrowserConfig(
+        endpoints=(playwright_server("run-server", "--unsafe", "--path=/s"),),
+        episodes_per_process=2,
+    )
+    with BrowserPool(config, executable=chromium.find()) as pool:
+        for _ in range(3):
+            with pool.session(origins=[site.origin]) as session:
+                session.goto(url)
+                assert session.observe().text == "far away"
+        assert pool.stats().launches == 2
+    assert other_site.asked == []
+
+
+@pytest.mark.browser
+def test_a_server_that_drops_the_switches_is_refused(
+    playwright_server: Callable[..., str], site: Any, tmp_path: Path
+) -> None:
+    settings = tmp_path / "server.json"
+    settings.write_text(json.dumps({"executablePath": chromium.find()}))
+    endpoint = playwright_server("launch-server", "--browser=chromium", f"--config={settings}")
+    with (
+        BrowserPool(BrowserConfig(endpoints=(endpoint,))) as pool,
+        pytest.raises(InfraError, match="without our switches"),
+    ):
+        pool.session(origins=[site.origin])
+
+
+@pytest.mark.browser
+def test_a_dead_server_is_told(site: Any) -> None:
+    with (
+        BrowserPool(BrowserConfig(endpoints=("ws://127.0.0.1:1/s",))) as pool,
+        pytest.raises(InfraError, match="ECONNREFUSED"),
+    ):
+        pool.session(origins=[site.origin])

@@ -27,6 +27,18 @@ _MAC_APPS = (
 _PACKAGE = "chromium-headless-shell"
 _INSTALL_TIMEOUT = 600.0  # seconds for one apt-get command
 
+SWITCHES = (
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # WebRTC sends datagrams past any proxy, and the proxy is what holds a context to its sites.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+"""On top of Playwright's own. `--disable-features` is left out on purpose: a second one would
+replace Playwright's."""
+
 
 class ChromiumMissing(RuntimeError):
     """There is no Chromium on this machine. The message is one command that mends it."""
@@ -102,25 +114,6 @@ def _apt_get() -> list[str]:
         ["sudo", "--non-interactive", "true"], capture_output=True, timeout=10, check=False
     )
     return [] if asked.returncode else ["sudo", "--non-interactive", "apt-get"]
-
-
-def launch_arguments() -> list[str]:
-    """Switches on top of Playwright's own.
-
-    `--disable-features` is left out on purpose: a second one would replace Playwright's.
-    """
-    arguments = [
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        # WebRTC sends datagrams past any proxy, and the proxy is what holds a context to its sites.
-        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-    ]
-    if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # Chromium refuses to start as root with its sandbox
-    return arguments
 
 
 if __name__ == "__main__":

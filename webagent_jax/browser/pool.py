@@ -9,6 +9,7 @@ from types import TracebackType
 
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins
+from webagent_jax.browser.machines import Machine, RemoteMachine, ThisMachine
 from webagent_jax.browser.process import Worker
 from webagent_jax.browser.session import Session
 from webagent_jax.config import BrowserConfig
@@ -36,9 +37,16 @@ class BrowserPool:
         Raises chromium.ChromiumMissing.
         """
         self._config = config
-        path = executable or config.executable or chromium.find()
-        self._workers = [Worker(config, path, f"browser-{i}") for i in range(config.processes)]
-        self._live = [0] * config.processes
+        path = executable or config.executable
+        sandbox = config.sandbox
+        machines: list[Machine] = [
+            RemoteMachine(at, path, sandbox=sandbox) for at in config.endpoints
+        ] or [ThisMachine(path or chromium.find(), sandbox=sandbox)]
+        count = max(config.processes, len(machines))
+        self._workers = [
+            Worker(config, machines[i % len(machines)], f"browser-{i}") for i in range(count)
+        ]
+        self._live = [0] * count
         self._lock = threading.Lock()
         self._closed = False
 

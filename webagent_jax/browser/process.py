@@ -11,15 +11,15 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from playwright.async_api import Browser, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from webagent_jax.browser import chromium, memory
+from webagent_jax.browser import memory
 from webagent_jax.browser.context import ContextSpec, EpisodeContext
+from webagent_jax.browser.machines import Machine, Started
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
@@ -50,9 +50,9 @@ class Chromium:
 class Worker:
     """The public methods that are not coroutines may be called from any thread."""
 
-    def __init__(self, config: BrowserConfig, executable: str, name: str):
+    def __init__(self, config: BrowserConfig, machine: Machine, name: str):
         self._config = config
-        self._executable = executable
+        self._machine = machine
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._lock = asyncio.Lock()
@@ -147,32 +147,24 @@ class Worker:
         return memory.resident_mb(host.pid) > self._config.max_rss_mb
 
     async def _launch(self) -> Chromium:
-        mark = f"--webagent-instance={uuid.uuid4().hex}"
         try:
-            browser = await self._start(mark)
+            started = await self._start()
         except PlaywrightError:
             await self._stop_driver()  # it may have died: a new one gets the second try
             try:
-                browser = await self._start(mark)
+                started = await self._start()
             except PlaywrightError as error:
                 raise InfraError(f"Chromium does not start: {error.message}") from error
         self.launches += 1
-        host = Chromium(browser, memory.find_process(mark))
+        host = Chromium(started.browser, started.pid)
         self._all.add(host)
-        browser.on("disconnected", lambda _: self._gone(host))
+        started.browser.on("disconnected", lambda _: self._gone(host))
         return host
 
-    async def _start(self, mark: str) -> Browser:
+    async def _start(self) -> Started:
         if self._playwright is None:
             self._playwright = await async_playwright().start()
-        return await self._playwright.chromium.launch(
-            executable_path=self._executable,
-            args=[*chromium.launch_arguments(), mark],
-            timeout=_LAUNCH_TIMEOUT * 1000,
-            handle_sigint=False,
-            handle_sigterm=False,
-            handle_sighup=False,
-        )
+        return await self._machine.start(self._playwright.chromium, _LAUNCH_TIMEOUT)
 
     def _gone(self, host: Chromium) -> None:
         """Chromium has ended: on purpose when it was retired, else by a crash."""
