@@ -61,6 +61,9 @@ class PromptConfig:
     thinking: bool = True  # <think> before <answer>; else a comment line, then the call
 
 
+ObservationFormat = Literal["compact", "webarena_lite"]
+
+
 @dataclass(frozen=True)
 class BrowserConfig:
     executable: str = ""  # empty: $WEBAGENT_CHROMIUM, then the usual places
@@ -75,7 +78,10 @@ class BrowserConfig:
     settle_timeout: float = 3.0  # seconds to wait at most for a page to become quiet
     episodes_per_process: int = 500  # Chromium is replaced after so many contexts
     max_rss_mb: int = 4000  # ... or above this resident size, children included
+    # "compact" is a line per element, "webarena_lite" the simplified HTML of published policies.
+    observation: ObservationFormat = "compact"
     observation_chars: int = 12_000  # budget of one observation, cut at element borders
+    data_bbox: bool = True  # every tag of webarena_lite tells its box: 55 to 60 % of the tokens
 
 
 @dataclass(frozen=True)

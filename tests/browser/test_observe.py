@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from webagent_jax.browser import BrowserPool, Session
-from webagent_jax.browser.observe import cut, line
+from webagent_jax.browser.compact import cut, line
+from webagent_jax.types import InfraError
 
 Show = Callable[[str], Session]
 
@@ -238,3 +239,17 @@ def test_line_and_cut() -> None:
     assert cut(entries, 1000)[2]
     lines, shown, complete = cut(entries, 20)
     assert lines == ["button [7]"] and [e["id"] for e in shown] == ["7"] and not complete
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "script",
+    [
+        "JSON.stringify = () => 'poison'",
+        "Array.prototype.map = () => 'poison'",
+        "Element.prototype.getBoundingClientRect = () => { throw Error('poison') }",
+    ],
+)
+def test_a_page_that_breaks_our_scripts_is_an_infra_error(script: str, show: Show) -> None:
+    with pytest.raises(InfraError):
+        show(f"<p>x</p><script>{script}</script>").observe()

@@ -46,8 +46,14 @@ function hitAt(element, x, y) {
 }
 
 const inside = (element, hit) => {
-  for (let node = hit; node; node = node.parentNode ?? node.host) if (node === element) return true;
+  for (let node = hit; node; node = parentOf.call(node) ?? node.host) if (node === element) return true;
   return false;
+};
+/** Whether no other listed element lies between. */
+const isOwn = (element, hit) => {
+  for (let node = hit; node && node !== element; node = parentOf.call(node) ?? node.host)
+    if (ids.has(node)) return false;
+  return true;
 };
 const tolerated = (element, hit) =>
   hit !== null &&
@@ -61,8 +67,10 @@ const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 function hittingPoint(element) {
   const view = element.ownerDocument.defaultView;
   const seen = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
-  const rects = [...element.getClientRects()].filter((r) => r.width > 0 && r.height > 0);
+  const boxes = element.tagName === "AREA" ? [areaRect(element)] : [...element.getClientRects()];
+  const rects = boxes.filter((r) => r.width > 0 && r.height > 0);
   let covered = null;
+  let shared = null; // where something else is hit that the element holds, such as a button in it
   for (const rect of rects.slice(0, 8)) {
     for (const fy of STEPS) {
       for (const fx of STEPS) {
@@ -70,11 +78,15 @@ function hittingPoint(element) {
         const y = rect.y + rect.height * fy;
         if (!seen(x, y)) continue;
         const hit = hitAt(element, x, y);
-        if (hit && inside(element, hit)) return { x, y };
+        if (hit && inside(element, hit)) {
+          if (isOwn(element, hit)) return { x, y };
+          shared ??= { x, y };
+        }
         covered ??= { x, y, hit };
       }
     }
   }
+  if (shared) return shared;
   if (covered && tolerated(element, covered.hit)) return covered;
   return { hit: covered?.hit ?? null, none: true, seen: covered !== null };
 }
@@ -83,13 +95,14 @@ function hittingPoint(element) {
 function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
-  if (!element.checkVisibility({ visibilityProperty: true }))
+  const drawn = element.tagName === "AREA" ? pictureOf(element) : element;
+  if (!drawn?.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
   if (point.none) {
-    element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+    drawn.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
     point = hittingPoint(element);
   }
   if (point.none && point.hit)

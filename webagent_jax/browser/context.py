@@ -33,10 +33,9 @@ class ContextSpec:
     viewport: tuple[int, int]  # CSS pixels
 
     def allows(self, url: str) -> bool:
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
+        here = origin_of(url)
+        if here is None:
             return False
-        here = f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
         return any(here.endswith(o) if o.startswith(".") else here == o for o in self.origins)
 
 
@@ -141,8 +140,8 @@ class EpisodeContext:
         page = self._page()
         pages = self._context.pages
         tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
-        budget = self._config.observation_chars
-        seen = await observe.observe(page, budget, tabs if len(pages) > 1 else ())
+        told_tabs = tabs if len(pages) > 1 else ()
+        seen = await observe.observe(page, self._config, self._spec.allows, told_tabs)
         told = [error] if error else []
         told += self._said
         self._said.clear()
@@ -192,7 +191,7 @@ class EpisodeContext:
         if dialog.type != "beforeunload":
             self._said.append(f"the page said: {dialog.message}")
         try:
-            await dialog.accept()
+            await dialog.accept(dialog.default_value)
         except PlaywrightTimeout:
             self.fail("a dialog could not be closed")
         except PlaywrightError:
@@ -201,6 +200,14 @@ class EpisodeContext:
 
 async def _tab_line(index: int, page: Page, front: bool) -> str:
     return f"[tab {index}{', open' if front else ''}] {await page.title()}"
+
+
+def origin_of(url: str) -> str | None:
+    """The host:port of an http address; None for any other."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
 
 
 def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:

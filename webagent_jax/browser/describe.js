@@ -64,57 +64,6 @@ function labelName(element) {
   return squeeze(Array.from(element.labels ?? [], textOf).join(" "));
 }
 
-const HUES = [
-  [15, "red"],
-  [42, "orange"],
-  [70, "yellow"],
-  [165, "green"],
-  [195, "cyan"],
-  [255, "blue"],
-  [290, "purple"],
-  [325, "magenta"],
-  [345, "pink"],
-  [361, "red"],
-];
-
-/** The everyday word for a computed CSS colour; "" for none. */
-function colourWord(css) {
-  const [r, g, b, alpha = 1] = (css.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
-  if (!css.startsWith("rgb") || alpha === 0) return "";
-  const high = Math.max(r, g, b);
-  const low = Math.min(r, g, b);
-  if (high - low < 26) return high < 64 ? "black" : high > 235 ? "white" : "gray";
-  const spread = high - low;
-  const sector =
-    high === r
-      ? ((g - b) / spread + 6) % 6
-      : high === g
-        ? (b - r) / spread + 2
-        : (r - g) / spread + 4;
-  const hue = sector * 60;
-  if (hue >= 15 && hue < 42 && high < 180) return "brown";
-  if (hue >= 290 && hue < 325 && high < 180) return "purple";
-  if ((hue < 15 || hue >= 325) && low > 150) return "pink";
-  return HUES.find(([end]) => hue < end)[1];
-}
-
-const FIGURES = new Set(["circle", "ellipse", "rect", "polygon"]);
-const SHAPES = new Set([...FIGURES, "polyline", "line", "path"]);
-
-/** "circle red": what there is to say of a drawn shape. */
-function shapeName(element, style) {
-  const tag = element.tagName.toLowerCase();
-  const colour = colourWord(style.fill) || colourWord(style.stroke);
-  const names = { rect: "rectangle", polyline: "line", path: "shape" };
-  if (tag === "polygon")
-    names.polygon =
-      { 3: "triangle", 4: "quadrilateral" }[element.points.numberOfItems] ?? "polygon";
-  return squeeze(`${names[tag] ?? tag} ${colour}`);
-}
-
-/** The colour of a thing known by something else: black, white and gray say nothing then. */
-const accent = (css) => colourWord(css).replace(/black|white|gray/, "");
-
 const TELLING = /^[a-z][a-z-]+$/i; // a word, rather than something generated
 const STYLING =
   /^(fa|icon|btn|button)$|^ui-(state|corner|widget|button|icon|helper|front|draggable|resizable)\b/;
@@ -182,6 +131,10 @@ function nativeKind(element) {
   return element.isContentEditable && !element.parentElement?.isContentEditable ? "textbox" : "";
 }
 
+/** A field that is named by what stands around it, unlike a button that plays a switch. */
+const isNativeField = (element) =>
+  FIELDS.has(nativeKind(element)) && !/^(BUTTON|SUMMARY|A|AREA)$/.test(element.tagName);
+
 const hasListener = (element) => {
   const watcher = element.ownerDocument.defaultView?.__webagent;
   return Boolean(
@@ -237,6 +190,25 @@ const isDisabled = (element) =>
 
 // --- what is seen -------------------------------------------------------------------------------
 
+const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
+const firstChildOf = getter(Node.prototype, "firstChild");
+const parentOf = getter(Node.prototype, "parentNode");
+const fieldsIn = getter(HTMLFormElement.prototype, "elements");
+
+/** Whether fields of this form hide its properties by their names, such as <input name=tagName>. */
+const isClobbered = (node) =>
+  node instanceof HTMLFormElement &&
+  Array.from(fieldsIn.call(node)).some(
+    ({ name, id }) => name in HTMLElement.prototype || id in HTMLElement.prototype,
+  );
+
+/** Whether no scrolling can bring the box into view. */
+function isOutOfReach(element, rect) {
+  const view = element.ownerDocument.defaultView;
+  const empty = rect.width * rect.height === 0;
+  return !empty && view && (rect.right + view.scrollX <= 0 || rect.bottom + view.scrollY <= 0);
+}
+
 const INLINE = new Set([
   "inline",
   "inline-block",
@@ -253,6 +225,7 @@ function isHidden(element, style, rect) {
   // Controls for the mouse alone, such as the arrows of a spinner, are hidden from screen readers.
   const forMouse = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !forMouse) return true;
+  if (isOutOfReach(element, rect)) return true;
   const tiny = rect.width * rect.height === 0 || (rect.width <= 1 && rect.height <= 1);
   return tiny && style.overflow !== "visible" && style.display !== "contents";
 }
@@ -266,26 +239,3 @@ function hasBox(element, style, rect) {
 const isOnlyControl = (element) =>
   element.parentElement !== element.ownerDocument.body &&
   element.parentElement?.querySelectorAll(CONTROLS).length === 1;
-
-/** Adds "large" or "small" to the figures of drawings that hold both sizes. */
-function sizeFigures(entries) {
-  const drawings = new Map();
-  for (const entry of entries) {
-    const tag = entry.element?.tagName;
-    if (!FIGURES.has(tag) && tag !== "text") continue;
-    const box = entry.element.getBoundingClientRect();
-    const extent =
-      tag === "text"
-        ? parseFloat(getComputedStyle(entry.element).fontSize)
-        : Math.max(box.width, box.height);
-    const drawing = entry.element.ownerSVGElement;
-    drawings.set(drawing, [...(drawings.get(drawing) ?? []), { entry, extent }]);
-  }
-  for (const figures of drawings.values()) {
-    const extents = figures.map(({ extent }) => extent);
-    const [small, large] = [Math.min(...extents), Math.max(...extents)];
-    if (large < 1.6 * small) continue;
-    for (const { entry, extent } of figures)
-      entry.name += extent > Math.sqrt(small * large) ? " large" : " small";
-  }
-}

@@ -7,17 +7,24 @@ from importlib import resources
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page
+from playwright.async_api import Frame, Page
 
-_EXPORTS = "listensToPointer quiet observe locate prepareTyping choose scroll focusOn".split()
+from webagent_jax.browser import frames
+from webagent_jax.types import InfraError
+
+# Each builds on those before it; all share one scope.
+_FILES = "watch describe pictures walk text compact webarena_lite frames act observe".split()
+_ON_AN_ELEMENT = "locate prepareTyping choose scroll focusOn".split()  # given its id
+_EXPORTS = [
+    *"listensToPointer quiet observe".split(),
+    *"frameNumbers numberFrame holds highestId outward".split(),
+    *_ON_AN_ELEMENT,
+]
 
 
 def _source() -> str:
     folder = resources.files("webagent_jax.browser")
-    parts = [
-        folder.joinpath(name).read_text()
-        for name in ("watch.js", "describe.js", "observe.js", "act.js")
-    ]
+    parts = [folder.joinpath(f"{name}.js").read_text() for name in _FILES]
     exports = f"Object.defineProperty(window, '__webagent', {{value: {{{', '.join(_EXPORTS)}}}}});"
     return "if (!window.__webagent) (() => {\n" + "\n".join([*parts, exports]) + "\n})();"
 
@@ -36,7 +43,7 @@ _NAVIGATED = (
 _TRIES = 6
 
 
-async def evaluate(page: Page, script: str, argument: Any, timeout: float) -> Any:
+async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: float) -> Any:
     """`page.evaluate`, again when the page navigates away under it. `timeout`: seconds a load."""
     for _ in range(_TRIES - 1):
         try:
@@ -48,11 +55,16 @@ async def evaluate(page: Page, script: str, argument: Any, timeout: float) -> An
     return await page.evaluate(script, argument)
 
 
-async def call(page: Page, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
+async def call(page: Page | Frame, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
     """Calls one of the injected functions in `page`.
 
-    Documents that began without the scripts (an empty tab, an error page) are given them now.
+    A function that acts on an element is called in the frame that holds it. Documents that began
+    without the scripts (an empty tab, an error page) are given them now.
     """
+    if isinstance(page, Page) and function in _ON_AN_ELEMENT and len(page.frames) > 1:
+        frame = await frames.holder(page, arguments[0])
+        answer = await call(frame, function, *arguments, timeout=timeout)
+        return await frames.outward(frame, answer) if "x" in answer else answer
     expression = (
         f"async a => window.__webagent ? {{got: await window.__webagent.{function}(...a)}} : null"
     )
@@ -63,7 +75,15 @@ async def call(page: Page, function: str, *arguments: Any, timeout: float = 10.0
     return answer["got"] if answer else None
 
 
-async def call_json(page: Page, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
-    """`call` for functions that answer in JSON, which crosses faster than nested values do."""
+async def call_json(
+    page: Page | Frame, function: str, *arguments: Any, timeout: float = 10.0
+) -> Any:
+    """`call` for functions that answer in JSON, which crosses faster than nested values do.
+
+    Raises InfraError where the page's scripts have broken the language that ours are written in.
+    """
     text = await call(page, function, *arguments, timeout=timeout)
-    return json.loads(text) if text else None
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise InfraError(f"the page broke {function}(): it answered {str(text)[:80]!r}") from error

@@ -1,0 +1,342 @@
+"""The simplified HTML that published policies were trained on, tag by tag.
+
+The pages of pages/ and the rows below were compared with VisualAgentBench's own parser
+(third_party/visualagentbench/compare.py): what is expected here is what it writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+from webagent_jax import config
+from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser.webarena_lite import cut
+from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.types import Action, ActionKind, Observation
+
+PAGES = Path(__file__).parent / "pages"
+LITE = BrowserConfig(
+    observation="webarena_lite",
+    observation_chars=100_000,
+    data_bbox=False,  # boxes of words are as wide as this machine's fonts make them
+    call_timeout=60.0,
+    navigation_timeout=60.0,
+)
+Show = Callable[[str], Session]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[BrowserPool]:
+    with BrowserPool(LITE) as one:
+        yield one
+
+
+def tags(observation: Observation) -> list[str]:
+    """A line for each tag with the words that follow it; joined by spaces they are the text."""
+    return observation.text.replace(" <", "\n<").splitlines()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.html")))
+def test_page(name: str, session: Session, site: Any) -> None:
+    site.pages["/"] = (PAGES / f"{name}.html").read_text()
+    session.goto(f"http://{site.origin}/")
+    observation = session.observe()
+    assert tags(observation) == (PAGES / f"{name}.txt").read_text().splitlines()
+    assert not observation.truncated
+
+
+# What stands around a row: html and body are told because they hold several things with words.
+WRAPPED = (["<html>", "<body>"], ['<hr title="end">', "</hr>", "</body>", "</html>"])
+
+RULES: dict[str, tuple[str, str]] = {
+    "the innermost clickable is labelled": (
+        """<div onclick="0">Card <a href="#">Home <b>page</b></a></div><p>Words</p>
+        <div tabindex="0">By key</div><div role="menuitem">By role</div>
+        <div class="my-button">By class</div><i style="cursor:pointer">By cursor</i>
+        <u id="listens">By listener alone</u><button disabled>Off</button>
+        <script>listens.addEventListener("click", () => 0)</script>""",
+        """<div data-text="Card"> Card
+        <a data-text="Home"> Home
+        <b id="1" data-text="page"> page
+        </b>
+        </a>
+        </div>
+        <p data-text="Words"> Words
+        </p>
+        <div id="2" data-text="By key"> By key
+        </div>
+        <div id="3" data-text="By role"> By role
+        </div>
+        <div id="4" data-text="By class"> By class
+        </div>
+        <i id="5" data-text="By cursor"> By cursor
+        </i>
+        <u data-text="By listener alone"> By listener alone
+        </u>
+        <button id="6" data-text="Off"> Off
+        </button>""",
+    ),
+    "what is covered or out of view has no label": (
+        """<button>Under</button><p>a</p><div style="position:fixed; inset:0 50% 0 0"><p>Over</p>
+        </div><button style="position:absolute; top:900px">Below</button>
+        <p style="position:absolute; top:-90px">Above</p>
+        <button style="visibility:hidden; position:absolute; left:900px">Invisible</button>""",
+        """<button data-text="Under"> Under
+        </button>
+        <p data-text="a"> a
+        </p>
+        <p data-text="Over"> Over
+        </p>
+        <button data-text="Invisible"> Invisible
+        </button>""",
+    ),
+    "a tag stands for words or for several that have some, seen or not": (
+        """<div><div><p>one</p></div></div><ul><li hidden>a<li hidden>b</ul>
+        <section><p hidden>c</p></section><p aria-hidden="true">d</p>""",
+        """<p data-text="one"> one
+        </p>
+        <ul>
+        </ul>""",
+    ),
+    "words after a tag are told by data-text alone": (
+        """<p>To <b>this</b> day <i>and</i> on.</p><p>no&nbsp;break \n and   space</p>
+        <p>1 &lt; 2 "said"</p>""",
+        """<p data-text="To,day,on."> To
+        <b data-text="this"> this
+        </b>
+        <i data-text="and"> and
+        </i>
+        </p>
+        <p data-text="no\xa0break and space"> no\xa0break and space
+        </p>
+        <p data-text="1
+        < 2 "said""> 1
+        < 2 "said"
+        </p>""",
+    ),
+    "fields": (
+        """<input value="Ada" placeholder="Name"><input type="password" value="a" id="p">
+        <input type="checkbox" checked><input type="checkbox" value="7"><input type="radio" checked>
+        <input type="hidden" value="h"><textarea title="Story">two
+        lines</textarea><script>p.value = "typed"</script>""",
+        """<input id="1" value="Ada" placeholder="Name">
+        </input>
+        <input id="2" value="a" type="password" data-value="typed">
+        </input>
+        <input id="3" type="checkbox" data-value="on" data-status="checked">
+        </input>
+        <input id="4" value="7" type="checkbox" data-status="not-checked">
+        </input>
+        <input id="5" type="radio" data-value="on">
+        </input>
+        <textarea id="6" title="Story" data-value="two lines"> two lines
+        </textarea>""",
+    ),
+    "selects": (
+        """<select><option value="c">Chile<option value="p" selected>Peru
+        <optgroup label="G"><option>Cuba</optgroup></select>""",
+        """<select id="1" data-value="p" data-text="Peru">
+        <option value="c" data-text="Chile"> Chile
+        </option>
+        <option value="p" data-text="Peru" data-status="selected"> Peru
+        </option>
+        </select>""",
+    ),
+    "attributes that are kept": (
+        """<p title="T" data-testid="t" data-label="l" data-value="v" class="x" lang="en">a</p>
+        <p title="same" data-label="same">same</p>""",
+        """<p title="T" data-value="v" data-text="a" data-testid="t" data-label="l"> a
+        </p>
+        <p title="same"> same
+        </p>""",
+    ),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str, show: Show) -> None:
+    body, expected = RULES[rule]
+    told = [*WRAPPED[0], *(row.strip() for row in expected.splitlines()), *WRAPPED[1]]
+    assert tags(show(f"{body}<hr title=end>").observe()) == told
+
+
+@pytest.mark.browser
+def test_frames_of_this_origin_and_shadows_are_told_in_their_place(show: Show) -> None:
+    session = show(
+        """<iframe title="F" srcdoc="<button onclick='this.innerText = 1'>In</button>"></iframe>
+        <div id="h"></div><script>
+        h.attachShadow({mode: "open"}).innerHTML = "<p>Shade</p><button>Deep</button>";</script>"""
+    )
+    observation = session.observe()
+    frame, shadow = observation.text.split("</iframe>")
+    assert '<iframe title="F">' in frame and '<button id="1" data-text="In"> In' in frame
+    assert '<div> <p data-text="Shade"> Shade </p> <button id="2"' in shadow
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+    assert '<button id="1" data-text="1">' in session.observe().text
+
+
+@pytest.mark.browser
+def test_long_words_are_cut(show: Show) -> None:
+    text = show(f"<p title='{'t' * 600}'>{'𝛼' * 600}</p><p>b</p>").observe().text
+    assert f'<p title="{"t" * 500}" data-text="{"𝛼" * 500}"> {"𝛼" * 500} </p>' in text
+
+
+@pytest.mark.browser
+def test_ids_stay_with_their_elements_in_both_formats(show: Show) -> None:
+    session = show("<div id=d><button>A</button> <button>B</button></div>")
+    assert list(session.observe().elements) == ["1", "2"]
+    session.evaluate("d.insertAdjacentHTML('afterbegin', '<button>New</button>')")
+    seen = session.observe()
+    assert [(i, e.kind, e.name) for i, e in seen.elements.items()] == [
+        ("3", "button", "New"),
+        ("1", "button", "A"),
+        ("2", "button", "B"),
+    ]
+    compact = session.evaluate(
+        """() => JSON.parse(__webagent.observe({format: "compact", chars: 1e5, nodes: 1e5,
+        millis: 1e4, lastId: 0})).entries.map(({id, name}) => [id, name])"""
+    )
+    assert compact == [[i, element.name] for i, element in seen.elements.items()]
+
+
+@pytest.mark.browser
+def test_actions(show: Show) -> None:
+    session = show(
+        """<label>Name <input></label><select><option>Chile<option>Peru</select>
+        <a href="#" onclick="this.title = 'done'"><span>Go</span></a>"""
+    )
+    ids = {element.kind: i for i, element in session.observe().elements.items()}
+    for action in (
+        Action(ActionKind.TYPE, ids["textbox"], "Ada"),
+        Action(ActionKind.SELECT, ids["select"], "peru"),
+        Action(ActionKind.CLICK, ids["item"]),
+    ):
+        assert session.act(action) is None
+    seen = session.observe()
+    assert {e.kind: (e.name, e.value) for e in seen.elements.values()} == {
+        "textbox": ("Name", "Ada"),
+        "select": ("", "Peru"),
+        "item": ("Go", ""),
+    }
+    for words in ('data-value="Ada"', 'data-value="Peru"', '<a title="done">'):
+        assert words in seen.text
+
+
+@pytest.mark.browser
+def test_the_viewport_is_told(show: Show) -> None:
+    session = show("".join(f"<p style='height:200px; margin:0'>row {i}</p>" for i in range(20)))
+    top = session.observe()
+    assert "row 0 " in top.text and "row 4 " not in top.text and not top.truncated
+    assert session.act(Action(ActionKind.SCROLL_DOWN)) is None
+    below = session.observe()
+    assert "row 0 " not in below.text and "row 4 " in below.text and "row 9 " not in below.text
+
+
+@pytest.mark.browser
+def test_a_page_that_is_too_long_is_cut_at_a_tag(site: Any, pool: BrowserPool) -> None:
+    links = "".join(f"<li><a href='#'>Link {i}</a><b>!</b></li>" for i in range(30))
+    tight = dataclasses.replace(LITE, observation_chars=1000, data_bbox=True)
+    with BrowserPool(tight) as other, other.session(origins=[site.origin]) as session:
+        session.goto(site.page(f"<ul style='font: 14px/20px monospace'>{links}</ul>"))
+        seen = session.observe()
+    text, note = seen.text.split("\n")
+    assert seen.truncated and len(text) <= 1000
+    assert note.startswith("[cut here: ") and note.endswith("; scroll to see other parts]")
+    assert text.count("<li ") == text.count("</li>") > 3 and text.endswith("</ul> </html>")
+    assert len(seen.elements) == text.count("<a id=")
+    assert text.startswith('<html data-bbox="0,0,1280,628"> <ul data-bbox=')
+
+
+@pytest.mark.browser
+def test_boxes(site: Any) -> None:
+    """In pixels of the viewport, for what lies in a frame too."""
+    inner = "<body style='margin:0'><p style='margin:5px;height:10px'>a</p><p>b</p>"
+    frame = f'<iframe style="position:absolute;left:50px;top:100.6px" srcdoc="{inner}"></iframe>'
+    boxes = dataclasses.replace(LITE, data_bbox=True)
+    with BrowserPool(boxes) as pool, pool.session(origins=[site.origin]) as session:
+        session.goto(site.page(f"<body style='height:3000px;margin:8px'>{frame}<p>c</p>"))
+        session.evaluate("scrollTo(0, 50)")
+        text = session.observe().text
+    assert '<iframe id="1" data-bbox="50,51,304,154">' in text
+    assert '<p data-text="a" data-bbox="57,58,290,10"> a </p>' in text
+
+
+def test_cut_closes_what_is_open() -> None:
+    box = {"id": "1", "kind": "link", "name": "x", "box": [0, 0, 1, 1]}
+    entries: list[dict[str, Any]] = [
+        {"text": "<ul>", "tag": "ul"},
+        {"text": '<a id="1"> x', "tag": "a", **box},
+        {"close": True},
+        {"text": "<p> long words", "tag": "p"},
+        {"close": True},
+        {"close": True},
+    ]
+    whole = '<ul> <a id="1"> x </a> <p> long words </p> </ul>'
+    assert cut(entries, len(whole) + 1) == ([whole], [entries[1]], True)
+    assert cut(entries, len(whole)) == (['<ul> <a id="1"> x </a> </ul>'], [entries[1]], False)
+    assert cut(entries, 12) == (["<ul> </ul>"], [], False)
+    assert cut(entries, 3) == ([], [], False) and cut([], 3) == ([], [], True)
+
+
+def test_unknown_formats_are_refused() -> None:
+    with pytest.raises(ConfigError, match="observation='html' is not one of: compact, webarena_l"):
+        config.from_config_dict({"browser": {"observation": "html"}})
+    with pytest.raises(ConfigError, match=r"browser\.data_bbox='no' is not of type bool"):
+        config.from_config_dict({"browser": {"data_bbox": "no"}})
+
+
+@functools.cache
+def launcher() -> Callable[[Sequence[str]], None]:
+    """The launcher's main; a script is no module, and defines its flags once."""
+    path = Path(__file__).parents[2] / "launch" / "observe.py"
+    spec = importlib.util.spec_from_file_location("launch_observe", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    return module.main
+
+
+@pytest.mark.browser
+def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main = launcher()
+    settings = config.to_config_dict(config.RunConfig(browser=LITE))
+    for form, told in (("compact", "button Go [1]"), ("webarena_lite", '<button id="1" ')):
+        with flagsaver.flagsaver(
+            url=site.page("<button>Go</button>"), format=form, config=settings
+        ):
+            main(["observe.py"])
+        assert told in capsys.readouterr().out
+
+
+@pytest.mark.browser
+def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = launcher()
+    settings = config.to_config_dict(config.RunConfig(browser=LITE))
+    for url, words in (
+        ("ftp://x/", "is no http address"),
+        ("http://127.0.0.1:1x/", "Port could not be cast"),
+        ("http://127.0.0.1:1/", "the browser failed: "),
+    ):
+        with flagsaver.flagsaver(url=url, config=settings), pytest.raises(SystemExit, match=words):
+            main(["observe.py"])
+    with flagsaver.flagsaver(config=settings), pytest.raises(app.UsageError, match="extra"):
+        main(["observe.py", "extra"])
+    monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/chromium")
+    with (
+        flagsaver.flagsaver(url="http://127.0.0.1:1/", config=settings),
+        pytest.raises(SystemExit, match="is not a program; mend it with"),
+    ):
+        main(["observe.py"])

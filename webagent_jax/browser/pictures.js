@@ -1,0 +1,98 @@
+// What pictures show: colours, shapes of drawings, areas of maps.
+"use strict";
+const HUES = [
+  [15, "red"],
+  [42, "orange"],
+  [70, "yellow"],
+  [165, "green"],
+  [195, "cyan"],
+  [255, "blue"],
+  [290, "purple"],
+  [325, "magenta"],
+  [345, "pink"],
+  [361, "red"],
+];
+
+/** The everyday word for a computed CSS colour; "" for none. */
+function colourWord(css) {
+  const [r, g, b, alpha = 1] = (css.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  if (!css.startsWith("rgb") || alpha === 0) return "";
+  const high = Math.max(r, g, b);
+  const low = Math.min(r, g, b);
+  if (high - low < 26) return high < 64 ? "black" : high > 235 ? "white" : "gray";
+  const spread = high - low;
+  const sector =
+    high === r
+      ? ((g - b) / spread + 6) % 6
+      : high === g
+        ? (b - r) / spread + 2
+        : (r - g) / spread + 4;
+  const hue = sector * 60;
+  if (hue >= 15 && hue < 42 && high < 180) return "brown";
+  if (hue >= 290 && hue < 325 && high < 180) return "purple";
+  if ((hue < 15 || hue >= 325) && low > 150) return "pink";
+  return HUES.find(([end]) => hue < end)[1];
+}
+
+const FIGURES = new Set(["circle", "ellipse", "rect", "polygon"]);
+const SHAPES = new Set([...FIGURES, "polyline", "line", "path"]);
+
+/** "circle red": what there is to say of a drawn shape. */
+function shapeName(element, style) {
+  const tag = element.tagName.toLowerCase();
+  const colour = colourWord(style.fill) || colourWord(style.stroke);
+  const names = { rect: "rectangle", polyline: "line", path: "shape" };
+  if (tag === "polygon")
+    names.polygon =
+      { 3: "triangle", 4: "quadrilateral" }[element.points.numberOfItems] ?? "polygon";
+  return squeeze(`${names[tag] ?? tag} ${colour}`);
+}
+
+/** The colour of a thing known by something else: black, white and gray say nothing then. */
+const accent = (css) => colourWord(css).replace(/black|white|gray/, "");
+
+/** Adds "large" or "small" to the figures of drawings that hold both sizes. */
+function sizeFigures(entries) {
+  const drawings = new Map();
+  for (const entry of entries) {
+    const tag = entry.element?.tagName;
+    if (!FIGURES.has(tag) && tag !== "text") continue;
+    const box = entry.element.getBoundingClientRect();
+    const extent =
+      tag === "text"
+        ? parseFloat(getComputedStyle(entry.element).fontSize)
+        : Math.max(box.width, box.height);
+    const drawing = entry.element.ownerSVGElement;
+    drawings.set(drawing, [...(drawings.get(drawing) ?? []), { entry, extent }]);
+  }
+  for (const figures of drawings.values()) {
+    const extents = figures.map(({ extent }) => extent);
+    const [small, large] = [Math.min(...extents), Math.max(...extents)];
+    if (large < 1.6 * small) continue;
+    for (const { entry, extent } of figures)
+      entry.name += extent > Math.sqrt(small * large) ? " large" : " small";
+  }
+}
+
+/** The picture that an area of a map is a part of. */
+function pictureOf(area) {
+  const map = area.closest("map");
+  const pictures = [...area.ownerDocument.querySelectorAll("img[usemap]")];
+  return map && pictures.find((picture) => picture.useMap === `#${map.name}`);
+}
+
+/** The box around an area, in its frame's viewport. Coordinates: x, y by turns; a circle's x, y, r. */
+function areaRect(area) {
+  const picture = pictureOf(area).getBoundingClientRect();
+  const numbers = area.coords.split(",").map(Number);
+  if (area.shape === "circle") {
+    const [x, y, r] = numbers;
+    return new DOMRect(picture.x + x - r, picture.y + y - r, 2 * r, 2 * r);
+  }
+  if (numbers.length < 4) return picture; // the default area
+  const xs = numbers.filter((_, i) => i % 2 === 0);
+  const ys = numbers.filter((_, i) => i % 2 === 1);
+  const [left, top] = [Math.min(...xs), Math.min(...ys)];
+  const [width, height] = [Math.max(...xs) - left, Math.max(...ys) - top];
+  return new DOMRect(picture.x + left, picture.y + top, width, height);
+}
