@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +92,28 @@ def test_what_is_written_is_read_back(action, thinking):
 @settings(max_examples=500, deadline=None)
 def test_nothing_raises(reply):
     assert isinstance(actions.parse(reply), Action | ParseError)
+
+
+_PIECES = (
+    *r"do( exit( go_backward( ) , = ' \ # < > <answer> </answer> <think> </think> ( [ { }".split(),
+    *"action argument element message Click Type Wait None 7 -1e999 0x 1_ **{} *a b'a'".split(),
+    *('"', "\n", "\t", " ", "\0", "\ud800", "\u202e", "lambda: 0", "f'{x}'", "Scroll Down"),
+    'do(action="Click", element="7")',
+    "(" * 300,
+    "a" * 3_000,
+    "-" * 2_000,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_a_million_replies_raise_nothing():
+    rng = random.Random(0)
+    known = tuple(ActionKind)
+    for _ in range(1_000_000):
+        reply = "".join(rng.choices(_PIECES, k=rng.randrange(12)))
+        read = actions.parse(reply)
+        assert isinstance(read, ParseError) or read.kind in known
 
 
 def test_thoughts():
