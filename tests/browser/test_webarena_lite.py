@@ -290,3 +290,17 @@ def test_unknown_formats_are_refused() -> None:
         config.from_config_dict({"browser": {"observation": "html"}})
     with pytest.raises(ConfigError, match=r"browser\.data_bbox='no' is not of type bool"):
         config.from_config_dict({"browser": {"data_bbox": "no"}})
+
+
+@pytest.mark.browser
+def test_fields_named_like_what_is_asked_of_their_form(show: Show) -> None:
+    fields = "".join(
+        f"<input name={name} aria-label={name}>"
+        for name in ("localName", "getAttribute", "matches")
+    )
+    session = show(f"<form>{fields}</form>")
+    assert [element.name for element in session.observe().elements.values()] == [
+        "localName",
+        "getAttribute",
+        "matches",
+    ]

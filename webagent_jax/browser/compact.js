@@ -92,8 +92,7 @@ class CompactWalk extends TextWalk {
   fieldsOf(form, context) {
     if (!this.goesOn() || !Element.prototype.checkVisibility.call(form)) return;
     this.border();
-    for (let child = firstChildOf.call(form); child; child = child.nextSibling)
-      this.node(child, context);
+    for (const child of childNodesOf.call(form)) this.node(child, context);
     this.border();
   }
 

@@ -191,16 +191,23 @@ const isDisabled = (element) =>
 // --- what is seen -------------------------------------------------------------------------------
 
 const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
-const firstChildOf = getter(Node.prototype, "firstChild");
+const childNodesOf = getter(Node.prototype, "childNodes");
 const parentOf = getter(Node.prototype, "parentNode");
 const fieldsIn = getter(HTMLFormElement.prototype, "elements");
 
-/** Whether fields of this form hide its properties by their names, such as <input name=tagName>. */
+const NEEDED = new Set(
+  (
+    "tagName localName hidden style onclick tabIndex ownerDocument ownerSVGElement parentElement " +
+    "parentNode firstChild childNodes children shadowRoot getAttribute hasAttribute matches " +
+    "closest contains querySelector getBoundingClientRect getClientRects checkVisibility " +
+    "hasChildNodes isContentEditable"
+  ).split(" "),
+);
+
+/** Whether fields of this form hide what is asked of it here, such as <input name=tagName>. */
 const isClobbered = (node) =>
   node instanceof HTMLFormElement &&
-  Array.from(fieldsIn.call(node)).some(
-    ({ name, id }) => name in HTMLElement.prototype || id in HTMLElement.prototype,
-  );
+  Array.from(fieldsIn.call(node)).some(({ name, id }) => NEEDED.has(name) || NEEDED.has(id));
 
 /** Whether no scrolling can bring the box into view. */
 function isOutOfReach(element, rect) {

@@ -186,6 +186,7 @@ class WebArenaLiteWalk extends Walk {
   element(element, { depth, place, options }) {
     if (UNTOLD.has(element.localName) || depth > DEPTH_LIMIT || !this.goesOn())
       return { speaks: false, clickable: false };
+    if (isClobbered(element)) return this.fieldsOf(element, { depth: depth + 1, place, options });
     const tag = element.localName.toLowerCase();
     const root = element.contentDocument?.documentElement;
     const nodes = root ? [root] : nodesIn(element);
@@ -218,6 +219,12 @@ class WebArenaLiteWalk extends Walk {
       speaks: own.speaks || inner.speaking > 0,
       clickable: own.clickable || inner.clickable,
     };
+  }
+
+  /** A form of which nothing can be known but what is in it. */
+  fieldsOf(form, context) {
+    const { speaking, clickable } = this.children(childNodesOf.call(form), context);
+    return { speaks: speaking > 0, clickable };
   }
 
   /** How many of the nodes have words, and whether anything in them can be clicked. */
