@@ -162,10 +162,10 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
             progress.log(_on_device(model, mesh))
             progress.phase("M-GRPO", total, "updates", done=done)
             for update in range(done, total):
-                begun, sampled = time.monotonic(), stage.engine.stats()
+                begun, before = time.monotonic(), stage.engine.stats()
                 batch = _play_batch(cfg, stage, drawn)
                 played = time.monotonic()
-                sampling = _engine_metrics(sampled, stage.engine.stats(), cfg.engine.slots)
+                sampling = _engine_metrics(stage.engine.stats().since(before))
                 drawn = batch.drawn
                 with stage.at_rest():
                     state, stats = _learn_batch(
@@ -351,18 +351,15 @@ def _batch_metrics(batch: _Batch) -> dict[str, float]:
     }
 
 
-def _engine_metrics(before: EngineStats, after: EngineStats, slots: int) -> dict[str, float]:
-    """How the engine worked between two looks at it."""
-    prompts = after.prompt_tokens - before.prompt_tokens
-    computed = after.prefilled_tokens - before.prefilled_tokens
-    sampled = after.sampled_tokens - before.sampled_tokens
-    steps = after.decode_steps - before.decode_steps
+def _engine_metrics(stats: EngineStats) -> dict[str, float]:
+    """How the engine worked."""
     return {
-        "engine/prompt_tokens": float(prompts),
-        "engine/prefill_computed": computed / max(prompts, 1),  # the rest was in the cache
-        "engine/sampled_tokens": float(sampled),
-        "engine/occupancy": sampled / max(steps * slots, 1),
-        "engine/compiled": float(after.compiled),
+        "engine/prompt_tokens": float(stats.prompt_tokens),
+        # The rest was in the cache.
+        "engine/prefill_computed": stats.prefilled_tokens / max(stats.prompt_tokens, 1),
+        "engine/sampled_tokens": float(stats.sampled_tokens),
+        "engine/occupancy": stats.occupancy,
+        "engine/compiled": float(stats.compiled),
     }
 
 

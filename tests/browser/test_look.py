@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from absl import app, flags
+from absl import app
 from absl.testing import flagsaver
 
+from tests.launchers import main_of
 from webagent_jax import config
 from webagent_jax.config import BrowserConfig
 
 PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # on a busy machine
 
 
-@functools.cache
-def launcher() -> Callable[[Sequence[str]], None]:
-    """The launcher's main; a script is no module, and defines its flags once."""
-    path = Path(__file__).parents[2] / "launch" / "observe.py"
-    spec = importlib.util.spec_from_file_location("launch_observe", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
-    return module.main
-
-
 @pytest.mark.browser
 def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    main = launcher()
+    main = main_of("observe")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for form, told in (("compact", "button Go [1]"), ("webarena_lite", '<button id="1" ')):
         with flagsaver.flagsaver(
@@ -45,7 +29,7 @@ def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.browser
 def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = launcher()
+    main = main_of("observe")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for url, words in (
         ("ftp://x/", "is no http address"),

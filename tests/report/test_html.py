@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib.util
 import re
 import shutil
-from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from absl import app, flags
+from absl import app
 from absl.testing import flagsaver
 
+from tests.launchers import main_of
 from webagent_jax import types
 from webagent_jax.report import (
     files,
@@ -191,7 +189,7 @@ def test_metrics_without_a_value_are_skipped(tmp_path: Path) -> None:
 
 
 def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main = launcher()
+    main = main_of("report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
@@ -199,16 +197,3 @@ def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixt
             main(["report.py", "extra"])
     with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(app.UsageError):
         main(["report.py"])
-
-
-@functools.cache
-def launcher() -> Callable[[Sequence[str]], None]:
-    """The launcher's main; a script is no module, and defines its flags once."""
-    path = Path(__file__).parents[2] / "launch" / "report.py"
-    spec = importlib.util.spec_from_file_location("launch_report", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
-    return module.main

@@ -45,13 +45,14 @@ function hitAt(element, x, y) {
   return hit;
 }
 
+const above = (node) => parentOf.call(node) ?? node.host;
 const inside = (element, hit) => {
-  for (let node = hit; node; node = parentOf.call(node) ?? node.host) if (node === element) return true;
+  for (let node = hit; node; node = above(node)) if (node === element) return true;
   return false;
 };
 /** Whether no other listed element lies between. */
 const isOwn = (element, hit) => {
-  for (let node = hit; node && node !== element; node = parentOf.call(node) ?? node.host)
+  for (let node = hit; node && node !== element; node = above(node))
     if (ids.has(node)) return false;
   return true;
 };

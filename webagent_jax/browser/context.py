@@ -139,9 +139,10 @@ class EpisodeContext:
     async def observe(self, error: str | None) -> Observation:
         page = self._page()
         pages = self._context.pages
-        tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
-        told_tabs = tabs if len(pages) > 1 else ()
-        seen = await observe.observe(page, self._config, self._spec.allows, told_tabs)
+        tabs = []
+        if len(pages) > 1:  # a title is a call to the browser
+            tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
+        seen = await observe.observe(page, self._config, self._spec.allows, tabs)
         told = [error] if error else []
         told += self._said
         self._said.clear()

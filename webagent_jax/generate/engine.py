@@ -49,18 +49,29 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counted since the engine was made."""
+    """Counted since the engine was made, or between two looks at it (`since`)."""
 
+    slots: int
     requests: int = 0  # admitted to a slot
     prompt_tokens: int = 0  # of those requests
     prefilled_tokens: int = 0  # of those, computed: the others were in the cache
     sampled_tokens: int = 0
     dispatches: int = 0  # of decode steps
     decode_steps: int = 0
-    occupancy: float = 0.0  # mean busy share of the slots over all decode steps
     queued: int = 0  # waiting for a slot or pages now
     pages_available: int = 0  # now, those of prefixes that nobody uses included
     compiled: int = 0  # programs
+
+    @property
+    def occupancy(self) -> float:
+        """Mean busy share of the slots over the decode steps."""
+        return self.sampled_tokens / max(1, self.decode_steps * self.slots)
+
+    def since(self, earlier: EngineStats) -> EngineStats:
+        """What was counted after `earlier`; what holds now stays as it is."""
+        counted = "requests prompt_tokens prefilled_tokens sampled_tokens dispatches decode_steps"
+        grown = {n: getattr(self, n) - getattr(earlier, n) for n in counted.split()}
+        return replace(self, **grown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +162,7 @@ class Engine:
         self._released = False
         self._closing = False
         self._error: EngineError | None = None
-        self._stats = EngineStats(pages_available=self._scheduler.available)
+        self._stats = EngineStats(slots, pages_available=self._scheduler.available)
         self._thread = threading.Thread(target=self._run, name="sampling-engine", daemon=True)
         self._thread.start()
 
@@ -452,13 +463,8 @@ class Engine:
         """Adds to the counters."""
         with self._changed:
             old = self._stats
-            stats = replace(old, **{name: getattr(old, name) + n for name, n in more.items()})
-            slot_steps = max(1, stats.decode_steps * self._sizes.slots)
-            self._stats = replace(
-                stats,
-                occupancy=stats.sampled_tokens / slot_steps,
-                pages_available=self._scheduler.available,
-            )
+            grown = {name: getattr(old, name) + n for name, n in more.items()}
+            self._stats = replace(old, **grown, pages_available=self._scheduler.available)
 
 
 def _serving(copy: Callable[[Params], Params], mesh: Mesh | None, params: Params) -> Params:

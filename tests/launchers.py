@@ -1,0 +1,23 @@
+"""The launchers as tests call them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import flags
+
+
+@functools.cache
+def main_of(name: str) -> Callable[[Sequence[str]], None]:
+    """The main of launch/NAME.py; a script is no module, and defines its flags once."""
+    path = Path(__file__).parents[1] / "launch" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"launch_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    return module.main
