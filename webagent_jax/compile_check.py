@@ -351,7 +351,7 @@ def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, f
 def _prefill_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
     """Of the longest prompt, batch by batch."""
     tokens, tensor = sizes.max_tokens, cfg.engine.tensor
-    batches = -(-tokens // (sizes.prefill_pages * sizes.page_tokens))
+    batches = -(-tokens // sizes.prefill_tokens)
     work = flops.layers(model, tokens, _causal_pairs(tokens))
     return Work(work / tensor, batches * _weight_bytes(model) / tensor)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,12 +30,12 @@ def _tables(sequences: int, seed: int = 0) -> np.ndarray:
 
 
 def _layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.LayerPages:
-    """Sequences, keys and values [B, T, K, E], laid out in pages by numpy; the trash is NaN."""
+    """Sequences, keys and values [B, T, K, E], in pages by numpy; the trash holds large numbers."""
     batch, _, heads, width = keys.shape
 
     def paged(x: np.ndarray) -> np.ndarray:  # [B, T, K, E] -> [N, K, S, E]
         x = x.reshape(batch, COLUMNS, SIZE, heads, width).transpose(0, 1, 3, 2, 4)
-        out = np.full((tables.max() + 1, heads, SIZE, width), np.nan, np.float32)
+        out = np.full((tables.max() + 1, heads, SIZE, width), 1e6, np.float32)
         out[tables] = x
         return out
 
@@ -44,8 +46,9 @@ def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
     return _random(1, count, LENGTH, 2, 8), _random(2, count, LENGTH, 2, 8)
 
 
+@pytest.mark.parametrize("together", [1, 2, 8])
 @pytest.mark.parametrize("queries", [1, 5])
-def test_attention_over_pages_is_dense_attention(queries):
+def test_attention_over_pages_is_dense_attention(queries, together):
     (keys, values), tables = _sequences(3), _tables(3)
     q = _random(3, 3, queries, 4, 8)
     last = np.array([0, SIZE, LENGTH - queries])
@@ -53,16 +56,18 @@ def test_attention_over_pages_is_dense_attention(queries):
     seen = np.arange(LENGTH) <= positions[:, :, None]
     expected = jax.jit(attention.masked)(q, keys, values, seen)
     layer = _layer(keys, values, tables)
-    actual = jax.jit(kv.attend)(q, layer, tables, positions, COLUMNS)
+    attend = jax.jit(partial(kv.attend, together=together))
+    actual = attend(q, layer, tables, positions, COLUMNS)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("together", [1, 2])
 @pytest.mark.parametrize("sequences", [3, 16])  # fewer and more than XLA treats as a small array
-def test_longer_company_changes_no_bit(sequences):
+def test_longer_company_changes_no_bit(sequences, together):
     (keys, values), tables = _sequences(sequences), _tables(sequences)
     layer, q = _layer(keys, values, tables), _random(3, sequences, 1, 4, 8)
     positions = np.random.default_rng(6).integers(0, 2 * SIZE, (sequences, 1))
-    attend = jax.jit(kv.attend)
+    attend = jax.jit(partial(kv.attend, together=together))
     expected = attend(q, layer, tables, positions, 2)
     np.testing.assert_array_equal(attend(q, layer, tables, positions, 3), expected)
     positions[1:] = LENGTH - 1
@@ -85,7 +90,8 @@ def test_whole_pages_are_stored_where_they_belong():
     (keys, values), tables = _sequences(2), _tables(2)
     k, v = _random(4, 2, SIZE, 2, 8), _random(5, 2, SIZE, 2, 8)
     before = jax.tree.map(jnp.array, _layer(keys, values, tables))
-    after = kv.write_pages(before, k, v, tables[1, 1:3])
+    stretch = (1, 2 * SIZE, 2, 8)
+    after = kv.write_pages(before, k.reshape(stretch), v.reshape(stretch), tables[1:, 1:3])
     keys[1, SIZE : 3 * SIZE], values[1, SIZE : 3 * SIZE] = np.concatenate(k), np.concatenate(v)
     jax.tree.map(np.testing.assert_array_equal, after, _layer(keys, values, tables))
 

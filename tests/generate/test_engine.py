@@ -21,6 +21,7 @@ from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
 BUILD = {"slots": 4, "max_tokens": 320, "steps_per_dispatch": 4}  # compiled once for all tests
+LONG = {**BUILD, "max_tokens": 1100}  # long enough for stretches of several pages
 TIMEOUT = 120.0  # seconds
 
 
@@ -73,12 +74,18 @@ def engine():
         yield engine
 
 
+@pytest.fixture(scope="module")
+def long_engine():
+    with generate.Engine(CONFIG, PARAMS, **LONG) as engine:
+        yield engine
+
+
 _forward = jax.jit(lambda params, tokens: policy.logits(CONFIG, params, tokens))
 
 
 def _teacher_forced(prompt, reply, params=PARAMS) -> np.ndarray:
     """Log-probabilities [C, V] from one pass over prompt and reply."""
-    row = np.zeros((1, 320), np.int32)
+    row = np.zeros((1, 320 if len(prompt) + len(reply) <= 320 else 1100), np.int32)
     row[0, : len(prompt) + len(reply)] = [*prompt, *reply]
     logits = _forward(params, row)[0, len(prompt) - 1 : len(prompt) + len(reply) - 1]
     return np.asarray(jax.nn.log_softmax(logits, axis=-1))
@@ -95,6 +102,11 @@ def test_greedy_is_the_argmax_of_one_pass(engine, length):
     np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
     assert done.finish == "length"
     assert done.token_ids.dtype == done.policy_version.dtype == np.int32
+
+
+@pytest.mark.parametrize("length", [1, 200, 257, 1000])
+def test_greedy_is_the_argmax_over_long_prompts(long_engine, length):
+    test_greedy_is_the_argmax_of_one_pass(long_engine, length)
 
 
 def test_logp_is_the_untempered_policy_s(engine):
@@ -221,23 +233,32 @@ def test_prompts_that_begin_alike_are_computed_once():
         assert engine.stats().prompt_tokens == 4 * 241
 
 
-_families = st.lists(
-    st.tuples(
-        st.sampled_from([0, 64, 128, 200]),  # tokens that all prompts of a kind share
+def _families(shared: list[int], own: int) -> st.SearchStrategy[Any]:
+    """Schedules of requests whose prompts begin alike, by kind."""
+    request = st.tuples(
+        st.sampled_from(shared),  # tokens that all prompts of a kind share
         st.integers(0, 2),  # the kind
-        st.integers(1, 90),  # tokens of its own
+        st.integers(1, own),  # tokens of its own, at most
         st.integers(0, 3),  # a seed
         st.floats(0.0, 0.01),  # seconds before the next
         st.booleans(),  # whether it is cancelled soon
-    ),
-    min_size=1,
-    max_size=24,
-)
+    )
+    return st.lists(request, min_size=1, max_size=24)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedule=_families)
+@given(schedule=_families([0, 64, 128, 200], 90))
 def test_a_request_gets_the_same_in_any_schedule(engine, schedule):
+    _gets_the_same(engine, schedule, 320)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedule=_families([0, 64, 320, 700], 300))
+def test_a_long_request_gets_the_same_in_any_schedule(long_engine, schedule):
+    _gets_the_same(long_engine, schedule, 1100)
+
+
+def _gets_the_same(engine: generate.Engine, schedule: Any, max_tokens: int) -> None:
     def ask(shared: int, kind: int, own: int, seed: int) -> Ask:
         common = np.random.default_rng(kind).integers(0, 61, shared)
         rest = np.random.default_rng([kind, own]).integers(0, 61, own)
@@ -253,13 +274,15 @@ def test_a_request_gets_the_same_in_any_schedule(engine, schedule):
         futures.append((ask(shared, kind, own, seed), future))
     for asked, future in futures:
         if not future.cancelled():
-            _same(future.result(TIMEOUT), _alone(asked.prompt, asked.options["seed"]))
+            expected = _alone(asked.prompt, asked.options["seed"], max_tokens)
+            _same(future.result(TIMEOUT), expected)
 
 
 @functools.cache
-def _alone(prompt: tuple[int, ...], seed: int) -> Completion:
+def _alone(prompt: tuple[int, ...], seed: int, max_tokens: int) -> Completion:
     """By an engine that has nothing in its cache."""
-    with generate.Engine(CONFIG, PARAMS, **BUILD) as fresh:
+    build = {**BUILD, "max_tokens": max_tokens}
+    with generate.Engine(CONFIG, PARAMS, **build) as fresh:
         return fresh.submit(prompt, max_new_tokens=12, seed=seed).result(TIMEOUT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webagent_jax.generate.device import Field, Mode, PageField
+from webagent_jax.generate.device import Field, Mode, StretchField
 from webagent_jax.generate.requests import Piece, Request
 from webagent_jax.generate.scheduler import Decode, Scheduler
 from webagent_jax.generate.sizes import Sizes
@@ -14,7 +14,8 @@ SIZES = Sizes(
     max_tokens=32,
     page_tokens=4,
     pages=17,
-    prefill_pages=2,
+    stretch_pages=1,
+    prefill_stretches=2,
     prefill_batches=2,
     steps=3,
 )
@@ -32,10 +33,10 @@ def _fill(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
         return []
     pages = prefill.wanted.reshape(4, -1)
     assert not pages[2 * prefill.count :].any()
-    tokens = pages[:, PageField.TOKENS : PageField.TOKENS + 4]
+    tokens = pages[:, StretchField.TOKENS : StretchField.TOKENS + 4]
     return [
         (int(start), row.tolist())
-        for start, row in zip(pages[:, PageField.START], tokens, strict=True)
+        for start, row in zip(pages[:, StretchField.START], tokens, strict=True)
         if row.any()
     ]
 
@@ -73,7 +74,9 @@ def test_pages_know_their_table():
     pages = prefill.wanted.reshape(4, -1)
     assert prefill.count == 1
     for page in pages[:2]:
-        np.testing.assert_array_equal(page[PageField.TOKENS + 4 :], running.control[Field.TABLE :])
+        np.testing.assert_array_equal(
+            page[StretchField.TOKENS + 4 :], running.control[Field.TABLE :]
+        )
     assert prefill.tokens == 8
 
 

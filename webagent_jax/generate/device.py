@@ -26,6 +26,11 @@ from webagent_jax.policy.transformer import Attend, Params, apply_block, final_n
 
 MAX_STOP_IDS = 8  # per request
 
+# Columns of pages that attention takes at once. Many queries want wide products; a single one pays
+# for every column that is computed in vain.
+_PREFILL_TOGETHER = 8
+_DECODE_TOGETHER = 2
+
 
 class Mode(enum.IntEnum):
     """What the host says of a slot."""
@@ -52,11 +57,11 @@ class Field(enum.IntEnum):
     TABLE = STOP + MAX_STOP_IDS  # the first of P columns: the pages of the sequence
 
 
-class PageField(enum.IntEnum):
-    """The columns of a page to be filled."""
+class StretchField(enum.IntEnum):
+    """The columns of a stretch to be filled: so many pages of a prompt that follow one another."""
 
-    START = 0  # position of its first token
-    TOKENS = 1  # the first of as many columns as a page has tokens; then follow P of the table
+    START = 0  # position of its first token, the first of a page
+    TOKENS = 1  # the first of as many columns as it has tokens; then follow P of the table
 
 
 class SlotState(NamedTuple):
@@ -117,35 +122,40 @@ def prefill(
     pages: kv.Pages,
     wanted: Array,
     count: Array,
+    *,
+    stretch_pages: int,
 ) -> kv.Pages:
     """Fills pages with the keys and values of prompts, so many together, batch after batch.
 
-    Every batch is one computation of one shape, in which no page knows of those of other prompts:
-    a prompt gets the same bits in any company. A page may follow another of the same prompt in the
-    same batch, since a layer stores all keys before it attends. What the last layer does with keys
-    and values is never computed. Padding behind a prompt is stored too, and overwritten before
-    anything can see it.
+    Every batch is one computation of one shape, in which no stretch knows of those of other
+    prompts: a prompt gets the same bits in any company. A stretch may follow another of the same
+    prompt in the same batch, since a layer stores all keys before it attends. What the last layer
+    does with keys and values is never computed. Padding behind a prompt is stored too, in pages of
+    its own or the trash, and overwritten before anything can see it.
 
     Args:
-        wanted: int32 [batches, M, 1 + S + P], see `PageField`; padded with pages of trash.
+        wanted: int32 [batches, M, 1 + Q * S + P], see `StretchField`; padded with trash.
         count: batches that are not padding.
+        stretch_pages: Q, the pages of a stretch.
     """
     page_tokens = pages[0].keys.shape[-1]
+    length = stretch_pages * page_tokens
 
     def one(index: Array, pages: kv.Pages) -> kv.Pages:
         batch = wanted[index]
-        start = batch[:, PageField.START]
-        tokens = batch[:, PageField.TOKENS : PageField.TOKENS + page_tokens]
-        tables = batch[:, PageField.TOKENS + page_tokens :]
-        positions = start[:, None] + jnp.arange(page_tokens)[None]
-        column = start // page_tokens
-        own = jnp.take_along_axis(tables, column[:, None], axis=1)[:, 0]
-        columns = jnp.max(column) + 1
+        start = batch[:, StretchField.START, None]
+        tokens = batch[:, StretchField.TOKENS : StretchField.TOKENS + length]
+        tables = batch[:, StretchField.TOKENS + length :]
+        positions = start + jnp.arange(length)[None]
+        column = start // page_tokens + jnp.arange(stretch_pages)[None]
+        own = jnp.take_along_axis(tables, column, axis=1, mode="fill", fill_value=TRASH)
+        columns = jnp.minimum(jnp.max(column) + 1, tables.shape[1])
 
         def layer_attend(layer: int) -> Attend:
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
                 filled = kv.write_pages(pages[layer], k, v, own)
-                return kv.attend(q, filled, tables, positions, columns), filled
+                seen = kv.attend(q, filled, tables, positions, columns, together=_PREFILL_TOGETHER)
+                return seen, filled
 
             return attend
 
@@ -235,7 +245,10 @@ def _decode_step(
     def layer_attend(layer: int) -> Attend:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
             grown = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], own, offset)
-            return kv.attend(q, grown, tables, position[:, None], columns), grown
+            seen = kv.attend(
+                q, grown, tables, position[:, None], columns, together=_DECODE_TOGETHER
+            )
+            return seen, grown
 
         return attend
 

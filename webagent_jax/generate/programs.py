@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
-from webagent_jax.generate.device import Emitted, Field, PageField, SlotState
+from webagent_jax.generate.device import Emitted, Field, SlotState, StretchField
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
@@ -160,9 +160,10 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
     if name == "init":
         return jit(partial(device.init_state, config, sizes), **places(state)).lower()
     if name == "prefill":
-        run = jit(partial(device.prefill, config), donate_argnums=1, **places(state.pages))
-        width = PageField.TOKENS + sizes.page_tokens + sizes.columns
-        wanted = told(sizes.prefill_batches, sizes.prefill_pages, width)
+        run = partial(device.prefill, config, stretch_pages=sizes.stretch_pages)
+        run = jit(run, donate_argnums=1, **places(state.pages))
+        width = StretchField.TOKENS + sizes.stretch_tokens + sizes.columns
+        wanted = told(sizes.prefill_batches, sizes.prefill_stretches, width)
         return run.lower(build.params, state.pages, wanted, told())
     run = partial(device.decode, config, steps=sizes.steps)
     control = told(sizes.slots, Field.TABLE + sizes.columns)

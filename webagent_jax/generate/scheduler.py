@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webagent_jax.generate.device import Field, Mode, PageField
+from webagent_jax.generate.device import Field, Mode, StretchField
 from webagent_jax.generate.pages import TRASH, Lease, PageCache
 from webagent_jax.generate.requests import Request
 from webagent_jax.generate.sizes import Sizes
@@ -38,9 +38,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Pages of prompts for one dispatch."""
+    """Stretches of prompts for one dispatch."""
 
-    wanted: IntArray  # int32 [batches, M, width], see `device.PageField`
+    wanted: IntArray  # int32 [batches, M, width], see `device.StretchField`
     count: int  # batches that are not padding
     tokens: int  # of prompts in them
 
@@ -127,26 +127,26 @@ class Scheduler:
         """What to fill next, which is then taken for filled."""
         if not self._filling:
             return None
-        sizes, size = self._sizes, self._sizes.page_tokens
-        width = PageField.TOKENS + size + sizes.columns
-        most = sizes.prefill_batches * sizes.prefill_pages
+        sizes, size = self._sizes, self._sizes.stretch_tokens
+        width = StretchField.TOKENS + size + sizes.columns
+        most = sizes.prefill_batches * sizes.prefill_stretches
         wanted = np.full((most, width), TRASH, np.int32)
-        pages = tokens = 0
-        while self._filling and pages < most:
+        stretches = tokens = 0
+        while self._filling and stretches < most:
             running = self._filling[0]
             part = running.prefix[running.filled :][:size]
-            page = wanted[pages]
-            page[PageField.START] = running.filled
-            page[PageField.TOKENS :][: len(part)] = part
-            page[PageField.TOKENS + size :] = running.control[Field.TABLE :]
+            stretch = wanted[stretches]
+            stretch[StretchField.START] = running.filled
+            stretch[StretchField.TOKENS :][: len(part)] = part
+            stretch[StretchField.TOKENS + size :] = running.control[Field.TABLE :]
             running.filled += len(part)
-            pages, tokens = pages + 1, tokens + len(part)
+            stretches, tokens = stretches + 1, tokens + len(part)
             if running.ready:
                 self._filling.popleft()
                 if not self.holds(running):  # given up long since
                     self._pages.end(running.lease)
-        batches = wanted.reshape(sizes.prefill_batches, sizes.prefill_pages, width)
-        return Prefill(batches, -(-pages // sizes.prefill_pages), tokens)
+        batches = wanted.reshape(sizes.prefill_batches, sizes.prefill_stretches, width)
+        return Prefill(batches, -(-stretches // sizes.prefill_stretches), tokens)
 
     def decode(self) -> Decode | None:
         """Who is to be decoded: everybody whose prompt is filled."""

@@ -9,8 +9,12 @@ from webagent_jax.generate import cache as kv
 from webagent_jax.policy import ModelConfig
 
 PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
-_PREFILL_PAGES = 8  # 512 tokens keep the matmuls busy
+_PREFILL_PAGES = 8  # computed together: 512 tokens keep the matmuls busy
 _PREFILL_BATCHES = 4
+# Pages of one prompt share the products of attention, which are most of the work over long prompts;
+# but a short prompt that fills but a part of its stretch wastes the rest.
+_LONG = 1024  # tokens
+_STRETCH_PAGES = {False: 1, True: 4}
 
 
 @dataclass(frozen=True)
@@ -19,14 +23,24 @@ class Sizes:
     max_tokens: int  # of one sequence, prompt and reply
     page_tokens: int
     pages: int  # in all, the trash included
-    prefill_pages: int  # computed together
-    prefill_batches: int  # of so many pages, to a dispatch at most
+    stretch_pages: int  # consecutive pages of one prompt, prefilled as one
+    prefill_stretches: int  # computed together
+    prefill_batches: int  # of so many stretches, to a dispatch at most
     steps: int  # of decoding to a dispatch at most
 
     @property
     def columns(self) -> int:
         """Pages of one sequence at most."""
         return -(-self.max_tokens // self.page_tokens)
+
+    @property
+    def stretch_tokens(self) -> int:
+        return self.stretch_pages * self.page_tokens
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Computed together."""
+        return self.prefill_stretches * self.stretch_tokens
 
     @classmethod
     def of(
@@ -53,6 +67,7 @@ class Sizes:
             )
         columns = -(-max_tokens // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.token_bytes(config)
+        stretch_pages = _STRETCH_PAGES[max_tokens >= _LONG]
         pages = 1 + columns * (slots + -(-slots // 2))
         if cache_bytes is not None:
             pages = cache_bytes // page_bytes
@@ -66,7 +81,8 @@ class Sizes:
             max_tokens=max_tokens,
             page_tokens=PAGE_TOKENS,
             pages=pages,
-            prefill_pages=_PREFILL_PAGES,
+            stretch_pages=stretch_pages,
+            prefill_stretches=_PREFILL_PAGES // stretch_pages,
             prefill_batches=_PREFILL_BATCHES,
             steps=steps,
         )
