@@ -15,8 +15,8 @@ from webagent_jax.report.progress import open_progress
 
 def main(argv: Sequence[str]) -> None:
     workdir = launcher.begin(argv, default_workdir="runs/quickstart")
-    with open_progress() as progress:
-        summary = quickstart.quickstart(launcher.run_config(), workdir, progress)
+    with launcher.told_plainly(), open_progress() as progress:
+        summary = quickstart.quickstart(launcher.playable_config(), workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")
 

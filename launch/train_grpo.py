@@ -16,8 +16,8 @@ from webagent_jax.report.progress import open_progress
 
 def main(argv: Sequence[str]) -> None:
     workdir = launcher.begin(argv)
-    with open_progress() as progress:
-        policy = train.grpo(launcher.run_config(), workdir, progress)
+    with launcher.told_plainly(), open_progress() as progress:
+        policy = train.grpo(launcher.playable_config(), workdir, progress)
     print(policy)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from webagent_jax import config
@@ -28,6 +31,11 @@ def test_unknown_option_names_the_valid_ones():
         ({"rollout": {"temperature": 0.0}}, "temperature must be above 0"),
         ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_tokens"),
         ({"engine": {"max_tokens": 4096}}, "row_tokens must be at least"),
+        ({"suite": {"webarena": {"reset_every": 0}}}, "reset_every must be at least 1"),
+        (
+            {"suite": {"webarena": {"judge": {"url": "http://j"}}}},
+            "judge.model must name the model",
+        ),
     ],
 )
 def test_impossible_values(values, message):
@@ -56,3 +64,23 @@ def test_every_field_can_be_set_from_the_command_line():
             yield value
 
     assert {type(leaf) for leaf in leaves(plain)} <= {int, float, str, bool, tuple}
+
+
+def test_groups_within_groups_are_told_by_their_whole_name():
+    cfg = config.from_config_dict(
+        {"suite": {"webarena": {"sites": "gitlab,map", "judge": {"url": "http://j", "model": "m"}}}}
+    )
+    assert cfg.suite.webarena.sites == ("gitlab", "map")
+    assert cfg.suite.webarena.judge.model == "m"
+    with pytest.raises(ConfigError, match=r"config\.suite\.webarena\.judge\.modle; .*model"):
+        config.from_config_dict({"suite": {"webarena": {"judge": {"modle": "m"}}}})
+
+
+@pytest.mark.parametrize("variant", ["qwen2.5-3b", "llama-3.1-8b"])
+def test_the_papers_recipe_plays_webarena_lite_as_published_policies_saw_it(variant):
+    path = Path(__file__).parents[1] / "configs" / "webagent_r1.py"
+    cfg = config.from_config_dict(runpy.run_path(str(path))["get_config"](variant))
+    assert cfg.suite.name == "webarena_lite"
+    assert (cfg.browser.observation, cfg.prompt.template) == ("webarena_lite", "webarena")
+    assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, 30)
+    assert (cfg.eval.episodes_per_task, cfg.suite.train_seeds) == (1, 1)  # a task has one world

@@ -85,10 +85,44 @@ class BrowserConfig:
 
 
 @dataclass(frozen=True)
+class JudgeConfig:
+    """The language model that is asked where no rule decides (suites/judge.py)."""
+
+    url: str = ""  # of an OpenAI-compatible endpoint, up to the version; empty: no judge
+    model: str = ""
+    key_variable: str = ""  # environment variable that holds the key; empty sends none
+    cache: str = ""  # folder that keeps its verdicts; empty keeps none
+    strict: bool = False  # refuse to run where tasks cannot be scored, instead of leaving them out
+
+
+@dataclass(frozen=True)
+class WebArenaConfig:
+    """WebArena-Lite and its kin on the user's own sites (docs/webarena.md).
+
+    Where the sites are is no part of a run: it is told by the environment, `GITLAB` or `WA_GITLAB`.
+    """
+
+    # Task files: a path, or package:NAME/FILE for one that an installed package brings along.
+    train_file: str = ""
+    test_file: str = ""
+    sites: tuple[str, ...] = ()  # only tasks that need no others; empty means all
+    rules: Literal["lite", "webarena"] = "lite"  # of which harness texts are compared
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    state_folder: str = ".auth"  # of the signed-in browser states, which are secrets
+    extra_origins: tuple[str, ...] = ()  # what a site loads from elsewhere: map=tiles.example:8080
+    turn_timeout: float = 7_200.0  # seconds that an episode waits for its turn on the sites
+    # GET that resets a replica, with {site}, {host}, {port} of it; empty: they are never reset.
+    reset_url: str = ""
+    reset_every: int = 1  # episodes that may have changed a replica between two resets of it
+    reset_timeout: float = 900.0  # seconds until a site must be well again
+
+
+@dataclass(frozen=True)
 class SuiteConfig:
-    name: Literal["miniwob"] = "miniwob"
-    tasks: tuple[str, ...] = ()  # names of pages; empty means all of the suite
-    train_seeds: int = 10_000  # seeds per page in the training split
+    name: Literal["miniwob", "webarena_lite"] = "miniwob"
+    tasks: tuple[str, ...] = ()  # names of pages or task_ids; empty means all of the suite
+    train_seeds: int = 10_000  # worlds of each of them to train in; a WebArena task has one
+    webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
 
 
 @dataclass(frozen=True)
@@ -165,7 +199,7 @@ class GRPOConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    episodes_per_task: int = 25  # held-out seeds of each page
+    episodes_per_task: int = 25  # held-out seeds of each page, or tries at each task of a file
     temperature: float = 0.0  # 0 is greedy
     max_turns: int = 10
     pictures_per_task: int = 1  # episodes of each page kept with a picture of every step
@@ -199,6 +233,11 @@ def _check(cfg: RunConfig) -> None:
             "browser.endpoints must be addresses of Playwright servers: ws://host:port/path",
         ),
         (cfg.browser.processes >= 1, "browser.processes must be at least 1"),
+        (
+            bool(cfg.suite.webarena.judge.model) or not cfg.suite.webarena.judge.url,
+            "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
+        ),
+        (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),

@@ -22,7 +22,7 @@ from webagent_jax.types import Episode, EvalReport, Outcome, PolicySnapshot, Rat
 def evaluate(
     cfg: RunConfig, workdir: Path, progress: Progress | None = None, *, name: str = "evaluation"
 ) -> EvalReport:
-    """Plays `eval.episodes_per_task` held-out tasks of every page with the policy of the config.
+    """Plays `eval.episodes_per_task` worlds of every held-out task with the policy of the config.
 
     Which tasks they are does not depend on the seed of the run. Writes eval.json, episodes/ and
     report.html. Goes on where it stopped: episodes that `workdir` holds are not played again.
@@ -54,14 +54,14 @@ def evaluate(
 
 
 def _jobs(cfg: RunConfig, stage: Stage) -> list[Job]:
-    """The same tasks for every policy and every seed; the first of each page with pictures."""
+    """The same tasks for every policy and every seed; the first of each with pictures."""
     jobs = []
     for index in range(cfg.eval.episodes_per_task):
         rules = stage.rules(cfg.eval.max_turns, pictures=index < cfg.eval.pictures_per_task)
-        for number, page in enumerate(stage.suite.pages):
+        for number, name in enumerate(stage.suite.names("test")):
             jobs.append(
                 Job(
-                    stage.suite.task(page, "test", index),
+                    stage.suite.task(name, "test", index),
                     seeds.derive(cfg.seed, Stream.EVALUATION, number, index),
                     rules,
                     lambda: stage.policy_agent(cfg.eval.temperature),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from absl import app, flags, logging
 from ml_collections import config_flags
 
 from webagent_jax import config
+from webagent_jax.browser import ChromiumMissing
 from webagent_jax.config import RunConfig
+from webagent_jax.suites import opening
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all that the run writes.")
@@ -32,3 +36,22 @@ def run_config() -> RunConfig:
         return config.from_config_dict(_CONFIG.value)
     except config.ConfigError as error:
         raise app.UsageError(str(error)) from error
+
+
+def playable_config() -> RunConfig:
+    """The same of a run that plays episodes, whose suite has all it needs.
+
+    Raises app.UsageError, and ConfigError for what the suite lacks.
+    """
+    cfg = run_config()
+    opening.check(cfg.suite)
+    return cfg
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """What the user has to mend ends the program with its message, and without a traceback."""
+    try:
+        yield
+    except (config.ConfigError, ChromiumMissing) as error:
+        sys.exit(str(error))

@@ -19,7 +19,7 @@ from webagent_jax.generate import Engine
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.report.progress import Progress
 from webagent_jax.rollout import Collector, EngineAgent, ExpertAgent, Job, Rules
-from webagent_jax.suites.miniwob import MiniWob
+from webagent_jax.suites.opening import open_suite
 from webagent_jax.types import Episode, Outcome, PolicySnapshot
 
 
@@ -44,7 +44,7 @@ class Stage:
         self.tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
         with ExitStack() as opened:  # whatever fails, what was opened before it is closed
             self.pool = opened.enter_context(BrowserPool(cfg.browser))
-            self.suite = MiniWob(self.pool, cfg.suite.tasks, cfg.suite.train_seeds)
+            self.suite = open_suite(cfg.suite, self.pool, progress.log)
             opened.callback(self.suite.close)
             self._sampler: Engine | None = None
             if model is not None and snapshot is not None:

@@ -101,12 +101,11 @@ def collect_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
         KeyError: a page of the suite has no expert.
     """
     with Stage(cfg, progress) as stage:
-        pages = stage.suite.pages
         jobs = []
-        for number, page in enumerate(pages):
+        for number, name in enumerate(stage.suite.names("train")):
             draw = seeds.generator(cfg.seed, Stream.DEMONSTRATIONS, number)
             for index in draw.choice(cfg.suite.train_seeds, cfg.bc.demos_per_task, replace=False):
-                task = stage.suite.task(page, "train", int(index))
+                task = stage.suite.task(name, "train", int(index))
                 jobs.append(Job(task, 0, stage.rules(_DEMO_TURNS), stage.expert_agent))
         progress.phase("demonstrations", len(jobs), "episodes")
         episodes = stage.play(jobs, lambda episode: progress.advance())
@@ -225,13 +224,13 @@ def _play_batch(cfg: RunConfig, stage: Stage, drawn: int) -> _Batch:
 
 
 def draw_task(cfg: RunConfig, stage: Stage, number: int) -> Task:
-    """The number-th task of the run: all pages in turn, in an order of their own each time."""
-    pages = stage.suite.pages
-    time_around, place = divmod(number, len(pages))
+    """The number-th task of the run: all names in turn, in an order of their own each time."""
+    names = stage.suite.names("train")
+    time_around, place = divmod(number, len(names))
     order = seeds.generator(cfg.seed, Stream.TASKS, time_around)
-    page = pages[order.permutation(len(pages))[place]]
+    name = names[order.permutation(len(names))[place]]
     index = seeds.generator(cfg.seed, Stream.TASKS, time_around, place)
-    return stage.suite.task(page, "train", int(index.integers(cfg.suite.train_seeds)))
+    return stage.suite.task(name, "train", int(index.integers(cfg.suite.train_seeds)))
 
 
 def _is_flat(group: Group) -> bool:

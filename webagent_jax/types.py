@@ -88,11 +88,13 @@ class ActionKind(enum.StrEnum):
     SCROLL_UP = "Scroll Up"
     SCROLL_DOWN = "Scroll Down"
     PRESS_ENTER = "Press Enter"
+    PRESS = "Press"  # a key or a combination, such as Control+a
     SWITCH_TAB = "Switch Tab"
     SELECT = "Select Dropdown Option"
     WAIT = "Wait"
     GO_BACK = "Go Backward"
     GO_FORWARD = "Go Forward"
+    GOTO = "Goto"  # an address on the origins of the task
     EXIT = "Exit"
 
 
@@ -100,7 +102,7 @@ class ActionKind(enum.StrEnum):
 class Action:
     kind: ActionKind
     element_id: str | None = None
-    value: str | None = None  # text to type, option to select, answer of EXIT
+    value: str | None = None  # text to type, option, key, tab, address; the answer of EXIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +292,17 @@ class Environment(Protocol):
 class Suite(Protocol):
     """Tasks, and the worlds to do them in."""
 
-    def tasks(self, split: Split) -> Sequence[Task]: ...
+    def names(self, split: Split) -> Sequence[str]:
+        """What a run goes over: pages whose worlds are generated, or single tasks."""
+        ...
+
+    def task(self, name: str, split: Split, index: int) -> Task:
+        """The index-th world of a page, or try at a task; no two have the same id."""
+        ...
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """All that are different."""
+        ...
 
     def open(self, task: Task) -> Environment: ...
 

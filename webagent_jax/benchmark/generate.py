@@ -47,12 +47,12 @@ def run(repeats: int, peer_python: str) -> Iterator[dict[str, Any]]:
         asked = peer.sizes() | {"repeats": repeats, "rows": _ROWS}
         episodes = [
             [(prompt.tolist(), reply) for prompt, reply in turns]
-            for turns in traces[0][:_PEER_EPISODES]
+            for turns in traces[-1][:_PEER_EPISODES]
         ]
-        longest = max(len(prompt) for turns in traces[0] for prompt, _ in turns)
+        longest = max(len(prompt) for turns in traces[-1] for prompt, _ in turns)
         theirs = peer.ask(
             peer_python,
-            "generate.py",
+            "tunix/generate.py",
             {
                 "static": asked | {"prompt": _PROMPT, "response": _RESPONSE},
                 "agentic": asked
@@ -63,7 +63,7 @@ def run(repeats: int, peer_python: str) -> Iterator[dict[str, Any]]:
         static = min(static, again, key=lambda result: result["seconds"])
     yield _static_result(static, theirs)
     for shape, trace in zip(_TRACES, traces, strict=True):
-        yield _trace_result(params, shape, trace, theirs if shape is _TRACES[0] else {})
+        yield _trace_result(params, shape, trace, theirs if shape is _TRACES[-1] else {})
 
 
 # --- plain rows ----------------------------------------------------------------------------------

@@ -112,6 +112,10 @@ class MiniWob:
         self._pool = pool
         self._site = StaticSite(folder)
 
+    def names(self, split: Split) -> Sequence[str]:
+        """The pages, in both splits: their seeds differ."""
+        return self.pages
+
     def tasks(self, split: Split) -> Sequence[Task]:
         """All tasks of the split, page after page for each seed; made when they are looked at."""
         return _Tasks(self.pages, self._seeds[split])

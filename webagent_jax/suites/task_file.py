@@ -15,7 +15,7 @@ import json
 import re
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +23,9 @@ from webagent_jax.config import ConfigError
 from webagent_jax.types import Task
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
+
+NOWHERE: Mapping[str, str] = {site: f"http://{site}.invalid" for site in SITES}
+"""Addresses to load tasks at whose sites are chosen later, by `placed`."""
 
 UNACHIEVABLE = "N/A"
 """As the whole of `fuzzy_match`: the task cannot be done, and the answer must say so, or why."""
@@ -42,6 +45,7 @@ _URL_NOTES = ("", "EXACT", "GOLD in PRED")
 _LOCATORS = ("document.", "[...document.")
 
 _PLACEHOLDER = re.compile(f"__({'|'.join(SITES).upper()})__")
+_NOWHERE = re.compile(rf"http://({'|'.join(SITES)})\.invalid\b")
 _ARGUMENT = r"""(?:__page__|'[^']*'|"[^"]*")"""
 _CALL = re.compile(rf"func:(\w+)\(\s*({_ARGUMENT}(?:\s*,\s*{_ARGUMENT})*)?\s*\)\s*")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -72,7 +76,9 @@ def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
     rows = _rows(path)
     _check_addresses(rows, addresses, path.name)
     at = {site: address.rstrip("/") for site, address in addresses.items()}
-    tasks = tuple(_task(_filled(row, at), index, path.name) for index, row in enumerate(rows))
+    tasks = tuple(
+        _task(_filled(row, _PLACEHOLDER, at), index, path.name) for index, row in enumerate(rows)
+    )
     seen: set[str] = set()
     for task in tasks:
         if task.id in seen:
@@ -95,6 +101,17 @@ def addresses_from_environment(
     addresses = {site: address for site, address in found.items() if address}
     _check_complete(addresses, needed, "the environment")
     return addresses
+
+
+def placed(task: Task, addresses: Mapping[str, str]) -> Task:
+    """A task that was loaded at NOWHERE, at the addresses of its sites."""
+    at = {site: address.rstrip("/") for site, address in addresses.items()}
+    return replace(
+        task,
+        intent=_filled(task.intent, _NOWHERE, at),
+        start_url=_filled(task.start_url, _NOWHERE, at),
+        eval=_filled(dict(task.eval), _NOWHERE, at),
+    )
 
 
 def needs_judge(task: Task) -> bool:
@@ -164,15 +181,15 @@ def _check_complete(addresses: Mapping[str, str], needed: Collection[str], who: 
         raise ConfigError(f"{who}: sites without an address; set {variables} to http://...")
 
 
-def _filled(value: Any, addresses: Mapping[str, str]) -> Any:
-    """`value` with the placeholders in all of its texts replaced, as the harnesses do."""
+def _filled(value: Any, site: re.Pattern[str], addresses: Mapping[str, str]) -> Any:
+    """`value` with what stands for a site in any of its texts replaced, as the harnesses do."""
     match value:
         case str():
-            return _PLACEHOLDER.sub(lambda found: addresses[found[1].lower()], value)
+            return site.sub(lambda found: addresses[found[1].lower()], value)
         case list():
-            return [_filled(item, addresses) for item in value]
+            return [_filled(item, site, addresses) for item in value]
         case dict():
-            return {key: _filled(item, addresses) for key, item in value.items()}
+            return {key: _filled(item, site, addresses) for key, item in value.items()}
     return value
 
 

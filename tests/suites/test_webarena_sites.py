@@ -1,0 +1,173 @@
+"""Addresses, health and resets of sites, on small sites that fail as told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.suites.webarena_sites import StandIn
+from webagent_jax.config import ConfigError
+from webagent_jax.suites.webarena import sites, web
+from webagent_jax.suites.webarena.sites import ResetHook
+from webagent_jax.types import InfraError
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Callable[..., StandIn]]:
+    made: list[StandIn] = []
+
+    def make(name: str = "gitlab", **options: object) -> StandIn:
+        made.append(StandIn(name, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.close()
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def test_replicas_are_parted_by_blanks_in_either_spelling() -> None:
+    environ = {"GITLAB": "http://a:8023/ http://b:8023", "WA_REDDIT": "http://r:9999"}
+    assert sites.addresses_from_environment(environ, ["gitlab", "reddit"]) == {
+        "gitlab": ("http://a:8023", "http://b:8023"),
+        "reddit": ("http://r:9999",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", r"set GITLAB \(or WA_GITLAB\)"),
+        ("http://a:8023 b:8023", "'b:8023' must begin with http://"),
+        ("http://a:8023 http://a:8023/", "names a replica twice"),
+    ],
+)
+def test_addresses_that_cannot_work_are_refused(value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sites.addresses_from_environment({"GITLAB": value}, ["gitlab"])
+
+
+def test_extra_origins_are_by_site() -> None:
+    listed = ["map=tiles.test:8080", "map=.osm.test:443"]
+    assert sites.extra_origins(listed) == {"map": ["tiles.test:8080", ".osm.test:443"]}
+
+
+@pytest.mark.parametrize("entry", ["tiles.test:8080", "maps=tiles.test:8080", "map=http://t:80/"])
+def test_bad_extra_origins_are_refused(entry: str) -> None:
+    with pytest.raises(ConfigError, match="extra_origins="):
+        sites.extra_origins([entry])
+
+
+# --- health ---------------------------------------------------------------------------------------
+
+
+def test_a_site_that_is_well(stand_in: Callable[..., StandIn]) -> None:
+    assert sites.trouble("gitlab", stand_in().address) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"status": 502}, "answered 502: it may still be starting"),
+        ({"status": 404}, "answered 404: is GITLAB right"),
+        ({"sends_on_to": "http://elsewhere.test:8023/users"}, "another address: give it the one"),
+    ],
+)
+def test_a_site_that_is_not_well(
+    stand_in: Callable[..., StandIn], options: dict[str, object], message: str
+) -> None:
+    address = stand_in(**options).address
+    trouble = sites.trouble("gitlab", address)
+    assert trouble and message in trouble
+    assert f"gitlab at {address}" in trouble
+
+
+def test_a_site_that_is_not_there() -> None:
+    trouble = sites.trouble("map", "http://127.0.0.1:1")
+    assert trouble and "map at http://127.0.0.1:1 does not answer (" in trouble
+
+
+def test_a_site_that_never_answers(nobody: str) -> None:
+    trouble = sites.trouble("map", nobody, timeout=0.1)
+    assert trouble and "does not answer (timed out)" in trouble
+
+
+def test_all_that_is_wrong_is_told_at_once(stand_in: Callable[..., StandIn]) -> None:
+    gitlabs = [stand_in().address, stand_in(status=500).address]
+    addresses = {"gitlab": gitlabs, "map": ["http://x.invalid"]}
+    with pytest.raises(ConfigError) as told:
+        sites.check(addresses)
+    assert "answered 500" in str(told.value) and "map at http://x.invalid" in str(told.value)
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+def test_cookies_do_not_leave_the_site(stand_in: Callable[..., StandIn]) -> None:
+    elsewhere = stand_in("reddit")
+    reply = web.fetch(
+        stand_in(sends_on_to=f"{elsewhere.base}/about").base,
+        timeout=5,
+        headers={"Cookie": "secret=1"},
+    )
+    assert (reply.status, reply.location) == (302, f"{elsewhere.base}/about")
+    assert elsewhere.asked == []
+
+
+def test_redirects_on_the_site_are_followed(stand_in: Callable[..., StandIn]) -> None:
+    site = stand_in()
+    reply = web.fetch(f"{site.base}/-/profile", timeout=5)
+    assert (reply.status, reply.url) == (200, f"{site.base}/users/sign_in")
+
+
+def test_what_is_no_json_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
+    with pytest.raises(InfraError, match="answered no JSON"):
+        web.fetch(stand_in().base, timeout=5).json()
+
+
+# --- resets ---------------------------------------------------------------------------------------
+
+
+def test_a_reset_waits_until_the_site_is_well(
+    stand_in: Callable[..., StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
+    site = stand_in(unwell_after_reset=3, notes=["old"])
+    ResetHook("http://{host}:{port}/reset?site={site}", timeout=10.0)("gitlab", site.address)
+    assert (site.resets, site.unwell, site.notes) == (1, 0, [])
+
+
+def test_a_site_that_does_not_recover_is_a_fault(
+    stand_in: Callable[..., StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
+    site = stand_in(unwell_after_reset=10**6)
+    with pytest.raises(InfraError, match=r"not well 0.1 s after its reset: gitlab at .* 502"):
+        ResetHook("http://{host}:{port}/reset", timeout=0.1)("gitlab", site.address)
+
+
+def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
+    site = stand_in()
+    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing answered 404"):
+        ResetHook("http://{host}:{port}/nothing", timeout=1.0)("gitlab", site.address)
+    with pytest.raises(InfraError, match="does not answer"):
+        ResetHook("http://127.0.0.1:1/{site}", timeout=1.0)("gitlab", site.address)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://{hots}/reset", "{host}/reset", "http://{host", "http://{}"]
+)
+def test_bad_reset_urls_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"suite\.webarena\.reset_url="):
+        ResetHook(url, timeout=1.0)

@@ -1,0 +1,32 @@
+"""The suite that a config names. Whoever adds one adds it here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from webagent_jax.browser import BrowserPool
+from webagent_jax.config import SuiteConfig
+from webagent_jax.suites import webarena
+from webagent_jax.suites.miniwob import MiniWob
+from webagent_jax.suites.webarena import WebArena
+
+
+def open_suite(
+    config: SuiteConfig, pool: BrowserPool, log: Callable[[str], None]
+) -> MiniWob | WebArena:
+    """Its caller closes it; `log` is told what people should know.
+
+    Raises:
+        ConfigError: the suite lacks something; says what, and how to mend it.
+        InfraError: a site of its own does not come up.
+    """
+    if config.name == "webarena_lite":
+        return WebArena(pool, config.webarena, config.tasks, log)
+    return MiniWob(pool, config.tasks, config.train_seeds)
+
+
+def check(config: SuiteConfig) -> None:
+    """Raises ConfigError for what a suite lacks, before anything heavy is loaded for the run."""
+    if config.name == "webarena_lite":
+        webarena.read(config.webarena, config.tasks, os.environ)

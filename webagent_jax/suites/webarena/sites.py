@@ -1,0 +1,141 @@
+"""Where the sites are, whether they are well, and how they are made anew."""
+
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from webagent_jax.browser.context import checked_origins, origin_of
+from webagent_jax.config import ConfigError
+from webagent_jax.suites import task_file
+from webagent_jax.suites.webarena import web
+from webagent_jax.types import InfraError
+
+_PROBE_TIMEOUT = 30.0  # seconds; the first page after a start takes its time
+_PROBE_PAUSE = 2.0  # seconds between two probes of a site that starts
+_PROBES_AT_ONCE = 8
+_HELP = "see third_party/webarena/README.md"
+
+Addresses = Mapping[str, Sequence[str]]
+"""The replicas of each site."""
+
+
+def addresses_from_environment(environ: Mapping[str, str], needed: Collection[str]) -> Addresses:
+    """Of the needed sites, as `GITLAB` or `WA_GITLAB`; replicas of a site are parted by blanks.
+
+    Raises:
+        ConfigError: a site is not set, is no http address or is told twice; says how to mend it.
+    """
+    told = task_file.addresses_from_environment(environ, needed)
+    addresses = {site: tuple(a.rstrip("/") for a in told[site].split()) for site in sorted(needed)}
+    for site, replicas in addresses.items():
+        for address in replicas:
+            if origin_of(address) is None:
+                raise ConfigError(
+                    f"{site.upper()}={told[site]!r}: {address!r} must begin with http:// or "
+                    "https:// (several addresses of a site are parted by blanks)"
+                )
+        if len(set(replicas)) < len(replicas):
+            raise ConfigError(f"{site.upper()}={told[site]!r} names a replica twice")
+    return addresses
+
+
+def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """By site, from entries such as `map=tiles.example:8080`. Raises ConfigError."""
+    origins: dict[str, list[str]] = {}
+    for entry in listed:
+        site, _, origin = entry.partition("=")
+        try:
+            checked_origins([origin])
+        except ValueError as error:
+            raise ConfigError(f"suite.webarena.extra_origins={entry!r}: {error}") from error
+        if site not in task_file.SITES:
+            raise ConfigError(
+                f"suite.webarena.extra_origins={entry!r} must read site=host:port, "
+                f"the site among: {', '.join(task_file.SITES)}"
+            )
+        origins.setdefault(site, []).append(origin)
+    return origins
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+def trouble(site: str, address: str, timeout: float = _PROBE_TIMEOUT) -> str | None:
+    """What is wrong with a site and how to mend it; None when it is well."""
+    try:
+        reply = web.fetch(address, timeout=timeout)
+    except InfraError as error:
+        return (
+            f"{site} at {address} does not answer ({error}): is its container up, and can this "
+            f"machine reach it? {_HELP}"
+        )
+    if reply.location:
+        return (
+            f"{site} at {address} sends on to {reply.location}, another address: give it the one "
+            f"you set as {site.upper()} for its base URL; {_HELP}"
+        )
+    if reply.status >= 500:
+        return (
+            f"{site} at {address} answered {reply.status}: it may still be starting (GitLab takes "
+            f"five minutes); {_HELP}"
+        )
+    if reply.status >= 400:
+        return f"{site} at {address} answered {reply.status}: is {site.upper()} right? {_HELP}"
+    return None
+
+
+def check(addresses: Addresses) -> None:
+    """Asks every replica of every site. Raises ConfigError with all that is wrong."""
+    pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
+    with ThreadPoolExecutor(_PROBES_AT_ONCE) as threads:
+        found = threads.map(lambda pair: trouble(*pair), pairs)
+        wrong = [each for each in found if each]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+# --- reset ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResetHook:
+    """Brings a replica back to its first state, by an HTTP GET that answers once it is under way.
+
+    Args:
+        url: with {site}, {host} and {port} for those of the replica.
+        timeout: seconds for all of it, the start of the site included.
+    """
+
+    url: str
+    timeout: float
+
+    def __post_init__(self) -> None:
+        try:
+            fields = {name for _, name, _, _ in string.Formatter().parse(self.url)} - {None}
+        except ValueError as error:
+            raise ConfigError(f"suite.webarena.reset_url={self.url!r}: {error}") from error
+        if not fields <= {"site", "host", "port"} or not self.url.startswith("http"):
+            raise ConfigError(
+                f"suite.webarena.reset_url={self.url!r} must be an http address, "
+                "with {site}, {host} and {port} where they belong"
+            )
+
+    def __call__(self, site: str, address: str) -> None:
+        """Returns when the site is well again. Raises InfraError when it is not in time."""
+        host, _, port = (origin_of(address) or "").rpartition(":")
+        url = self.url.format(site=site, host=host, port=port)
+        end = time.monotonic() + self.timeout
+        try:
+            reply = web.fetch(url, timeout=self.timeout)
+        except InfraError as error:
+            raise InfraError(f"{site} was not reset: {url} does not answer ({error})") from error
+        if reply.status >= 300:
+            raise InfraError(f"{site} was not reset: {url} answered {reply.status}")
+        while wrong := trouble(site, address, max(end - time.monotonic(), 1.0)):
+            if time.monotonic() + _PROBE_PAUSE > end:
+                raise InfraError(f"not well {self.timeout:g} s after its reset: {wrong}")
+            time.sleep(_PROBE_PAUSE)
