@@ -112,7 +112,7 @@ def collect_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
     good = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     if len(good) < len(episodes):
         progress.log(f"{len(episodes) - len(good)} demonstrations earned no reward: left out")
-    demos.write(directory, good)
+    demos.write(directory, map(demos.from_episode, good))
 
 
 # --- M-GRPO --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,10 @@ SCRIPT = (
 NO_IDS = Completion(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32), "stop")
 
 
+def store(directory: Path, episodes: Iterable[Episode], **options: bool) -> None:
+    demos.write(directory, map(demos.from_episode, episodes), **options)
+
+
 def episode(number: int, turns: int = len(SCRIPT), thinking: bool = True) -> Episode:
     task = Task(f"miniwob/form/{number}", "miniwob", ("form",), "", "http://x/form", seed=number)
     seen = [
@@ -67,7 +72,7 @@ def shard(directory: Path) -> Path:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    demos.write(tmp_path / "demos", (episode(n, turns=n % 6) for n in range(25)))
+    store(tmp_path / "demos", (episode(n, turns=n % 6) for n in range(25)))
     return tmp_path / "demos"
 
 
@@ -83,7 +88,7 @@ def test_what_is_read_is_what_was_written_in_the_same_order(written: Path) -> No
 
 
 def test_a_thought_is_the_same_from_either_form_of_reply(tmp_path: Path) -> None:
-    demos.write(tmp_path, [episode(0, thinking=True), episode(0, thinking=False)])
+    store(tmp_path, [episode(0, thinking=True), episode(0, thinking=False)])
     thoughtful, plain = demos.read(tmp_path)
     assert thoughtful == plain
 
@@ -96,16 +101,16 @@ def test_access_is_random_and_bounded(written: Path) -> None:
 
 
 def test_the_files_depend_on_the_episodes_alone(written: Path, tmp_path: Path) -> None:
-    demos.write(tmp_path / "again", [episode(n, turns=n % 6) for n in range(25)])
+    store(tmp_path / "again", [episode(n, turns=n % 6) for n in range(25)])
     assert shard(written).read_bytes() == shard(tmp_path / "again").read_bytes()
 
 
 def test_nothing_is_overwritten_unasked(written: Path) -> None:
     before = shard(written).read_bytes()
     with pytest.raises(demos.DemosError, match="already"):
-        demos.write(written, [episode(7)])
+        store(written, [episode(7)])
     assert shard(written).read_bytes() == before
-    demos.write(written, [episode(7)], overwrite=True)
+    store(written, [episode(7)], overwrite=True)
     assert [demo.task.seed for demo in demos.read(written)] == [7]
 
 
@@ -127,14 +132,14 @@ def test_an_episode_not_to_imitate_is_refused_and_leaves_nothing(
     tmp_path: Path, spoiled: Episode, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        demos.write(tmp_path, [episode(0), spoiled])
+        store(tmp_path, [episode(0), spoiled])
     assert not demos.exists(tmp_path)
     assert not list(tmp_path.rglob("*.array_record*"))
 
 
 def test_no_episodes_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(demos.DemosError, match="no demonstrations to write"):
-        demos.write(tmp_path, [])
+        store(tmp_path, [])
 
 
 def test_absence_says_how_to_get_some(tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_a_write_cut_short_is_absence(written: Path) -> None:
     home = shard(written).parent
     home.rename(home.with_name("incomplete.4R7K2P_1.0.0"))
     assert not demos.exists(written)
-    demos.write(written, [episode(3)])
+    store(written, [episode(3)])
     assert len(demos.read(written)) == 1
 
 
@@ -203,8 +208,8 @@ def test_no_tensorflow_is_imported(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from tests.demos.test_demos import demos, episode
-demos.write(Path(sys.argv[1]), [episode(0)])
+from tests.demos.test_demos import demos, episode, store
+store(Path(sys.argv[1]), [episode(0)])
 assert demos.read(Path(sys.argv[1]))[0].intent == "Fill in form 0"
 assert not {"tensorflow", "jax"} & set(sys.modules)
 """

@@ -11,7 +11,7 @@ from webagent_jax.demos.builder import (
     read,
     write,
 )
-from webagent_jax.demos.demonstration import Demonstration, DemoTurn, to_episode
+from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode, to_episode
 
 __all__ = [
     "DemoTurn",
@@ -20,6 +20,7 @@ __all__ = [
     "DemosError",
     "WebagentDemos",
     "exists",
+    "from_episode",
     "read",
     "to_episode",
     "write",

@@ -16,8 +16,8 @@ import tensorflow_datasets as tfds
 from google.protobuf import json_format
 
 from webagent_jax.agent import actions
-from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode
-from webagent_jax.types import Action, Decision, Episode, Observation, Task
+from webagent_jax.demos.demonstration import Demonstration, DemoTurn
+from webagent_jax.types import Action, Decision, Observation, Task
 
 
 class DemosError(ValueError):
@@ -29,8 +29,8 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, *, data_dir: str, episodes: Iterable[Episode] = ()) -> None:
-        self._episodes = episodes
+    def __init__(self, *, data_dir: str, demonstrations: Iterable[Demonstration] = ()) -> None:
+        self._demonstrations = demonstrations
         super().__init__(data_dir=data_dir, file_format="array_record")
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -65,8 +65,8 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, episode in enumerate(self._episodes):
-            yield number, _to_example(from_episode(episode))
+        for number, demonstration in enumerate(self._demonstrations):
+            yield number, _to_example(demonstration)
 
     def _log_download_bytes(self) -> None:
         """Says nothing: there is no download to announce."""
@@ -102,15 +102,16 @@ def exists(directory: Path) -> bool:
     return (_home(directory) / "dataset_info.json").exists()
 
 
-def write(directory: Path, episodes: Iterable[Episode], *, overwrite: bool = False) -> None:
-    """Stores episodes of reward 1: all of them or, when one is refused, none.
+def write(
+    directory: Path, demonstrations: Iterable[Demonstration], *, overwrite: bool = False
+) -> None:
+    """Stores all of them or, when drawing one raises, none.
 
-    Episodes are serialized one by one as they are drawn. What is serialized waits in memory until
-    the last, and may come to 1 GB: above it tfds asks for TensorFlow.
+    They are serialized one by one as they are drawn. What is serialized waits in memory until the
+    last, and may come to 1 GB: above it tfds asks for TensorFlow.
 
     Raises:
-        DemosError: there are demonstrations already, or no episode was given.
-        ValueError: an episode has another reward, or a reply without an action.
+        DemosError: there are demonstrations already, or none was given.
     """
     if exists(directory):
         if not overwrite:
@@ -118,13 +119,13 @@ def write(directory: Path, episodes: Iterable[Episode], *, overwrite: bool = Fal
                 f"{directory} holds demonstrations already; remove it or choose another directory"
             )
         shutil.rmtree(_home(directory))
-    remaining = iter(episodes)
+    remaining = iter(demonstrations)
     first = next(remaining, None)
     if first is None:
         raise DemosError(f"no demonstrations to write to {directory}: no episode earned its reward")
     tfds.disable_progress_bar()
-    chained = (episode for part in ((first,), remaining) for episode in part)
-    WebagentDemos(data_dir=str(directory), episodes=chained).download_and_prepare()
+    chained = (one for part in ((first,), remaining) for one in part)
+    WebagentDemos(data_dir=str(directory), demonstrations=chained).download_and_prepare()
 
 
 def read(directory: Path) -> Demonstrations:

@@ -1,0 +1,32 @@
+"""Demonstrations of others as a dataset to clone: WebRL's conversations.
+
+python launch/import_demos.py --webrl=web_policy_sft.json --workdir=runs/bc
+python launch/train_bc.py --config=configs/webagent_r1.py --workdir=runs/bc
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from webagent_jax import demos, launcher
+from webagent_jax.demos import webrl
+
+_WEBRL = flags.DEFINE_string("webrl", None, "JSON file of conversations.", required=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    directory = launcher.begin(argv) / "demos"
+    try:
+        imported = webrl.load(_WEBRL.value)
+        demos.write(directory, imported.demonstrations)
+    except (demos.DemosError, OSError) as error:
+        raise app.UsageError(str(error)) from error
+    print(f"{len(imported.demonstrations)} demonstrations in {directory}")
+    for reason, count in imported.left_out.items():
+        print(f"{count} left out: {reason}")
+
+
+if __name__ == "__main__":
+    app.run(main)
