@@ -3,7 +3,9 @@
 python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
 
 The peer of `update` and `generate` is google-tunix (third_party/README.md), which needs an
-environment of its own: --peer_python is its interpreter; without one the peer is left out.
+environment of its own: --peer_python is its interpreter; without one the peer is left out. Those
+of `browser` are BrowserGym (--peer_python), VisualAgentBench's parser (there too, from
+--peer_checkout) and plain Playwright, which needs nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ _SUITE = flags.DEFINE_enum(
     "suite", None, sorted(benchmark.SUITES), "What to measure.", required=True
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
-_PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with google-tunix.")
+_PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
+_CHECKOUT = flags.DEFINE_string("peer_checkout", "", "Checkout of VisualAgentBench.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 
 
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    report = benchmark.run(_SUITE.value, _REPEATS.value, _PEER.value, show=print)
+    report = benchmark.run(
+        _SUITE.value, _REPEATS.value, _PEER.value, print, peer_checkout=_CHECKOUT.value
+    )
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n")

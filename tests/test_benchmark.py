@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import benchmark
-from webagent_jax.benchmark import generate, update
+from webagent_jax.benchmark import browser, generate, measure, peer, site, update
 from webagent_jax.benchmark.episodes import Shape, branches
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -50,3 +50,44 @@ def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
     assert 1 <= trace["prompt tokens / prefilled"] < 2
     assert trace["transformers / ours"] > 0
     assert "transformers / ours" in capsys.readouterr().out
+
+
+def test_spread_is_median_and_ninetieth_percentile():
+    assert measure.spread(range(1, 12)) == {"median": 6.0, "p90": 10.0}
+
+
+def test_the_pages_are_as_large_as_they_say():
+    assert site.large(3_000).count("<a ") + site.large(3_000).count("<span>") == 2_000
+    assert site.large(3_000).count("<div>") == 1_000
+    assert site.table(500).count("<tr>") == 500
+    assert site.table(3) == site.table(3)
+
+
+@pytest.mark.browser
+def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
+    small = {"_ELEMENTS": 30, "_ROWS": 3, "_CONTEXTS": (1, 2), "_STEPS": 6}
+    for name, value in (small | {"_LATENCIES": 1, "_THOUGHT": 0.0}).items():
+        monkeypatch.setattr(browser, name, value)
+    report = json.loads(json.dumps(benchmark.run("browser", 1, "", show=print)))
+    *pages, steps, ours, idle, slept = report["results"]
+    assert [page["name"].partition(": ")[2] for page in pages] == [
+        "small",
+        "3,000 elements",
+        "500 rows",
+    ]
+    for page in pages:
+        assert 0 < page["compact"]["median"] <= page["compact"]["p90"]
+        assert page["webarena_lite"]["median"] > 0
+        assert page["empty evaluate"]["median"] < page["compact"]["p90"]
+    assert set(steps["ours"]) == {"1", "2"}
+    assert min(steps["ours"].values()) > 0
+    assert set(site.KINDS) < set(ours)
+    assert ours["all"]["right"] == 1.0
+    assert idle["name"].endswith("networkidle")
+    assert slept["all"]["ms"] > 500
+    assert "steps per second" in capsys.readouterr().out
+
+
+def test_an_unhappy_peer_is_told():
+    with pytest.raises(RuntimeError, match="failed"):
+        peer.ask("false", "playwright/settle.py", {})

@@ -118,11 +118,20 @@ class WebArenaConfig:
 
 
 @dataclass(frozen=True)
+class BrowserGymConfig:
+    """BrowserGym's environments, whose ids are `suite.tasks` (docs/browsergym.md)."""
+
+    python: str = ""  # interpreter that has BrowserGym; empty means this one
+    origins: tuple[str, ...] = ()  # host:port of the sites that their pages may reach
+
+
+@dataclass(frozen=True)
 class SuiteConfig:
-    name: Literal["miniwob", "webarena_lite"] = "miniwob"
+    name: Literal["miniwob", "webarena_lite", "browsergym"] = "miniwob"
     tasks: tuple[str, ...] = ()  # names of pages or task_ids; empty means all of the suite
     train_seeds: int = 10_000  # worlds of each of them to train in; a WebArena task has one
     webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
+    browsergym: BrowserGymConfig = field(default_factory=BrowserGymConfig)
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,10 @@ def _check(cfg: RunConfig) -> None:
         (
             bool(cfg.suite.webarena.judge.model) or not cfg.suite.webarena.judge.url,
             "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
+        ),
+        (
+            cfg.suite.name != "browsergym" or bool(cfg.suite.tasks),
+            "suite.tasks must name BrowserGym's environments: browsergym/miniwob.click-test",
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),

@@ -44,7 +44,7 @@ class Stage:
         self.tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
         with ExitStack() as opened:  # whatever fails, what was opened before it is closed
             self.pool = opened.enter_context(BrowserPool(cfg.browser))
-            self.suite = open_suite(cfg.suite, self.pool, progress.log)
+            self.suite = open_suite(cfg.suite, cfg.browser, self.pool, progress.log)
             opened.callback(self.suite.close)
             self._sampler: Engine | None = None
             if model is not None and snapshot is not None:

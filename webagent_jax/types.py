@@ -148,7 +148,7 @@ class Turn:
     reply: str  # the completion as text, for people
     action: Action | ParseError
     observation: Observation  # what the agent saw before it replied
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase: model, browser, ...
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase: model, browser/act, ...
     picture: bytes | None = None  # JPEG of the page the agent saw, when asked for
 
 
@@ -263,12 +263,14 @@ class Agent(Protocol):
 class Start:
     intent: str
     observation: Observation
+    seconds: Mapping[str, float] = field(default_factory=dict)  # of the browser, by phase
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     observation: Observation
     done: bool  # the world has ended the episode by itself
+    seconds: Mapping[str, float] = field(default_factory=dict)  # of the browser, by phase
 
 
 class Environment(Protocol):

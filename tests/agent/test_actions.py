@@ -33,6 +33,10 @@ K = ActionKind
         ('do(action="Scroll Down")', Action(K.SCROLL_DOWN)),
         ('do(action="Press Enter")', Action(K.PRESS_ENTER)),
         ('do(action="Switch Tab", argument="1")', Action(K.SWITCH_TAB, None, "1")),
+        ('do(action="Press", argument="Control+a")', Action(K.PRESS, None, "Control+a")),
+        ('do(action="Press Key", argument="Tab", element="4")', Action(K.PRESS, "4", "Tab")),
+        ('do(action="Goto", argument="http://a/b?c")', Action(K.GOTO, None, "http://a/b?c")),
+        ("do('Go To', '/forum')", Action(K.GOTO, None, "/forum")),
         ('do(action="Wait")', Action(K.WAIT)),
         ("go_backward()", Action(K.GO_BACK)),
         ("go_forward()", Action(K.GO_FORWARD)),
@@ -60,6 +64,10 @@ def test_reads(reply, action):
         ('do(action="Fly", element="7")', "no action 'Fly'"),
         ('do(action="Click")', "needs element"),
         ('do(action="Type", element="7")', "needs argument"),
+        ('do(action="Press")', "Press needs argument"),
+        ('do(action="Goto", element="7")', "Goto needs argument"),
+        ('do(action="Fly")', "Press, Switch Tab"),
+        ('do(action="Fly")', "Goto, Exit"),
         ('do(action="Click", element="7"', "cannot be read"),
         ('do(action="Click", element=f(7))', "cannot be read"),
         ('do(action="Click", target="7")', "takes: action, argument, element"),
@@ -78,11 +86,13 @@ texts = st.text(max_size=40)
 ids = st.integers(1, 999).map(str)
 typed = st.builds(Action, st.sampled_from([K.TYPE, K.SEARCH, K.SELECT]), ids, texts)
 clicks = st.builds(Action, st.sampled_from([K.CLICK, K.HOVER, K.RIGHT_CLICK]), ids)
+moves = st.builds(Action, st.sampled_from([K.PRESS, K.GOTO, K.SWITCH_TAB]), st.none(), texts)
+keys = st.builds(Action, st.just(K.PRESS), ids, texts)
 exits = st.builds(lambda value: Action(K.EXIT, value=value), texts)
 bare = st.sampled_from([K.GO_BACK, K.GO_FORWARD, K.WAIT, K.SCROLL_UP]).map(Action)
 
 
-@given(st.one_of(typed, clicks, exits, bare), st.booleans())
+@given(st.one_of(typed, clicks, moves, keys, exits, bare), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_what_is_written_is_read_back(action, thinking):
     assert actions.parse(prompts.reply_text("hm", action, thinking)) == action
@@ -96,7 +106,8 @@ def test_nothing_raises(reply):
 
 _PIECES = (
     *r"do( exit( go_backward( ) , = ' \ # < > <answer> </answer> <think> </think> ( [ { }".split(),
-    *"action argument element message Click Type Wait None 7 -1e999 0x 1_ **{} *a b'a'".split(),
+    *"action argument element message Click Type Press Goto Wait None 7".split(),
+    *"-1e999 0x 1_ **{} *a b'a'".split(),
     *('"', "\n", "\t", " ", "\0", "\ud800", "\u202e", "lambda: 0", "f'{x}'", "Scroll Down"),
     'do(action="Click", element="7")',
     "(" * 300,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser import BrowserPool, Session, chromium
 from webagent_jax.config import BrowserConfig
 
 HTML = "<!doctype html><meta charset=utf-8><title>{title}</title><body>{body}</body>"
@@ -43,7 +44,8 @@ class Site:
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # the browser went away
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -79,12 +81,32 @@ def other_site() -> Iterator[Site]:
     one.close()
 
 
+def full_browser() -> str:
+    """Path of a Chromium or Chrome that is more than the headless shell."""
+    found = next((path for path in chromium._candidates() if "headless" not in path), None)
+    if found is None:
+        pytest.skip("there is no browser but the headless shell: apt-get install chromium")
+    return found
+
+
+IN_BOTH_BROWSERS = pytest.mark.parametrize(
+    "pool",
+    [
+        pytest.param(chromium.find, id="found"),
+        pytest.param(full_browser, id="full", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
+"""For tests of what a page can do: once in the browser that a run uses, once in the full one."""
+
+
 @pytest.fixture(scope="session")
-def pool() -> Iterator[BrowserPool]:
+def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
+    """Of the browser that `chromium.find` prefers, or that the parameter names."""
     config = BrowserConfig(
         viewport_width=800, viewport_height=600, call_timeout=60.0, navigation_timeout=60.0
     )
-    with BrowserPool(config) as one:
+    with BrowserPool(config, executable=getattr(request, "param", chromium.find)()) as one:
         yield one
 
 

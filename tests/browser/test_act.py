@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser import BrowserPool, Session, keys
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, Observation
 
@@ -253,3 +253,79 @@ def test_an_action_does_not_wait_for_ever(site: Any) -> None:
         assert do(session, ActionKind.CLICK, "A") is None
         assert session.observe().text.endswith("x")
         assert do(session, ActionKind.CLICK, "A") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("a", "a"),
+        ("+", "+"),
+        ("Control++", "Control++"),
+        ("ctrl + a", "Control+a"),
+        ("shift+TAB", "Shift+Tab"),
+        ("esc", "Escape"),
+        ("page down", "PageDown"),
+        ("f12", "F12"),
+        ("Control+Shift+Home", "Control+Shift+Home"),
+    ],
+)
+def test_keys_by_the_names_people_have_for_them(words: str, key: str) -> None:
+    assert keys.read(words) == key
+
+
+@pytest.mark.parametrize("words", ["", "++", "+a", "Foo", "control", "a+b", "é", "F13", "9" * 5000])
+def test_what_is_no_key(words: str) -> None:
+    with pytest.raises(ValueError, match=r"there is no key .* keys are single characters") as told:
+        keys.read(words)
+    assert len(str(told.value)) < 300
+
+
+@pytest.mark.parametrize("words", ["Control+v", "ctrl+V", "Control+Shift+v", "shift+insert"])
+def test_keys_that_paste_are_refused(words: str) -> None:
+    with pytest.raises(ValueError, match="nothing can be pasted"):
+        keys.read(words)
+
+
+def test_a_link_that_leads_nowhere_is_told(site: Any, session: Session) -> None:
+    session.goto(site.page("<a href='http://127.0.0.1:1/'>Out</a>"))
+    assert do(session, ActionKind.CLICK, "Out") is None
+    seen = session.observe()
+    assert seen.text == "" and seen.error == (
+        f"http://127.0.0.1:1/ is not an http address on the origins allowed here: {site.origin}"
+    )
+    assert session.observe().error == "the page did not load"
+    assert do(session, ActionKind.GO_BACK) is None
+    assert session.observe().text == "link Out [1]"
+
+
+def test_no_error_is_longer_than_a_page(show: Show) -> None:
+    session = show("<button onclick=\"alert('a'.repeat(9000))\">A</button>")
+    session.observe()
+    session.act(Action(ActionKind.CLICK, "1"))
+    assert len(session.observe().error or "") == 1000
+    session.act(Action(ActionKind.SWITCH_TAB, None, "9" * 5000))  # a number too long to read
+    assert session.act(Action(ActionKind.GOTO, None, "x:" + "9" * 5000)) is not None
+
+
+def test_tabs_of_a_session(site: Any, session: Session) -> None:
+    first, second = site.page("<p>first"), site.page("<p>second", "/second")
+    session.goto(first)
+    session.open_tab(second)
+    assert session.url() == second and session.observe().text.endswith("second")
+    session.switch_tab(0)
+    assert session.url() == first and session.observe().text.endswith("first")
+    for index in (2, -1):
+        with pytest.raises(ValueError, match="tabs are numbered 0 to 1"):
+            session.switch_tab(index)
+    with pytest.raises(ValueError, match="allowed here"):
+        session.open_tab("file:///etc/hosts")
+    session.evaluate("() => history.pushState(0, 0, '/here')")
+    assert session.url().endswith("/here")
+
+
+def test_seconds_by_phase(show: Show) -> None:
+    session = show("<button>A</button>")
+    assert set(session.spent()) == {"load", "settle"}
+    do(session, ActionKind.CLICK, "A")
+    assert set(session.spent()) == {"observe", "act", "settle"}
+    assert not session.spent()

@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import IN_BOTH_BROWSERS
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.types import Action, ActionKind
+
+pytestmark = [pytest.mark.browser, IN_BOTH_BROWSERS]
 
 Show = Callable[[str], Session]
 
@@ -137,7 +140,6 @@ def page_of(attempts: Mapping[str, str], listeners: Mapping[str, Listener]) -> s
     )
 
 
-@pytest.mark.browser
 def test_nothing_else_is_reached(session: Session, site: Any, listen: Listen) -> None:
     listeners = {name: listen() for name in ATTEMPTS}
     session.goto(site.page(page_of(ATTEMPTS, listeners)))
@@ -145,7 +147,6 @@ def test_nothing_else_is_reached(session: Session, site: Any, listen: Listen) ->
     assert {name: one.heard for name, one in listeners.items() if one.heard} == {}
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("departure", DEPARTURES)
 def test_no_page_leaves_for_elsewhere(
     departure: str, session: Session, site: Any, listen: Listen
@@ -156,7 +157,6 @@ def test_no_page_leaves_for_elsewhere(
     assert listeners[departure].heard == []
 
 
-@pytest.mark.browser
 def test_the_listeners_would_have_heard(pool: BrowserPool, site: Any, listen: Listen) -> None:
     names = ("picture", "frame", "fetch", "beacon", "WebSocket", "worker", "event stream")
     listeners = {name: listen() for name in names}
@@ -169,7 +169,27 @@ def test_the_listeners_would_have_heard(pool: BrowserPool, site: Any, listen: Li
     assert [name for name, one in listeners.items() if not one.heard] == []
 
 
-@pytest.mark.browser
+@pytest.mark.parametrize("key", ["Enter", "Control+Enter", "Shift+Enter", "Alt+Enter"])
+def test_no_key_opens_elsewhere(key: str, session: Session, site: Any, listen: Listen) -> None:
+    listener = listen()
+    session.goto(site.page(f"<a href='http://127.0.0.1:{listener.port}/'>Go</a>"))
+    session.observe()
+    session.act(Action(ActionKind.PRESS, "1", key))
+    time.sleep(_PATIENCE)
+    assert listener.heard == []
+
+
+def test_no_key_reaches_the_browser_around_the_page(show: Show) -> None:
+    """Such as its address bar, where file: could be typed."""
+    session = show("<p>still here</p><input aria-label=A>")
+    session.observe()
+    for key in ("Control+l", "Alt+d", "F6", "Control+o", "Control+t", "Control+n", "Control+w"):
+        session.act(Action(ActionKind.PRESS, None, key))
+        session.act(Action(ActionKind.SEARCH, "1", "file:///etc/passwd"))
+        seen = session.observe()
+        assert seen.text.startswith("still here") and seen.url.startswith("http://127.0.0.1:"), key
+
+
 @pytest.mark.parametrize(
     "away",
     ["file:///etc/hosts", "data:text/html,<p>other", "chrome://version", "view-source:/"],
@@ -184,7 +204,6 @@ def test_a_page_cannot_leave_http(away: str, show: Show, site: Any) -> None:
         assert "still here" in session.observe().text
 
 
-@pytest.mark.browser
 def test_a_javascript_address_runs_in_its_own_page_alone(show: Show, site: Any) -> None:
     session = show("<a href=\"javascript:document.title = 'mine'; void 0\">Go</a>")
     click(session, "1")
@@ -192,7 +211,6 @@ def test_a_javascript_address_runs_in_its_own_page_alone(show: Show, site: Any) 
     assert (seen.title, seen.url) == ("mine", f"http://{site.origin}/")
 
 
-@pytest.mark.browser
 def test_nothing_is_downloaded(show: Show, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     session = show("<p>still here</p><a href=/file download=evil.sh>Get</a>")
@@ -202,7 +220,6 @@ def test_nothing_is_downloaded(show: Show, tmp_path: Path, monkeypatch: Any) -> 
     assert not (Path.home() / "Downloads" / "evil.sh").exists()
 
 
-@pytest.mark.browser
 def test_no_service_worker_and_no_permission(show: Show) -> None:
     session = show("x")
     worker = session.evaluate(
@@ -220,7 +237,21 @@ def test_no_service_worker_and_no_permission(show: Show) -> None:
     assert granted == []
 
 
-@pytest.mark.browser
+def test_nothing_is_pasted_from_another_episode(pool: BrowserPool, site: Any) -> None:
+    url = site.page("<input aria-label=A onkeydown='document.title = event.key'>")
+    with pool.session(origins=[site.origin]) as one, pool.session(origins=[site.origin]) as two:
+        for session in (one, two):
+            session.goto(url)
+            session.observe()
+        one.act(Action(ActionKind.TYPE, "1", "secret"))
+        for key in ("Control+a", "Control+c"):
+            assert one.act(Action(ActionKind.PRESS, "1", key)) is None
+        for key in ("Control+v", "Control+Shift+V", "Shift+Insert"):
+            two.act(Action(ActionKind.PRESS, "1", key))
+        assert one.observe().title == "c"
+        assert two.observe().text == "textbox A [1]"
+
+
 def test_what_one_episode_keeps_the_next_does_not_find(pool: BrowserPool, site: Any) -> None:
     url = site.page("x")
     keep = """async () => {

@@ -33,7 +33,7 @@ def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for url, words in (
         ("ftp://x/", "is no http address"),
-        ("http://127.0.0.1:1x/", "Port could not be cast"),
+        ("http://127.0.0.1:1x/", "is no http address"),
         ("http://127.0.0.1:1/", "the browser failed: "),
     ):
         with flagsaver.flagsaver(url=url, config=settings), pytest.raises(SystemExit, match=words):

@@ -2,6 +2,7 @@
 
 A file of odd_pages/ is the body of a page, and in a comment behind it the transcript: what is
 seen at first, then each action with what is seen after it (and what the agent is told of errors).
+SITE stands for the host and port of the site.
 
     python -m tests.browser.test_odd_pages NAME ...    # plays pages anew and rewrites transcripts
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Site
+from tests.browser.conftest import IN_BOTH_BROWSERS, Site
 from webagent_jax.agent import actions
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import BrowserConfig
@@ -23,6 +24,7 @@ from webagent_jax.types import Action, Observation
 FOLDER = Path(__file__).parent / "odd_pages"
 _MARK = "\n<!-- transcript\n"
 _ACTION = "> "
+_SITE = "SITE"
 _LONGEST = 160  # characters of a line; longer ones are told by their length
 
 
@@ -40,10 +42,10 @@ def play(session: Session, site: Site, body: str, transcript: str) -> str:
     told = [_told(session.observe())]
     for line in transcript.splitlines():
         if line.startswith(_ACTION):
-            action = actions.parse(line.removeprefix(_ACTION))
+            action = actions.parse(line.removeprefix(_ACTION).replace(_SITE, site.origin))
             assert isinstance(action, Action), line
             told += [line, _told(session.observe(session.act(action)))]
-    return "".join(f"{part}\n" for part in told if part)
+    return "".join(f"{part}\n" for part in told if part).replace(site.origin, _SITE)
 
 
 def _told(seen: Observation) -> str:
@@ -57,6 +59,7 @@ def _told(seen: Observation) -> str:
 
 
 @pytest.mark.browser
+@IN_BOTH_BROWSERS
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.html")))
 def test_odd_page(name: str, session: Session, site: Any) -> None:
     body, transcript = read(name)

@@ -31,7 +31,8 @@ class FakeWorld:
         self._fail_at = fail_at
 
     def start(self) -> Start:
-        return Start("Press 1 twice", Observation("button go [1]", "http://fake/"))
+        page = Observation("button go [1]", "http://fake/")
+        return Start("Press 1 twice", page, seconds={"load": 0.5})
 
     def step(self, action: Action) -> Step:
         if self._steps == self._fail_at:
@@ -40,7 +41,7 @@ class FakeWorld:
         self.pressed += action.element_id == "1"
         error = None if action.element_id == "1" else "no such element"
         seen = Observation(f"button go {self.pressed} [1]", "http://fake/", error=error)
-        return Step(seen, done=self.pressed == 2)
+        return Step(seen, done=self.pressed == 2, seconds={"act": 0.25})
 
     def reward(self, answer: str | None) -> float:
         return float(self.pressed == 2 or answer == "42")

@@ -55,6 +55,15 @@ def test_prompts_hold_the_sampled_ids_and_the_current_page_alone(tokenizer, rule
     )
 
 
+def test_a_turn_tells_what_its_phases_took(tokenizer, rules):
+    episode, _ = play(tokenizer, rules, [PRESS, "What?"])
+    first, unread = episode.turns[:2]
+    told = {phase: seconds for phase, seconds in first.seconds.items() if "/" in phase}
+    assert told == {"start/load": 0.5, "browser/act": 0.25}
+    assert {"start", "prompt", "model", "browser"} < set(first.seconds)
+    assert set(unread.seconds) == {"prompt", "model"}
+
+
 def test_turn_limit_truncates(tokenizer, rules):
     episode, _ = play(tokenizer, rules, [MISS])
     assert (episode.outcome, episode.reward, len(episode.turns)) == (Outcome.TRUNCATED, 0.0, 4)

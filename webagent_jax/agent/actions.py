@@ -3,7 +3,8 @@
     do(action="Click", element="7")                    exit(message="42")
     do(action="Type", argument="text", element="7")    go_backward()    go_forward()
 
-as in WebArena-Lite (VisualAgentBench) and WebRL. A thinking reply holds the call between <answer>
+as in WebArena-Lite (VisualAgentBench) and WebRL, which have no Goto and no Press: those are
+WebArena's `goto [url]` and `press [key_comb]`. A thinking reply holds the call between <answer>
 tags; a plain reply may hold comment lines (`# Element: ...`) before it.
 """
 
@@ -26,6 +27,8 @@ _BY_NAME = {kind.value.lower(): kind for kind in ActionKind} | {
     "select": ActionKind.SELECT,
     "go back": ActionKind.GO_BACK,
     "enter": ActionKind.PRESS_ENTER,
+    "press key": ActionKind.PRESS,
+    "go to": ActionKind.GOTO,
 }
 _NEEDS_ELEMENT = {
     ActionKind.CLICK,
@@ -35,7 +38,14 @@ _NEEDS_ELEMENT = {
     ActionKind.HOVER,
     ActionKind.SELECT,
 }
-_NEEDS_VALUE = {ActionKind.TYPE, ActionKind.SEARCH, ActionKind.SELECT, ActionKind.SWITCH_TAB}
+_NEEDS_VALUE = {
+    ActionKind.TYPE,
+    ActionKind.SEARCH,
+    ActionKind.SELECT,
+    ActionKind.SWITCH_TAB,
+    ActionKind.PRESS,
+    ActionKind.GOTO,
+}
 _BARE = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKind.GO_FORWARD}
 
 

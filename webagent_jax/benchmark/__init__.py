@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from webagent_jax.benchmark import attention, generate, measure, update
+from webagent_jax.benchmark import attention, browser, generate, measure, update
 from webagent_jax.report import provenance
 
-SUITES: dict[str, Callable[[int, str], Iterator[dict[str, Any]]]] = {
-    "attention": lambda repeats, peer: attention.run(repeats),
-    "generate": generate.run,
-    "update": update.run,
+
+@dataclass(frozen=True)
+class Asked:
+    """How a suite is to be run."""
+
+    repeats: int
+    peer_python: str
+    peer_checkout: str
+
+
+SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
+    "attention": lambda asked: attention.run(asked.repeats),
+    "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
+    "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
+    "update": lambda asked: update.run(asked.repeats, asked.peer_python),
 }
 
 
-def run(suite: str, repeats: int, peer_python: str, show: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    suite: str,
+    repeats: int,
+    peer_python: str,
+    show: Callable[[str], None],
+    *,
+    peer_checkout: str = "",
+) -> dict[str, Any]:
     """Runs one of `SUITES`; what it finds, as JSON.
 
     Args:
         repeats: of every measurement; the median counts.
         peer_python: interpreter of an environment that has the peer; empty leaves it out.
         show: is given the figures as they come.
+        peer_checkout: of VisualAgentBench, for the suite `browser`; empty leaves it out.
     """
     device = jax.devices()[0]
     before = measure.matmul_rate() / 1e9
     results = []
-    for result in SUITES[suite](repeats, peer_python):
+    for result in SUITES[suite](Asked(repeats, peer_python, peer_checkout)):
         results.append(result)
         show("\n".join(_lines(result)))
     after = measure.matmul_rate() / 1e9

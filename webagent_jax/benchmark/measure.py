@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _WARMUP = 1
 
@@ -21,6 +22,21 @@ def seconds(run: Callable[[], Any], repeats: int) -> float:
         jax.block_until_ready(run())
         times.append(time.perf_counter() - begun)
     return statistics.median(times[_WARMUP:])
+
+
+def milliseconds(run: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Of `repeats` calls after a first one that does not count."""
+    times = []
+    for _ in range(_WARMUP + repeats):
+        begun = time.perf_counter()
+        run()
+        times.append(1000 * (time.perf_counter() - begun))
+    return spread(times)
+
+
+def spread(times: Sequence[float]) -> dict[str, float]:
+    """Median and 90th percentile."""
+    return {"median": float(np.median(times)), "p90": float(np.percentile(times, 90))}
 
 
 def matmul_rate() -> float:

@@ -1,4 +1,4 @@
-"""The peer: google-tunix, in an environment of its own (third_party/README.md)."""
+"""Peers, in environments of their own (third_party/README.md), and the model of google-tunix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from webagent_jax.policy import ModelConfig
 
-# Unrolled, as tunix is.
+# Unrolled, as google-tunix is.
 MODEL = ModelConfig(
     vocab_size=2048,
     d_model=256,
@@ -20,17 +20,19 @@ MODEL = ModelConfig(
     d_ff=1024,
     unroll=4,
 )
-_SCRIPTS = Path(__file__).parents[2] / "third_party" / "tunix"
+_SCRIPTS = Path(__file__).parents[2] / "third_party"
+_TIMEOUT = 3600.0  # seconds
 
 
 def ask(python: str, script: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What the script answers. Raises RuntimeError with its complaint when it fails."""
+    """What a script of third_party/ answers. Raises RuntimeError with its complaint if it fails."""
     told = subprocess.run(
         [python, str(_SCRIPTS / script)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=False,
+        timeout=_TIMEOUT,
     )
     if told.returncode != 0:
         raise RuntimeError(f"{python} {script} failed:\n{told.stderr[-2000:]}")

@@ -192,7 +192,7 @@ def _against_tunix(peer_python: str, repeats: int) -> dict[str, Any]:
     before = measure.seconds(update, repeats)
     theirs = peer.ask(
         peer_python,
-        "grpo_step.py",
+        "tunix/grpo_step.py",
         peer.sizes()
         | {
             "rows": _PEER_ROWS,

@@ -221,5 +221,7 @@ function focusOn(id) {
   const { element, error } = find(id);
   if (error) return { error };
   element.focus();
+  const held = element.getRootNode().activeElement;
+  if (!held || !element.contains(held)) return { error: `element ${id} takes no keys` };
   return { done: true };
 }

@@ -10,20 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from webagent_jax.browser import injected
+from webagent_jax.browser import injected, keys
 from webagent_jax.types import Action, ActionKind
 
 _WAIT = 1.0  # seconds that the action Wait waits
-_HISTORY_TIMEOUT = 10_000.0  # ms
 
 Refusal = str | None
 
 
 async def act(page: Page, action: Action) -> Refusal:
-    """Does everything but Switch Tab, which is the context's, and Exit, which is nobody's."""
+    """Does everything within a page: moves between pages and tabs are the context's."""
     return await _HANDLERS[action.kind](page, action)
 
 
@@ -96,11 +94,23 @@ async def _search(page: Page, action: Action) -> Refusal:
 
 
 async def _press_enter(page: Page, action: Action) -> Refusal:
-    if action.element_id is not None:
-        refusal = _refusal(await injected.call(page, "focusOn", action.element_id))
+    return await _key(page, action.element_id, "Enter")
+
+
+async def _press(page: Page, action: Action) -> Refusal:
+    try:
+        key = keys.read(action.value or "")
+    except ValueError as refusal:
+        return str(refusal)
+    return await _key(page, action.element_id, key)
+
+
+async def _key(page: Page, element_id: str | None, key: str) -> Refusal:
+    if element_id is not None:
+        refusal = _refusal(await injected.call(page, "focusOn", element_id))
         if refusal:
             return refusal
-    await page.keyboard.press("Enter")
+    await page.keyboard.press(key)
     return None
 
 
@@ -123,33 +133,6 @@ async def _wait(page: Page, action: Action) -> Refusal:
     return None
 
 
-async def _go_back(page: Page, action: Action) -> Refusal:
-    return await _travel(page, -1)
-
-
-async def _go_forward(page: Page, action: Action) -> Refusal:
-    return await _travel(page, 1)
-
-
-async def _travel(page: Page, step: Literal[-1, 1]) -> Refusal:
-    """Along the history of the tab, which starts at the first page after the empty one."""
-    devtools = await page.context.new_cdp_session(page)
-    history = await devtools.send("Page.getNavigationHistory")
-    await devtools.detach()
-    goal = history["currentIndex"] + step
-    entries = history["entries"]
-    if not 0 <= goal < len(entries) or entries[goal]["url"] == "about:blank":
-        return f"there is no page to go {'back' if step < 0 else 'forward'} to"
-    travel = page.go_back if step < 0 else page.go_forward
-    try:
-        await travel(wait_until="commit", timeout=_HISTORY_TIMEOUT)
-    except PlaywrightError as error:
-        # A page kept by its own script (history.pushState) answers at once, or is superseded.
-        if "ERR_ABORTED" not in str(error):
-            raise
-    return None
-
-
 async def _exit(page: Page, action: Action) -> Refusal:
     return None
 
@@ -167,9 +150,8 @@ _HANDLERS: dict[ActionKind, Callable[[Page, Action], Awaitable[Refusal]]] = {
     ActionKind.SCROLL_UP: _scroll_up,
     ActionKind.SCROLL_DOWN: _scroll_down,
     ActionKind.PRESS_ENTER: _press_enter,
+    ActionKind.PRESS: _press,
     ActionKind.SELECT: _select,
     ActionKind.WAIT: _wait,
-    ActionKind.GO_BACK: _go_back,
-    ActionKind.GO_FORWARD: _go_forward,
     ActionKind.EXIT: _exit,
 }

@@ -33,8 +33,11 @@ SWITCHES = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-auto-reload",  # of a page that did not load: what an agent does not do, is not done
     # WebRTC sends datagrams past any proxy, and the proxy is what holds a context to its sites.
+    # The headless shell knows this switch by one name, the full browser by another.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 """On top of Playwright's own. `--disable-features` is left out on purpose: a second one would
 replace Playwright's."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from playwright.async_api import Browser, BrowserContext, Dialog, Page
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from webagent_jax.browser import act, injected, observe, settle
+from webagent_jax.browser import act, injected, navigate, observe, settle, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 _NOWHERE = "http://127.0.0.1:1"  # a proxy that answers nothing: whatever is not listed ends here
 _PORTS = {"http": 80, "https": 443}
+_LONGEST_ERROR = 1000  # characters; a dialog of a page may say any number
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class ContextSpec:
             return False
         return any(here.endswith(o) if o.startswith(".") else here == o for o in self.origins)
 
+    def refusal(self, url: str) -> str:
+        """Why an address is not gone to, for people and the agent."""
+        listed = ", ".join(self.origins)
+        return f"{url[:200]} is not an http address on the origins allowed here: {listed}"
+
 
 class EpisodeContext:
     """Belongs to one event loop: every coroutine of it runs there."""
@@ -51,6 +58,7 @@ class EpisodeContext:
         self._tab: Page | None = None
         self._tab_came = asyncio.Event()
         self._said: list[str] = []  # by dialogs, since the last observation
+        self.seconds: dict[str, float] = {}  # by phase: load, act, settle, observe
         context.on("page", self._opened)
         context.on("dialog", self._accept)
 
@@ -64,9 +72,7 @@ class EpisodeContext:
         """
         width, height = spec.viewport
         context = await browser.new_context(
-            proxy={"server": _NOWHERE, "bypass": ",".join(("<-loopback>", *spec.origins))},
-            accept_downloads=False,
-            service_workers="block",
+            **isolation(spec.origins),
             viewport={"width": width, "height": height},
             storage_state=spec.storage_state,
             reduced_motion="reduce",
@@ -108,33 +114,77 @@ class EpisodeContext:
 
     async def goto(self, url: str) -> None:
         page = self._page()
-        await page.goto(url, wait_until="domcontentloaded")
-        # A picture that never comes is no reason to give the page up.
-        with contextlib.suppress(PlaywrightTimeout):
-            await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
+        with self._timed("load"):
+            await page.goto(url, wait_until="domcontentloaded")
+            # A picture that never comes is no reason to give the page up.
+            with contextlib.suppress(PlaywrightTimeout):
+                await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
         self._traffic.listen()
         await self.settle()
+
+    async def open_tab(self, url: str) -> None:
+        await self._context.new_page()  # in front from now on: see _opened
+        await self.goto(url)
+
+    async def switch_tab(self, number: str) -> str | None:
+        """None when done, else why not, in words for the agent."""
+        pages = self._context.pages
+        tabs = {str(index): page for index, page in enumerate(pages)}
+        if number not in tabs:
+            return f"there is no tab {number}; tabs are numbered 0 to {len(pages) - 1}"
+        self._tab = tabs[number]
+        await self._tab.bring_to_front()
+        return None
+
+    async def url(self) -> str:
+        return self._page().url
 
     async def act(self, action: Action) -> str | None:
         if action.kind is ActionKind.EXIT:
             return None
         self._tab_came.clear()
-        if action.kind is ActionKind.SWITCH_TAB:
-            refusal = await self._switch_tab(action.value)
-        else:
-            refusal = await act.act(self._page(), action)
+        with self._timed("act"):
+            refusal = await self._carry_out(action)
         if refusal is None:
             await self.settle()
+        else:
+            self._traffic.failures.clear()  # told already
         return refusal
 
+    async def _carry_out(self, action: Action) -> str | None:
+        patience = self._config.navigation_timeout
+        match action.kind:
+            case ActionKind.SWITCH_TAB:
+                return await self.switch_tab((action.value or "").strip())
+            case ActionKind.GOTO:
+                return await self._go_to(action.value or "")
+            case ActionKind.GO_BACK:
+                return await navigate.travel(self._page(), -1, patience)
+            case ActionKind.GO_FORWARD:
+                return await navigate.travel(self._page(), 1, patience)
+            case _:
+                return await self._at_once(act.act(self._page(), action))
+
     async def settle(self) -> None:
-        timeout = self._config.settle_timeout
-        asked = await settle.settle(self._page(), self._traffic, timeout)
-        if not asked:
-            return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._tab_came.wait(), timeout)
-            await settle.settle(self._page(), self._traffic, timeout)
+        with self._timed("settle"):
+            if not await self._quiet():
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tab_came.wait(), self._config.settle_timeout)
+                await self._quiet()
+
+    async def _quiet(self) -> bool:
+        """Waits until the tab in front is quiet: whether it asked for a new tab."""
+        page, patience = self._page(), self._config.navigation_timeout
+        asked = await settle.settle(page, self._traffic, self._config.settle_timeout)
+        navigating = self._traffic.navigating
+        self._traffic.forget()
+        if not navigating:
+            return asked
+        if not await navigate.comes(page, patience):
+            self._said.append(f"the next page did not answer in {patience:g} s")
+            return asked
+        return await settle.settle(page, self._traffic, self._config.settle_timeout) or asked
 
     async def observe(self, error: str | None) -> Observation:
         page = self._page()
@@ -142,15 +192,20 @@ class EpisodeContext:
         tabs = []
         if len(pages) > 1:  # a title is a call to the browser
             tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
-        seen = await observe.observe(page, self._config, self._spec.allows, tabs)
+        with self._timed("observe"):
+            seen = await observe.observe(page, self._config, self._spec.allows, tabs)
         told = [error] if error else []
+        told += [self._told_of(*failure) for failure in self._traffic.failures]
         told += self._said
+        if not told and page.url.startswith(walk.NO_PAGE):
+            told = ["the page did not load"]
+        self._traffic.failures.clear()
         self._said.clear()
         return Observation(
             text=seen.text,
             url=seen.url,
             title=seen.title,
-            error="; ".join(told) or None,
+            error="; ".join(told)[:_LONGEST_ERROR] or None,
             truncated=seen.truncated,
             elements=seen.elements,
         )
@@ -158,6 +213,9 @@ class EpisodeContext:
     async def evaluate(self, script: str, argument: Any) -> Any:
         timeout = self._config.navigation_timeout
         return await injected.evaluate(self._page(), script, argument, timeout)
+
+    async def storage_state(self) -> dict[str, Any]:
+        return dict(await self._context.storage_state())
 
     async def picture(self) -> bytes:
         return await self._page().screenshot(type="jpeg", quality=60, animations="disabled")
@@ -175,13 +233,33 @@ class EpisodeContext:
             self._tab = pages[-1]
         return self._tab
 
-    async def _switch_tab(self, value: str | None) -> str | None:
-        pages = self._context.pages
-        if not (value or "").strip().isdecimal() or int(value or 0) >= len(pages):
-            return f"there is no tab {value}; tabs are numbered 0 to {len(pages) - 1}"
-        self._tab = pages[int(value or 0)]
-        await self._tab.bring_to_front()
-        return None
+    async def _at_once(self, work: Coroutine[Any, Any, T]) -> T:
+        """For what asks a page that should not be busy. Raises InfraError when it is."""
+        try:
+            return await asyncio.wait_for(work, self._config.call_timeout)
+        except TimeoutError as error:
+            raise InfraError(f"no answer in {self._config.call_timeout:g} s") from error
+
+    async def _go_to(self, address: str) -> str | None:
+        page = self._page()
+        try:
+            url = urljoin(page.url, address.strip())
+        except ValueError:
+            url = address
+        if not self._spec.allows(url):
+            return self._spec.refusal(url)
+        return await navigate.go_to(page, url, self._config.navigation_timeout)
+
+    @contextlib.contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - begun
+
+    def _told_of(self, url: str, failure: str) -> str:
+        if not self._spec.allows(url):
+            return self._spec.refusal(url)
+        return f"{url} did not load: {failure}"
 
     def _opened(self, page: Page) -> None:
         self._tab = page
@@ -200,15 +278,28 @@ class EpisodeContext:
 
 
 async def _tab_line(index: int, page: Page, front: bool) -> str:
-    return f"[tab {index}{', open' if front else ''}] {await page.title()}"
+    title = "" if page.url.startswith(walk.NO_PAGE) else await page.title()
+    return f"[tab {index}{', open' if front else ''}] {title}".rstrip()
+
+
+def isolation(origins: Sequence[str]) -> dict[str, Any]:
+    """Options of a Playwright context that reaches the origins, and nothing else."""
+    return {
+        "proxy": {"server": _NOWHERE, "bypass": ",".join(("<-loopback>", *origins))},
+        "accept_downloads": False,
+        "service_workers": "block",
+    }
 
 
 def origin_of(url: str) -> str | None:
     """The host:port of an http address; None for any other."""
-    parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            return None
+        return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+    except ValueError:  # a port or an IPv6 host that cannot be
         return None
-    return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
 
 
 def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:

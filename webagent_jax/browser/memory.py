@@ -30,12 +30,17 @@ def resident_mb(root: int) -> float:
         below = {pid for pid, parent in parents.items() if parent in family} - family
         family |= below
         grew = bool(below)
-    total = 0
-    for pid in family:
-        fields = _read(pid, "statm").split()
-        if len(fields) >= 3:
-            total += int(fields[1]) - (0 if pid == root else int(fields[2]))
-    return total * _PAGE_MB
+    return sum(_resident_mb(pid, shared=pid == root) for pid in family)
+
+
+def end_pages_above(limit_mb: float, root: int) -> None:
+    """Ends each renderer below `root` that holds more: its pages crash, the others go on."""
+    for pid in _pids():
+        if _resident_mb(pid, shared=False) <= limit_mb:  # the one look that most of them get
+            continue
+        if "--type=renderer" in _read(pid, "cmdline") and root in _ancestors(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def kill(pid: int) -> None:
@@ -43,6 +48,19 @@ def kill(pid: int) -> None:
     if "--webagent-instance=" in _read(pid, "cmdline"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid := _parent(pid):
+        yield pid
+
+
+def _resident_mb(pid: int, *, shared: bool) -> float:
+    """MiB held by one process, with or without the pages that it shares with others."""
+    fields = _read(pid, "statm").split()
+    if len(fields) < 3:
+        return 0.0
+    return (int(fields[1]) - (0 if shared else int(fields[2]))) * _PAGE_MB
 
 
 def _pids() -> Iterator[int]:

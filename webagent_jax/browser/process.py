@@ -29,6 +29,7 @@ _LAUNCH_TIMEOUT = 30.0  # seconds
 _CLOSE_TIMEOUT = 10.0
 _SLACK = 2.0  # a thread waits so much longer than the loop does, so that the loop answers first
 _MEMORY_EVERY = 20  # contexts between two looks at the resident size
+_GUARD_EVERY = 2.0  # seconds between two looks for a page that takes all the memory there is
 
 
 class Chromium:
@@ -60,6 +61,7 @@ class Worker:
         self._current: Chromium | None = None
         self._all: set[Chromium] = set()
         self._chores: set[asyncio.Task[None]] = set()
+        self._guard: asyncio.Task[None] | None = None
         self.opened = self.actions = self.launches = self.crashes = self.recycled = 0
         self._thread.start()
 
@@ -156,6 +158,8 @@ class Worker:
             except PlaywrightError as error:
                 raise InfraError(f"Chromium does not start: {error.message}") from error
         self.launches += 1
+        if self._guard is None:
+            self._guard = self._loop.create_task(self._end_greedy_pages())
         host = Chromium(started.browser, started.pid)
         self._all.add(host)
         started.browser.on("disconnected", lambda _: self._gone(host))
@@ -200,6 +204,13 @@ class Worker:
             memory.kill(host.pid)
         self._all.discard(host)
 
+    async def _end_greedy_pages(self) -> None:
+        while True:
+            await asyncio.sleep(_GUARD_EVERY)
+            for host in list(self._all):
+                if host.pid is not None:
+                    memory.end_pages_above(self._config.max_rss_mb, host.pid)
+
     async def _stop_driver(self) -> None:
         driver, self._playwright = self._playwright, None
         if driver:
@@ -210,6 +221,8 @@ class Worker:
         for host in list(self._all):
             for context in host.contexts:
                 context.fail("the browser pool is closed")
+        if self._guard:
+            self._guard.cancel()
         await asyncio.gather(*(self._end(host) for host in list(self._all)))
         if self._chores:
             await asyncio.wait(self._chores, timeout=_CLOSE_TIMEOUT)

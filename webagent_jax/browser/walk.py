@@ -13,6 +13,7 @@ from webagent_jax.browser import frames, injected
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
+NO_PAGE = "chrome-error:"  # address of what the browser shows when a page does not load
 _NODES = 20_000  # elements looked at per observation, at most
 _MILLISECONDS = 3000  # a last resort: what is seen must not depend on how busy the machine is
 
@@ -58,7 +59,12 @@ class Walk:
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:
-    """`allows` tells which addresses the frames may have that the page's scripts cannot enter."""
+    """`allows` tells which addresses the frames may have that the page's scripts cannot enter.
+
+    The browser's own words about a page that did not load are left out: the agent is told why.
+    """
+    if page.url.startswith(NO_PAGE):
+        return Walk(config, {}, 0)
     closed = await frames.number_closed(page, allows)
     last_id = await frames.last_id([page.main_frame, *closed.values()]) if closed else 0
     done = Walk(config, closed, last_id)

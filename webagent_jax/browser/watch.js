@@ -79,9 +79,10 @@ native.addEventListener.call(
   window,
   "click",
   (event) => {
-    const link = event.composedPath()[0]?.closest?.("a[target], area[target]");
+    const link = event.composedPath()[0]?.closest?.("a[href], area[href]");
+    const held = event.ctrlKey || event.shiftKey || event.metaKey;
     // Looked at when all listeners have run: one of them may have prevented it.
-    if (opensTab(link?.target))
+    if (link && (held || opensTab(link.target)))
       native.setTimeout(() => (tabAsked ||= !event.defaultPrevented), 0);
   },
   true,

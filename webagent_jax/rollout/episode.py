@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -80,6 +80,7 @@ class _Play:
     def run(self) -> Episode:
         with self._timed("start"):
             start = self._environment.start()
+        self._told("start", start.seconds)
         self._intent = start.intent
         observation = start.observation
         for _ in range(self._rules.max_turns):
@@ -144,7 +145,9 @@ class _Play:
                 self._answer = answer
                 return Step(turn.observation, done=True)
         with self._timed("browser"):
-            return self._environment.step(turn.action)
+            step = self._environment.step(turn.action)
+        self._told("browser", step.seconds)
+        return step
 
     def _judge(self, otherwise: Outcome) -> Episode:
         with self._timed("reward"):
@@ -153,6 +156,10 @@ class _Play:
 
     def _picture(self) -> bytes | None:
         return self._environment.picture() if self._rules.pictures else None
+
+    def _told(self, phase: str, parts: Mapping[str, float]) -> None:
+        """What an environment says of a phase; its parts are in the whole already."""
+        self._seconds |= {f"{phase}/{part}": seconds for part, seconds in parts.items()}
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -153,13 +153,13 @@ class MiniWobEnvironment:
         """Loads the page and has it make the problem of the seed. Raises InfraError."""
         self._session.goto(self._url)
         intent = str(self._session.evaluate(_START, self._seed))
-        return Start(intent, self._session.observe())
+        return Start(intent, self._session.observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
         """Raises InfraError when the browser fails; what the page refuses is told to the agent."""
         error = self._session.act(action)
         observation: Observation = self._session.observe(error)
-        return Step(observation, done=self._verdict().done)
+        return Step(observation, self._verdict().done, self._session.spent())
 
     def reward(self, answer: str | None) -> float:
         """1.0 if the page has ended the episode with its full reward, else 0.0.

@@ -6,24 +6,36 @@ import os
 from collections.abc import Callable
 
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import SuiteConfig
+from webagent_jax.config import BrowserConfig, SuiteConfig
 from webagent_jax.suites import webarena
+from webagent_jax.suites.browsergym import BrowserGym
 from webagent_jax.suites.miniwob import MiniWob
 from webagent_jax.suites.webarena import WebArena
+from webagent_jax.types import Suite
 
 
 def open_suite(
-    config: SuiteConfig, pool: BrowserPool, log: Callable[[str], None]
-) -> MiniWob | WebArena:
+    config: SuiteConfig, browser: BrowserConfig, pool: BrowserPool, log: Callable[[str], None]
+) -> Suite:
     """Its caller closes it; `log` is told what people should know.
 
     Raises:
         ConfigError: the suite lacks something; says what, and how to mend it.
         InfraError: a site of its own does not come up.
     """
-    if config.name == "webarena_lite":
-        return WebArena(pool, config.webarena, config.tasks, log)
-    return MiniWob(pool, config.tasks, config.train_seeds)
+    match config.name:
+        case "miniwob":
+            return MiniWob(pool, config.tasks, config.train_seeds)
+        case "webarena_lite":
+            return WebArena(pool, config.webarena, config.tasks, log)
+        case "browsergym":
+            return BrowserGym(
+                config.tasks,
+                origins=config.browsergym.origins,
+                config=browser,
+                python=config.browsergym.python,
+                train_seeds=config.train_seeds,
+            )
 
 
 def check(config: SuiteConfig) -> None:

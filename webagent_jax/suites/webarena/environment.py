@@ -53,13 +53,13 @@ class WebArenaEnvironment:
                 _open(self._session.open_tab, self._session, url, worst=400)
             if others:
                 self._session.switch_tab(0)
-            return Start(self._task.intent, self._session.observe())
+            return Start(self._task.intent, self._session.observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
         """Raises InfraError when the browser fails; what the page refuses is told to the agent."""
         with self._watched():
             error = self._session.act(action)
-            return Step(self._session.observe(error), done=False)
+            return Step(self._session.observe(error), done=False, seconds=self._session.spent())
 
     def reward(self, answer: str | None) -> float:
         """What the evaluators say of the sites as they are now. Raises InfraError."""
