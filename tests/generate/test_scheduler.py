@@ -17,6 +17,7 @@ SIZES = Sizes(
     stretch_pages=1,
     prefill_stretches=2,
     prefill_batches=2,
+    prefill_together=2,
     steps=3,
 )
 

@@ -26,10 +26,7 @@ from webagent_jax.policy.transformer import Attend, Params, apply_block, final_n
 
 MAX_STOP_IDS = 8  # per request
 
-# Columns of pages that attention takes at once. Many queries want wide products; a single one pays
-# for every column that is computed in vain.
-_PREFILL_TOGETHER = 8
-_DECODE_TOGETHER = 2
+_DECODE_TOGETHER = 2  # columns of pages that attention takes at once
 
 
 class Mode(enum.IntEnum):
@@ -124,6 +121,7 @@ def prefill(
     count: Array,
     *,
     stretch_pages: int,
+    together: int,
 ) -> kv.Pages:
     """Fills pages with the keys and values of prompts, so many together, batch after batch.
 
@@ -137,6 +135,7 @@ def prefill(
         wanted: int32 [batches, M, 1 + Q * S + P], see `StretchField`; padded with trash.
         count: batches that are not padding.
         stretch_pages: Q, the pages of a stretch.
+        together: columns of pages that attention takes at once.
     """
     page_tokens = pages[0].keys.shape[-1]
     length = stretch_pages * page_tokens
@@ -154,7 +153,7 @@ def prefill(
         def layer_attend(layer: int) -> Attend:
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
                 filled = kv.write_pages(pages[layer], k, v, own)
-                seen = kv.attend(q, filled, tables, positions, columns, together=_PREFILL_TOGETHER)
+                seen = kv.attend(q, filled, tables, positions, columns, together=together)
                 return seen, filled
 
             return attend

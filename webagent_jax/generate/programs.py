@@ -160,7 +160,12 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
     if name == "init":
         return jit(partial(device.init_state, config, sizes), **places(state)).lower()
     if name == "prefill":
-        fill = partial(device.prefill, config, stretch_pages=sizes.stretch_pages)
+        fill = partial(
+            device.prefill,
+            config,
+            stretch_pages=sizes.stretch_pages,
+            together=sizes.prefill_together,
+        )
         run = jit(fill, donate_argnums=1, **places(state.pages))
         width = StretchField.TOKENS + sizes.stretch_tokens + sizes.columns
         wanted = told(sizes.prefill_batches, sizes.prefill_stretches, width)

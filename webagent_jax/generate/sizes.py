@@ -11,10 +11,11 @@ from webagent_jax.policy import ModelConfig
 PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
 _PREFILL_PAGES = 8  # computed together: 512 tokens keep the matmuls busy
 _PREFILL_BATCHES = 4
-# Pages of one prompt share the products of attention, which are most of the work over long prompts;
-# but a short prompt that fills but a part of its stretch wastes the rest.
+# Pages of one prompt share the products of attention, which are most of the work over long prompts,
+# and wide products are cheaper; but short prompts waste what they do not fill of either.
 _LONG = 1024  # tokens
 _STRETCH_PAGES = {False: 1, True: 4}
+_TOGETHER = {False: 2, True: 8}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Sizes:
     stretch_pages: int  # consecutive pages of one prompt, prefilled as one
     prefill_stretches: int  # computed together
     prefill_batches: int  # of so many stretches, to a dispatch at most
+    prefill_together: int  # columns of pages that their attention takes at once
     steps: int  # of decoding to a dispatch at most
 
     @property
@@ -67,7 +69,8 @@ class Sizes:
             )
         columns = -(-max_tokens // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.token_bytes(config)
-        stretch_pages = _STRETCH_PAGES[max_tokens >= _LONG]
+        long = max_tokens >= _LONG
+        stretch_pages = _STRETCH_PAGES[long]
         pages = 1 + columns * (slots + -(-slots // 2))
         if cache_bytes is not None:
             pages = cache_bytes // page_bytes
@@ -84,5 +87,6 @@ class Sizes:
             stretch_pages=stretch_pages,
             prefill_stretches=_PREFILL_PAGES // stretch_pages,
             prefill_batches=_PREFILL_BATCHES,
+            prefill_together=_TOGETHER[long],
             steps=steps,
         )
