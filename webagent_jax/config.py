@@ -126,10 +126,25 @@ class BrowserGymConfig:
 
 
 @dataclass(frozen=True)
+class ArenaConfig:
+    """The embedded arena (docs/arena.md)."""
+
+    thoughts: Literal["short", "long"] = "short"  # of the oracles; long ones are R1-CoT's
+    # Seed of training tasks drawn anew instead of the 647; -1 keeps those.
+    fresh_seed: int = -1
+    fresh_tasks: int = 10_000
+
+
+SuiteName = Literal["miniwob", "arena", "webarena_lite", "browsergym"]
+
+
+@dataclass(frozen=True)
 class SuiteConfig:
-    name: Literal["miniwob", "webarena_lite", "browsergym"] = "miniwob"
-    tasks: tuple[str, ...] = ()  # names of pages or task_ids; empty means all of the suite
-    train_seeds: int = 10_000  # worlds of each of them to train in; a WebArena task has one
+    name: SuiteName = "miniwob"
+    # Names of pages, of tasks, or of a site's or template's tasks; empty means all of the suite.
+    tasks: tuple[str, ...] = ()
+    train_seeds: int = 10_000  # worlds of each of them to train in; a task of a file has one
+    arena: ArenaConfig = field(default_factory=ArenaConfig)
     webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
     browsergym: BrowserGymConfig = field(default_factory=BrowserGymConfig)
 

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from webagent_jax import demos, learn, policy, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.checkpoint import Checkpointer
+from webagent_jax.collect import collect_demos
 from webagent_jax.config import RunConfig
 from webagent_jax.generate import EngineStats
 from webagent_jax.learn import TrainState
@@ -30,7 +31,6 @@ from webagent_jax.stage import Stage, load_policy
 from webagent_jax.types import Episode, Group, Outcome, Task
 
 _MICROBATCHES = 16  # rows come in multiples: empty ones cost nothing, a new shape a compilation
-_DEMO_TURNS = 30  # no expert needs more
 
 
 # --- behaviour cloning ---------------------------------------------------------------------------
@@ -92,27 +92,6 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             if (update + 1) % cfg.bc.checkpoint_updates == 0 or update + 1 == total:
                 checkpoints.save(update + 1, state, {})
     return export_policy(cfg, workdir / "policy", model, lora.whole(base, state.params))
-
-
-def collect_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
-    """Experts solve training tasks on live pages; the episodes that earned their reward are kept.
-
-    Raises:
-        KeyError: a page of the suite has no expert.
-    """
-    with Stage(cfg, progress) as stage:
-        jobs = []
-        for number, name in enumerate(stage.suite.names("train")):
-            draw = seeds.generator(cfg.seed, Stream.DEMONSTRATIONS, number)
-            for index in draw.choice(cfg.suite.train_seeds, cfg.bc.demos_per_task, replace=False):
-                task = stage.suite.task(name, "train", int(index))
-                jobs.append(Job(task, 0, stage.rules(_DEMO_TURNS), stage.expert_agent))
-        progress.phase("demonstrations", len(jobs), "episodes")
-        episodes = stage.play(jobs, lambda episode: progress.advance())
-    good = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
-    if len(good) < len(episodes):
-        progress.log(f"{len(episodes) - len(good)} demonstrations earned no reward: left out")
-    demos.write(directory, map(demos.from_episode, good))
 
 
 # --- M-GRPO --------------------------------------------------------------------------------------

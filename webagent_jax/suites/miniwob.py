@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,6 +216,12 @@ class _Tasks(Sequence[Task]):
             return [self[i] for i in range(*index.indices(len(self)))]
         seed, page = divmod(range(len(self))[index], len(self.pages))
         return _task(self.pages[page], self.seeds[seed])
+
+
+def first_tasks(pages: Sequence[str], split: Split) -> Iterator[Task]:
+    """The first task of each page; empty `pages` means all. Raises ConfigError."""
+    seed = _seed_ranges(1, 1)[split][0]
+    return (_task(page, seed) for page in _checked(pages, known=all_pages()))
 
 
 def all_pages(folder: Path | None = None) -> tuple[str, ...]:

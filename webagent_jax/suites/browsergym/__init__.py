@@ -1,5 +1,5 @@
 """Any BrowserGym environment as a suite: docs/browsergym.md."""
 
-from webagent_jax.suites.browsergym.suite import BrowserGym
+from webagent_jax.suites.browsergym.suite import BrowserGym, first_tasks
 
-__all__ = ["BrowserGym"]
+__all__ = ["BrowserGym", "first_tasks"]

@@ -1,0 +1,85 @@
+"""Suites by config: what each lists without a browser, and what is refused before one is opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from absl.testing import flagsaver
+
+from tests.launchers import main_of
+from webagent_jax import config
+from webagent_jax.config import ArenaConfig, ConfigError, SuiteConfig, WebArenaConfig
+from webagent_jax.suites import opening
+
+LITE = "tests/suites/data/webarena_lite_test.json"
+
+
+@pytest.mark.parametrize(
+    ("suite", "count", "first"),
+    [
+        (SuiteConfig(), 130, "miniwob/ascending-numbers/1000000"),
+        (SuiteConfig(tasks=("login-user",)), 1, "miniwob/login-user/1000000"),
+        (
+            SuiteConfig(name="webarena_lite", webarena=WebArenaConfig(test_file=LITE)),
+            125,  # 40 need a judge
+            "webarena/test/0",
+        ),
+        (
+            SuiteConfig(name="browsergym", tasks=("browsergym/miniwob.click-test",)),
+            1,
+            "browsergym/miniwob.click-test/1000000",
+        ),
+    ],
+)
+def test_tasks_are_listed_without_browser_or_site(suite, count, first):
+    tasks = list(opening.listed(suite, "test"))
+    assert (len(tasks), tasks[0].id) == (count, first)
+
+
+def test_the_arena_is_listed_by_site_template_or_task():
+    everything = SuiteConfig(name="arena")
+    tasks = [*opening.listed(everything, "train"), *opening.listed(everything, "test")]
+    ids = {task.id.removeprefix("arena/") for task in tasks}
+    assert len(ids) == len(tasks)
+    some = next(iter(sorted(ids)))
+    for kept in ("shop", some.rpartition("/")[0], some):
+        suite = dataclasses.replace(everything, tasks=(kept,))
+        listed = [*opening.listed(suite, "train"), *opening.listed(suite, "test")]
+        names = {task.id.removeprefix("arena/") for task in listed}
+        assert names == {name for name in ids if f"{name}/".startswith(f"{kept}/")}
+    with pytest.raises(ConfigError, match="no arena task 'shop/by'; did you mean"):
+        list(opening.listed(dataclasses.replace(everything, tasks=("shop/by",)), "test"))
+
+
+def test_fresh_tasks_of_the_arena_are_others():
+    fixed = SuiteConfig(name="arena", tasks=("shop",))
+    fresh = dataclasses.replace(fixed, arena=ArenaConfig(fresh_seed=3, fresh_tasks=300))
+    known = {task.id for task in opening.listed(fixed, "train")}
+    drawn = {task.id for task in opening.listed(fresh, "train")}
+    assert drawn and not drawn & known
+    tested = [[task.id for task in opening.listed(suite, "test")] for suite in (fixed, fresh)]
+    assert tested[0] == tested[1]
+
+
+def test_what_a_suite_lacks_is_told_at_once(monkeypatch):
+    for name in ("SHOPPING", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "SHOPPING_ADMIN"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"WA_{name}", raising=False)
+    suite = SuiteConfig(name="webarena_lite", webarena=WebArenaConfig(test_file=LITE))
+    with pytest.raises(ConfigError, match="SHOPPING"):
+        opening.check(suite)
+
+
+def test_the_launcher_prints_a_line_for_each(capsys):
+    main = main_of("list_tasks")  # defines its flags
+    settings = config.to_config_dict(config.RunConfig(suite=SuiteConfig(tasks=("login-user",))))
+    with flagsaver.flagsaver(config=settings, split="train"):
+        main(["list_tasks"])
+    assert capsys.readouterr().out == "miniwob/login-user/0\n"
+    settings.suite.tasks = ("click-tab",)
+    with flagsaver.flagsaver(config=settings, json=True):
+        main(["list_tasks"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["id"] == "miniwob/click-tab/1000000"
