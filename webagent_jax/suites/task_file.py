@@ -76,9 +76,7 @@ def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
     rows = _rows(path)
     _check_addresses(rows, addresses, path.name)
     at = {site: address.rstrip("/") for site, address in addresses.items()}
-    tasks = tuple(
-        _task(_filled(row, _PLACEHOLDER, at), index, path.name) for index, row in enumerate(rows)
-    )
+    tasks = tuple(_task(filled(row, at), index, path.name) for index, row in enumerate(rows))
     seen: set[str] = set()
     for task in tasks:
         if task.id in seen:
@@ -108,10 +106,22 @@ def placed(task: Task, addresses: Mapping[str, str]) -> Task:
     at = {site: address.rstrip("/") for site, address in addresses.items()}
     return replace(
         task,
-        intent=_filled(task.intent, _NOWHERE, at),
-        start_url=_filled(task.start_url, _NOWHERE, at),
-        eval=_filled(dict(task.eval), _NOWHERE, at),
+        intent=filled(task.intent, at, _NOWHERE),
+        start_url=filled(task.start_url, at, _NOWHERE),
+        eval=filled(dict(task.eval), at, _NOWHERE),
     )
+
+
+def filled(value: Any, addresses: Mapping[str, str], site: re.Pattern[str] = _PLACEHOLDER) -> Any:
+    """`value` with what stands for a site in any of its texts replaced, as the harnesses do."""
+    match value:
+        case str():
+            return site.sub(lambda found: addresses[found[1].lower()], value)
+        case list():
+            return [filled(item, addresses, site) for item in value]
+        case dict():
+            return {key: filled(item, addresses, site) for key, item in value.items()}
+    return value
 
 
 def needs_judge(task: Task) -> bool:
@@ -179,18 +189,6 @@ def _check_complete(addresses: Mapping[str, str], needed: Collection[str], who: 
     if missing:
         variables = ", ".join(f"{site} (or WA_{site})" for site in missing)
         raise ConfigError(f"{who}: sites without an address; set {variables} to http://...")
-
-
-def _filled(value: Any, site: re.Pattern[str], addresses: Mapping[str, str]) -> Any:
-    """`value` with what stands for a site in any of its texts replaced, as the harnesses do."""
-    match value:
-        case str():
-            return site.sub(lambda found: addresses[found[1].lower()], value)
-        case list():
-            return [_filled(item, site, addresses) for item in value]
-        case dict():
-            return {key: _filled(item, site, addresses) for key, item in value.items()}
-    return value
 
 
 def _is_address(text: str) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from webagent_jax.browser import Session
-from webagent_jax.suites import evaluators, task_file
+from webagent_jax.suites import evaluators, live, task_file
 from webagent_jax.suites.judge import Judge
+from webagent_jax.suites.live import LiveWorld
 from webagent_jax.suites.matching import Rules
 from webagent_jax.suites.webarena import web
 from webagent_jax.suites.webarena.leases import Lease
@@ -17,8 +18,6 @@ from webagent_jax.suites.webarena.sign_in import Account
 from webagent_jax.types import Action, InfraError, Start, Step, Task
 
 _REST_TIMEOUT = 30.0  # seconds
-
-_STATUS = "() => performance.getEntriesByType('navigation')[0]?.responseStatus ?? 0"
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,14 @@ class Scoring:
     rules: Rules
     judge: Judge | None
     shop_admin: Account  # who may read the shop's REST API
+
+    def shop_json(self, shop: str, path: str) -> Any:
+        """With a token of its own each time. Raises InfraError."""
+        token = _rest(
+            f"{shop}/rest/default/V1/integration/admin/token",
+            data={"username": self.shop_admin.user, "password": self.shop_admin.password},
+        )
+        return _rest(f"{shop}{path}", headers={"Authorization": f"Bearer {token}"})
 
 
 class WebArenaEnvironment:
@@ -46,13 +53,8 @@ class WebArenaEnvironment:
 
     def start(self) -> Start:
         """A tab for each start page, the first in front. Raises InfraError for a bad page."""
-        first, *others = task_file.start_urls(self._task)
         with self._watched():
-            _open(self._session.goto, self._session, first, worst=400)
-            for url in others:
-                _open(self._session.open_tab, self._session, url, worst=400)
-            if others:
-                self._session.switch_tab(0)
+            live.open_tabs(self._session, task_file.start_urls(self._task))
             return Start(self._task.intent, self._session.observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
@@ -64,7 +66,7 @@ class WebArenaEnvironment:
     def reward(self, answer: str | None) -> float:
         """What the evaluators say of the sites as they are now. Raises InfraError."""
         with self._watched():
-            world = _SessionWorld(self._session, self._lease.addresses, self._scoring.shop_admin)
+            world = LiveWorld(self._session, self._lease.addresses, self._scoring.shop_json)
             return evaluators.score(
                 self._task, answer, world, self._scoring.judge, self._scoring.rules
             )
@@ -87,56 +89,12 @@ class WebArenaEnvironment:
             raise
 
 
-class _SessionWorld:
-    """evaluators.World, on the session that the agent left."""
-
-    def __init__(self, session: Session, addresses: Mapping[str, str], admin: Account) -> None:
-        self._session, self._addresses, self._admin = session, addresses, admin
-        self._url = session.url()  # as the agent left it, whatever the page does meanwhile
-
-    def url(self) -> str:
-        return self._url
-
-    def goto(self, url: str) -> None:
-        """A page that is not there (404) is one that can be read; a site that fails is none."""
-        _open(self._session.goto, self._session, url, worst=500)
-        self._url = self._session.url()
-
-    def evaluate(self, script: str) -> Any:
-        return self._session.evaluate(script)
-
-    def address(self, site: str) -> str:
-        """Raises InfraError for a site that the task does not name."""
-        if site not in self._addresses:
-            raise InfraError(f"an evaluator asks for {site}, which is no site of the task")
-        return self._addresses[site]
-
-    def shop_json(self, path: str) -> Any:
-        """With a token of its own each time. Raises InfraError."""
-        shop = self.address("shopping")
-        token = self._rest(
-            f"{shop}/rest/default/V1/integration/admin/token",
-            data={"username": self._admin.user, "password": self._admin.password},
-        )
-        return self._rest(f"{shop}{path}", headers={"Authorization": f"Bearer {token}"})
-
-    def _rest(self, url: str, **request: Any) -> Any:
-        place = url.partition("?")[0]
-        try:
-            reply = web.fetch(url, timeout=_REST_TIMEOUT, **request)
-        except InfraError as error:
-            raise InfraError(f"the shop's REST API does not answer at {place}: {error}") from error
-        if reply.status >= 300:
-            raise InfraError(f"the shop's REST API answered {reply.status} at {place}")
-        return reply.json()
-
-
-def _open(load: Callable[[str], None], session: Session, url: str, *, worst: int) -> None:
-    """Loads a page. Raises InfraError for one off the task's sites or of status `worst` and up."""
+def _rest(url: str, **request: Any) -> Any:
+    place = url.partition("?")[0]
     try:
-        load(url)
-    except ValueError as error:
-        raise InfraError(f"the task asks for what its sites do not have: {error}") from error
-    status = session.evaluate(_STATUS)
-    if status >= worst:
-        raise InfraError(f"{url} answered {status}")
+        reply = web.fetch(url, timeout=_REST_TIMEOUT, **request)
+    except InfraError as error:
+        raise InfraError(f"the shop's REST API does not answer at {place}: {error}") from error
+    if reply.status >= 300:
+        raise InfraError(f"the shop's REST API answered {reply.status} at {place}")
+    return reply.json()

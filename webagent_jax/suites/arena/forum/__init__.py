@@ -1,0 +1,1 @@
+"""Fencepost, a forum: communities, posts, nested comments, votes."""
