@@ -38,29 +38,37 @@ def test_tasks_are_listed_without_browser_or_site(suite, count, first):
     assert (len(tasks), tasks[0].id) == (count, first)
 
 
-def test_the_arena_is_listed_by_site_template_or_task():
-    everything = SuiteConfig(name="arena")
-    tasks = [*opening.listed(everything, "train"), *opening.listed(everything, "test")]
-    ids = {task.id.removeprefix("arena/") for task in tasks}
-    assert len(ids) == len(tasks)
-    some = next(iter(sorted(ids)))
-    for kept in ("shop", some.rpartition("/")[0], some):
-        suite = dataclasses.replace(everything, tasks=(kept,))
-        listed = [*opening.listed(suite, "train"), *opening.listed(suite, "test")]
-        names = {task.id.removeprefix("arena/") for task in listed}
-        assert names == {name for name in ids if f"{name}/".startswith(f"{kept}/")}
+ARENA = SuiteConfig(name="arena")
+
+
+@pytest.fixture(scope="module")
+def arena_names() -> dict[str, set[str]]:
+    """Names of all tasks by split."""
+    listed = {split: list(opening.listed(ARENA, split)) for split in ("train", "test")}
+    names = {s: {task.id.removeprefix("arena/") for task in of} for s, of in listed.items()}
+    assert {split: len(of) for split, of in names.items()} == {"train": 647, "test": 165}
+    assert not names["train"] & names["test"]
+    return names
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])  # a site, a template, a task
+def test_the_arena_is_listed_by_site_template_or_task(arena_names, parts):
+    kept = "/".join(min(arena_names["train"]).split("/")[:parts])
+    listed = opening.listed(dataclasses.replace(ARENA, tasks=(kept,)), "train")
+    wanted = {name for name in arena_names["train"] if f"{name}/".startswith(f"{kept}/")}
+    assert {task.id.removeprefix("arena/") for task in listed} == wanted != set()
+
+
+def test_an_unknown_task_of_the_arena_is_refused():
     with pytest.raises(ConfigError, match="no arena task 'shop/by'; did you mean"):
-        list(opening.listed(dataclasses.replace(everything, tasks=("shop/by",)), "test"))
+        list(opening.listed(dataclasses.replace(ARENA, tasks=("shop/by",)), "test"))
 
 
-def test_fresh_tasks_of_the_arena_are_others():
-    fixed = SuiteConfig(name="arena", tasks=("shop",))
-    fresh = dataclasses.replace(fixed, arena=ArenaConfig(fresh_seed=3, fresh_tasks=300))
-    known = {task.id for task in opening.listed(fixed, "train")}
-    drawn = {task.id for task in opening.listed(fresh, "train")}
-    assert drawn and not drawn & known
-    tested = [[task.id for task in opening.listed(suite, "test")] for suite in (fixed, fresh)]
-    assert tested[0] == tested[1]
+def test_fresh_tasks_of_the_arena_are_others(arena_names):
+    fresh = dataclasses.replace(ARENA, arena=ArenaConfig(fresh_seed=3, fresh_tasks=300))
+    drawn = {task.id.removeprefix("arena/") for task in opening.listed(fresh, "train")}
+    assert len(drawn) == 300
+    assert not drawn & (arena_names["train"] | arena_names["test"])
 
 
 def test_what_a_suite_lacks_is_told_at_once(monkeypatch):

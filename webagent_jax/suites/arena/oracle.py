@@ -21,6 +21,7 @@ Moves = Generator[Decision, Observation, Observation]
 
 _ID = re.compile(r" \[(\d+)\]")
 _TAG = re.compile(r'<(?P<close>/?)(?P<tag>[a-z][\w-]*)(?P<rest>(?: [\w-]+="[^"]*")*)>')
+_LITE = re.compile(r"^<html", re.M)  # lines that list tabs may stand before it
 _DATA_TEXT = re.compile(r' data-text="([^"]*)"')
 _NAME_LIMIT = 40  # characters of a name that a thought repeats
 
@@ -45,7 +46,7 @@ def flat(page: Observation) -> str:
 
 
 def is_lite(page: Observation) -> bool:
-    return page.text.startswith("<html")
+    return _LITE.search(page.text) is not None
 
 
 def _compact_words(page: Observation) -> Iterator[str]:

@@ -6,6 +6,7 @@ Order matters: people are shown the sites in it, and templates are drawn from in
 from __future__ import annotations
 
 from webagent_jax.suites.arena import database
+from webagent_jax.suites.arena.admin import tasks as admin_tasks
 from webagent_jax.suites.arena.admin.site import SITE as ADMIN
 from webagent_jax.suites.arena.code import tasks as code_tasks
 from webagent_jax.suites.arena.code.site import SITE as CODE
@@ -22,6 +23,7 @@ SITES: tuple[Site, ...] = (SHOP, ADMIN, FORUM, CODE, MAP)
 
 TEMPLATES: tuple[Template, ...] = (
     *shop_tasks.TEMPLATES,
+    *admin_tasks.TEMPLATES,
     *map_tasks.TEMPLATES,
     *code_tasks.TEMPLATES,
     *forum_tasks.TEMPLATES,

@@ -182,7 +182,7 @@ def _fill_posts(connection: sqlite3.Connection, listed: list[Community]) -> None
     own = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
     others = [row[0] for row in rows if row[2] != 1]
     _insert(connection, "vote", [*own, *((1, "post", n, 1) for n in rng.sample(others, 20))])
-    _insert(connection, "saved", [(1, number) for number in rng.sample(others, 6)])
+    _insert(connection, "saved", [(1, number) for number in rng.sample(others, 5)])
 
 
 def minute_of(moment: datetime.datetime) -> int:

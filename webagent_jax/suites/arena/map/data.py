@@ -165,9 +165,10 @@ class _Places:
         self._slugs: set[str] = set()
         self._adjectives, self._nouns = _words("adjectives"), _words("nouns")
         self._inside, self._outside = _building_land()
-        self._greens = defaultdict(list)
-        for shape, edge in network().greens:
-            self._greens[network().edges[edge].town].append((shape, edge))
+        self._greens: dict[str, list[Edge]] = defaultdict(list)
+        for _, edge in network().greens:
+            if edge in network().open:
+                self._greens[network().edges[edge].town].append(network().edges[edge])
         self.rows: list[tuple[object, ...]] = []
         for city in common.cities():
             self._settle(city)
@@ -223,7 +224,7 @@ class _Places:
         if kind.name in _OUTSIDE:
             return rng.choice(self._outside[town])
         if kind.name == "Park" and self._greens[town]:
-            return network().edges[self._greens[town].pop()[1]]
+            return self._greens[town].pop()
         x, y = network().nodes[network().centres[town]]
         drawn = rng.choices(self._inside[town], k=2)
         return min(drawn, key=lambda e: (abs(e.line[0][0] - x) + abs(e.line[0][1] - y), e.id))

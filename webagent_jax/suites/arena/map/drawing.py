@@ -56,26 +56,37 @@ class Frame:
         last = None
         for point in line:
             x, y = self.place(point)
-            if last is None or abs(x - last[0]) + abs(y - last[1]) > 0.7:
+            if last is None or abs(x - last[0]) + abs(y - last[1]) > 1.4:
                 words.append(f"{x:g} {y:g}")
                 last = (x, y)
         return f"M{'L'.join(words)}{'Z' if closed else ''}"
 
     def shows(self, line: Sequence[Point]) -> bool:
         """Whether some of a line may be in the frame."""
-        reach_x, reach_y = self.scale * (WIDTH / 2 + 30), self.scale * (HEIGHT / 2 + 30)
-        low_x, high_x = self.x - reach_x, self.x + reach_x
-        low_y, high_y = self.y - reach_y, self.y + reach_y
-        xs, ys = [p[0] for p in line], [p[1] for p in line]
-        return min(xs) < high_x and max(xs) > low_x and min(ys) < high_y and max(ys) > low_y
+        low_x, high_x, low_y, high_y = _box(tuple(line))
+        wide, high = self.scale * (WIDTH / 2 + 30), self.scale * (HEIGHT / 2 + 30)
+        return (
+            low_x < self.x + wide
+            and high_x > self.x - wide
+            and low_y < self.y + high
+            and high_y > self.y - high
+        )
+
+
+@functools.lru_cache(maxsize=8192)
+def _box(line: tuple[Point, ...]) -> tuple[int, int, int, int]:
+    xs, ys = [p[0] for p in line], [p[1] for p in line]
+    return min(xs), max(xs), min(ys), max(ys)
 
 
 def around(points: Sequence[Point], *, least: float = 1.9) -> Frame:
-    """A frame that shows all the points, with some room. Few steps of scale, to be kept."""
+    """A frame that shows all the points, with some room; the whole region if it must be large."""
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     needed = max((max(xs) - min(xs)) / (WIDTH * 0.78), (max(ys) - min(ys)) / (HEIGHT * 0.78), least)
     scale = least * 1.25 ** math.ceil(math.log(needed / least, 1.25) - 1e-9)
-    return Frame((min(xs) + max(xs)) // 2, (min(ys) + max(ys)) // 2, min(scale, REGION[2]))
+    if scale > REGION[2] / 2:
+        return region()
+    return Frame((min(xs) + max(xs)) // 2, (min(ys) + max(ys)) // 2, scale)
 
 
 def region() -> Frame:
@@ -138,9 +149,10 @@ def _water(frame: Frame) -> Iterator[str]:
             yield f'<path class="river" style="stroke-width:{wide:.1f}" d="{told}"/>'
     if frame.shows(land.sea):
         sea = frame.path(land.sea, closed=True)
-        yield f'<clipPath id="sea"><path d="{sea}"/></clipPath><path class="water" d="{sea}"/>'
-        rings = "".join(f'<path class="shore s{i}" d="{sea}"/>' for i in (1, 2, 3))
-        yield f'<g clip-path="url(#sea)">{rings}</g><path class="coast" d="{sea}"/>'
+        yield f'<clipPath id="sea"><path id="coast" d="{sea}"/></clipPath>'
+        rings = "".join(f'<use href="#coast" class="shore s{i}"/>' for i in (1, 2, 3))
+        yield '<use href="#coast" class="water"/>'
+        yield f'<g clip-path="url(#sea)">{rings}</g><use href="#coast" class="coast"/>'
     yield _shapes(frame, "water lake", land.lakes)
 
 
@@ -177,14 +189,21 @@ def _towns(frame: Frame) -> Iterator[str]:
         yield _shapes(frame, "park", [shape for shape, _ in network().greens])
 
 
+def _edges(frame: Frame) -> list[Edge]:
+    """The roads to draw: from afar, those between towns alone."""
+    if frame.scale >= 45:
+        overland = (e for e in network().edges if e.kind in ("road", "motorway", "trail"))
+        return [edge for edge in overland if frame.shows(edge.line)]
+    wide, high = frame.scale * (WIDTH / 2 + 30), frame.scale * (HEIGHT / 2 + 30)
+    corners = (frame.x - wide, frame.y - high), (frame.x + wide, frame.y + high)
+    return network().inside(*((round(x), round(y)) for x, y in corners))
+
+
 def _roads(frame: Frame) -> Iterator[str]:
     """Small ones first; the rims of all before the roads, so that crossings are open."""
     shown: dict[Kind, list[Edge]] = {kind: [] for kind in _WIDTHS}
-    for edge in network().edges:
-        if (frame.scale < 45 or edge.kind in ("road", "motorway", "trail")) and frame.shows(
-            edge.line
-        ):
-            shown[edge.kind].append(edge)
+    for edge in _edges(frame):
+        shown[edge.kind].append(edge)
     paths = {
         kind: "".join(frame.path(edge.line) for edge in edges)
         for kind, edges in shown.items()
@@ -247,8 +266,8 @@ def _town_names(frame: Frame) -> Iterator[str]:
 def _street_names(frame: Frame) -> Iterator[str]:
     """Each once, where most of it is seen."""
     best: dict[tuple[str, str], tuple[float, Edge]] = {}
-    for edge in network().edges:
-        if frame.shows(edge.line) and edge.length > 90:
+    for edge in _edges(frame):
+        if edge.length > 90:
             x, y = frame.place(network().at(edge, edge.length // 2))
             if 40 < x < WIDTH - 40 and 20 < y < HEIGHT - 20:
                 away = abs(x - WIDTH / 2 + 37 * (len(edge.name) % 5 - 2)) + abs(y - HEIGHT / 2 + 60)

@@ -77,6 +77,14 @@ class Network:
             left -= piece
         return edge.line[-1]
 
+    def inside(self, low: Point, high: Point) -> list[Edge]:
+        """The edges that are, or may be, in a rectangle."""
+        columns = range(low[0] // _CELL, high[0] // _CELL + 1)
+        rows = range(low[1] // _CELL, high[1] // _CELL + 1)
+        cells = (self.cells.get((i, j), ()) for i in columns for j in rows)
+        found = {edge.id: edge for cell in cells for edge in cell}
+        return [found[number] for number in sorted(found)]
+
     def nearest(self, point: Point) -> tuple[Edge, int, int]:
         """The open road nearest to a point: it, metres along it, metres to it."""
         x, y = point[0] // _CELL, point[1] // _CELL

@@ -87,9 +87,10 @@ def search(visit: Visit) -> Response:
     condition = _Condition()
     for word in asked.lower().replace(",", " ").split()[:12]:
         condition.add("instr(words, ?)", word)
-    # Whoever types a whole name wants that place first.
-    order = "lower(place.name) != ?, category.listed, place.name"
-    return _list(visit, f"Results for \u201c{asked}\u201d", condition, order=order, named=asked)
+    # Whoever types a whole name wants that place first. A listing has no arguments for its order.
+    whole = asked.lower().replace("'", "''")
+    order = f"lower(place.name) != '{whole}', category.listed, place.name"
+    return _list(visit, f"Results for \u201c{asked}\u201d", condition, order=order)
 
 
 @views.get("/category/{slug}")
@@ -100,16 +101,12 @@ def category(visit: Visit, slug: str) -> Response:
     return _list(visit, here["plural"], condition, order="place.name")
 
 
-def _list(
-    visit: Visit, heading: str, condition: _Condition, *, order: str, named: str = ""
-) -> Response:
+def _list(visit: Visit, heading: str, condition: _Condition, *, order: str) -> Response:
     """A list of places, narrowed down as the visitor wants, and where they are."""
     kept = {name: value for name, value in visit.query.items() if value}
     if len(kept) < len(visit.query):  # a form sends its empty fields as well
         return visit.redirect(visit.path, **kept)
     condition.narrow(visit)
-    if named:
-        order = order.replace("?", "'" + named.lower().replace("'", "''") + "'")
     rest = f"{condition.rest} ORDER BY {order}"
     found = listing(visit, ROW, rest, condition.arguments, size=PAGE)
     towns = [name for (name,) in visit.rows("SELECT name FROM town ORDER BY name")]

@@ -20,6 +20,7 @@ from webagent_jax.suites.arena.oracle import (
     choose,
     click,
     done,
+    found,
     type_text,
 )
 from webagent_jax.suites.arena.shop.tasks.ways import dollars
@@ -62,8 +63,8 @@ def _stock(data: Data, rng: random.Random) -> Instance | None:
 )
 def stock_and_sku(slots: Slots, page: Observation) -> Expert:
     page = yield from to_product(page, slots["product"])
-    text = f"SKU {shown(page, 'SKU')}, {shown(page, 'Stock')} in stock"
-    yield from answer(text, why="The form holds both")
+    sku, stock = found(page, r"(\S+), \$"), found(page, r"(\d+) in stock")
+    yield from answer(f"SKU {sku}, {stock} in stock", why="Its page tells both")
 
 
 def _dearest(data: Data, rng: random.Random) -> Instance | None:

@@ -9,16 +9,16 @@ from webagent_jax.suites.arena.admin.tasks.ways import (
     a_product,
     row_is,
     save_product,
-    shown,
     to_product,
 )
 from webagent_jax.suites.arena.oracle import (
     click,
     done,
+    found,
     search,
     type_text,
 )
-from webagent_jax.suites.arena.shop.tasks.ways import SHOP, dollars
+from webagent_jax.suites.arena.shop.tasks.ways import SHOP, cents, dollars
 from webagent_jax.suites.arena.task import (
     Data,
     Instance,
@@ -87,8 +87,8 @@ def _reduced(data: Data, rng: random.Random) -> Instance | None:
 )
 def reduce(slots: Slots, page: Observation) -> Expert:
     page = yield from to_product(page, slots["product"])
-    before = shown(page, "Price")
-    price = round(float(before) * 100) * (100 - int(slots["percent"])) // 100
+    before = found(page, r"\$([\d,.]+), ").replace(",", "")
+    price = cents(before) * (100 - int(slots["percent"])) // 100
     percent = f"{slots['percent']} percent off {before}"
     page = yield from type_text(page, "Price", f"{price / 100:.2f}", why=percent)
     page = yield from type_text(page, "Price before", before, why="That was the price")
@@ -115,7 +115,7 @@ def _received(data: Data, rng: random.Random) -> Instance | None:
 )
 def received(slots: Slots, page: Observation) -> Expert:
     page = yield from to_product(page, slots["product"])
-    before = shown(page, "Stock")
+    before = found(page, r"(\d+) in stock")
     after = str(int(before) + int(slots["pieces"]))
     page = yield from type_text(page, "Stock", after, why=f"{before} + {slots['pieces']}")
     yield from save_product(page)

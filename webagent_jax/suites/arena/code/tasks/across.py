@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 from webagent_jax.suites.arena.code.tasks.ways import (
@@ -19,7 +20,6 @@ from webagent_jax.suites.arena.forum.tasks.ways import (
     NEXT_POST,
     a_community,
     a_post,
-    listed,
     submit,
     to_community,
     to_post,
@@ -33,6 +33,8 @@ from webagent_jax.suites.arena.oracle import (
     click,
     done,
     found,
+    names,
+    names_after,
     search,
     type_text,
 )
@@ -150,20 +152,20 @@ def _name(data: Data, rng: random.Random) -> Instance | None:
     '"{title}"?',
 )
 def author_name(slots: Slots, page: Observation) -> Expert:
-    page, username = yield from _to_profile(page, slots)
-    name = found(page, r"([A-Z]\w+ [A-Z]\w+) @")
-    yield from answer(name, seen=f"@{username}", why="The profile tells the full name")
+    page, name = yield from _to_profile(page, slots)
+    yield from answer(name, seen="the profile", why="The profile tells the full name")
 
 
 def _to_profile(page: Observation, slots: Slots) -> Any:
-    """On Slipway, of the author of the post; and the user name."""
+    """On Slipway, of the author of the post; and the full name."""
     page = yield from to_post(page, slots["title"])
-    username = found(page, r"(\S+) -?\d+ points?,")
+    links = names(page, "link")
+    username = next(name for name in links if re.fullmatch(r"[a-z][a-z.]*\d*", name))
     page = yield from switch(1, "Slipway is open in the other tab")
     page = yield from search(page, "Search Slipway", username)
     page = yield from click(page, "People", "link", about="")
-    link = found(page, r"([A-Z]\w+ [A-Z]\w+) @")
-    return (yield from click(page, link, "link", about="author")), username
+    name = names_after(page, "People", "link")[0]
+    return (yield from click(page, name, "link", about="author")), name
 
 
 def _follow(data: Data, rng: random.Random) -> Instance | None:
@@ -218,7 +220,7 @@ def _issue(data: Data, rng: random.Random) -> Instance | None:
 )
 def issue_from_post(slots: Slots, page: Observation) -> Expert:
     page = yield from to_top(page, slots["community"], "New")
-    title = listed(page)[0][2]
+    title = names_after(page, "Most commented", "link")[0]
     page = yield from switch(1, "Slipway is open in the other tab")
     page = yield from to_part(page, slots["project"], "Issues")
     page = yield from click(page, "New Issue", "link", about="")

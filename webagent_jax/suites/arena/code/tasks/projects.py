@@ -23,6 +23,7 @@ from webagent_jax.suites.arena.oracle import (
     choose,
     click,
     done,
+    found,
     go_back,
     names,
     search,
@@ -227,9 +228,7 @@ def _delete(data: Data, rng: random.Random) -> Instance | None:
 def delete_project(slots: Slots, page: Observation) -> Expert:
     page = yield from to_part(page, slots["project"], "Settings")
     page = yield from click(page, "Delete Project", "link", about="delete")
-    path = next(
-        line.split(" to confirm")[0].split("Type ")[-1] for line in [" ".join(page.text.split())]
-    )
+    path = found(page, r"Type (\S+/\S+)")
     page = yield from type_text(page, "Path of the project", path)
     yield from click(page, "Delete Project", "button", about="delete")
     yield from done("The project is gone")
@@ -239,7 +238,7 @@ def delete_project(slots: Slots, page: Observation) -> Expert:
 
 
 def _star(data: Data, rng: random.Random) -> Instance | None:
-    language, count = rng.choice(LANGUAGES), rng.choice((2, 3, 4))
+    language, count = rng.choice(LANGUAGES), rng.choice((2, 3))
     top = rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path FROM project JOIN namespace"

@@ -19,7 +19,16 @@ from webagent_jax.suites.arena.forum.tasks.ways import (
     voice,
 )
 from webagent_jax.suites.arena.oracle import bring, choose, click, done, tick, type_text
-from webagent_jax.suites.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is
+from webagent_jax.suites.arena.task import (
+    Data,
+    Instance,
+    Spec,
+    Templates,
+    both,
+    page_has,
+    page_is,
+    page_lists,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("forum", "reddit")
@@ -109,9 +118,9 @@ def subscribe_of_top(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "All", "link", about="all")
     page = yield from click(page, slots["order"].capitalize(), "link", about=slots["order"])
     page = yield from choose(page, "From", f"Past {slots['period']}", about=slots["period"])
-    row = next(row for row in listed(page) if row[1] == slots["rank"])
-    page = yield from click(page, row[2], "link", about=slots["rank"], why="Here it is")
-    community = row[5].split(",")[0]
+    row = next(row for row in listed(page) if row.rank == slots["rank"])
+    page = yield from click(page, row.title, "link", about=slots["rank"], why="Here it is")
+    community = row.told.split(",")[0]
     page = yield from click(page, community, "link", about="community")
     yield from click(page, "Subscribe", "button", about="subscribe")
     yield from done("I am subscribed")
@@ -163,13 +172,16 @@ _SUBJECTS = (
 _RULES = ("Be kind.", "No ads.", "Pictures welcome.", "Beginners first.", "One topic a post.")
 
 
+def _told(slug: str, text: str) -> Spec:
+    """A part of what a community tells of itself: title, description, sidebar."""
+    fields = "#title, #description, #sidebar"
+    return page_lists(f"{FORUM}/c/{slug}/edit", "form.sheet", fields, text)
+
+
 def _create(data: Data, rng: random.Random) -> Instance | None:
     slug, title, description = rng.choice(_SUBJECTS)
     rule = rng.choice(_RULES)
-    spec = both(
-        page_has(f"{FORUM}/c/{slug}", ".banner h1", title),
-        page_is(f"{FORUM}/c/{slug}", "#description, #sidebar", f"{description} ; {rule}"),
-    )
+    spec = _told(slug, f"{title}, {description}, {rule}")
     slots = {"slug": slug, "title": title, "description": description, "rule": rule}
     return Instance(slots, spec)
 
@@ -203,7 +215,7 @@ def _add_rule(data: Data, rng: random.Random) -> Instance | None:
     community = a_community(data, rng, f"slug IN {MODERATED}")
     rule = rng.choice((*_RULES, "No politics.", "Search before you ask.", "English, please."))
     text = f"{community['sidebar']} {rule}"
-    spec = page_is(f"{FORUM}/c/{community['slug']}", "#sidebar", text)
+    spec = _told(community["slug"], text)
     return Instance({"community": community["title"], "rule": rule}, spec)
 
 

@@ -46,7 +46,7 @@ def _top_author(data: Data, rng: random.Random) -> Instance | None:
 def top_author(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from to_top(page, slots["community"], order, slots["period"])
-    author = listed(page)[0][5].removeprefix("by ").split(",")[0]
+    author = listed(page)[0].told.removeprefix("by ").split(",")[0]
     yield from answer(author, seen="by", why="The first of the list tells its author")
 
 
@@ -71,7 +71,7 @@ def _top_titles(data: Data, rng: random.Random) -> Instance | None:
 )
 def top_titles(slots: Slots, page: Observation) -> Expert:
     page = yield from to_top(page, slots["community"], "Top", slots["period"])
-    titles = [row[2] for row in listed(page)][:3]
+    titles = [row.title for row in listed(page)][:3]
     yield from answer("; ".join(titles), why="The list is in the order of points")
 
 
@@ -101,8 +101,8 @@ def _negative(data: Data, rng: random.Random) -> Instance | None:
 )
 def negative_comments(slots: Slots, page: Observation) -> Expert:
     page = yield from to_top(page, slots["community"], "New")
-    page = yield from click(page, listed(page)[0][2], "link", about="post")
-    author = found(page, r"(\S+) -?\d+ points?,")
+    page = yield from click(page, listed(page)[0].title, "link", about="post")
+    author = found(page, r"(\S+) -?[\d,]+ points?")
     page = yield from click(page, author, "link", about="author")
     link = found(page, r"(Comments \d+)")
     page = yield from click(page, link, "link", about="comments")

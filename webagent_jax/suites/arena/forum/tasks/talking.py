@@ -106,7 +106,9 @@ def _comment_top(data: Data, rng: random.Random) -> Instance | None:
 def comment_on_top(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from to_top(page, slots["community"], order, slots["period"])
-    page = yield from click(page, listed(page)[0][2], "link", about="post", why="It is the first")
+    page = yield from click(
+        page, listed(page)[0].title, "link", about="post", why="It is the first"
+    )
     page = yield from type_text(page, "Your comment", slots["text"])
     yield from click(page, "Comment", "button", about="")
     yield from done("The comment is there")
@@ -265,7 +267,7 @@ def _message_author(data: Data, rng: random.Random) -> Instance | None:
 )
 def message_author(slots: Slots, page: Observation) -> Expert:
     page = yield from to_post(page, slots["title"])
-    link = found(page, r"(\S+) -?\d+ points?,")
+    link = found(page, r"(\S+) -?[\d,]+ points?")
     page = yield from click(page, link, "link", about="author", why="The post tells its author")
     page = yield from click(page, "Send Message", "link", about="message")
     page = yield from type_text(page, "Subject", slots["subject"])

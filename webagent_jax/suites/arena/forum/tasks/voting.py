@@ -25,6 +25,7 @@ from webagent_jax.suites.arena.forum.tasks.ways import (
     to_post,
     to_top,
 )
+from webagent_jax.suites.arena.forum.threads import THREADS
 from webagent_jax.suites.arena.oracle import click, done, go_back, has, is_lite
 from webagent_jax.suites.arena.task import Data, Instance, Templates, both, page_has, page_is
 from webagent_jax.types import Expert, Observation
@@ -109,7 +110,7 @@ def _downvote_top(data: Data, rng: random.Random) -> Instance | None:
 )
 def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
     page = yield from to_top(page, slots["community"], "Most commented", slots["period"])
-    titles = [row[2] for row in listed(page)][: _COUNTS[slots["count"]]]
+    titles = [row.title for row in listed(page)][: _COUNTS[slots["count"]]]
     for title in titles:
         page = yield from click(page, title, "link", about="post")
         page = yield from click(page, "Downvote post", "button", about="vote")
@@ -145,7 +146,7 @@ def _by_member(data: Data, rng: random.Random) -> Instance | None:
 def upvote_by_member(slots: Slots, page: Observation) -> Expert:
     page = yield from to_member(page, slots["name"])
     while True:
-        wanted = [row[1] for row in listed(page) if f", {slots['community']}," in f", {row[5]}"]
+        wanted = [row.rank for row in listed(page) if f", {slots['community']}," in f", {row.told}"]
         for rank in wanted:
             page = yield from click(page, f"Upvote {rank}", "button", about="vote")
         if not has(page, "Next", "link"):
@@ -185,7 +186,10 @@ def vote_on_comment(slots: Slots, page: Observation) -> Expert:
 
 def _negative(data: Data, rng: random.Random) -> Instance | None:
     negative = "SELECT post_id FROM comment WHERE up < down GROUP BY 1 HAVING count(*) > 1"
-    one_page = "SELECT post_id FROM comment WHERE parent_id IS NULL GROUP BY 1 HAVING count(*) < 5"
+    one_page = (
+        "SELECT post_id FROM comment WHERE parent_id IS NULL GROUP BY 1"
+        f" HAVING count(*) <= {THREADS}"
+    )
     post = a_post(data, rng, f"post.id IN ({negative}) AND post.id IN ({one_page})")
     if post is None:
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from webagent_jax.suites.arena import common, draw
@@ -39,11 +41,14 @@ NOT_VOTED = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
 PERIODS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
 """When the past week, month and year began."""
 
-LISTED = (
-    r"(?:Upvote|Undo upvote) (\d+) (.+?) (-?[\d,]+) points?, (\d+) comments?,"
-    r" (.+?) (?:ago|just now)"
-)
-"""In lists of posts: rank, title, points, comments, where and when."""
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A row of a list of posts."""
+
+    rank: str
+    title: str
+    told: str  # by whom or where, and when: "Gardening, 3 days"
 
 
 # --- drawing -------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ def to_comment(
     page: Observation, author: str
 ) -> Generator[Decision, Observation, tuple[Observation, str]]:
     """On a post: the page that has somebody's comment, and the number of that comment."""
-    pattern = rf"(?<!\S)(\d+(?:\.\d+)*) {re.escape(author)} -?\d+ points?,"
+    pattern = rf"(?<!\S)(\d+(?:\.\d+)*) {re.escape(author)} -?\d+ points?"
     while True:
         page, match = yield from read_on(page, pattern)
         if match:
@@ -168,8 +173,17 @@ def submit(page: Observation, title: str, *, body: str = "", url: str = "") -> M
     return (yield from click(page, "Submit Post", "button", about=""))
 
 
-def listed(page: Observation) -> list[re.Match[str]]:
-    return list(re.finditer(LISTED, flat(page)))
+def listed(page: Observation) -> list[Listed]:
+    """The rows of a list of posts that are in view."""
+    words, elements, found = flat(page), list(page.elements.values()), []
+    for button, link in itertools.pairwise(elements):
+        rank = re.fullmatch(r"(?:Upvote|Undo upvote) (\d+)", button.name)
+        told = (
+            rf"{re.escape(' '.join(link.name.split()))} -?[\d,]+ points?, \d+ comments?, (.+?) ago"
+        )
+        if rank and (match := re.search(told, words)):
+            found.append(Listed(rank[1], link.name, match[1]))
+    return found
 
 
 def all_comments(
@@ -179,6 +193,6 @@ def all_comments(
     page, views = yield from read_all(page)
     seen: dict[str, tuple[str, str, int]] = {}
     for view in views:
-        for match in re.finditer(r"(?<!\S)([\d.]+) (\S+) (-?\d+) points?, .+? ago", flat(view)):
+        for match in re.finditer(r"(?<!\S)([\d.]+) (\S+) (-?\d+) points?", flat(view)):
             seen[match[1]] = (match[1], match[2], int(match[3]))
     return page, list(seen.values())

@@ -12,6 +12,7 @@ from webagent_jax.suites.arena.map.tasks.ways import (
     a_place,
     nearest,
     places,
+    title,
     to_category,
     to_nearby,
     to_place,
@@ -240,7 +241,7 @@ def within(slots: Slots, page: Observation) -> Expert:
     page = yield from to_place(page, slots["place"])
     page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
     option = slots["category"]
-    page = yield from choose(page, "Category", _capitals(page, option), about=option)
+    page = yield from choose(page, "Category", title(option), about=option)
     near: list[str] = []
     for name in names_after(page, "Hours", "link"):
         row = rf"{re.escape(name)} [^:]+: ([\d.]+) (k?m)"
@@ -249,9 +250,3 @@ def within(slots: Slots, page: Observation) -> Expert:
             break
         near.append(name)
     yield from answer(", ".join(near), why="The rest is farther away")
-
-
-def _capitals(page: Observation, option: str) -> str:
-    """As the list writes it."""
-    words = option.split()
-    return " ".join(word.capitalize() for word in words)
