@@ -109,8 +109,8 @@ def test_every_task_is_read_by_the_loader_of_webarena(
     loaded = task_file.load(path, ADDRESSES)
     assert not any(map(task_file.needs_judge, loaded))
     for draft, read in zip((d for split in drafts.values() for d in split), loaded, strict=True):
-        spec = task.filled(dict(draft.task.eval), ADDRESSES)
-        assert read.start_url == task.filled(draft.task.start_url, ADDRESSES)
+        spec = task_file.filled(dict(draft.task.eval), ADDRESSES)
+        assert read.start_url == task_file.filled(draft.task.start_url, ADDRESSES)
         assert dict(read.eval) == {key: spec[key] for key in read.eval}
 
 
