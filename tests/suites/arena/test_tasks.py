@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from webagent_jax.suites import evaluators, task_file
-from webagent_jax.suites.arena import selection, task
+from webagent_jax.suites.arena import selection
 from webagent_jax.suites.arena.registry import SITES, TEMPLATES
 from webagent_jax.suites.arena.selection import SHARES, Draft
 from webagent_jax.suites.arena.task import Data, Template, kind_of
