@@ -73,7 +73,7 @@ def test_quickstart_does_nothing_twice(workdir):
 def test_another_config_is_refused_in_the_same_workdir(workdir):
     from launch import quickstart
 
-    with pytest.raises(config.ConfigError, match="seed=0, this one has 5"):
+    with pytest.raises(SystemExit, match="seed=0, this one has 5"):
         _launch(quickstart, workdir, seed=5)
 
 

@@ -263,14 +263,16 @@ class Agent(Protocol):
 class Start:
     intent: str
     observation: Observation
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of the browser, by phase
+    # Of the browser, by phase; the same page may take any time.
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     observation: Observation
     done: bool  # the world has ended the episode by itself
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of the browser, by phase
+    # Of the browser, by phase; the same page may take any time.
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 class Environment(Protocol):

@@ -7,6 +7,7 @@ to by its address, and as one behind a link that it clicks.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -118,8 +119,12 @@ def test_a_page_that_takes_all_memory_is_ended(
 ) -> None:
     with impatient.session(origins=[hostile.origin]) as session:
         session.goto(hostile.url("greedy-script"))
-        with pytest.raises(InfraError, match="the page crashed"):
-            session.evaluate("new Promise(() => 0)")
+        told, deadline = "", time.monotonic() + 120  # a busy machine gives it memory slowly
+        while told != "the page crashed" and time.monotonic() < deadline:
+            with pytest.raises(InfraError) as fault:
+                session.evaluate("new Promise(() => 0)")
+            told = str(fault.value)
+        assert told == "the page crashed"
     assert impatient.stats().crashes == 0
 
 
