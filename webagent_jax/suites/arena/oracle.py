@@ -41,7 +41,8 @@ def flat(page: Observation) -> str:
 
     Elements are told by their names, options of a list left out.
     """
-    words = _lite_words(page.text) if is_lite(page) else _compact_words(page)
+    lite = _LITE.search(page.text)
+    words = _lite_words(page.text[lite.start() :]) if lite else _compact_words(page)
     return " ".join(" ".join(words).split())
 
 
@@ -167,6 +168,13 @@ def tick(page: Observation, name: str, on: bool = True, *, why: str = "") -> Mov
 
 def go_back(why: str = "") -> Moves:
     return (yield Move("go back", Action(ActionKind.GO_BACK), why=why))
+
+
+def switch(tab: int, why: str) -> Moves:
+    """To one of the tabs, which are numbered from 0."""
+    return (
+        yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), why=why)
+    )
 
 
 def answer(text: str, *, seen: str = "", why: str = "") -> Expert:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -194,6 +195,16 @@ class Visit:
         if flash:
             self.flash(flash)
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
+
+    def sign_in(self, account: int, home: str) -> Response:
+        """Goes on where the sign-in page was come to from, else at `home`."""
+        self.session.account = account
+        return self.redirect(self.back(home), "Welcome back.")
+
+    def back(self, otherwise: str) -> str:
+        """The page of this site that a form was sent from."""
+        path = self.form.get("back", "")
+        return path if re.match(r"/(?![/\\])", path) else otherwise
 
     def sign_in_first(self) -> Response:
         """To the sign-in page, which leads back here."""

@@ -7,6 +7,7 @@ several parts ask for must all hold.
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 import sqlite3
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from webagent_jax.suites.arena.site import day
 from webagent_jax.types import Expert, Observation
 
 Kind = Literal["answer", "address", "page", "unachievable"]
@@ -158,6 +160,13 @@ def _spec(evaluator: str, **parts: Any) -> Spec:
 def _page(url: str, locator: str, contents: Mapping[str, Any]) -> Spec:
     target = {"url": url, "locator": locator, "prep_actions": [], "required_contents": contents}
     return _spec("program_html", program_html=[target])
+
+
+def dates(iso: str) -> str:
+    """A day in the ways an answer may write it, as one reference."""
+    date = datetime.date.fromisoformat(iso[:10])
+    american = f"{date.month}/{date.day}/{date.year}"
+    return " |OR| ".join((day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
 
 
 def pick(rng: random.Random, rows: Sequence[Any]) -> Any:

@@ -53,9 +53,7 @@ def sign_in(visit: Visit) -> Response:
     me = common.me()
     if not form.errors:
         if (email.lower(), password) == (me.email, me.password):
-            visit.session.account = me.id
-            back = visit.form.get("back", "")
-            return visit.redirect(back if back.startswith("/") else "/", "Welcome back.")
+            return visit.sign_in(me.id, "/")
         form.errors["password"] = "The email address or the password is wrong."
     return visit.page("sign_in.html.j2", 422, form=form)
 

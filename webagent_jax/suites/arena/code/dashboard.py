@@ -38,9 +38,7 @@ def sign_in(visit: Visit) -> Response:
             *(username, password),
         )
         if number:
-            visit.session.account = number
-            back = visit.form.get("back", "")
-            return visit.redirect(back if back.startswith("/") else "/", "Welcome back.")
+            return visit.sign_in(number, "/")
         form.errors["password"] = "The user name or the password is wrong."
     return visit.page("sign_in.html.j2", 422, form=form)
 

@@ -55,13 +55,7 @@ def subscribe(visit: Visit, slug: str) -> Response:
         step, told = 1, f"You are subscribed to {here['title']}."
     sql = "UPDATE community SET subscribers = subscribers + ? WHERE id = ?"
     visit.do(sql, step, here["id"])
-    return visit.redirect(back(visit, f"/c/{slug}"), told)
-
-
-def back(visit: Visit, otherwise: str) -> str:
-    """The page of this site that a form was sent from."""
-    path = visit.form.get("back", "")
-    return path if re.match(r"/(?![/\\])", path) else otherwise
+    return visit.redirect(visit.back(f"/c/{slug}"), told)
 
 
 # --- beginning one -------------------------------------------------------------------------------

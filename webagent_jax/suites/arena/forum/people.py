@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from webagent_jax.suites.arena.forms import Form
 from webagent_jax.suites.arena.forum import feeds
-from webagent_jax.suites.arena.forum.communities import back
 from webagent_jax.suites.arena.paging import listing
 from webagent_jax.suites.arena.site import Views, Visit
 
@@ -29,8 +28,7 @@ def sign_in(visit: Visit) -> Response:
         sql = "SELECT id FROM member WHERE username = ? COLLATE NOCASE AND password = ?"
         number = visit.value(sql, name, password)
         if number:
-            visit.session.account = number
-            return visit.redirect(back(visit, "/"), "Welcome back.")
+            return visit.sign_in(number, "/")
         form.errors["password"] = "The user name or the password is wrong."
     return visit.page("sign_in.html.j2", 422, form=form)
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from webagent_jax.suites.arena.forms import Form
 from webagent_jax.suites.arena.forum import feeds
-from webagent_jax.suites.arena.forum.communities import back
 from webagent_jax.suites.arena.paging import Listing
 from webagent_jax.suites.arena.site import Missing, Views, Visit
 
@@ -129,7 +128,7 @@ def vote(visit: Visit, kind: str, number: int) -> Response:
         f"UPDATE {kind} SET up = up + ?, down = down + ? WHERE id = ?",
         *((after == 1) - (before == 1), (after == -1) - (before == -1), number),
     )
-    return visit.redirect(back(visit, "/"))
+    return visit.redirect(visit.back("/"))
 
 
 @views.post("/c/{slug}/{number:int}/save")

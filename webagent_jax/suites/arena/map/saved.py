@@ -240,9 +240,7 @@ def sign_in(visit: Visit) -> Response:
             *(email, password),
         )
         if number:
-            visit.session.account = number
-            back = visit.form.get("back", "")
-            return visit.redirect(back if back.startswith("/") else "/lists", "Welcome back.")
+            return visit.sign_in(number, "/lists")
         form.errors["password"] = "The email address or the password is wrong."
     return _sign_in(visit, form, 422)
 

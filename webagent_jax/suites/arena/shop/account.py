@@ -31,9 +31,7 @@ def sign_in(visit: Visit) -> Response:
             *(email, password),
         )
         if number:
-            visit.session.account = number
-            back = visit.form.get("back", "")
-            return visit.redirect(back if back.startswith("/") else "/account", "Welcome back.")
+            return visit.sign_in(number, "/account")
         form.errors["password"] = "The email address or the password is wrong."
     return visit.page("sign_in.html.j2", 422, form=form)
 

@@ -12,7 +12,6 @@ from webagent_jax.suites.arena.admin.tasks.ways import (
     OWN_ORDER_ROW,
     a_customer,
     a_month,
-    dates,
     days_of,
     during,
     rows_of,
@@ -32,6 +31,7 @@ from webagent_jax.suites.arena.task import (
     Instance,
     Templates,
     answers,
+    dates,
     ends_at,
 )
 from webagent_jax.types import Expert, Observation

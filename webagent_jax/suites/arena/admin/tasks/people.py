@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.suites.arena import common
-from webagent_jax.suites.arena.admin.tasks.ways import a_customer, dates, to_customer
+from webagent_jax.suites.arena.admin.tasks.ways import a_customer, to_customer
 from webagent_jax.suites.arena.oracle import (
     answer,
     click,
@@ -23,6 +23,7 @@ from webagent_jax.suites.arena.task import (
     Instance,
     Templates,
     answers,
+    dates,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation

@@ -18,7 +18,6 @@ from webagent_jax.suites.arena.oracle import (
     search,
     type_text,
 )
-from webagent_jax.suites.arena.site import day
 from webagent_jax.suites.arena.task import Data, Spec, page_is, pick
 from webagent_jax.types import Decision, Observation
 
@@ -106,13 +105,6 @@ def days_of(period: str) -> tuple[str, str]:
 def during(column: str = "placed") -> str:
     """SQL for what lies in a period; its question marks stand for `days_of`."""
     return f"{column} >= ? AND {column} < date(?, '+1 day')"
-
-
-def dates(iso: str) -> str:
-    """A day in the ways an answer may write it, as one reference."""
-    date = datetime.date.fromisoformat(iso[:10])
-    american = f"{date.month}/{date.day}/{date.year}"
-    return " |OR| ".join((day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
 
 
 def row_is(sku: str, column: int, text: str) -> Spec:

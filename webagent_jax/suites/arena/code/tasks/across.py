@@ -26,8 +26,6 @@ from webagent_jax.suites.arena.forum.tasks.ways import (
     to_top,
 )
 from webagent_jax.suites.arena.oracle import (
-    Move,
-    Moves,
     answer,
     bring,
     click,
@@ -36,19 +34,14 @@ from webagent_jax.suites.arena.oracle import (
     names,
     names_after,
     search,
+    switch,
     type_text,
 )
 from webagent_jax.suites.arena.task import Data, Instance, Templates, answers, page_has, page_is
-from webagent_jax.types import Action, ActionKind, Expert, Observation
+from webagent_jax.types import Expert, Observation
 
 from_code = Templates("across", "gitlab", "reddit")
 from_forum = Templates("across", "reddit", "gitlab")
-
-
-def switch(tab: int, why: str) -> Moves:
-    return (
-        yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), why=why)
-    )
 
 
 # --- starting on the code host -------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 from typing import Any
 
 from webagent_jax.suites.arena.forum.tasks.ways import (
@@ -18,36 +17,23 @@ from webagent_jax.suites.arena.forum.tasks.ways import (
     to_post,
 )
 from webagent_jax.suites.arena.oracle import (
-    Move,
-    Moves,
     answer,
     click,
     done,
     found,
     search,
+    switch,
     type_text,
 )
 from webagent_jax.suites.arena.shop.tasks.ways import SHOP, a_product, dollars, to_product
 from webagent_jax.suites.arena.task import Data, Instance, Templates, answers, page_has
-from webagent_jax.types import Action, ActionKind, Expert, Observation
+from webagent_jax.types import Expert, Observation
 
 from_forum = Templates("across", "reddit", "shopping")
 from_shop = Templates("across", "shopping", "reddit")
 
 _ASKED = r"(?:looking at|in mind is|swears by) the (.+?) at Marigold"
 """How posts name a product of the shop."""
-
-
-def switch(tab: int, why: str) -> Moves:
-    return (
-        yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), why=why)
-    )
-
-
-def front(page: Observation) -> Observation:
-    """The open page alone, without the list of tabs that stands before it."""
-    start = page.text.find("<html")
-    return page if start < 0 else replace(page, text=page.text[start:])
 
 
 def _asked(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
@@ -80,10 +66,10 @@ def _price(data: Data, rng: random.Random) -> Instance | None:
 )
 def price_of_asked(slots: Slots, page: Observation) -> Expert:
     page = yield from to_post(page, slots["title"])
-    product = found(front(page), _ASKED)
+    product = found(page, _ASKED)
     page = yield from switch(1, "The shop is open in the other tab")
     page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(front(page), rf"{re.escape(product)} \$([\d,.]+)")
+    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
     yield from answer(f"${price}", seen=product, why="The price stands below the name")
 
 
@@ -111,10 +97,10 @@ def _reply(data: Data, rng: random.Random) -> Instance | None:
 )
 def reply_with_price(slots: Slots, page: Observation) -> Expert:
     page = yield from to_post(page, slots["title"])
-    product = found(front(page), _ASKED)
+    product = found(page, _ASKED)
     page = yield from switch(1, "The shop is open in the other tab")
     page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(front(page), rf"{re.escape(product)} \$([\d,.]+)")
+    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
     page = yield from switch(0, "The post is in the first tab")
     page = yield from type_text(page, "Your comment", f"It costs ${price} at Marigold.")
     yield from click(page, "Comment", "button", about="")
@@ -141,7 +127,7 @@ def _wish(data: Data, rng: random.Random) -> Instance | None:
 )
 def wish_for_asked(slots: Slots, page: Observation) -> Expert:
     page = yield from to_post(page, slots["title"])
-    product = found(front(page), _ASKED)
+    product = found(page, _ASKED)
     page = yield from switch(1, "The shop is open in the other tab")
     page = yield from to_product(page, product)
     yield from click(page, "Add to Wish List", "button", about="wish list")
@@ -188,7 +174,7 @@ def tell_forum(slots: Slots, page: Observation) -> Expert:
         "SKU": r"SKU (\w+)",
         "material": r"Material (.+?) SKU",
     }
-    value = found(front(page), patterns[slots["fact"]])
+    value = found(page, patterns[slots["fact"]])
     page = yield from switch(1, "The forum is open in the other tab")
     page = yield from to_community(page, "Worth It?")
     page = yield from submit(page, product, body=f"Its {slots['fact']} is {value}.")

@@ -7,7 +7,6 @@ from typing import Any
 
 from webagent_jax.suites.arena import common
 from webagent_jax.suites.arena.admin.tasks.ways import to_customer, to_order
-from webagent_jax.suites.arena.forum.tasks.across import switch
 from webagent_jax.suites.arena.forum.tasks.ways import (
     FORUM,
     NEXT_POST,
@@ -31,7 +30,7 @@ from webagent_jax.suites.arena.map.tasks.ways import (
     to_route,
     way,
 )
-from webagent_jax.suites.arena.oracle import answer, done, found, read_on
+from webagent_jax.suites.arena.oracle import answer, done, found, read_on, switch
 from webagent_jax.suites.arena.task import Data, Instance, Templates, answers, page_has, pick
 from webagent_jax.types import Expert, Observation
 

@@ -27,12 +27,12 @@ from webagent_jax.suites.arena.shop.tasks.ways import (
     order_rows,
     to_orders,
 )
-from webagent_jax.suites.arena.site import day
 from webagent_jax.suites.arena.task import (
     Data,
     Instance,
     Templates,
     answers,
+    dates,
     ends_at,
 )
 from webagent_jax.types import Expert, Observation
@@ -40,13 +40,6 @@ from webagent_jax.types import Expert, Observation
 tasks = Templates("shop", "shopping")
 
 Slots = Mapping[str, str]
-
-
-def dates(iso: str) -> str:
-    """A day in the ways an answer may write it, as one reference."""
-    date = datetime.date.fromisoformat(iso[:10])
-    american = f"{date.month}/{date.day}/{date.year}"
-    return " |OR| ".join((day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
 
 
 _PLACES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest": 3}
