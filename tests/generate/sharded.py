@@ -27,7 +27,9 @@ def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Com
     rng = np.random.default_rng(0)
     common = rng.integers(0, 64, 130)
     prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
-    with generate.Engine(MODEL, params, slots=4, max_tokens=320, mesh=mesh) as engine:
+    prompts[3] = prompts[3][1:]  # begins with something else
+    options: dict[str, Any] = {"slots": 4, "max_tokens": 320, "preamble": common[:100]}
+    with generate.Engine(MODEL, params, **options, mesh=mesh) as engine:
         half = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         replies = [future.result(120) for future in half]
         other = jax.tree.map(lambda x: x * 1.01, params)
@@ -35,7 +37,11 @@ def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Com
         rest = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         replies += [future.result(120) for future in rest]
         assert engine._state is not None
-        cut = [engine._params["layers"][0]["gate"]["kernel"], engine._state.pages[0].keys]
+        cut = [
+            engine._params["layers"][0]["gate"]["kernel"],
+            engine._state.pages[0].keys,
+            engine._preamble[0].keys,
+        ]
         found["cut"] = [x.size // x.addressable_shards[0].data.size for x in cut]
     return replies
 

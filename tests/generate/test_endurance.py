@@ -30,7 +30,9 @@ def test_nothing_is_lost_over_ten_thousand_requests():
     rng = np.random.default_rng(0)
     common = [rng.integers(0, 61, 200) for _ in range(6)]
     done = cancelled = expired = 0
-    with generate.Engine(CONFIG, params, slots=8, max_tokens=320) as engine:
+    with generate.Engine(
+        CONFIG, params, slots=8, max_tokens=320, preamble=common[0][:100]
+    ) as engine:
         engine.warmup()
         before = engine.stats()
         memory = 0

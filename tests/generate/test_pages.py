@@ -43,6 +43,19 @@ def test_a_prefix_outlives_its_lease():
     assert _lease(pages, ONE_TO_TEN).cached == 8
 
 
+def test_what_stands_before_tells_pages_apart():
+    pages = PageCache(20, SIZE)
+    pages.end(_lease(pages, ONE_TO_TEN))
+    prompt = np.concatenate([_tokens(7, 7, 7), ONE_TO_TEN])
+    first, other = (pages.lease(prompt, 14, before=3) for _ in range(2))
+    assert first and other
+    assert (first.cached, other.cached) == (0, 8)
+    assert (len(first.pages), len(first.path)) == (3, 2)
+    changed = pages.lease(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, before=3)
+    assert changed is not None and changed.cached == 0
+    assert pages.lease(prompt[:3], 4, before=3) is not None
+
+
 def test_what_was_never_filled_is_forgotten():
     pages = PageCache(20, SIZE)
     pages.end(_lease(pages, ONE_TO_TEN[:5]))

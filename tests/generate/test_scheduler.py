@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webagent_jax.generate.device import Field, Mode, StretchField
+from webagent_jax.generate.control import Field, Mode, StretchField
 from webagent_jax.generate.requests import Piece, Request
 from webagent_jax.generate.scheduler import Decode, Scheduler
 from webagent_jax.generate.sizes import Sizes
@@ -79,6 +79,30 @@ def test_pages_know_their_table():
             page[StretchField.TOKENS + 4 :], running.control[Field.TABLE :]
         )
     assert prefill.tokens == 8
+
+
+def test_a_preamble_is_left_out():
+    scheduler = Scheduler(SIZES, np.arange(1, 7, dtype=np.int32))
+    running, other = scheduler.admit(_request(13)), scheduler.admit(_request(13, first=2))
+    assert running and other
+    assert _fill(scheduler) == [
+        (0, [7, 8, 9, 10]),
+        (4, [11, 12, 0, 0]),
+        (0, [2, 3, 4, 5]),
+        (4, [6, 7, 8, 9]),
+    ]
+    assert _decoded(scheduler).running == (running,)
+    row = running.control
+    assert row[[Field.TOKEN, Field.POSITION, Field.BEFORE]].tolist() == [13, 12, 6]
+    assert np.count_nonzero(row[Field.TABLE :]) == 3  # 10 tokens of its own are stored at most
+    assert other.control[Field.BEFORE] == 0
+
+
+def test_a_preamble_alone_needs_no_filling():
+    scheduler = Scheduler(SIZES, np.arange(1, 7, dtype=np.int32))
+    running = scheduler.admit(_request(7))
+    assert scheduler.prefill() is None
+    assert _decoded(scheduler).running == (running,)
 
 
 def test_one_token_needs_no_filling():

@@ -1,7 +1,8 @@
 """The sampling engine: many turns of many episodes, and plain rows, against others.
 
 The same trace of prompts for everybody: groups of episodes whose next turn is asked for when the
-last one is answered, with replies of different lengths. Where tunix is installed, it samples by its
+last one is answered, with replies of different lengths. The system prompt is the same for all, as
+it is in a run: it is our engine's preamble. Where tunix is installed, it samples by its
 own two ways: rows all together, and one prompt to a call, as its agentic learner does. Where
 transformers and torch are installed, `generate` takes the turns of all episodes in static batches,
 each as long as its longest reply.
@@ -31,6 +32,7 @@ Turns = list[tuple[IntArray, int]]
 _ROWS, _PROMPT, _RESPONSE = 8, 256, 64
 _SLOTS = 16
 _GROUPS = 8
+_TASK = 50  # tokens at the end of a system prompt that are a group's own
 _TRACES = tuple(Shape(system=system, turns=8, page=(600, 600)) for system in (300, 1_300))
 _REPLIES = (20, 40, 60, 80, 100)
 _CACHE_BYTES = 2**29  # room for the prefixes of all episodes
@@ -117,12 +119,16 @@ def _static_result(ours: dict[str, float], theirs: dict[str, Any]) -> dict[str, 
 def _trace(shape: Shape) -> list[Turns]:
     """By episode; the order of the episodes of a group is kept."""
     rng = np.random.default_rng(1)
+    preamble = rng.integers(0, peer.MODEL.vocab_size, shape.system - _TASK).astype(np.int32)
     episodes = []
     for group in range(_GROUPS):
         turns = branches(shape, peer.MODEL.vocab_size, seed=group)
         for start in range(0, len(turns), shape.turns):
             replies = rng.choice(_REPLIES, shape.turns)
-            prompts = [turn.prompt_ids for turn in turns[start : start + shape.turns]]
+            prompts = [
+                np.concatenate([preamble, turn.prompt_ids[len(preamble) :]])
+                for turn in turns[start : start + shape.turns]
+            ]
             episodes.append(list(zip(prompts, map(int, replies), strict=True)))
     return episodes
 
@@ -131,7 +137,7 @@ def _trace_result(
     params: policy.Params, shape: Shape, trace: Sequence[Turns], theirs: dict[str, Any]
 ) -> dict[str, Any]:
     tokens = sum(reply for turns in trace for _, reply in turns)
-    seconds, prefilled, prompted = _played(params, trace)
+    seconds, prefilled, prompted = _played(params, trace, shape.system - _TASK)
     ours = tokens / seconds
     result: dict[str, Any] = {
         "name": f"generate: {len(trace)} episodes of {shape.turns} turns, system of {shape.system}",
@@ -158,11 +164,16 @@ def _trace_result(
     return result
 
 
-def _played(params: policy.Params, trace: Sequence[Turns]) -> tuple[float, int, int]:
-    """Seconds, tokens that were computed, tokens of prompts."""
+def _played(params: policy.Params, trace: Sequence[Turns], common: int) -> tuple[float, int, int]:
+    """Seconds, tokens that were computed, tokens of prompts, of which so many are in common."""
     longest = max(len(prompt) + reply for turns in trace for prompt, reply in turns)
     with Engine(
-        peer.MODEL, params, slots=_SLOTS, max_tokens=longest, cache_bytes=_CACHE_BYTES
+        peer.MODEL,
+        params,
+        slots=_SLOTS,
+        max_tokens=longest,
+        cache_bytes=_CACHE_BYTES,
+        preamble=trace[0][0][0][:common],
     ) as engine:
         engine.warmup()
 

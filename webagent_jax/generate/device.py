@@ -1,6 +1,6 @@
-"""What runs on the device: prefill of the pages of prompts, and decode steps.
+"""What runs on the device: prefill of the preamble and of the pages of prompts, and decode steps.
 
-All of it is pure functions of params, the pages and a few numbers per slot. A prompt is prefilled
+All of it is pure functions of params, the cache and a few numbers per slot. A prompt is prefilled
 but for its last token, which is the first that is decoded: so every sampled token, the first too,
 comes out of the one decode step. Shapes are fixed, numbers of batches and columns of pages are
 not: prompts of any length take the same program.
@@ -8,7 +8,6 @@ not: prompts of any length take the same program.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,46 +18,24 @@ from jax import Array
 from webagent_jax import policy
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import sampler
+from webagent_jax.generate.control import Field, Mode, StretchField
 from webagent_jax.generate.pages import TRASH
 from webagent_jax.generate.sizes import Sizes
-from webagent_jax.policy import ModelConfig
+from webagent_jax.policy import ModelConfig, attention
 from webagent_jax.policy.transformer import Attend, Params, apply_block, final_norm
 
-MAX_STOP_IDS = 8  # per request
-
 _DECODE_TOGETHER = 2  # columns of pages that attention takes at once
+_WIDENING = ("gate", "up")  # of the layers' kernels, those with more outputs than inputs
 
 
-class Mode(enum.IntEnum):
-    """What the host says of a slot."""
+class Served(NamedTuple):
+    """One version of the policy."""
 
-    IDLE = 0
-    RUNNING = 1  # goes on unless it has met its end, which the device knows first
-    ADMITTED = 2  # begins with this dispatch
+    params: Params  # as of `serving_params`
+    preamble: kv.Preamble  # computed by them; empty where prompts have none in common
 
-
-class Field(enum.IntEnum):
-    """The columns of a slot's row of control; floats and the seed travel as 32-bit patterns."""
-
-    MODE = 0
-    TOKEN = 1  # the last of the prompt: the first one that is decoded
-    POSITION = 2  # of that token
-    SAMPLED = 3  # tokens sampled already, of a request that had been interrupted
-    LIMIT = 4  # tokens to sample at most
-    SEED_HIGH = 5
-    SEED_LOW = 6
-    TEMPERATURE = 7
-    TOP_P = 8
-    TOP_K = 9
-    STOP = 10  # the first of MAX_STOP_IDS columns, -1 where unused
-    TABLE = STOP + MAX_STOP_IDS  # the first of P columns: the pages of the sequence
-
-
-class StretchField(enum.IntEnum):
-    """The columns of a stretch to be filled: so many pages of a prompt that follow one another."""
-
-    START = 0  # position of its first token, the first of a page
-    TOKENS = 1  # the first of as many columns as it has tokens; then follow P of the table
+    def before(self, layer: int) -> kv.LayerPreamble | None:
+        return self.preamble[layer] if self.preamble else None
 
 
 class SlotState(NamedTuple):
@@ -83,11 +60,11 @@ class Emitted(NamedTuple):
 
 
 def serving_params(config: ModelConfig, params: Params) -> Params:
-    """A copy of `params` as decoding reads them fastest, which gives the same bits.
+    """A copy of `params` as decoding reads them fastest.
 
-    There is one tree per layer, so that no step slices the stack again; and all but the scales of
+    There is one tree per layer, so that no step slices the stack again; all but the scales of
     norms, which are used as they are, come in the dtype of the activations, to which every layer
-    would cast them.
+    would cast them; and kernels that widen lie on their side, see `on_their_side`.
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
@@ -99,7 +76,18 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
         for i in range(config.num_layers)
     ]
-    return {**params, "layers": tuple(unstacked)}
+    turned = tuple(on_their_side(layer, jnp.transpose) for layer in unstacked)
+    return {**params, "layers": turned}
+
+
+def on_their_side(layer: Params, turn: Callable[[Any], Any]) -> Params:
+    """A layer whose widening kernels are turned, from [in, out] to [out, in] and back again.
+
+    XLA makes the turn back a part of the product. With few rows on CPU, a product that reads what
+    it sums up along memory is a fifth faster.
+    """
+    kernels = {name: {**layer[name], "kernel": turn(layer[name]["kernel"])} for name in _WIDENING}
+    return {**layer, **kernels}
 
 
 def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
@@ -113,9 +101,24 @@ def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
     )
 
 
+def preamble(config: ModelConfig, params: Params, tokens: Array) -> kv.Preamble:
+    """Keys and values of int32 [A], that sequences begin with."""
+    length = len(tokens)
+    ends = jnp.full((1, length), length)
+
+    def layer_attend(_: int) -> Attend:
+        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPreamble]:
+            stored = kv.LayerPreamble(k[0].transpose(1, 2, 0), v[0].swapaxes(0, 1))
+            return attention.dense(q, k, v, ends), stored
+
+        return attend
+
+    return _run_layers(config, params, (tokens[None], jnp.arange(length)[None]), layer_attend)[1]
+
+
 def prefill(
     config: ModelConfig,
-    params: Params,
+    served: Served,
     pages: kv.Pages,
     wanted: Array,
     count: Array,
@@ -132,7 +135,7 @@ def prefill(
     its own or the trash, and overwritten before anything can see it.
 
     Args:
-        wanted: int32 [batches, M, 1 + Q * S + P], see `StretchField`; padded with trash.
+        wanted: int32 [batches, M, 2 + Q * S + P], see `StretchField`; padded with trash.
         count: batches that are not padding.
         stretch_pages: Q, the pages of a stretch.
         together: columns of pages that attention takes at once.
@@ -145,27 +148,29 @@ def prefill(
         start = batch[:, StretchField.START, None]
         tokens = batch[:, StretchField.TOKENS : StretchField.TOKENS + length]
         tables = batch[:, StretchField.TOKENS + length :]
+        after = batch[:, StretchField.BEFORE]
         positions = start + jnp.arange(length)[None]
         column = start // page_tokens + jnp.arange(stretch_pages)[None]
         own = jnp.take_along_axis(tables, column, axis=1, mode="fill", fill_value=TRASH)
         columns = jnp.minimum(jnp.max(column) + 1, tables.shape[1])
+        reach = kv.Reach(tables, positions, columns, after > 0)
 
         def layer_attend(layer: int) -> Attend:
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
                 filled = kv.write_pages(pages[layer], k, v, own)
-                seen = kv.attend(q, filled, tables, positions, columns, together=together)
-                return seen, filled
+                return kv.attend(q, filled, served.before(layer), reach, together=together), filled
 
             return attend
 
-        return _run_layers(config, params, (tokens, positions), layer_attend)[1]
+        inputs = (tokens, after[:, None] + positions)
+        return _run_layers(config, served.params, inputs, layer_attend)[1]
 
     return jax.lax.fori_loop(0, count, one, pages)
 
 
 def decode(
     config: ModelConfig,
-    params: Params,
+    served: Served,
     state: SlotState,
     control: Array,
     waiting: Array,
@@ -205,7 +210,7 @@ def decode(
     def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
         state, emitted = carry
         active = state.active
-        pages, drawn = _decode_step(config, params, state, control)
+        pages, drawn = _decode_step(config, served, state, control)
         stop_ids = control[:, Field.STOP : Field.TABLE]
         stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
         last = state.sampled + 1 >= control[:, Field.LIMIT]
@@ -231,30 +236,30 @@ def decode(
 
 
 def _decode_step(
-    config: ModelConfig, params: Params, state: SlotState, control: Array
+    config: ModelConfig, served: Served, state: SlotState, control: Array
 ) -> tuple[kv.Pages, sampler.Drawn]:
     """One token per slot, and the pages with the one before."""
-    position, tables = state.position, control[:, Field.TABLE :]
+    tables, after = control[:, Field.TABLE :], control[:, Field.BEFORE]
+    position = state.position - after  # among its own tokens
     page_tokens = state.pages[0].keys.shape[-1]
     column, offset = position // page_tokens, position % page_tokens
     own = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
     own = jnp.where(state.active, own, TRASH)
     columns = jnp.max(jnp.where(state.active, column + 1, 0))
+    reach = kv.Reach(tables, position[:, None], columns, after > 0)
 
     def layer_attend(layer: int) -> Attend:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
             grown = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], own, offset)
-            seen = kv.attend(
-                q, grown, tables, position[:, None], columns, together=_DECODE_TOGETHER
-            )
+            seen = kv.attend(q, grown, served.before(layer), reach, together=_DECODE_TOGETHER)
             return seen, grown
 
         return attend
 
-    inputs = (state.token[:, None], position[:, None])
-    hidden, pages = _run_layers(config, params, inputs, layer_attend)
+    inputs = (state.token[:, None], state.position[:, None])
+    hidden, pages = _run_layers(config, served.params, inputs, layer_attend)
     with jax.named_scope("sample"):
-        logits = policy.unembed(params, hidden[:, 0])
+        logits = policy.unembed(served.params, hidden[:, 0])
 
         def as_float(field: Field) -> Array:
             return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
@@ -287,7 +292,8 @@ def _run_layers(
     tokens, positions = inputs
     x = params["embed"][tokens].astype(config.dtype)
     states = []
-    for index, layer_params in enumerate(params["layers"]):
+    for index, stored in enumerate(params["layers"]):
+        layer_params = on_their_side(stored, jnp.transpose)
         x, layer_state = apply_block(config, layer_params, x, positions, layer_attend(index))
         states.append(layer_state)
     return final_norm(config, params, x), tuple(states)

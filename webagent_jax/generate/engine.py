@@ -3,8 +3,9 @@
 Continuous batching (Yu et al., OSDI 2022): requests are decoded together in a fixed number of
 slots; a slot whose request is finished is refilled from the queue while the others go on. Prompts
 that begin alike are computed once (`pages`), and piece by piece, so that nobody's reply waits for
-long while another's prompt is read (`scheduler`). A completion depends on its prompt, seed and
-params, never on the company it was sampled in.
+long while another's prompt is read (`scheduler`); what all of them begin with, a decode step reads
+once (`cache`). A completion depends on its prompt, seed and params, never on the company it was
+sampled in.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
-from webagent_jax.generate.device import Emitted, SlotState
+from webagent_jax.generate.device import Emitted, Served, SlotState
 from webagent_jax.generate.programs import Build, Programs, Progress, serving_shardings
-from webagent_jax.generate.requests import Piece, Request
+from webagent_jax.generate.requests import Piece, Request, token_ids
 from webagent_jax.generate.scheduler import Running, Scheduler
-from webagent_jax.generate.sizes import Sizes
+from webagent_jax.generate.sizes import PAGE_TOKENS, Sizes
 from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
@@ -39,8 +41,8 @@ _CLOSE_TIMEOUT = 60.0  # seconds for the dispatch or the compilation in progress
 
 OnUpdate = Literal["drain", "continue", "recompute"]
 """What becomes of running requests when the params change. They are finished first, under the old
-params; or go on under the new ones with the keys and values of the old; or have these computed
-again. The prefix tree is emptied in any case."""
+params; or go on under the new ones with the keys and values of the old, but for the preamble's; or
+have all of them computed again. The prefix tree is emptied in any case."""
 
 
 class EngineError(RuntimeError):
@@ -54,10 +56,11 @@ class EngineStats:
     slots: int
     requests: int = 0  # admitted to a slot
     prompt_tokens: int = 0  # of those requests
-    prefilled_tokens: int = 0  # of those, computed: the others were in the cache
+    prefilled_tokens: int = 0  # computed, the preamble too: the others were in the cache
     sampled_tokens: int = 0
     dispatches: int = 0  # of decode steps
     decode_steps: int = 0
+    busy_seconds: float = 0.0  # that its thread had something to do
     queued: int = 0  # waiting for a slot or pages now
     pages_available: int = 0  # now, those of prefixes that nobody uses included
     compiled: int = 0  # programs
@@ -69,7 +72,10 @@ class EngineStats:
 
     def since(self, earlier: EngineStats) -> EngineStats:
         """What was counted after `earlier`; what holds now stays as it is."""
-        counted = "requests prompt_tokens prefilled_tokens sampled_tokens dispatches decode_steps"
+        counted = (
+            "requests prompt_tokens prefilled_tokens sampled_tokens dispatches decode_steps "
+            "busy_seconds"
+        )
         grown = {n: getattr(self, n) - getattr(earlier, n) for n in counted.split()}
         return replace(self, **grown)
 
@@ -102,7 +108,7 @@ class _Dispatch:
 class Engine:
     """Samples completions for any number of threads. Owns a thread: use `with`, or `close` it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but two are keywords with a default)
         self,
         config: ModelConfig,
         params: Params,
@@ -115,6 +121,7 @@ class Engine:
         dispatches_ahead: int | None = None,
         cache_bytes: int | None = None,
         mesh: Mesh | None = None,
+        preamble: Sequence[int] | IntArray = (),
     ) -> None:
         """
         Args:
@@ -130,17 +137,25 @@ class Engine:
             cache_bytes: of keys and values; by default as much as all slots can need and half as
                 much for prefixes. Where it is less, requests wait for pages.
             mesh: devices of this host, cut over "tensor" alone; by default the first one.
+            preamble: token ids that most prompts begin with, such as a system message. They are
+                computed once for every version of the params, and a decode step reads them once
+                for all slots. A prompt that does not begin with them is as welcome.
 
         Raises:
-            ValueError: a limit is too small, or `max_tokens` is beyond the model's positions.
+            ValueError: a limit is too small, `max_tokens` is beyond the model's positions, or the
+                preamble leaves no room or is no sequence of token ids.
             ShardingError: the params do not divide over the mesh.
         """
+        preamble = token_ids(preamble, config.vocab_size, "preamble")
+        # Shorter than a page it is shared soon enough, in the pages of prompts.
+        self._preamble_ids = preamble if len(preamble) >= PAGE_TOKENS else preamble[:0]
         sizes = Sizes.of(
             config,
             slots=slots,
             max_tokens=max_tokens,
             steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
+            preamble_tokens=len(self._preamble_ids),
         )
         self._config, self._sizes = config, sizes
         ahead = 0 if jax.default_backend() == "cpu" else 1
@@ -151,8 +166,9 @@ class Engine:
         self._programs = Programs(Build.of(config, sizes, self._params, mesh))
         self._seeds = np.random.default_rng(seed)
         # The thread's own:
-        self._scheduler = Scheduler(sizes)
+        self._scheduler = Scheduler(sizes, self._preamble_ids)
         self._state: SlotState | None = None  # there while there is memory for it
+        self._preamble: kv.Preamble = ()  # of these params, once it is needed
         self._dispatched: deque[_Dispatch] = deque()  # by the device, but not read yet
         self._next_sweep = 0.0  # of the queue, by time.monotonic
         # Guarded by `_changed`, as all that follows:
@@ -309,15 +325,17 @@ class Engine:
         error = EngineError("the sampling engine was closed before the request was finished")
         try:
             while self._wait_for_work():
+                begun = time.monotonic()
                 self._obey()
                 self._drop_given_up()
                 self._admit()
                 self._prefill()
                 self._decode()
+                self._count(busy_seconds=time.monotonic() - begun)
         except Exception as cause:  # the device, or memory: whatever it was, nobody may hang
             error = EngineError(f"the sampling engine failed: {cause!r}")
             error.__cause__ = cause
-        self._state = None
+        self._state, self._preamble = None, ()
         with self._changed:
             self._error = error
             left = [item for item in self._queue if isinstance(item, Request)]
@@ -345,7 +363,7 @@ class Engine:
                 order = self._urgent.popleft()
             if isinstance(order, _Release):
                 self._interrupt()
-                self._state = None
+                self._state, self._preamble = None, ()
                 with self._changed:
                     self._released = True
                 order.done.set()
@@ -363,6 +381,7 @@ class Engine:
 
     def _switch(self, update: _Update) -> None:
         self._params, self._version = update.params, update.version
+        self._preamble = ()
         self._scheduler.forget()
 
     def _drop_given_up(self) -> None:
@@ -407,9 +426,9 @@ class Engine:
             prefill = self._scheduler.prefill()
             if prefill is None:
                 return
-            state = self._opened()
+            served, state = self._opened()
             count = np.int32(prefill.count)
-            pages = self._programs.prefill(self._params, state.pages, prefill.wanted, count)
+            pages = self._programs.prefill(served, state.pages, prefill.wanted, count)
             self._state = state._replace(pages=pages)
             self._count(prefilled_tokens=prefill.tokens)
 
@@ -419,18 +438,18 @@ class Engine:
         if decode:
             with self._changed:
                 waiting = np.bool_(bool(self._queue))
-            self._state, emitted = self._programs.decode(
-                self._params,
-                self._opened(),
-                decode.control,
-                waiting,
-            )
+            served, state = self._opened()
+            self._state, emitted = self._programs.decode(served, state, decode.control, waiting)
             self._dispatched.append(_Dispatch(emitted, decode.running, self._version))
         self._read(self._ahead if decode else 0)
 
-    def _opened(self) -> SlotState:
-        """The state; a new one where its memory was given back, or never taken."""
-        return self._state or self._programs.init()
+    def _opened(self) -> tuple[Served, SlotState]:
+        """The policy, its preamble computed where there is none of these params; and the state, a
+        new one where its memory was given back, or never taken."""
+        if len(self._preamble_ids) and not self._preamble:
+            self._preamble = self._programs.preamble(self._params, self._preamble_ids)
+            self._count(prefilled_tokens=len(self._preamble_ids))
+        return Served(self._params, self._preamble), self._state or self._programs.init()
 
     def _read(self, ahead: int) -> None:
         """Reads what the device has done, but for so many dispatches."""
@@ -459,7 +478,7 @@ class Engine:
                 request.complete()
         self._count(dispatches=1, decode_steps=int(emitted.steps), sampled_tokens=sampled)
 
-    def _count(self, **more: int) -> None:
+    def _count(self, **more: float) -> None:
         """Adds to the counters."""
         with self._changed:
             old = self._stats

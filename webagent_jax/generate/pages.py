@@ -22,7 +22,7 @@ class Node:
     """One full page of prompts that begin alike."""
 
     page: int
-    key: bytes  # the tokens of the page
+    key: bytes  # the tokens of the page, and at the top of the tree of what stands before it
     parent: Node | None  # None at the root, and once the tree has forgotten the node
     children: dict[bytes, Node] = field(default_factory=dict)
     holders: int = 0  # leases
@@ -63,19 +63,20 @@ class PageCache:
         """Pages that could be leased now."""
         return len(self._free) + len(self._idle)
 
-    def lease(self, prompt: IntArray, tokens: int) -> Lease | None:
-        """Pages for a sequence of so many tokens that begins with `prompt`, int32 [P].
+    def lease(self, prompt: IntArray, tokens: int, *, before: int = 0) -> Lease | None:
+        """Pages for a sequence of so many tokens that begins with `prompt`, int32 [P], but for the
+        first of them that are kept elsewhere.
 
         Only whole pages of the prompt are shared. None when there are not enough pages: some
         lease has to end first.
         """
         size = self._page_tokens
-        keys = [
-            prompt[start : start + size].tobytes()
-            for start in range(0, len(prompt) - size + 1, size)
-        ]
+        ends = range(before + size, len(prompt) + 1, size)
+        keys = [prompt[end - size : end].tobytes() for end in ends]
+        if keys:
+            keys[0] = prompt[: before + size].tobytes()
         path = self._match(keys)
-        matched, wanted = len(path), -(-tokens // size)
+        matched, wanted = len(path), -(-(tokens - before) // size)
         for node in path:
             self._hold(node)
         if wanted - matched > self.available:

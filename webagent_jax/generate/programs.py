@@ -18,7 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
-from webagent_jax.generate.device import Emitted, Field, SlotState, StretchField
+from webagent_jax.generate.control import Field, StretchField
+from webagent_jax.generate.device import Emitted, Served, SlotState
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
@@ -27,7 +28,7 @@ from webagent_jax.types import IntArray
 Progress = Callable[[int, int], None]
 """(programs compiled so far, programs in all)."""
 
-Name = Literal["init", "prefill", "decode"]
+Name = Literal["init", "preamble", "prefill", "decode"]
 _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
@@ -41,6 +42,9 @@ def serving_shardings(params: Params, mesh: Mesh | None) -> Any:
     count = len(jax.tree.leaves(params["layers"])[0])
     layer = jax.tree.map(
         lambda at: NamedSharding(mesh, PartitionSpec(*at.spec[1:])), stacked["layers"]
+    )
+    layer = device.on_their_side(
+        layer, lambda at: NamedSharding(mesh, PartitionSpec(*reversed(at.spec)))
     )
     return {**stacked, "layers": (layer,) * count}
 
@@ -84,16 +88,37 @@ class Build:
             return shapes
         mesh, whole = self.mesh, self.whole
 
-        def cut(axes: tuple[str, ...], x: Any) -> Any:
-            return NamedSharding(mesh, sharding.spec(mesh, axes, x.shape, name="pages"))
-
         at = jax.tree.map(lambda _: whole, shapes)
         pages = tuple(
-            kv.LayerPages(cut(_KEY_AXES, layer.keys), cut(_VALUE_AXES, layer.values))
+            kv.LayerPages(_cut(mesh, _KEY_AXES, layer.keys), _cut(mesh, _VALUE_AXES, layer.values))
             for layer in shapes.pages
         )
         placed: SlotState = sharding.placed(shapes, at._replace(pages=pages))
         return placed
+
+    @property
+    def preamble(self) -> kv.Preamble:
+        """Shapes and places of keys and values, cut as pages are."""
+        if not self.sizes.preamble_tokens:
+            return ()
+        tokens = jax.ShapeDtypeStruct((self.sizes.preamble_tokens,), jnp.int32)
+        compute = partial(device.preamble, self.config)
+        shapes: kv.Preamble = jax.eval_shape(compute, self.params, tokens)
+        if self.mesh is None:
+            return shapes
+        at = tuple(
+            kv.LayerPreamble(
+                _cut(self.mesh, _KEY_AXES[1:], layer.keys),
+                _cut(self.mesh, _VALUE_AXES[1:], layer.values),
+            )
+            for layer in shapes
+        )
+        placed: kv.Preamble = sharding.placed(shapes, at)
+        return placed
+
+
+def _cut(mesh: Mesh, axes: tuple[str, ...], x: Any) -> Any:
+    return NamedSharding(mesh, sharding.spec(mesh, axes, x.shape, name="cache"))
 
 
 class Programs:
@@ -112,19 +137,23 @@ class Programs:
     def init(self) -> SlotState:
         return self._program("init")()
 
-    def prefill(self, params: Params, pages: kv.Pages, wanted: IntArray, count: Any) -> kv.Pages:
+    def preamble(self, params: Params, tokens: IntArray) -> kv.Preamble:
+        return self._program("preamble")(params, tokens)
+
+    def prefill(self, served: Served, pages: kv.Pages, wanted: IntArray, count: Any) -> kv.Pages:
         """Consumes `pages`."""
-        return self._program("prefill")(params, pages, wanted, count)
+        return self._program("prefill")(served, pages, wanted, count)
 
     def decode(
-        self, params: Params, state: SlotState, control: IntArray, waiting: Any
+        self, served: Served, state: SlotState, control: IntArray, waiting: Any
     ) -> tuple[SlotState, Emitted]:
         """Consumes `state`."""
-        return self._program("decode")(params, state, control, waiting)
+        return self._program("decode")(served, state, control, waiting)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compiles whatever the engine can ever need."""
-        wanted = get_args(Name)
+        names: tuple[Name, ...] = get_args(Name)
+        wanted = [name for name in names if name != "preamble" or self._build.preamble]
         for done, name in enumerate(wanted):
             if progress:
                 progress(done, len(wanted))
@@ -147,6 +176,7 @@ def _compiled(build: Build, name: Name) -> Callable[..., Any]:
 def lower(build: Build, name: Name) -> jax.stages.Lowered:
     """The program of that name, to be compiled ahead of time."""
     config, sizes, state = build.config, build.sizes, build.state
+    served = Served(build.params, build.preamble)
     jit: Callable[..., Any] = jax.jit
 
     def told(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
@@ -159,6 +189,9 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
 
     if name == "init":
         return jit(partial(device.init_state, config, sizes), **places(state)).lower()
+    if name == "preamble":
+        compute = jit(partial(device.preamble, config), **places(served.preamble))
+        return compute.lower(build.params, told(sizes.preamble_tokens))
     if name == "prefill":
         fill = partial(
             device.prefill,
@@ -169,13 +202,13 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
         run = jit(fill, donate_argnums=1, **places(state.pages))
         width = StretchField.TOKENS + sizes.stretch_tokens + sizes.columns
         wanted = told(sizes.prefill_batches, sizes.prefill_stretches, width)
-        return run.lower(build.params, state.pages, wanted, told())
+        return run.lower(served, state.pages, wanted, told())
     run = partial(device.decode, config, steps=sizes.steps)
     control = told(sizes.slots, Field.TABLE + sizes.columns)
     waiting = told(dtype=jnp.bool_)
-    outputs = jax.eval_shape(run, build.params, state, control, waiting)
+    outputs = jax.eval_shape(run, served, state, control, waiting)
     run = jit(run, donate_argnums=1, **places((state, outputs[1])))
-    return run.lower(build.params, state, control, waiting)
+    return run.lower(served, state, control, waiting)
 
 
 def _sharding(x: Any) -> Any:

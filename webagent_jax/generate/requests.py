@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from webagent_jax.generate.device import MAX_STOP_IDS, Field
+from webagent_jax.generate.control import MAX_STOP_IDS, Field
 from webagent_jax.types import Completion, FloatArray, IntArray
 
 
 class RequestExpired(TimeoutError):
     """A request was not finished by its deadline."""
+
+
+def token_ids(given: Sequence[int] | IntArray, vocab_size: int, name: str) -> IntArray:
+    """int32. Raises ValueError where that is no flat sequence of ids of the vocabulary."""
+    ids = np.array(given) if len(given) else np.zeros(0, np.int32)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{name} must be a flat sequence of token ids")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise ValueError(f"{name} has ids outside the vocabulary, 0 to {vocab_size - 1}")
+    return ids.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +69,9 @@ class Request:
 
     def fit(self, vocab_size: int, max_tokens: int) -> None:
         """Cuts `limit` to what is left of `max_tokens`. Raises ValueError where nothing is."""
-        prompt = self.prompt_ids
-        if prompt.ndim != 1 or not len(prompt) or not np.issubdtype(prompt.dtype, np.integer):
+        if not np.size(self.prompt_ids):
             raise ValueError("prompt_ids must be a flat sequence of one token id or more")
-        if prompt.min() < 0 or prompt.max() >= vocab_size:
-            raise ValueError(f"prompt_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
+        prompt = token_ids(self.prompt_ids, vocab_size, "prompt_ids")
         if any(not 0 <= token < vocab_size for token in self.stop_ids):
             raise ValueError(f"stop_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
         if len(prompt) + 1 > max_tokens:
@@ -71,7 +80,7 @@ class Request:
                 f"max_tokens={max_tokens}, prompt and reply together. Shorten the prompt or make "
                 "the engine with more"
             )
-        self.prompt_ids = prompt.astype(np.int32)
+        self.prompt_ids = prompt
         self.limit = min(self.limit, max_tokens - len(prompt))
 
     @property

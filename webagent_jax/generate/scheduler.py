@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webagent_jax.generate.device import Field, Mode, StretchField
+from webagent_jax.generate.control import Field, Mode, StretchField
 from webagent_jax.generate.pages import TRASH, Lease, PageCache
 from webagent_jax.generate.requests import Request
 from webagent_jax.generate.sizes import Sizes
@@ -26,7 +26,8 @@ class Running:
     request: Request
     slot: int
     lease: Lease
-    prefix: IntArray  # int32: what is to be in the cache before it is decoded
+    before: int  # tokens of the preamble before its own
+    prefix: IntArray  # int32: what is to be in its pages before it is decoded
     control: IntArray  # int32 [Field.TABLE + P], its row but for the mode
     filled: int  # tokens of the prefix, dispatched or there before
     begun: bool = False  # decoding it
@@ -56,8 +57,10 @@ class Decode:
 class Scheduler:
     """For one thread."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, preamble: IntArray | None = None) -> None:
+        """`preamble`: int32 [A], kept elsewhere for the prompts that begin with it."""
         self._sizes = sizes
+        self._preamble = np.zeros(0, np.int32) if preamble is None else preamble
         self._pages = PageCache(sizes.pages, sizes.page_tokens)
         self._slots: list[Running | None] = [None] * sizes.slots
         self._filling: deque[Running] = deque()  # pages that were leased first are filled first
@@ -79,15 +82,18 @@ class Scheduler:
         """Gives it a slot and pages; None while there are not enough."""
         if None not in self._slots:
             return None
-        prefix = request.tokens[:-1]
-        lease = self._pages.lease(prefix, request.stored)
+        prefix, before = request.tokens[:-1], len(self._preamble)
+        if not np.array_equal(prefix[:before], self._preamble):
+            before = 0
+        lease = self._pages.lease(prefix, request.stored, before=before)
         if lease is None:
             return None
         control = np.full(Field.TABLE + self._sizes.columns, TRASH, np.int32)
         control[: Field.TABLE] = request.control()
+        control[Field.BEFORE] = before
         control[Field.TABLE :][: len(lease.pages)] = lease.pages
         slot = self._slots.index(None)
-        running = Running(request, slot, lease, prefix, control, lease.cached)
+        running = Running(request, slot, lease, before, prefix[before:], control, lease.cached)
         self._slots[slot] = running
         if not running.ready:
             self._filling.append(running)
@@ -137,6 +143,7 @@ class Scheduler:
             part = running.prefix[running.filled :][:size]
             stretch = wanted[stretches]
             stretch[StretchField.START] = running.filled
+            stretch[StretchField.BEFORE] = running.before
             stretch[StretchField.TOKENS :][: len(part)] = part
             stretch[StretchField.TOKENS + size :] = running.control[Field.TABLE :]
             running.filled += len(part)

@@ -9,12 +9,13 @@ from webagent_jax.generate import cache as kv
 from webagent_jax.policy import ModelConfig
 
 PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
-_PREFILL_PAGES = 8  # computed together: 512 tokens keep the matmuls busy
-_PREFILL_BATCHES = 4
 # Pages of one prompt share the products of attention, which are most of the work over long prompts,
-# and wide products are cheaper; but short prompts waste what they do not fill of either.
+# and wide products are cheaper; but short prompts waste what they do not fill of either. Stretches
+# that are computed together wait for nobody: one alone costs as much as all, so the long are alone.
 _LONG = 1024  # tokens
 _STRETCH_PAGES = {False: 1, True: 4}
+_PREFILL_STRETCHES = {False: 8, True: 1}
+_PREFILL_BATCHES = {False: 4, True: 8}
 _TOGETHER = {False: 2, True: 8}
 
 
@@ -29,6 +30,7 @@ class Sizes:
     prefill_batches: int  # of so many stretches, to a dispatch at most
     prefill_together: int  # columns of pages that their attention takes at once
     steps: int  # of decoding to a dispatch at most
+    preamble_tokens: int = 0  # that prompts may begin with, kept for all of them once
 
     @property
     def columns(self) -> int:
@@ -53,19 +55,25 @@ class Sizes:
         max_tokens: int,
         steps: int,
         cache_bytes: int | None,
+        preamble_tokens: int = 0,
     ) -> Self:
         """By default there is room for as many tokens as all slots can have, and half as many of
         prefixes that nobody uses just now.
 
         Raises:
             ValueError: a size is too small, `max_tokens` is beyond the model's positions, or one
-                sequence does not fit `cache_bytes`.
+                sequence does not fit `cache_bytes`, or the preamble `max_tokens`.
         """
         if slots < 1 or steps < 1 or max_tokens < 2:
             raise ValueError("slots and steps_per_dispatch must be 1 or more, max_tokens 2 or more")
         if max_tokens > config.max_positions:
             raise ValueError(
                 f"max_tokens={max_tokens} is beyond the model's {config.max_positions} positions"
+            )
+        if preamble_tokens + 2 > max_tokens:
+            raise ValueError(
+                f"a preamble of {preamble_tokens} tokens leaves no room for prompt and reply in "
+                f"max_tokens={max_tokens}"
             )
         columns = -(-max_tokens // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.token_bytes(config)
@@ -85,8 +93,9 @@ class Sizes:
             page_tokens=PAGE_TOKENS,
             pages=pages,
             stretch_pages=stretch_pages,
-            prefill_stretches=_PREFILL_PAGES // stretch_pages,
-            prefill_batches=_PREFILL_BATCHES,
+            prefill_stretches=_PREFILL_STRETCHES[long],
+            prefill_batches=_PREFILL_BATCHES[long],
             prefill_together=_TOGETHER[long],
             steps=steps,
+            preamble_tokens=preamble_tokens,
         )
