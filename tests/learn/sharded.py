@@ -22,6 +22,7 @@ MODEL = policy.ModelConfig(
 )
 OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.001, max_grad_norm=0.1), 10)
 GRPO = GRPOConfig(kl_beta=0.1)
+DECOUPLED = GRPOConfig(kl_beta=0.1, kl="k1", importance_cap=0.5)
 MICROBATCH = 8
 
 
@@ -38,13 +39,13 @@ def make_rows():
     return learn.build(branches, row_tokens=32, row_multiple=MICROBATCH).rows
 
 
-def updated(state, reference, mesh=None, base=None):
+def updated(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
     return learn.grpo_update(
         MODEL,
         OPTIMIZER,
         state,
-        make_rows(),
-        grpo=GRPO,
+        make_rows() if rows is None else rows,
+        grpo=grpo,
         base=base,
         ref_params=reference,
         microbatch=MICROBATCH,
@@ -60,7 +61,11 @@ def main(meshes):
         name: differences(params, reference, alone, sizes=map(int, name.split("x")))
         for name in meshes
     }
-    return {**found, "adapters": differences_of_adapters(params)}
+    return {
+        **found,
+        "adapters": differences_of_adapters(params),
+        "decoupled": differences_of_decoupled(params, reference),
+    }
 
 
 def apart(a, b):
@@ -86,6 +91,30 @@ def differences_of_adapters(params):
         "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
         "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
         "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
+    }
+
+
+def differences_of_decoupled(params, reference):
+    """An update against a proximal policy that is not the one that is updated."""
+
+    def trained(mesh, place):
+        rows = learn.proximal(
+            MODEL, place(reference), make_rows(), microbatch=MICROBATCH, mesh=mesh
+        )
+        state = learn.init_state(place(params), OPTIMIZER)
+        state, metrics = updated(state, place(reference), mesh, grpo=DECOUPLED, rows=rows)
+        return rows.prox_logp, state, metrics
+
+    alone_logp, alone, alone_metrics = trained(None, lambda tree: tree)
+    mesh = sharding.make_mesh(2, 2, 2)
+    logp, state, metrics = trained(
+        mesh, lambda tree: jax.device_put(tree, sharding.param_shardings(tree, mesh))
+    )
+    return {
+        "logp": apart(logp, alone_logp),
+        "metrics": max(apart(metrics[name], alone_metrics[name]) for name in metrics),
+        "capped": alone_metrics["capped"],
+        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
     }
 
 

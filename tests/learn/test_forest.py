@@ -12,19 +12,8 @@ from hypothesis import given, settings
 
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import policy
-from webagent_jax.learn import Branch, branches, build, credited, token_mean_weights
-from webagent_jax.learn.losses import grpo_loss
-from webagent_jax.types import (
-    Completion,
-    Episode,
-    ForestRows,
-    Group,
-    Observation,
-    Outcome,
-    ParseError,
-    Task,
-    Turn,
-)
+from webagent_jax.learn import Branch, Surrogate, build, grpo_loss, widened
+from webagent_jax.types import ForestRows
 
 L, ROWS = 24, 16
 
@@ -75,7 +64,7 @@ def branches_in(rows: ForestRows) -> list[tuple]:
             fork = len(path) - (stop - first)
             assert path[fork:] == targets[slots].tolist()
             tokens = rows.tokens[row, path].tolist()
-            values = (rows.weights, rows.advantages, rows.behaviour_logp)
+            values = (rows.weights, rows.advantages, rows.behaviour_logp, rows.prox_logp)
             found.append((tokens[:fork], tokens[fork:], *(v[row, slots].tolist() for v in values)))
     return found
 
@@ -87,6 +76,7 @@ def expected_of(given: list[Branch]) -> list[tuple]:
             b.response_ids.tolist(),
             [np.float32(b.weight)] * len(b.response_ids),
             [b.advantage] * len(b.response_ids),
+            b.behaviour_logp.tolist(),
             b.behaviour_logp.tolist(),
         )
         for b in given
@@ -174,6 +164,7 @@ def one_row_per_turn(given: list[Branch]) -> ForestRows:
         weights=np.zeros(shape, np.float32),
         advantages=np.zeros(shape, np.float32),
         behaviour_logp=np.zeros(shape, np.float32),
+        prox_logp=np.zeros(shape, np.float32),
     )
     for row, b in enumerate(given):
         fork, stop = len(b.prompt_ids), len(b.prompt_ids) + len(b.response_ids)
@@ -182,24 +173,36 @@ def one_row_per_turn(given: list[Branch]) -> ForestRows:
         rows.weights[row, : stop - fork] = b.weight
         rows.advantages[row, : stop - fork] = b.advantage
         rows.behaviour_logp[row, : stop - fork] = b.behaviour_logp
+        rows.prox_logp[row, : stop - fork] = b.behaviour_logp
     return rows
 
 
-def widened(rows: ForestRows) -> ForestRows:
-    """The same rows in the shape of `one_row_per_turn`, so that one compilation does for both."""
-    blank = one_row_per_turn([])
-    for name in ForestRows.__dataclass_fields__:
-        value = getattr(rows, name)
-        getattr(blank, name)[: value.shape[0], : value.shape[1]] = value
-    return blank
+SURROGATES = (
+    Surrogate(),
+    Surrogate(kl_beta=0.2, clip_high=0.5),
+    Surrogate(kl_beta=0.2, kl="k1"),
+    Surrogate(policy_loss="logp"),
+)
 
 
 @jax.jit
 @jax.value_and_grad
-def loss_and_grad(params, rows):
+def loss_and_grad(params, rows, which):
+    """By the `which`-th surrogate; one compilation does for all of them."""
     logp = policy.score(MODEL, params, rows).logp
-    data = (rows.behaviour_logp, rows.advantages, rows.weights)
-    return grpo_loss(logp, *data, clip_low=0.2, clip_high=0.2, kl_beta=0.0)[0]
+
+    def by(surrogate):
+        return lambda logp: grpo_loss(
+            logp,
+            rows.behaviour_logp,
+            rows.advantages,
+            rows.weights,
+            surrogate=surrogate,
+            prox_logp=rows.behaviour_logp - 0.2,
+            ref_logp=rows.behaviour_logp + 0.1,
+        )[0]
+
+    return jax.lax.switch(which, [by(surrogate) for surrogate in SURROGATES], logp)
 
 
 @pytest.fixture(scope="module")
@@ -207,59 +210,22 @@ def params():
     return make_params(0)
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.mark.parametrize("which", range(len(SURROGATES)))
+@settings(deadline=None, max_examples=12)
 @given(given=drawn_branches(max_size=ROWS))
-def test_forest_rows_give_the_loss_and_gradient_of_one_row_per_turn(params, given):
-    forest = widened(build(given, row_tokens=L).rows)
-    loss, grad = loss_and_grad(params, forest)
-    plain_loss, plain_grad = loss_and_grad(params, one_row_per_turn(given))
+def test_forest_rows_give_the_loss_and_gradient_of_one_row_per_turn(params, given, which):
+    forest = widened(build(given, row_tokens=L).rows, count=ROWS, row_targets=L)
+    loss, grad = loss_and_grad(params, forest, which)
+    plain_loss, plain_grad = loss_and_grad(params, one_row_per_turn(given), which)
     close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     close(loss, plain_loss)
     jax.tree.map(close, grad, plain_grad)
 
 
-# --- episodes -----------------------------------------------------------------------------------
-
-TASK = Task("t", "s", ("a",), "do", "http://localhost/")
-
-
-def episode(reward: float | None, *lengths: int) -> Episode:
-    def turn(length: int) -> Turn:
-        ones = np.ones(length, np.int32)
-        completion = Completion(ones, -ones.astype(np.float32), ones, "stop")
-        return Turn(ones, completion, "", ParseError("none"), Observation("", ""))
-
-    outcome = Outcome.INFRA if reward is None else Outcome.FAILURE
-    return Episode(TASK, "do", tuple(turn(n) for n in lengths), reward, outcome)
-
-
-def test_episodes_without_a_reward_never_get_in():
-    groups = [
-        Group(TASK, (episode(1, 2, 3), episode(None, 4), episode(0, 5), episode(0))),
-        Group(TASK, (episode(None, 4), episode(1, 1))),
-        Group(TASK, ()),
-    ]
-    episodes, advantages = credited(groups, std_eps=0.0)
-    assert [e.reward for e in episodes] == [1, 0, 1]
-    # rewards (1, 0, 0): mean 1/3, unbiased variance 1/3; an episode without turns counts in them
-    np.testing.assert_allclose(advantages, [2 / 3**0.5, -1 / 3**0.5, 0], rtol=1e-6)
-    found = branches(episodes, advantages)
-    assert [len(b.response_ids) for b in found] == [2, 3, 5, 1]
-    np.testing.assert_allclose(
-        [b.weight for b in found], [1 / 12, 1 / 18, 1 / 15, 1 / 3], rtol=1e-6
-    )
-    assert [b.advantage for b in found] == [advantages[i] for i in (0, 0, 1, 2)]
-    even = branches(episodes, advantages, token_mean_weights)
-    np.testing.assert_allclose([b.weight for b in even], 1 / 11, rtol=1e-6)
-
-
-def test_a_group_weighs_in_a_rest_what_it_weighs_in_the_whole_batch():
-    def push(groups, whole):
-        episodes, advantages = credited(groups, std_eps=0.0, whole=whole)
-        found = branches(episodes, advantages)
-        return sum(abs(b.advantage) * b.weight * len(b.response_ids) for b in found)
-
-    group = Group(TASK, (episode(1, 2, 3), episode(0, 5)))
-    assert push([group] * 6, 6) == pytest.approx(2**-0.5)
-    assert push([group] * 2, 6) == pytest.approx(2**-0.5 / 3)
-    assert push([group] * 6, 2.5) == pytest.approx(2**-0.5)  # more than asked for is no more
+def test_widened_rows_hold_nothing_more():
+    given = [branch([1, 2], [7]), branch([1, 2], [8, 9]), branch([1, 3], [7])]
+    rows = widened(build(given, row_tokens=9).rows, count=3, row_targets=6)
+    assert sorted(branches_in(rows)) == sorted(expected_of(given))
+    np.testing.assert_array_equal(rows.ends[2], np.arange(1, 10))
+    np.testing.assert_array_equal(rows.parents[2], np.arange(9))
+    assert rows.targets.shape == rows.prox_logp.shape == (3, 6)

@@ -14,7 +14,6 @@ from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import GRPOConfig, OptimizerConfig
-from webagent_jax.learn.step import accumulate
 from webagent_jax.policy import lora
 
 GRPO = GRPOConfig(kl_beta=0.1, std_eps=1e-4)
@@ -86,7 +85,7 @@ def test_loss_is_the_slow_twins(params, ref_params):
         ref_logp = [reference.log_softmax(x)[t] for x, t in zip(ref_logits, response, strict=True)]
         turn = reference.Turn(logits, response, [-4.0] * len(response), ref_logp)
         group.append(reference.Episode(reward, [turn]))
-    expected, _ = reference.m_grpo([group], clip_low=0.2, clip_high=0.2, beta=0.1, eps=GRPO.std_eps)
+    expected, _ = reference.objective([group], kl_beta=0.1)
     _, metrics = update(learn.init_state(params, OPTIMIZER), ref_params)
     assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
     assert metrics["kl"] > 0
@@ -169,11 +168,35 @@ def test_microbatches_sum_to_the_batch(microbatch):
     other = {f.name: np.zeros((4, 1)) for f in dataclasses.fields(rows) if f.name not in keep}
     rows = dataclasses.replace(rows, **other)
     parts = jax.tree.map(lambda x: x.reshape(-1, microbatch, *x.shape[1:]), rows)
-    grad, sums = jax.jit(accumulate, static_argnums=0)(objective, w, parts)
+    grad, sums = jax.jit(learn.accumulate, static_argnums=0)(objective, w, parts)
     expected_grad, expected = jax.grad(objective, has_aux=True)(w, rows)
     np.testing.assert_allclose(grad, expected_grad, rtol=1e-5)
     np.testing.assert_allclose(sums["loss"], expected["loss"], rtol=1e-5)
     assert sums["tokens"] == expected["tokens"] == 6
+
+
+def test_the_proximal_policy_is_the_one_before_the_update(params, ref_params):
+    """It is where the ratio begins at 1, whoever has sampled."""
+    rows = make_rows()
+    told = learn.proximal(MODEL, params, rows, microbatch=2)
+    np.testing.assert_array_equal(told.behaviour_logp, rows.behaviour_logp)
+    assert not told.prox_logp[rows.weights == 0].any()
+    state, metrics = update(learn.init_state(params, OPTIMIZER), ref_params, told)
+    assert metrics["ratio"] == pytest.approx(1, abs=1e-6)
+    drift = np.minimum(np.exp(told.prox_logp - told.behaviour_logp), GRPO.importance_cap)
+    assert metrics["importance"] == pytest.approx(np.sum(rows.weights * drift), rel=1e-5)
+    later = learn.proximal(MODEL, state.params, told, microbatch=2)
+    assert np.max(np.abs(later.prox_logp - told.prox_logp)) > 1e-3
+
+
+def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
+    rows = make_rows()
+    smaller = dataclasses.replace(rows, weights=rows.weights / 8)
+    _, one = update(learn.init_state(params, OPTIMIZER), ref_params, rows)
+    _, other = update(learn.init_state(params, OPTIMIZER), ref_params, smaller)
+    assert one["loss"] == pytest.approx(8 * other["loss"], rel=1e-5)
+    for name in ("entropy", *learn.GRPOStats._fields):
+        assert one[name] == pytest.approx(other[name], rel=1e-5)
 
 
 def test_what_cannot_be_updated_with_is_refused(params, ref_params):

@@ -1,4 +1,4 @@
-"""Who gets the credit: group-relative advantages, and the share of each token in the objective.
+"""Who gets the credit: advantages of episodes, and the share of each token in the objective.
 
 Arrays in, arrays out, in numpy: both are computed on the host, once per batch of episodes. Only
 episodes with a reward get here; one that a browser or a site has spoilt has none.
@@ -6,15 +6,23 @@ episodes with a reward get here; one that a browser or a site has spoilt has non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from webagent_jax.types import FloatArray
 
+Weigh = Callable[[Sequence[Sequence[int]]], list[FloatArray]]
+"""Response tokens of each turn of each episode, to the weight [T] of one token of each turn."""
+
+AWR_CAP = 20.0  # of a weight, as in the paper of AWR
+
+
+# --- advantages ----------------------------------------------------------------------------------
+
 
 def is_flat(rewards: FloatArray) -> bool:
-    """Whether all rewards [G] of a group are equal: it carries no policy gradient."""
+    """Whether all rewards [G] of a group are equal."""
     return len(rewards) == 0 or float(np.min(rewards)) == float(np.max(rewards))
 
 
@@ -37,7 +45,40 @@ def group_advantages(rewards: FloatArray, *, std_eps: float) -> FloatArray:
     return advantages.astype(np.float32)
 
 
-def three_level_weights(tokens: Sequence[Sequence[int]]) -> list[FloatArray]:
+def centred_advantages(rewards: FloatArray) -> FloatArray:
+    """A_i = r_i - mean(r), Dr. GRPO (arXiv 2503.20783). [G] to [G], exactly 0 for a flat group."""
+    rewards = np.asarray(rewards, np.float64)
+    if is_flat(rewards):
+        return np.zeros(len(rewards), np.float32)
+    return (rewards - rewards.mean()).astype(np.float32)
+
+
+def leave_one_out_advantages(rewards: FloatArray) -> FloatArray:
+    """A_i = r_i - mean of the others' rewards, RLOO (arXiv 2402.14740).
+
+    [G] to [G], exactly 0 for a flat group; an episode without siblings has no baseline, and 0 too.
+    """
+    others = max(len(rewards) - 1, 1)
+    return centred_advantages(rewards) * np.float32(len(rewards) / others)
+
+
+def exponential_advantages(rewards: FloatArray, *, temperature: float) -> FloatArray:
+    """A_i = min(exp((r_i - mean(r)) / temperature), 20): advantage-weighted regression, AWR.
+
+    Peng et al. 2019 (arXiv 1910.00177), with their cap, and the mean of the group for the value
+    function. [G] to [G], exactly 1 for a flat group.
+    """
+    exponents = centred_advantages(rewards).astype(np.float64) / temperature
+    # The cap comes first: exp would overflow.
+    return np.exp(np.minimum(exponents, np.log(AWR_CAP))).astype(np.float32)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def three_level_weights(
+    tokens: Sequence[Sequence[int]], *, episodes: float | None = None
+) -> list[FloatArray]:
     """The paper's mean over episodes of the mean over turns of the mean over tokens.
 
         w_ij = 1 / (N |τ_i| |a_ij|)
@@ -49,20 +90,37 @@ def three_level_weights(tokens: Sequence[Sequence[int]]) -> list[FloatArray]:
 
     Args:
         tokens: response tokens of each turn of each episode.
+        episodes: N, where the batch has more episodes than these.
 
     Returns:
         Per episode the weight [T] of one token of each of its turns.
     """
+    count = len(tokens) if episodes is None else episodes
     return [
-        (1.0 / (len(tokens) * len(turns) * np.asarray(turns, np.float64))).astype(np.float32)
+        (1.0 / (count * len(turns) * np.asarray(turns, np.float64))).astype(np.float32)
         for turns in tokens
     ]
 
 
-def token_mean_weights(tokens: Sequence[Sequence[int]]) -> list[FloatArray]:
-    """Every token of the batch counts alike: w = 1 / Σ_ij |a_ij|, the usual mean of cloning.
+def token_mean_weights(
+    tokens: Sequence[Sequence[int]], *, total: float | None = None
+) -> list[FloatArray]:
+    """Every token of the batch counts alike: w = 1 / Σ_ij |a_ij| (DAPO, arXiv 2503.14476).
 
-    Takes and returns what `three_level_weights` does.
+    Takes and returns what `three_level_weights` does; `total` is the sum, where the batch has more
+    episodes than these.
     """
-    total = sum(sum(turns) for turns in tokens)
+    total = sum(sum(turns) for turns in tokens) if total is None else total
     return [np.full(len(turns), 1.0 / total, np.float32) for turns in tokens]
+
+
+def constant_length_weights(
+    tokens: Sequence[Sequence[int]], *, length: float, episodes: float | None = None
+) -> list[FloatArray]:
+    """w = 1 / (N length): a sum over the tokens of an episode, however long it is.
+
+    Dr. GRPO (arXiv 2503.20783), which takes for `length` what an episode may have at most. Takes
+    and returns what `three_level_weights` does, but the weights of a batch sum to less than 1.
+    """
+    count = len(tokens) if episodes is None else episodes
+    return [np.full(len(turns), 1.0 / (count * length), np.float32) for turns in tokens]

@@ -9,18 +9,14 @@ and a branch that goes to another row takes copies of its ancestors along.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from webagent_jax.learn.advantages import group_advantages, three_level_weights
-from webagent_jax.types import Episode, FloatArray, ForestRows, Group, IntArray
-
-Weigh = Callable[[Sequence[Sequence[int]]], list[FloatArray]]
-"""One of the `..._weights` of learn/advantages.py."""
+from webagent_jax.learn.advantages import Weigh, three_level_weights
+from webagent_jax.types import Episode, FloatArray, ForestRows, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +37,10 @@ class Forest:
     padding_fraction: float  # of the tokens of the rows that hold something
 
 
-def credited(
-    groups: Sequence[Group], *, std_eps: float, whole: float = 0.0
-) -> tuple[list[Episode], list[float]]:
-    """The episodes that have a reward and at least one turn, and the advantage of each.
-
-    Args:
-        whole: groups of a whole batch. Those that are missing from it count like flat ones, with an
-            advantage of 0: the advantages of the others shrink by len(groups) / whole, so that a
-            few groups do not make as long a step as all of them.
-    """
-    share = min(1.0, len(groups) / whole) if whole else 1.0
-    episodes: list[Episode] = []
-    advantages: list[float] = []
-    for group in groups:
-        scored = [(e, e.reward) for e in group.episodes if e.reward is not None]
-        rewards = np.asarray([reward for _, reward in scored], np.float32)
-        gains = group_advantages(rewards, std_eps=std_eps)
-        kept = [(e, share * float(a)) for (e, _), a in zip(scored, gains, strict=True) if e.turns]
-        episodes.extend(e for e, _ in kept)
-        advantages.extend(a for _, a in kept)
-    return episodes, advantages
-
-
 def branches(
     episodes: Sequence[Episode], advantages: Sequence[float], weigh: Weigh = three_level_weights
 ) -> list[Branch]:
-    """One branch per turn. `weigh` takes the means over the given episodes, so give one batch."""
+    """One branch per turn of the episodes of one batch, or of the part of it that `weigh` knows."""
     weights = weigh([[len(t.completion.token_ids) for t in e.turns] for e in episodes])
     return [
         Branch(
@@ -96,24 +69,21 @@ def build(branches: Sequence[Branch], *, row_tokens: int, row_multiple: int = 1)
     if not branches:
         raise ValueError("no branches to lay out: every episode was dropped or has no turns")
     for branch in branches:
-        length = len(branch.prompt_ids) + len(branch.response_ids)
-        if length > row_tokens:
-            raise ValueError(
-                f"a turn of {length} tokens does not fit a row of {row_tokens}: "
-                f"raise row_tokens, or lower engine.max_tokens to {row_tokens}"
-            )
+        check_length(len(branch.prompt_ids) + len(branch.response_ids), row_tokens)
         if len(branch.prompt_ids) == 0 or len(branch.response_ids) == 0:
             raise ValueError("a turn needs at least one token of prompt and one of response")
     filled = [_lay_out(leaves, row_tokens) for leaves in _pack(branches, row_tokens)]
-    most_targets = max(len(row.targets) for row in filled)
-    rows = _stack(
-        filled,
-        count=_bucket(len(filled), row_multiple),
-        row_targets=min(_bucket(most_targets, max(row_tokens // 4, 1)), row_tokens),
-    )
-    used = sum(row.used for row in filled)
     alone = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)
-    return Forest(rows, 1 - used / alone, 1 - used / (len(filled) * row_tokens))
+    return stack(filled, row_tokens=row_tokens, row_multiple=row_multiple, alone=alone)
+
+
+def check_length(length: int, row_tokens: int) -> None:
+    """Raises ValueError, which says how to mend it, for a path that no row can hold."""
+    if length > row_tokens:
+        raise ValueError(
+            f"a turn of {length} tokens does not fit a row of {row_tokens}: "
+            f"raise row_tokens, or lower engine.max_tokens to {row_tokens}"
+        )
 
 
 def _bucket(count: int, multiple: int) -> int:
@@ -139,7 +109,7 @@ def _pack(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf]]:
     shared = np.zeros(len(ordered), np.int64)  # prompt tokens at hand that stand in the row already
     previous = ordered[0].prompt_ids
     for branch in ordered:
-        np.minimum(shared, _common_prefix(previous, branch.prompt_ids), out=shared)
+        np.minimum(shared, common_prefix(previous, branch.prompt_ids), out=shared)
         previous = branch.prompt_ids
         after = used + len(branch.prompt_ids) + len(branch.response_ids) - shared
         opened = len(rows)
@@ -153,13 +123,13 @@ def _pack(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf]]:
     return rows
 
 
-def _common_prefix(a: IntArray, b: IntArray) -> int:
+def common_prefix(a: IntArray, b: IntArray) -> int:
     length = min(len(a), len(b))
     differs = a[:length] != b[:length]
     return int(np.argmax(differs)) if differs.any() else length
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """One row of `ForestRows`, its response tokens not padded yet."""
 
     tokens: IntArray  # [L], so are the next three
@@ -173,11 +143,8 @@ class _Row(NamedTuple):
     used: int  # tokens that are not padding
 
 
-def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> _Row:
-    tokens = np.zeros(row_tokens, np.int32)
-    positions = np.zeros(row_tokens, np.int32)
-    parents = np.arange(row_tokens, dtype=np.int32)
-    ends = np.arange(1, row_tokens + 1, dtype=np.int32)
+def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> Row:
+    tokens, positions, parents, ends = padding(row_tokens)
     targets: list[IntArray] = []
     path = np.zeros(0, np.int32)  # where each token of the prompt at hand stands in the row
     used = 0
@@ -200,7 +167,7 @@ def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> _Row:
     def per_token(values: list[float]) -> FloatArray:
         return np.repeat(np.asarray(values, np.float32), lengths)
 
-    return _Row(
+    return Row(
         tokens,
         positions,
         parents,
@@ -213,28 +180,71 @@ def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> _Row:
     )
 
 
-def _stack(filled: Sequence[_Row], count: int, row_targets: int) -> ForestRows:
-    """`count` rows of which the last hold nothing, with `row_targets` response tokens each."""
-    length = len(filled[0].tokens)
-    alone = np.arange(length, dtype=np.int32)
-    nothing = np.zeros(length, np.int32)
-    empty = [(nothing, nothing, alone, alone + 1)] * (count - len(filled))
-    whole = zip(*[row[:4] for row in filled], *empty, strict=True)
-    tokens, positions, parents, ends = (np.stack(part) for part in whole)
+def padding(row_tokens: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Tokens, positions, parents and ends [L] of a row that holds nothing yet."""
+    index = np.arange(row_tokens, dtype=np.int32)
+    return np.zeros_like(index), np.zeros_like(index), index, index + 1
 
-    def padded(parts: Sequence[Any], dtype: type) -> Any:
-        out: npt.NDArray[Any] = np.zeros((count, row_targets), dtype)
-        for row, part in zip(out, parts, strict=False):
-            row[: len(part)] = part
-        return out
 
+def stack(filled: Sequence[Row], *, row_tokens: int, row_multiple: int, alone: int) -> Forest:
+    """Rows as a forest of one of few shapes; those that hold nothing come last.
+
+    Args:
+        filled: at least one, or none for a forest that holds nothing.
+        alone: tokens of the same turns with one row each.
+    """
+    most_targets = max((len(row.targets) for row in filled), default=1)
+    rows = _blank(
+        _bucket(max(len(filled), 1), row_multiple),
+        row_tokens,
+        min(_bucket(most_targets, max(row_tokens // 4, 1)), row_tokens),
+    )
+    for number, row in enumerate(filled):
+        rows.tokens[number], rows.positions[number] = row.tokens, row.positions
+        rows.parents[number], rows.ends[number] = row.parents, row.ends
+        scored = np.s_[number, : len(row.targets)]
+        rows.targets[scored], rows.weights[scored] = row.targets, row.weights
+        rows.advantages[scored] = row.advantages
+        rows.behaviour_logp[scored] = rows.prox_logp[scored] = row.behaviour_logp
+    used = sum(row.used for row in filled)
+    if not filled:
+        return Forest(rows, 0.0, 0.0)
+    return Forest(rows, 1 - used / alone, 1 - used / (len(filled) * row_tokens))
+
+
+def widened(rows: ForestRows, *, count: int, row_targets: int) -> ForestRows:
+    """The same rows in a larger shape, [count, L] and [count, row_targets].
+
+    So that hosts which have filled different numbers of rows enter one update.
+
+    Raises:
+        ValueError: the shape is the smaller one.
+    """
+    given, targets = rows.targets.shape
+    if count < given or row_targets < targets:
+        raise ValueError(
+            f"{given} rows of {targets} response tokens do not fit {count} of {row_targets}: "
+            "give the largest of all hosts"
+        )
+    wide = _blank(count, rows.tokens.shape[1], row_targets)
+    for field in fields(ForestRows):
+        narrow = getattr(rows, field.name)
+        getattr(wide, field.name)[: narrow.shape[0], : narrow.shape[1]] = narrow
+    return wide
+
+
+def _blank(count: int, row_tokens: int, row_targets: int) -> ForestRows:
+    """Rows that hold nothing."""
+    tokens, positions, parents, ends = (np.tile(x, (count, 1)) for x in padding(row_tokens))
+    size = (count, row_targets)
     return ForestRows(
         tokens,
         positions,
         parents,
         ends,
-        targets=padded([row.targets for row in filled], np.int32),
-        weights=padded([row.weights for row in filled], np.float32),
-        advantages=padded([row.advantages for row in filled], np.float32),
-        behaviour_logp=padded([row.behaviour_logp for row in filled], np.float32),
+        targets=np.zeros(size, np.int32),
+        weights=np.zeros(size, np.float32),
+        advantages=np.zeros(size, np.float32),
+        behaviour_logp=np.zeros(size, np.float32),
+        prox_logp=np.zeros(size, np.float32),
     )

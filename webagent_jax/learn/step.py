@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,16 +21,22 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from webagent_jax.config import GRPOConfig
 from webagent_jax.learn import losses
-from webagent_jax.policy import ModelConfig, lora, score, sharding
+from webagent_jax.learn.losses import Surrogate
+from webagent_jax.learn.microbatches import (
+    Objective,
+    Params,
+    Sums,
+    accumulate,
+    live,
+    own_rows,
+    part,
+    split,
+)
+from webagent_jax.policy import ModelConfig, Scores, lora, score, sharding
 from webagent_jax.policy.lora import Base
 from webagent_jax.types import ForestRows, PolicySnapshot
 
-jax.tree_util.register_dataclass(ForestRows)
-
-Params = Any
 Optimizer: TypeAlias = optax.GradientTransformationExtraArgs
-Sums = dict[str, Array]  # scalars that add up over the parts of a batch, "loss" among them
-Objective = Callable[[Params, ForestRows], tuple[Array, Sums]]
 
 
 @flax.struct.dataclass
@@ -108,14 +114,15 @@ def grpo_update(
         mesh: over which the params are cut, and the rows of a microbatch.
 
     Returns:
-        The new state, and "loss", "grad_norm", "entropy" and the fields of `losses.GRPOStats`.
+        The new state, "loss" and "grad_norm", and means over the weighted tokens: "entropy" and the
+        fields of `losses.GRPOStats`.
 
     Raises:
         NonFiniteUpdate: and the update was not applied.
         ValueError: the reference policy is missing, or the rows are not a multiple.
     """
     options = _grpo_options(grpo, base, ref_params, mesh)
-    parts = _split(rows, microbatch, mesh)
+    parts = split(rows, microbatch, mesh)
     return _checked(*_grpo_update(config, optimizer, state, parts, **options))
 
 
@@ -148,7 +155,14 @@ def _grpo_options(
         raise ValueError("grpo.kl_beta is above 0: give ref_params, or set kl_beta to 0")
     return {
         # Of the whole config only this is compiled in: other options must not compile it again.
-        "clip": (grpo.clip_low, grpo.clip_high, grpo.kl_beta),
+        "surrogate": Surrogate(
+            policy_loss=grpo.policy_loss,
+            clip_low=grpo.clip_low,
+            clip_high=grpo.clip_high,
+            kl=grpo.kl,
+            kl_beta=grpo.kl_beta,
+            importance_cap=grpo.importance_cap,
+        ),
         "base": base,
         "ref_params": ref_params if grpo.kl_beta > 0 else None,
         "mesh": mesh,
@@ -166,13 +180,33 @@ def bc_update(
     mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, float]]:
     """One update of behaviour cloning; as `grpo_update`; metrics "loss", "grad_norm", "entropy"."""
-    parts = _split(rows, microbatch, mesh)
+    parts = split(rows, microbatch, mesh)
     return _checked(*_bc_update(config, optimizer, state, parts, base=base, mesh=mesh))
+
+
+def proximal(
+    config: ModelConfig,
+    params: Params,
+    rows: ForestRows,
+    *,
+    base: Base | None = None,
+    microbatch: int = 1,
+    mesh: Mesh | None = None,
+) -> ForestRows:
+    """The rows with the log-probabilities of a proximal policy, which the clip is held against.
+
+    Args:
+        params: before the update, what `TrainState.params` holds; not consumed.
+        base, microbatch, mesh: as in `grpo_update`.
+    """
+    parts = split(rows, microbatch, mesh)
+    logp = own_rows(_score_parts(config, params, parts, base=base, mesh=mesh))
+    return dataclasses.replace(rows, prox_logp=logp.reshape(rows.weights.shape))
 
 
 @partial(
     jax.jit,
-    static_argnames=("config", "optimizer", "clip", "mesh"),
+    static_argnames=("config", "optimizer", "surrogate", "mesh"),
     donate_argnames=("state",),
 )
 def _grpo_update(
@@ -181,14 +215,13 @@ def _grpo_update(
     state: TrainState,
     parts: ForestRows,
     *,
-    clip: tuple[float, float, float],
+    surrogate: Surrogate,
     base: Base | None,
     ref_params: Params | None,
     mesh: Mesh | None,
 ) -> tuple[TrainState, Sums]:
     """`parts` holds microbatches [n, b, ...]. `state` is donated: params and moments are updated in
     place, so that a device holds them once."""
-    clip_low, clip_high, kl_beta = clip
 
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
         scores = score(config, lora.whole(base, params), rows, mesh=mesh)
@@ -198,13 +231,11 @@ def _grpo_update(
             rows.behaviour_logp,
             rows.advantages,
             rows.weights,
-            clip_low=clip_low,
-            clip_high=clip_high,
-            kl_beta=kl_beta,
+            surrogate=surrogate,
+            prox_logp=rows.prox_logp,
             ref_logp=ref_logp,
         )
-        entropy = jnp.sum(rows.weights * scores.entropy)
-        return loss, {"loss": loss, "entropy": entropy, **stats._asdict()}
+        return loss, _sums(loss, rows, scores) | stats._asdict()
 
     return _update(objective, optimizer, state, parts, mesh)
 
@@ -224,9 +255,14 @@ def _bc_update(
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
         scores = score(config, lora.whole(base, params), rows, mesh=mesh)
         loss = losses.bc_loss(scores.logp, rows.weights)
-        return loss, {"loss": loss, "entropy": jnp.sum(rows.weights * scores.entropy)}
+        return loss, _sums(loss, rows, scores)
 
     return _update(objective, optimizer, state, parts, mesh)
+
+
+def _sums(loss: Array, rows: ForestRows, scores: Scores) -> Sums:
+    entropy = jnp.sum(rows.weights * scores.entropy)
+    return {"loss": loss, "weight": jnp.sum(rows.weights), "entropy": entropy}
 
 
 def _update(
@@ -249,54 +285,29 @@ def _update(
     return state, metrics
 
 
-def accumulate(
-    objective: Objective, params: Params, parts: ForestRows, mesh: Mesh | None = None
-) -> tuple[Params, Sums]:
-    """Gradient and sums over microbatches [n, b, ...], leaving out the last ones that are empty.
+@partial(jax.jit, static_argnames=("config", "mesh"))
+def _score_parts(
+    config: ModelConfig, params: Params, parts: ForestRows, *, base: Base | None, mesh: Mesh | None
+) -> Array:
+    """Log-probabilities of the weighted tokens of microbatches [n, b, ...], 0 for others."""
+    params = lora.whole(base, params)
 
-    On a mesh the gradient is cut as the params are.
-    """
-    index = jnp.arange(parts.weights.shape[0])
-    weighted = jnp.any(parts.weights != 0, axis=(1, 2))
-    live = jnp.max(jnp.where(weighted, index + 1, 0))
-    gradient = jax.grad(objective, has_aux=True)
+    def scored(i: Array, logp: Array) -> Array:
+        rows = part(parts, i)
+        found = jnp.where(rows.weights != 0, score(config, params, rows, mesh=mesh).logp, 0.0)
+        return jax.lax.dynamic_update_index_in_dim(logp, found, i, 0)
 
-    def part(i: Array | int) -> ForestRows:
-        take = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
-        return jax.tree.map(take, parts)
-
-    def cut(sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
-        if mesh is None:
-            return sums
-        at = sharding.param_shardings(sums[0], mesh)
-        return jax.lax.with_sharding_constraint(sums[0], at), sums[1]
-
-    def add(i: Array, sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
-        return cut(jax.tree.map(jnp.add, sums, cut(gradient(params, part(i)))))
-
-    shapes = jax.eval_shape(gradient, params, part(0))
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, live, add, cut(zeros))
-
-
-def _split(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
-    """Rows [B, ...] as microbatches [B / b, b, ...], each cut over the mesh."""
-    if len(rows.tokens) % microbatch:
-        raise ValueError(
-            f"{len(rows.tokens)} rows do not make microbatches of {microbatch}: "
-            f"build them with row_multiple={microbatch}"
-        )
-    parts = jax.tree.map(lambda x: np.reshape(x, (-1, microbatch, *x.shape[1:])), rows)
-    if mesh is None:
-        return parts
-    placed: ForestRows = jax.tree.map(
-        lambda x: jax.device_put(x, sharding.batch_sharding(mesh, x.shape, rows_axis=1)), parts
-    )
-    return placed
+    logp = jax.lax.fori_loop(0, live(parts), scored, jnp.zeros_like(parts.weights))
+    if mesh is not None:
+        at = sharding.batch_sharding(mesh, logp.shape, rows_axis=1)
+        logp = jax.lax.with_sharding_constraint(logp, at)
+    return logp
 
 
 def _checked(state: TrainState, metrics: Sums) -> tuple[TrainState, dict[str, float]]:
     values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    weight = values.pop("weight") or 1.0  # rows that hold nothing have nothing to divide
+    values |= {k: v / weight for k, v in values.items() if k not in ("loss", "grad_norm")}
     if not np.isfinite([values["loss"], values["grad_norm"]]).all():
         raise NonFiniteUpdate(
             f"update {int(state.step) + 1} was not applied: its loss is {values['loss']}, "
