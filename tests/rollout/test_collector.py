@@ -90,9 +90,25 @@ def test_any_other_error_reaches_the_caller(job):
 
 def test_leaving_early_starts_no_more(job):
     suite = FakeSuite()
-    stream = collector(suite, contexts=1).stream([job() for _ in range(50)])
-    next(stream)
-    stream.close()
+    with collector(suite, contexts=1).start([job() for _ in range(50)]) as crew:
+        next(crew)
     assert len(suite.worlds) < 50
     assert all(world.closed for world in suite.worlds)
     assert not rollout_threads()
+
+
+def test_jobs_are_drawn_as_threads_become_free(job):
+    drawn = []
+
+    def jobs():
+        for number in range(6):
+            drawn.append(number)
+            yield job()
+
+    with collector(FakeSuite(), contexts=2).start(jobs()) as crew:
+        first, _ = next(crew)
+        assert first in (0, 1)
+        assert {index for index, _ in crew} | {first} == set(range(6))
+    assert drawn == list(range(6))
+    with pytest.raises(StopIteration):
+        crew.get()

@@ -67,13 +67,23 @@ def test_a_turn_tells_what_its_phases_took(tokenizer, rules):
 def test_turn_limit_truncates(tokenizer, rules):
     episode, _ = play(tokenizer, rules, [MISS])
     assert (episode.outcome, episode.reward, len(episode.turns)) == (Outcome.TRUNCATED, 0.0, 4)
+    assert episode.truncated
     assert episode.turns[1].observation.error == "no such element"
+
+
+def test_a_limit_is_told_of_a_success_too(tokenizer, rules):
+    class NeverDone(FakeWorld):
+        def step(self, action):
+            return dataclasses.replace(super().step(action), done=False)
+
+    episode, _ = play(tokenizer, rules, [PRESS, PRESS, MISS], NeverDone())
+    assert (episode.outcome, episode.reward, episode.truncated) == (Outcome.SUCCESS, 1.0, True)
 
 
 def test_token_limit_truncates(tokenizer, rules):
     short = dataclasses.replace(rules, max_prompt_tokens=50)
     episode, _ = play(tokenizer, short, [MISS])
-    assert episode.outcome is Outcome.TRUNCATED
+    assert episode.outcome is Outcome.TRUNCATED and episode.truncated
     assert 0 < len(episode.turns) < 4
 
 
@@ -82,7 +92,7 @@ def test_unreadable_replies_are_told_and_change_nothing(tokenizer, rules):
     episode, _ = play(tokenizer, rules, ["<think> hm", PRESS, PRESS], world)
     assert isinstance(episode.turns[0].action, ParseError)
     assert "no action" in episode.turns[1].observation.error
-    assert episode.outcome is Outcome.SUCCESS
+    assert episode.outcome is Outcome.SUCCESS and not episode.truncated
     assert len(episode.turns) == 3
 
 

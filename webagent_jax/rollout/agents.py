@@ -1,4 +1,4 @@
-"""Who replies in an episode: the policy behind the engine, or a scripted expert."""
+"""Who replies in an episode: the policy behind the engine, an endpoint, or a scripted expert."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
+from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.types import (
     Completion,
     Expert,
+    FinishReason,
     InfraError,
     IntArray,
     ReplyRequest,
@@ -76,6 +78,49 @@ class EngineAgent:
             raise InfraError("the request was cancelled") from cancelled
 
 
+class EndpointAgent:
+    """A chat model somewhere else; its replies are text, encoded as if sampled.
+
+    What tells no log-probabilities cannot be trained by them: they are 0.
+    """
+
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        tokenizer: ChatTokenizer,
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        timeout: float = 120.0,
+    ) -> None:
+        self._endpoint, self._tokenizer = endpoint, tokenizer
+        self._max_new_tokens = max_new_tokens
+        self._temperature, self._top_p = temperature, top_p
+        self._timeout = timeout
+
+    def reply(self, request: ReplyRequest) -> Completion:
+        """Raises InfraError when no reply comes in time, ConfigError when none ever will."""
+        reply = self._endpoint.chat(
+            ChatRequest(
+                messages=request.messages,
+                max_tokens=self._max_new_tokens,
+                temperature=self._temperature,
+                top_p=self._top_p,
+                seed=request.seed,
+            ),
+            self._timeout,
+        )
+        encode = self._tokenizer.encode_reply if reply.finish == "stop" else self._tokenizer.encode
+        ids = encode(reply.text)
+        prompt, completion = reply.prompt_tokens, reply.completion_tokens
+        self._endpoint.spend(
+            len(request.prompt_ids) if prompt is None else prompt,
+            len(ids) if completion is None else completion,
+        )
+        return _unsampled(ids, reply.finish)
+
+
 class ExpertAgent:
     """A scripted expert in the place of the policy; its replies are text, encoded as if sampled.
 
@@ -102,10 +147,14 @@ class ExpertAgent:
             raise InfraError(f"the expert of {request.task.id} is lost: {lost!r}") from lost
         thought = self._reader.thought(decision.about, decision.thought)
         text = prompts.reply_text(thought, decision.action, self._thinking)
-        ids = self._tokenizer.encode_reply(text)
-        return Completion(
-            token_ids=ids,
-            logp=np.zeros(len(ids), np.float32),
-            policy_version=np.zeros(len(ids), np.int32),
-            finish="stop",
-        )
+        return _unsampled(self._tokenizer.encode_reply(text), "stop")
+
+
+def _unsampled(ids: IntArray, finish: FinishReason) -> Completion:
+    """Of a reply that no policy of ours has sampled."""
+    return Completion(
+        token_ids=ids,
+        logp=np.zeros(len(ids), np.float32),
+        policy_version=np.zeros(len(ids), np.int32),
+        finish=finish,
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
 
 from webagent_jax.rollout.episode import Rules, run_episode
 from webagent_jax.types import Agent, Episode, InfraError, Outcome, Suite, Task
@@ -19,6 +21,8 @@ class Job:
     seed: int  # of its sampling
     rules: Rules
     make_agent: Callable[[], Agent]  # agents may have a memory: one for each try
+    group: int = -1  # as in Episode, and so is the next
+    sibling: int = 0
 
 
 class Collector:
@@ -50,61 +54,28 @@ class Collector:
         `on_episode` is called, from the caller's thread, as each of them is finished.
         """
         episodes: dict[int, Episode] = {}
-        for index, episode in self.stream(jobs):
-            on_episode(episode)
-            episodes[index] = episode
+        with self.start(jobs) as crew:
+            for index, episode in crew:
+                on_episode(episode)
+                episodes[index] = episode
         return [episodes[index] for index in sorted(episodes)]
 
-    def stream(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Episode]]:
-        """(index of the job, episode) as they finish.
+    def start(
+        self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
+    ) -> Crew:
+        """Threads at work on the jobs; `on_episode` is called from them, once for every job."""
 
-        Leaving the generator early, or an error in a worker, lets the running episodes end and
-        starts no more.
-        """
-        waiting: queue.SimpleQueue[tuple[int, Job]] = queue.SimpleQueue()
-        count = 0
-        for index, job in enumerate(jobs):
-            waiting.put((index, job))
-            count += 1
-        finished: queue.SimpleQueue[tuple[int, Episode] | BaseException] = queue.SimpleQueue()
-        stop = threading.Event()
-        workers = [
-            threading.Thread(
-                target=self._work, args=(waiting, finished, stop), name=f"rollout-{n}", daemon=True
-            )
-            for n in range(min(self._contexts, count))
-        ]
-        for worker in workers:
-            worker.start()
-        try:
-            for _ in range(count):
-                result = finished.get()
-                if isinstance(result, BaseException):
-                    raise result
-                yield result
-        finally:
-            stop.set()
-            for worker in workers:
-                worker.join()
+        def work(job: Job) -> Episode:
+            episode = self.play(job)
+            on_episode(episode)
+            return episode
 
-    def _work(
-        self,
-        waiting: queue.SimpleQueue[tuple[int, Job]],
-        finished: queue.SimpleQueue[tuple[int, Episode] | BaseException],
-        stop: threading.Event,
-    ) -> None:
-        try:
-            while not stop.is_set():
-                index, job = waiting.get_nowait()
-                finished.put((index, self._play(job)))
-        except queue.Empty:
-            pass
-        except BaseException as error:  # handed to whoever iterates: nothing is swallowed
-            finished.put(error)
+        return Crew(work, jobs, self._contexts)
 
-    def _play(self, job: Job) -> Episode:
+    def play(self, job: Job) -> Episode:
+        """One job, on the thread of the caller."""
         for left in reversed(range(self._infra_retries + 1)):
-            episode = self._try(job)
+            episode = replace(self._try(job), group=job.group, sibling=job.sibling)
             self._on_try(episode)
             if episode.outcome is not Outcome.INFRA or not left:
                 return episode
@@ -119,3 +90,85 @@ class Collector:
             return run_episode(environment, job.make_agent(), job.task, job.rules, seed=job.seed)
         finally:
             environment.close()
+
+
+_GONE = object()  # what a thread that has left tells
+
+
+class Crew:
+    """Threads that draw jobs one by one, as they become free, and what they have finished.
+
+    An iterator that blocks holds them back; whoever gave it must let it end before `close`. Leaving
+    early, or an error in a thread, lets the running episodes end and starts no more.
+    """
+
+    def __init__(self, work: Callable[[Job], Episode], jobs: Iterable[Job], size: int) -> None:
+        self._work = work
+        self._jobs = enumerate(jobs)
+        self._drawing = threading.Lock()
+        self._finished: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._there = size
+        self._workers = [
+            threading.Thread(target=self._run, name=f"rollout-{number}", daemon=True)
+            for number in range(size)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def get(self, timeout: float | None = None) -> tuple[int, Episode] | None:
+        """The next that is finished: index of the job, and episode. None: not within `timeout`.
+
+        Raises:
+            StopIteration: all jobs are played.
+            Exception: whatever went wrong in a thread.
+        """
+        while self._there:
+            try:
+                result = self._finished.get(timeout=timeout)
+            except queue.Empty:
+                return None
+            if isinstance(result, BaseException):
+                raise result
+            if isinstance(result, tuple):
+                return result
+            self._there -= 1
+        raise StopIteration
+
+    def __iter__(self) -> Iterator[tuple[int, Episode]]:
+        return self
+
+    def __next__(self) -> tuple[int, Episode]:
+        result = self.get()
+        assert result is not None, "without a time-out something comes"
+        return result
+
+    def close(self) -> None:
+        """Waits for the running episodes."""
+        self._stop.set()
+        for worker in self._workers:
+            worker.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with self._drawing:
+                    drawn = next(self._jobs, None)
+                if drawn is None:
+                    break
+                index, job = drawn
+                self._finished.put((index, self._work(job)))
+        except BaseException as error:  # handed to whoever waits: nothing is swallowed
+            self._finished.put(error)
+        self._finished.put(_GONE)

@@ -152,7 +152,8 @@ class _Play:
     def _judge(self, otherwise: Outcome) -> Episode:
         with self._timed("reward"):
             reward = self._environment.reward(self._answer)
-        return self.finish(reward, Outcome.SUCCESS if reward > 0 else otherwise)
+        episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else otherwise)
+        return replace(episode, truncated=otherwise is Outcome.TRUNCATED)
 
     def _picture(self) -> bytes | None:
         return self._environment.picture() if self._rules.pictures else None

@@ -7,13 +7,9 @@ It is asked for one of a few words, and nothing else is taken for one: what is n
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -21,13 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from webagent_jax.config import ConfigError
+from webagent_jax.endpoint import Passing, Refused, Server, persist
 from webagent_jax.types import InfraError
 
 MEANINGS = ("correct", "partially correct", "incorrect")
 REASONS = ("same", "different")
 _RIGHT = ("correct", "same")
-
-_PASSING = (408, 409, 425, 429, 500, 502, 503, 504, 529)  # what may be gone at the next try
 
 # What comes from outside stands in JSON quotes, because a policy under training finds out what an
 # answer must say to be taken for an instruction.
@@ -83,14 +78,13 @@ class EndpointJudge:
     model: str
     api_key: str = field(default="", repr=False)
     cache: Path | None = None  # None keeps nothing
-    timeout: float = 30.0  # seconds without a byte from the endpoint
+    timeout: float = 30.0  # seconds for one try
     tries: int = 4
     pause: float = 1.0  # seconds before the second try, doubled before each further one
     constrained: bool = True  # hand the verdicts over as a JSON schema; False where that is unknown
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"the judge's url {self.url!r} must begin with http:// or https://")
+        Server(self.url, self.api_key)
         if self.tries < 1:
             raise ConfigError(f"the judge's tries={self.tries} must be at least 1")
 
@@ -115,41 +109,28 @@ class EndpointJudge:
         return verdict
 
     def _asked(self, prompt: str, allowed: Sequence[str]) -> str:
-        fault: _Unanswered | None = None
-        for attempt in range(self.tries):
-            if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
-            try:
-                return read_verdict(self._reply(prompt, allowed), allowed)
-            except _Unanswered as error:
-                fault = error
-        raise InfraError(f"the judge {self.model} gave no verdict in {self.tries} tries: {fault}")
+        try:
+            return persist(
+                lambda left: read_verdict(self._reply(prompt, allowed), allowed),
+                tries=self.tries,
+                pause=self.pause,
+                seconds=2 * self.tries * self.timeout,
+            )
+        except Passing as fault:
+            raise InfraError(
+                f"the judge {self.model} gave no verdict in {self.tries} tries: {fault}"
+            ) from fault
+        except Refused as fault:
+            raise InfraError(f"the judge at {self.url} refuses, {fault}") from fault
 
     def _reply(self, prompt: str, allowed: Sequence[str]) -> str:
-        """What the model says. Raises _Unanswered when that may change, else InfraError."""
-        headers = {"Content-Type": "application/json"}
-        if self.api_key:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        request = urllib.request.Request(
-            f"{self.url.rstrip('/')}/chat/completions",
-            data=json.dumps(self._body(prompt, allowed)).encode(),
-            headers=headers,
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                body = json.load(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = f"status {error.code}: {error.read(300).decode(errors='replace')}"
-            if error.code in _PASSING:
-                raise _Unanswered(said) from error
-            raise InfraError(f"the judge at {self.url} refuses, {said}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise _Unanswered(f"{type(error).__name__}: {error}") from error
-        match body:
-            case {"choices": [{"message": {"content": str(content)}}, *_]}:
-                return content
-        raise _Unanswered(f"no message in {str(body)[:300]}")
+        """What the model says. Raises Passing and Refused."""
+        server = Server(self.url, self.api_key)
+        message = server.ask(self._body(prompt, allowed), self.timeout)["choices"][0]["message"]
+        content = message.get("content")
+        if not isinstance(content, str):
+            raise Passing(f"no text in {str(message)[:300]}")
+        return content
 
     def _body(self, prompt: str, allowed: Sequence[str]) -> dict[str, Any]:
         listed = " or ".join(f'{{"verdict": "{verdict}"}}' for verdict in allowed)
@@ -170,14 +151,10 @@ class EndpointJudge:
         return body
 
 
-class _Unanswered(Exception):
-    """No verdict this time; the next try may have one."""
-
-
 def read_verdict(reply: str, allowed: Sequence[str]) -> str:
     """The verdict that a reply is: as {"verdict": ...}, or as the bare words in any case.
 
-    Raises an error for anything around it: "incorrect" holds "correct", and so does "not correct".
+    Raises Passing for anything around it: "incorrect" holds "correct", and so does "not correct".
     """
     try:
         value = json.loads(reply)
@@ -186,7 +163,7 @@ def read_verdict(reply: str, allowed: Sequence[str]) -> str:
     said = value.get("verdict") if isinstance(value, dict) else value
     word = str(said).strip().strip("\"'.").lower()
     if word not in allowed:
-        raise _Unanswered(f"unreadable verdict {reply[:80]!r}")
+        raise Passing(f"unreadable verdict {reply[:80]!r}")
     return word
 
 

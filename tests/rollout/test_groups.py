@@ -1,0 +1,172 @@
+"""Groups of siblings: pacing, order, deadlines, what is known already, errors."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.rollout.fakes import TASK, FakeSuite, FakeWorld
+from tests.rollout.test_collector import rollout_threads
+from webagent_jax import policy
+from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.rollout import Collector, Groups, Job, Rules
+from webagent_jax.types import Completion, Episode, InfraError, Outcome
+
+PRESS = '<answer> do(action="Click", element="1") </answer>'
+SIZE = 3
+
+
+@pytest.fixture(scope="module")
+def rules():
+    tokenizer = ChatTokenizer(policy.directory("webagent-tiny"))
+    return Rules(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+
+
+class Agents:
+    """Press the button; may be held back by (group, sibling), and remember who was asked."""
+
+    def __init__(self, tokenizer) -> None:
+        ids = tokenizer.encode_reply(PRESS)
+        zeros = np.zeros(len(ids), np.int32)
+        self._completion = Completion(ids, zeros.astype(np.float32), zeros, "stop")
+        self.held: dict[tuple[int, int], threading.Event] = {}
+        self.asked: list[tuple[int, int]] = []
+
+    def make(self, key):
+        agents = self
+
+        class Agent:
+            def reply(self, request):
+                if request.turn == 0:
+                    agents.asked.append(key)
+                if key in agents.held and not agents.held[key].wait(20):
+                    raise InfraError("nobody let go")
+                return agents._completion
+
+        return Agent()
+
+
+@pytest.fixture
+def agents(rules):
+    return Agents(rules.tokenizer)
+
+
+@pytest.fixture
+def play(rules, agents):
+    def jobs(number):
+        return [
+            Job(TASK, 0, rules, lambda at=at: agents.make((number, at)), number, at)
+            for at in range(SIZE)
+        ]
+
+    def make(suite=None, contexts=4, **options):
+        collector = Collector(suite or FakeSuite(), contexts=contexts, infra_retries=0)
+        return Groups(collector, jobs, **options)
+
+    return make
+
+
+def test_no_more_is_played_than_was_begun(play, agents):
+    with play() as groups:
+        groups.begin(2, version=0)
+        assert [groups.take().number for _ in range(2)] == [0, 1]
+        time.sleep(0.05)
+        assert sorted(agents.asked) == [(n, at) for n in range(2) for at in range(SIZE)]
+        assert groups.open == ()
+        with pytest.raises(ValueError, match="nothing to wait for"):
+            groups.take()
+    assert not rollout_threads()
+
+
+def test_a_group_is_its_siblings_in_order(play, agents):
+    agents.held[0, 0] = threading.Event()
+    with play() as groups:
+        groups.begin(1, version=0)
+        threading.Timer(0.1, agents.held[0, 0].set).start()
+        episodes = groups.take().group.episodes
+    assert [(e.group, e.sibling) for e in episodes] == [(0, at) for at in range(SIZE)]
+
+
+def test_who_is_done_first_is_taken_first_unless_the_old_are_asked_for(play, agents):
+    agents.held[0, 1] = threading.Event()
+    with play() as groups:
+        groups.begin(1, version=0)
+        groups.begin(2, version=1)
+        assert groups.take().number == 1
+        assert groups.begun_by(0) == 1 and groups.begun_by(1) == 2
+        threading.Timer(0.1, agents.held[0, 1].set).start()
+        assert groups.take(begun_by=0).number == 0
+        assert groups.open == (2,)
+        assert groups.take().number == 2
+
+
+def test_a_straggler_does_not_keep_its_group_past_the_deadline(play, agents):
+    agents.held[0, 2] = threading.Event()
+    with play(timeout=0.3) as groups:
+        groups.begin(1, version=0)
+        episodes = groups.take().group.episodes
+        assert [e.sibling for e in episodes] == [0, 1]
+        agents.held[0, 2].set()
+        groups.begin(1, version=0)
+        assert len(groups.take().group.episodes) == SIZE  # the late one disturbs nobody
+
+
+def test_one_episode_is_no_group_whatever_the_deadline(play, agents):
+    for at in (1, 2):
+        agents.held[0, at] = threading.Event()
+    with play(timeout=0.1) as groups:
+        groups.begin(1, version=0)
+        threading.Timer(0.5, agents.held[0, 1].set).start()
+        assert [e.sibling for e in groups.take().group.episodes] == [0, 1]
+        agents.held[0, 2].set()
+
+
+def test_what_is_known_is_not_played_again(play, agents):
+    known = {
+        (5, at): Episode(TASK, "", (), 1.0, Outcome.SUCCESS, group=5, sibling=at) for at in (0, 2)
+    }
+    known |= {
+        (8, at): Episode(TASK, "", (), 0.0, Outcome.FAILURE, group=8, sibling=at)
+        for at in range(SIZE)
+    }
+    with play(first=8, stride=2, again=[5], known=known) as groups:
+        assert groups.open == (5,)
+        groups.begin(3, version=0)
+        assert {groups.take().number for _ in range(3)} == {5, 8, 10}
+        assert groups.drawn == 12
+    assert sorted(agents.asked) == [(5, 1), (10, 0), (10, 1), (10, 2)]
+
+
+def test_a_fault_is_an_episode_without_a_reward(play):
+    def world(number):
+        return FakeWorld(fail_at=0 if number == 0 else None)
+
+    with play(FakeSuite(world), contexts=1) as groups:
+        groups.begin(1, version=0)
+        episodes = groups.take().group.episodes
+    assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
+
+
+def test_a_bug_reaches_whoever_waits(play):
+    def broken(number):
+        raise RuntimeError("a bug")
+
+    with play(FakeSuite(broken)) as groups:
+        groups.begin(1, version=0)
+        with pytest.raises(RuntimeError, match="a bug"):
+            groups.take()
+    assert not rollout_threads()
+
+
+def test_leaving_drops_what_waits_and_ends_what_runs(play, agents):
+    agents.held[0, 0] = threading.Event()
+    with play(contexts=1) as groups:
+        groups.begin(4, version=0)
+        while not agents.asked:
+            time.sleep(0.01)
+        agents.held[0, 0].set()
+    assert len(agents.asked) < 4 * SIZE
+    assert not rollout_threads()
