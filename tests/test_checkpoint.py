@@ -49,6 +49,22 @@ def test_round_trip_keeps_the_latest(tmp_path):
         assert_holds(checkpointer.restore(state_of(0)), 3)
 
 
+def test_what_is_saved_does_not_change_with_the_state(tmp_path):
+    """The next update consumes the state while it is being written."""
+    change = jax.jit(lambda state: jax.tree.map(lambda x: x * 0 - 1, state), donate_argnums=0)
+    params = {"w": jnp.full((2048, 2048), 7.0)}
+    state = TrainState(jnp.asarray(7, jnp.int32), params, OPTIMIZER.init(params))
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(7, state, {})
+        for _ in range(3):
+            state = change(state)
+        jax.block_until_ready(state)
+    with Checkpointer(tmp_path) as checkpointer:
+        restored, _ = checkpointer.restore(state) or (None, None)
+    assert int(restored.step) == 7
+    np.testing.assert_array_equal(restored.params["w"], np.full((2048, 2048), 7.0))
+
+
 def damage(checkpoint: Path) -> None:
     for file in checkpoint.rglob("*"):
         if file.is_file() and file.stat().st_size > 8:

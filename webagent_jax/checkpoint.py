@@ -1,7 +1,8 @@
 """What a restart needs, all of it, on disk: the train state and the position in the run.
 
-Orbax writes each checkpoint aside and renames it when it is whole, so a process that is killed
-while it saves leaves the one before. Nothing else of the package imports orbax.
+Orbax writes each checkpoint aside, on threads of its own while the run goes on, and renames it when
+it is whole: a process that is killed while it saves leaves the one before. Nothing else of the
+package imports orbax.
 """
 
 from __future__ import annotations
@@ -81,13 +82,16 @@ class Checkpointer:
             ocp.CheckpointManagerOptions(read_only=True)
             if read_only
             else ocp.CheckpointManagerOptions(
-                max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=False
+                max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
             )
         )
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
 
     def save(self, step: int, state: TrainState, position: Position) -> None:
-        """Returns when it is on disk. A step that is there already is not written again."""
+        """Returns when `state` may be changed or donated; `close` when all is on disk.
+
+        Waits for the save before it. A step that is there already is not written again.
+        """
         if step in self._manager.all_steps():
             return
         items = {

@@ -16,6 +16,7 @@ class Stream(enum.IntEnum):
     SAMPLING = 4  # tokens of an episode of M-GRPO
     EVALUATION = 5  # tokens of an episode of an evaluation
     ADAPTERS = 6  # first values of adapters (LoRA)
+    BC_VALIDATION = 7  # which training tasks cloning is judged on, and the tokens there
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

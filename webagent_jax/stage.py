@@ -9,18 +9,27 @@ from types import TracebackType
 from typing import Any, Self
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax import policy, weights
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, messages
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.generate import Engine
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.report.progress import Progress
-from webagent_jax.rollout import Collector, EngineAgent, ExpertAgent, Job, Rules
+from webagent_jax.rollout import (
+    Collector,
+    EndpointAgent,
+    EngineAgent,
+    ExpertAgent,
+    Job,
+    Rules,
+)
 from webagent_jax.suites.opening import open_suite
-from webagent_jax.types import Episode, Outcome, PolicySnapshot
+from webagent_jax.types import Episode, IntArray, Observation, Outcome, PolicySnapshot
 
 
 class Stage:
@@ -29,7 +38,7 @@ class Stage:
     Args:
         cfg: of the run.
         progress: is told of every episode.
-        snapshot: the policy to sample with; None when experts alone will play.
+        snapshot: the policy to sample with; None when an endpoint or experts alone will play.
     """
 
     def __init__(
@@ -42,6 +51,9 @@ class Stage:
         self._cfg, self._progress = cfg, progress
         self._exit = ExitStack()
         self.tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
+        self._endpoint: ChatEndpoint | None = None
+        if cfg.policy.kind == "openai":
+            self._endpoint = ChatEndpoint(cfg.policy.endpoint, log=progress.log)
         with ExitStack() as opened:  # whatever fails, what was opened before it is closed
             self.pool = opened.enter_context(BrowserPool(cfg.browser))
             self.suite = open_suite(cfg.suite, cfg.browser, self.pool, progress.log)
@@ -59,6 +71,7 @@ class Stage:
                         steps_per_dispatch=cfg.engine.steps_per_dispatch,
                         cache_bytes=cfg.engine.cache_bytes,
                         mesh=_engine_mesh(cfg.engine.tensor),
+                        preamble=_preamble(cfg, self.tokenizer),
                     )
                 )
             self._exit = opened.pop_all()
@@ -76,10 +89,15 @@ class Stage:
 
     @property
     def engine(self) -> Engine:
-        """Raises ValueError where experts alone play."""
+        """Raises ValueError where an endpoint or experts alone play."""
         if self._sampler is None:
             raise ValueError("this stage was opened without a policy")
         return self._sampler
+
+    @property
+    def contexts(self) -> int:
+        """Episodes that are played at once."""
+        return self._cfg.rollout.contexts
 
     def rules(self, max_turns: int, pictures: bool = False) -> Rules:
         cfg = self._cfg
@@ -93,9 +111,23 @@ class Stage:
             pictures=pictures,
         )
 
-    def policy_agent(self, temperature: float) -> EngineAgent:
-        """The policy behind the engine, sampling at that temperature."""
+    @property
+    def usage(self) -> Usage | None:
+        """What the endpoint did so far; None where none replies."""
+        return None if self._endpoint is None else self._endpoint.usage
+
+    def policy_agent(self, temperature: float) -> EngineAgent | EndpointAgent:
+        """The policy of the config, sampling at that temperature."""
         rollout = self._cfg.rollout
+        if self._endpoint is not None:
+            return EndpointAgent(
+                self._endpoint,
+                self.tokenizer,
+                max_new_tokens=rollout.max_new_tokens,
+                temperature=temperature,
+                top_p=rollout.top_p,
+                timeout=rollout.episode_timeout,
+            )
         return EngineAgent(
             self.engine,
             self.tokenizer.stop_ids,
@@ -113,6 +145,10 @@ class Stage:
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
     ) -> list[Episode]:
         """Episodes in the order of the jobs; `on_episode` sees each as it ends, INFRA ones too."""
+        return self.collector().collect(jobs, on_episode)
+
+    def collector(self) -> Collector:
+        """Plays in the worlds of this stage; the progress is told of every try."""
 
         def told(episode: Episode) -> None:
             self._progress.advance(
@@ -124,13 +160,12 @@ class Stage:
             if episode.outcome is Outcome.INFRA:
                 self._progress.log(f"INFRA {episode.task.id}: {episode.note}")
 
-        collector = Collector(
+        return Collector(
             self.suite,
             contexts=self._cfg.rollout.contexts,
             infra_retries=self._cfg.rollout.infra_retries,
             on_try=told,
         )
-        return collector.collect(jobs, on_episode)
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -142,8 +177,8 @@ class Stage:
             self.engine.resume()
 
     def update_policy(self, snapshot: PolicySnapshot) -> None:
-        """Requests from now on are sampled by the new policy."""
-        self.engine.update(snapshot.params, version=snapshot.version)
+        """What is sampled from now on, the rest of running replies too, is the new policy's."""
+        self.engine.update(snapshot.params, version=snapshot.version, running="recompute")
 
 
 def _engine_mesh(tensor: int) -> Mesh | None:
@@ -153,11 +188,42 @@ def _engine_mesh(tensor: int) -> Mesh | None:
     return sharding.make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
 
+def _preamble(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
+    """The token ids that the prompts of all tasks begin with."""
+    template, thinking = TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
+    page = Observation("", "")
+    first, *others = (
+        tokenizer.prompt_ids(messages(template, thinking, intent, (), page))
+        for intent in ("A", "b", "7", "(", '"')
+    )
+    shortest = min(len(first), *map(len, others))
+    alike = np.all([ids[:shortest] == first[:shortest] for ids in others], axis=0)
+    return first[: int(np.logical_and.accumulate(alike).sum())]
+
+
+def check_weights(cfg: RunConfig) -> None:
+    """Raises ConfigError where an endpoint replies, for who needs weights."""
+    if cfg.policy.kind != "weights":
+        raise ConfigError(
+            f"policy.kind={cfg.policy.kind} has no weights to train: leave it at weights, "
+            "and let the endpoint demonstrate: launch/collect_demos.py --by=policy"
+        )
+
+
+def opening_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot | None]:
+    """What a Stage needs to sample with the policy of the config; nothing of an endpoint."""
+    if cfg.policy.kind == "openai":
+        return None, None
+    model, params = load_policy(cfg)
+    return model, PolicySnapshot(0, params)
+
+
 def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, Any]:
     """The policy that the config names: model and params, cut over the mesh or on one device.
 
-    Raises as `weights.load` does.
+    Raises as `check_weights` and `weights.load` do.
     """
+    check_weights(cfg)
     given = cfg.policy
     model, params = weights.load(
         given.path, given.dtype, remat=given.remat, attention=given.attention, mesh=mesh

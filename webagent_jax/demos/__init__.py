@@ -12,6 +12,7 @@ from webagent_jax.demos.builder import (
     write,
 )
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode, to_episode
+from webagent_jax.demos.order import batches, iterate
 
 __all__ = [
     "DemoTurn",
@@ -19,8 +20,10 @@ __all__ = [
     "Demonstrations",
     "DemosError",
     "WebagentDemos",
+    "batches",
     "exists",
     "from_episode",
+    "iterate",
     "read",
     "to_episode",
     "write",

@@ -167,6 +167,38 @@ def placed(shapes: Any, shardings: Any) -> Any:
     )
 
 
+def on_host(params: Any, tensor: int = 1) -> Any:
+    """Params of a mesh over several hosts, as each host can read them by itself.
+
+    One resharding: cut over `tensor` devices of every host, so that no device holds more of them
+    than an engine over as many devices will. With one host they stay as they are. All hosts must
+    call this together.
+
+    Raises ShardingError when the devices of a host do not divide by `tensor`.
+    """
+    if jax.process_count() == 1:
+        return params
+    by_host: dict[int, list[Any]] = {}
+    for device in jax.devices():
+        by_host.setdefault(device.process_index, []).append(device)
+    each = {len(devices) for devices in by_host.values()}
+    if len(each) > 1 or each.pop() % tensor:
+        raise ShardingError(
+            f"the hosts have not all so many devices, in parts of {tensor}: {by_host}"
+        )
+    grid = np.array([by_host[host] for host in sorted(by_host)]).reshape(-1, 1, 1, tensor)
+    everywhere = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
+    spread = jax.jit(lambda x: x, out_shardings=param_shardings(params, everywhere))(params)
+    here = make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
+
+    def taken(leaf: Array, at: NamedSharding) -> Array:
+        shards = {shard.device: shard.data for shard in leaf.addressable_shards}
+        parts = [shards[device] for device in here.devices.flat]
+        return jax.make_array_from_single_device_arrays(leaf.shape, at, parts)
+
+    return jax.tree.map(taken, spread, param_shardings(params, here))
+
+
 def constrain(x: Array, axes: tuple[str, ...], mesh: Mesh | None) -> Array:
     """`x`, told to XLA to be cut along these logical axes; as it is without a mesh."""
     if mesh is None:

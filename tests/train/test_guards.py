@@ -1,0 +1,44 @@
+"""Alarms, and when they end a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from webagent_jax.config import GuardConfig
+from webagent_jax.train.guards import Guards, GuardTripped
+
+GOOD = {"entropy": 0.5, "kl": 0.01, "sampler_gap": 1e-6, "repetition": 0.1}
+CFG = GuardConfig(entropy=0.1, kl=1.0, sampler_gap=0.01, repetition=0.5, patience=2)
+
+
+def test_a_good_update_says_nothing():
+    guards = Guards(CFG)
+    assert guards.check(1, GOOD) == []
+    assert guards.quiet
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("entropy", 0.05), ("kl", 2.0), ("sampler_gap", 0.1), ("repetition", 0.6)]
+)
+def test_a_limit_warns_and_then_stops(name, value):
+    guards = Guards(CFG)
+    bad = GOOD | {name: value}
+    (warning,) = guards.check(7, bad)
+    assert warning.startswith(f"update 7: {name} {value:.3g} is ")
+    assert not guards.quiet
+    with pytest.raises(GuardTripped, match=rf"after update 8: {name} .*guard\.{name}"):
+        guards.check(8, bad)
+
+
+def test_a_good_update_between_begins_the_count_anew():
+    guards = Guards(CFG)
+    for update in range(6):
+        guards.check(2 * update, GOOD | {"kl": 2.0})
+        assert guards.check(2 * update + 1, GOOD) == []
+    assert guards.quiet
+
+
+def test_limits_of_0_and_metrics_that_are_missing_stop_nothing():
+    off = Guards(GuardConfig(patience=1))
+    assert off.check(1, {"entropy": 0.0, "kl": 1e9, "sampler_gap": 1e9, "repetition": 1.0}) == []
+    assert Guards(CFG).check(1, {}) == []

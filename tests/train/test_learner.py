@@ -1,0 +1,67 @@
+"""The policy under training: what spoils an update is named, and checkpoints know their run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from webagent_jax import learn, policy
+from webagent_jax.config import ConfigError, OptimizerConfig, PolicyConfig, RunConfig
+from webagent_jax.learn import Branch, NonFiniteUpdate
+from webagent_jax.train.learner import Learner
+
+CFG = RunConfig()
+STEPS = OptimizerConfig(learning_rate=1e-3)
+
+
+def rows_of(learner, logps):
+    """A row for each: 8 tokens of prompt, 4 of response."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(10, 90, (len(logps), 12)).astype(np.int32)
+    branches = [
+        Branch(one[:8], one[8:], np.full(4, logp, np.float32), weight=0.1, advantage=1.0)
+        for one, logp in zip(ids, logps, strict=True)
+    ]
+    return learn.build(branches, row_tokens=12, row_multiple=learner.row_multiple).rows
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory):
+    with Learner(CFG, tmp_path_factory.mktemp("learner")) as learner:
+        learner.begin(STEPS, 10, reference=True)
+        yield learner
+
+
+def test_the_rows_that_spoil_an_update_are_named_and_nothing_is_lost(learner):
+    rows = rows_of(learner, [-1.0, -1.0, -np.inf, -1.0, np.nan])
+    before = jax.tree.map(np.array, learner.state.params)
+    spoilt = [i for i in range(5) if not np.isfinite(rows.behaviour_logp[i]).all()]
+    named = ", ".join(map(str, spoilt))
+    with pytest.raises(NonFiniteUpdate, match=f"update 1 was not applied.*Rows {named} of the"):
+        learner.reinforce(rows)
+    jax.tree.map(np.testing.assert_array_equal, learner.state.params, before)
+    stats = learner.reinforce(rows_of(learner, [-1.0, -2.0]))
+    assert np.isfinite(stats["loss"]) and int(learner.state.step) == 1
+
+
+def test_other_weights_under_a_run_are_refused(tmp_path):
+    weights = tmp_path / "weights"
+    shutil.copytree(policy.directory("webagent-tiny"), weights)
+    cfg = replace(CFG, policy=PolicyConfig(path=str(weights)))
+    with Learner(cfg, tmp_path / "run") as learner:
+        assert learner.begin(STEPS, 10) == {}
+        learner.save(1, {"update": 1})
+    with Learner(cfg, tmp_path / "run") as learner:
+        assert learner.begin(STEPS, 10) == {"update": 1}
+    model, params = policy.load_hf(weights)
+    params["final_norm"] = params["final_norm"] * 1.01
+    policy.save_hf(weights, model, params)
+    with (
+        Learner(cfg, tmp_path / "run") as learner,
+        pytest.raises(ConfigError, match="not those that this run began with"),
+    ):
+        learner.begin(STEPS, 10)

@@ -1,0 +1,73 @@
+"""M-GRPO by turns and with collectors that play on: the same work on sites that are far away."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from webagent_jax import train
+from webagent_jax.config import (
+    EngineConfig,
+    GRPOConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+    SuiteConfig,
+)
+from webagent_jax.report.metrics import read_metrics
+
+_STALENESS = (0, 1, 2)
+_WARM_UP = 2  # updates that compile
+_LATENCY = 150.0  # ms of every answer
+
+_CFG = RunConfig(
+    suite=SuiteConfig(
+        tasks=("choose-list", "click-checkboxes", "click-menu", "click-option", "click-tab"),
+        latency_ms=_LATENCY,
+    ),
+    engine=EngineConfig(slots=16, max_tokens=512),
+    rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
+    grpo=GRPOConfig(
+        tasks_per_update=4,
+        group_size=8,
+        epochs=2,
+        minibatches=2,
+        drop_flat_groups=False,  # so that every update has as many episodes
+        row_tokens=512,
+        optimizer=OptimizerConfig(learning_rate=2e-4, warmup_fraction=0.2),
+    ),
+)
+
+
+def run(repeats: int) -> Iterator[dict[str, Any]]:
+    """A result per staleness: medians over `repeats` times five updates after the first two."""
+    seconds: dict[int, float] = {}
+    for staleness in _STALENESS:
+        grpo = replace(_CFG.grpo, staleness=staleness, updates=_WARM_UP + 5 * repeats + staleness)
+        with tempfile.TemporaryDirectory() as folder:
+            train.grpo(replace(_CFG, grpo=grpo), Path(folder))
+            # At the end nothing is played ahead any more: those updates are not like the others.
+            records = read_metrics(Path(folder) / "metrics.jsonl")[
+                _WARM_UP : _WARM_UP + 5 * repeats
+            ]
+        seconds[staleness] = median(r["seconds/rollout"] + r["seconds/update"] for r in records)
+        yield {"name": f"staleness {staleness}", "seconds per update": seconds[staleness]} | {
+            name: median(record[name] for record in records)
+            for name in (
+                "seconds/rollout",
+                "seconds/update",
+                "busy/browser",
+                "busy/engine",
+                "busy/learner",
+                "staleness/mean",
+                "staleness/max",
+                "reward",
+            )
+        }
+        if staleness:
+            faster = seconds[0] / seconds[staleness]
+            yield {"name": f"staleness {staleness} against 0", "times as fast": faster}

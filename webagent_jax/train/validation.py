@@ -1,0 +1,67 @@
+"""How well a policy does while it is cloned, on training tasks that it is not shown."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from webagent_jax import seeds
+from webagent_jax.config import RunConfig
+from webagent_jax.policy import ModelConfig
+from webagent_jax.report.progress import Progress
+from webagent_jax.rollout import Job
+from webagent_jax.seeds import Stream
+from webagent_jax.stage import Stage
+from webagent_jax.types import PolicySnapshot, Task
+
+
+class Validation:
+    """Plays `bc.eval_episodes` training tasks, the same ones each time: use `with`."""
+
+    def __init__(
+        self, cfg: RunConfig, progress: Progress, model: ModelConfig, snapshot: PolicySnapshot
+    ) -> None:
+        self._cfg = cfg
+        self._stage = Stage(cfg, progress, model, snapshot)
+        draw = seeds.generator(cfg.seed, Stream.BC_VALIDATION)
+        names = self._stage.suite.names("train")
+        self._tasks = [
+            self._stage.suite.task(name, "train", int(draw.integers(cfg.suite.train_seeds)))
+            for name in draw.permutation(np.resize(names, cfg.bc.eval_episodes))
+        ]
+        self._stage.engine.release()
+
+    @property
+    def task_ids(self) -> frozenset[str]:
+        """No demonstration of these may be learned from."""
+        return frozenset(task.id for task in self._tasks)
+
+    def success_rate(self, snapshot: PolicySnapshot) -> float:
+        """In [0, 1], over the tasks that no browser or site has spoilt; at `eval.temperature`."""
+        self._stage.update_policy(snapshot)
+        self._stage.engine.resume()
+        episodes = self._stage.play(self._job(at, task) for at, task in enumerate(self._tasks))
+        self._stage.engine.release()
+        rewards = [e.reward for e in episodes if e.reward is not None]
+        return float(np.mean(rewards)) if rewards else 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stage.__exit__(kind, error, trace)
+
+    def _job(self, number: int, task: Task) -> Job:
+        return Job(
+            task,
+            seeds.derive(self._cfg.seed, Stream.BC_VALIDATION, number),
+            self._stage.rules(self._cfg.rollout.max_turns),
+            lambda: self._stage.policy_agent(self._cfg.eval.temperature),
+        )
