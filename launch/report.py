@@ -1,24 +1,34 @@
-"""Rebuilds report.html from the work directory of a run, finished or under way.
+"""Rebuilds report.html and report/ from the work directory of a run, finished or under way.
 
 python launch/report.py --workdir=runs/quickstart
+python launch/report.py --workdir=runs/seed0 --also=runs/seed1,runs/other
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from absl import app
+from absl import app, flags
+from rich.console import Console
 
 from webagent_jax import launcher
-from webagent_jax.report import html
+from webagent_jax.report import html, terminal, workdir
+
+_ALSO = flags.DEFINE_list(
+    "also", [], "Other work directories; runs that differ only in their seed share a curve."
+)
 
 
 def main(argv: Sequence[str]) -> None:
+    path = launcher.begin(argv)
     try:
-        path = html.write_report(launcher.begin(argv))
+        page = html.write_report(path, [Path(other) for other in _ALSO.value])
+        run = workdir.load(path)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
-    print(path)
+    Console(highlight=False, markup=False, soft_wrap=True).print(terminal.summary(run))
+    print(f"Open {page}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A made-up work directory: three stages, six tasks, pictures drawn with PIL."""
+"""A made-up work directory: three stages, six sites, two updates, pictures drawn with PIL."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def completion(n: int) -> types.Completion:
     )
 
 
-def episode(task_id: str, *, solved: bool, with_pictures: bool) -> types.Episode:
+def episode(
+    task_id: str, *, solved: bool, with_pictures: bool, group: int = -1, sibling: int = 0
+) -> types.Episode:
     fields = 2
     turns = []
     for i in range(fields + 1):
@@ -94,10 +96,12 @@ def episode(task_id: str, *, solved: bool, with_pictures: bool) -> types.Episode
         outcome=types.Outcome.SUCCESS if solved else types.Outcome.FAILURE,
         seconds=3.2,
         last_picture=picture(fields, fields) if with_pictures else None,
+        group=group,
+        sibling=sibling,
     )
 
 
-def evaluation(stage: str, rate: float, per_site: int = 25) -> types.EvalReport:
+def evaluation(stage: str, rate: float, per_site: int = 8) -> types.EvalReport:
     rng = np.random.default_rng(len(stage))
     episodes = []
     by_site = {}
@@ -123,6 +127,21 @@ def evaluation(stage: str, rate: float, per_site: int = 25) -> types.EvalReport:
     )
 
 
+def training(update: int) -> list[types.Episode]:
+    """Two groups of four siblings; the first sibling of each fails."""
+    return [
+        episode(
+            f"miniwob/{SITES[group]}/{1000 + update}",
+            solved=sibling > 0,
+            with_pictures=False,
+            group=10 * update + group,
+            sibling=sibling,
+        )
+        for group in (0, 1)
+        for sibling in range(4)
+    ]
+
+
 def build_workdir(path: Path) -> Path:
     summary: dict[str, object] = {
         "seconds": {"BC": 95.0, "GRPO": 380.0, "evaluation": 120.0},
@@ -131,8 +150,11 @@ def build_workdir(path: Path) -> Path:
     for stage, rate in STAGES.items():
         report = evaluation(stage, rate)
         summary[stage] = store.eval_json(report, RunConfig(), "0123456789abcdef")
-        kept = [e for e in report.episodes if e.last_picture]
-        store.append_episodes(path / "eval" / stage / "episodes" / "episodes.jsonl", kept)
+        log = path / "eval" / stage / "episodes" / "episodes.jsonl"
+        store.append_episodes(log, report.episodes)
+    for update in (1, 2):
+        log = path / "grpo" / "episodes" / f"update-{update:05d}.jsonl"
+        store.append_episodes(log, training(update))
     files.write_json(path / "summary.json", summary)
     rng = np.random.default_rng(0)
     for phase in ("bc", "grpo"):
@@ -142,7 +164,9 @@ def build_workdir(path: Path) -> Path:
             noise = rng.normal(0, 0.06)
             writer.write(
                 step,
-                {
+                {"loss": 2 - rise + noise}
+                if phase == "bc"
+                else {
                     "reward": float(np.clip(0.4 + 0.35 * rise + noise, 0, 1)),
                     "trajectory_tokens": 220 - 60 * rise + 200 * noise,
                     "interactions": 5.5 - 2 * rise + 4 * noise,

@@ -1,26 +1,18 @@
+"""What is on the page before its script runs."""
+
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from absl import app
 from absl.testing import flagsaver
 
 from tests.launchers import main_of
-from webagent_jax import types
-from webagent_jax.report import (
-    files,
-    html,
-    metrics,
-    plots,
-    store,
-    trajectories,
-)
+from webagent_jax.report import files, html, metrics
 from webagent_jax.report import workdir as workdirs
 
 
@@ -45,36 +37,50 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_whole_run(workdir: Path, page: str) -> None:
-    assert (workdir / "report.html").stat().st_size < 10_000_000
+def test_whole_run(page: str) -> None:
     assert "Success went from" in page and "GRPO against BC" in page
     assert 'id="training"' in page and 'id="tasks"' in page and 'id="trajectories"' in page
-    assert page.count('class="player"') >= 6
-    assert page.count("acted on: ") >= 6
+    assert "160 trajectories" in page
     tags = Tags(page).found
-    assert all(
-        str(attrs["src"]).startswith("data:image/jpeg") for tag, attrs in tags if tag == "img"
-    )
-    assert all(attrs.get("alt") for tag, attrs in tags if tag == "img")
-    assert not any(tag == "link" or "onerror" in attrs for tag, attrs in tags)
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
 
 
-def test_text_from_the_web_stays_text(page: str) -> None:
-    assert "&lt;script&gt;document.title = &#39;owned&#39;" in page
-    assert "<script>document.title" not in page
+def test_the_page_needs_no_other_file_for_its_summary(page: str) -> None:
+    asked = [attrs for _, attrs in Tags(page).found if "src" in attrs or "href" in attrs]
+    assert all(str(attrs.get("href", "#")).startswith(("#", "data:")) for attrs in asked)
+    assert not any("src" in attrs for attrs in asked)
     assert sum(tag == "script" for tag, _ in Tags(page).found) == 1
+
+
+def test_what_became_of_the_pairs_is_counted_and_linked(workdir: Path, page: str) -> None:
+    comparison = workdirs.load(workdir).comparison
+    assert comparison is not None and sum(comparison.changes.values()) == comparison.n == 48
+    learned = comparison.changes[(False, True)]
+    assert f'href="#log=grpo&amp;change=learned"><b>{learned}</b>' in page
+
+
+def test_text_of_a_run_stays_text(copy: Path) -> None:
+    hostile = '<img src=x onerror="document.title=1">'
+    summary = files.read_json(copy / "summary.json")
+    summary["hardware"] = {hostile: hostile}
+    summary["grpo"]["by_site"][hostile] = {"success_rate": 0.5, "n": 2}
+    summary["grpo"]["infra"] = [{"task_id": hostile, "note": hostile}]
+    files.write_json(copy / "summary.json", summary)
+    page = html.write_report(copy).read_text("utf-8")
+    assert "&lt;img src=x" in page
+    assert not any(tag == "img" or "onerror" in attrs for tag, attrs in Tags(page).found)
 
 
 @pytest.mark.parametrize("missing", ["summary.json", "grpo/metrics.jsonl", "eval"])
 def test_what_is_missing_is_left_out(copy: Path, missing: str) -> None:
     shutil.rmtree(copy / "bc")  # its curves take longest to draw
+    shutil.rmtree(copy / "grpo" / "episodes")
     (copy / missing).rename(copy / "away")
     page = html.write_report(copy).read_text("utf-8")
     assert ("GRPO against BC" in page) is (missing != "summary.json")
     assert ('id="training"' in page) is (missing != "grpo/metrics.jsonl")
-    assert ('class="player"' in page) is (missing != "eval")
+    assert ('id="trajectories"' in page) is (missing != "eval")
 
 
 def test_empty_workdir_is_a_run_under_way(tmp_path: Path) -> None:
@@ -91,12 +97,44 @@ def test_run_with_base_and_bc_so_far(copy: Path) -> None:
     assert "BC against Base" in page and "Success so far went" in page
 
 
-def test_single_evaluation(copy: Path, tmp_path: Path) -> None:
+def test_run_whose_logs_end_in_the_middle_of_a_line(copy: Path) -> None:
+    for log in ("grpo/metrics.jsonl", "grpo/episodes/update-00002.jsonl"):
+        content = (copy / log).read_bytes()
+        (copy / log).write_bytes(content[:-20])
+    page = html.write_report(copy).read_text("utf-8")
+    assert "159 trajectories" in page and "over 39 updates" in page
+
+
+def test_evaluation_alone_with_all_that_it_may_tell(copy: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
-    files.write_json(alone / "eval.json", files.read_json(copy / "summary.json")["grpo"])
-    shutil.copytree(copy / "eval" / "grpo" / "episodes", alone / "episodes")
+    record = files.read_json(copy / "summary.json")["grpo"]
+    files.write_json(
+        alone / "eval.json",
+        record
+        | {
+            "by_outcome": {**record["by_outcome"], "INFRA": 1},
+            "by_max_turns": [
+                {"max_turns": 5, "success_rate": 0.25, "n": 48, "ci95": [0.1, 0.4]},
+                {"max_turns": 10, "success_rate": 0.5, "n": 48, "ci95": [0.4, 0.6]},
+            ],
+            "pass_at_k": {
+                "1": {"rate": 0.5, "ci95": [0.4, 0.6]},
+                "2": {"rate": 0.75, "ci95": [0.6, 0.9]},
+            },
+            "turns": {"mean": 3.0, "p50": 3, "p90": 4, "max": 9},
+            "parse_error_rate": 0.125,
+            "busy": {"browser": 0.5},
+            "usage": {"prompt_tokens": 12345, "completion_tokens": 678, "dollars": 1.25},
+            "infra": [{"task_id": "miniwob/lost/1", "note": "Chromium is gone"}],
+        },
+    )
     page = html.write_report(alone).read_text("utf-8")
-    assert "Success is" in page and "Policy" in page and 'class="player"' in page
+    assert "Success is" in page and "Policy" in page
+    assert "Policy 25% at 5, 50% at 10" in page and "Policy 50% at 1, 75% at 2" in page
+    assert "12.5 %" in page and "1.25 dollars" in page and "12,345" in page
+    assert "browser 50 %" in page
+    assert "1 without a reward" in page and "Chromium is gone" in page
+    assert 'id="trajectories"' not in page
 
 
 def test_missing_workdir_is_named(tmp_path: Path) -> None:
@@ -107,93 +145,49 @@ def test_missing_workdir_is_named(tmp_path: Path) -> None:
 def test_comparison_pairs_the_same_tasks_only() -> None:
     def evaluation(stage: str, rewards: dict[str, float]) -> workdirs.Evaluation:
         by_task = {(task, 0): reward for task, reward in rewards.items()}
-        return workdirs.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, by_task, {})
+        return workdirs.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, by_task)
 
     before = evaluation("bc", {"a": 0, "b": 0, "c": 1})
     after = evaluation("grpo", {"a": 1, "b": 0, "d": 1})
     comparison = workdirs.compare(before, after)
     assert comparison is not None
     assert comparison.n == 2 and comparison.difference == 0.5
+    assert comparison.changes == {(False, True): 1, (False, False): 1}
     assert workdirs.compare(before, evaluation("grpo", {"x": 1})) is None
 
 
-def test_cases_differ_and_show_both_sides(workdir: Path) -> None:
-    run = workdirs.load(workdir)
-    cases = trajectories.choose(run.episodes)
-    assert len({case.site for case in cases}) == len(cases) == 6
-    assert all([player.stage for player in case.players] == ["bc", "grpo"] for case in cases)
-    assert len(trajectories.choose(run.episodes, limit=2)) == 2
-    assert trajectories.choose({}) == []
+def write_curve(folder: Path, config: dict[str, object], level: float) -> Path:
+    files.write_json(folder / "config.json", {"config": config})
+    writer = metrics.JsonlWriter(folder / "metrics.jsonl")
+    for step in (1, 2, 3):
+        writer.write(step, {"reward": level + 0.1 * step})
+    return folder
 
 
-def test_cases_keep_to_the_picture_budget(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trajectories, "PICTURE_BUDGET", 100)
-    assert len(trajectories.choose(workdirs.load(workdir).episodes)) == 1
-
-
-def test_step_says_what_was_seen_done_and_answered(workdir: Path) -> None:
-    episodes = store.load_episodes(workdir / "eval" / "grpo" / "episodes" / "episodes.jsonl")
-    solved = next(e for e in episodes if e.outcome is types.Outcome.SUCCESS)
-    (case,) = trajectories.choose({"grpo": [solved]})
-    first, *_, last = case.players[0].steps
-    assert first.did == "Type “karrie” into textbox “Field 1”"
-    assert first.thought == "Field 1 is next."
-    assert [line for line, acted in first.seen if acted] == ["textbox Field 1 [1]"]
-    assert first.answer == [("-", "textbox Field 1 [1]"), ("+", "textbox Field 1 [1] = karrie")]
-    assert last.did == "Click on button “Login”"
-    assert (first.prompt_tokens, first.response_tokens) == (80, 12)
-
-
-def test_picture_is_cut_to_its_content(workdir: Path) -> None:
-    episodes = store.load_episodes(workdir / "eval" / "grpo" / "episodes" / "episodes.jsonl")
-    (case,) = trajectories.choose({"grpo": episodes[:1]})
-    shot = case.players[0].steps[0].shot
-    assert shot is not None and shot.size == (640, 400)
-    x, y, width, height = shot.crop
-    assert (x, y) == (0, 0) and 270 < width < 290 and 190 < height < 210
-    assert shot.mark == (20, 60, 210, 32)
-
-
-def test_unreadable_picture_costs_the_picture_alone(workdir: Path) -> None:
-    (episode, *_) = store.load_episodes(workdir / "eval" / "grpo" / "episodes" / "episodes.jsonl")
-    (case,) = trajectories.choose({"grpo": [with_pictures(episode, b"no JPEG")]})
-    assert case.players[0].steps[0].shot is None
-
-
-def with_pictures(episode: types.Episode, picture: bytes) -> types.Episode:
-    turns = tuple(dataclasses.replace(turn, picture=picture) for turn in episode.turns)
-    return dataclasses.replace(episode, turns=turns, last_picture=picture)
-
-
-def test_smoothing_ignores_what_is_absent() -> None:
-    smoothed = plots.smooth([1.0, np.nan, 3.0, 5.0, np.nan, np.nan, np.nan], 3)
-    np.testing.assert_allclose(smoothed, [1, 2, 4, 4, 5, np.nan, np.nan])
-    np.testing.assert_allclose(plots.smooth([2.0], 5), [2.0])
-
-
-def test_drawing_takes_its_colours_from_the_page() -> None:
-    drawing = plots.curve([1, 2, 3], [0.1, 0.5, 0.2], label="Reward & more", rate=True)
-    assert "var(--accent)" in drawing and 'aria-label="Reward &amp; more"' in drawing
-    assert not re.search(r"#0[123]0[123]0[123]", drawing)
-    assert not re.search(r"<g id=|<style|font-family: '", drawing)
-
-
-def test_metrics_without_a_value_are_skipped(tmp_path: Path) -> None:
-    writer = metrics.JsonlWriter(tmp_path / "grpo" / "metrics.jsonl")
-    writer.write(1, {"reward": 0.1})
-    writer.write(2, {"reward": float("nan"), "kl": 1.0})
-    writer.write(3, {"reward": 0.3})
-    records = metrics.read_metrics(tmp_path / "grpo" / "metrics.jsonl")
-    assert workdirs.series(records, "reward") == ([1, 3], [0.1, 0.3])
-    assert "Reward" in html.write_report(tmp_path).read_text("utf-8")
+def test_other_runs_are_drawn_beside_and_seeds_together(tmp_path: Path) -> None:
+    first = write_curve(tmp_path / "first", {"seed": 0, "x": 1}, 0.1)
+    second = write_curve(tmp_path / "second", {"seed": 1, "x": 1}, 0.3)
+    other = write_curve(tmp_path / "other", {"seed": 0, "x": 2}, 0.5)
+    page = html.write_report(first, [second, other]).read_text("utf-8")
+    assert "first, second" in page and "(2 seeds)" in page
+    (drawing,) = re.findall(r'<svg[^>]*aria-label="GRPO: Reward.*?</svg>', page, re.DOTALL)
+    assert "over 3 updates, 45% at the end" in drawing  # mean of 35 and 55 %, each of two points
+    assert "var(--series-0)" in drawing and "var(--series-1)" in drawing
 
 
 def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = main_of("report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
-        assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
+        said = capsys.readouterr().out
+        assert "No evaluation has finished yet." in said
+        assert said.strip().endswith(f"Open {tmp_path / 'report.html'}")
         with pytest.raises(app.UsageError, match="extra"):
             main(["report.py", "extra"])
     with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(app.UsageError):
+        main(["report.py"])
+    with (
+        flagsaver.flagsaver(workdir=str(tmp_path), also=[str(tmp_path / "neither")]),
+        pytest.raises(app.UsageError, match="neither"),
+    ):
         main(["report.py"])

@@ -2,12 +2,36 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from webagent_jax.config import ConfigError
 from webagent_jax.report import files, metrics
+
+
+class FakeWandb:
+    """What of the package wandb is used, noting every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def init(self, **options: Any) -> FakeWandb:
+        self.calls.append(("init", options))
+        return self
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.calls.append(("define_metric", name, step_metric))
+
+    def log(self, values: Mapping[str, float]) -> None:
+        self.calls.append(("log", values))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
 
 
 def test_lines_are_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
@@ -77,3 +101,35 @@ def test_unreadable_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(ValueError, match=r"summary\.json"):
         files.read_json(tmp_path / "summary.json")
+
+
+def test_a_project_gets_one_run_however_often_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for steps in ((1, 2, 3), (2, 3)):
+        writer = metrics.open_writer(tmp_path / "run", "agents")
+        writer.truncate_after(steps[0] - 1)
+        for step in steps:
+            writer.write(step, {"x": np.float32(step), "y": math.nan})
+        writer.close()
+    metrics.open_writer(tmp_path / "other", "agents").close()
+    first, again, other = (call[1] for call in wandb.calls if call[0] == "init")
+    assert first == again  # with the same id, W&B goes on with the run
+    assert first["project"] == "agents" and first["resume"] == "allow"
+    assert first["id"] and first["id"] != other["id"]
+    assert "mode" not in first  # which would win over WANDB_MODE
+    assert ("define_metric", "*", "update") in wandb.calls
+    logged = [call[1] for call in wandb.calls if call[0] == "log"]
+    assert logged == [{"update": step, "x": step} for step in (1, 2, 3, 2, 3)]
+    assert wandb.calls.count(("finish",)) == 3
+    lines = metrics.read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2, 3]
+
+
+def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r"pip install 'webagent_jax\[wandb\]'"):
+        metrics.open_writer(tmp_path, "agents")
+    metrics.open_writer(tmp_path).close()

@@ -1,86 +1,266 @@
-"""The report in a live Chromium."""
+"""The report in a live Chromium, opened from disk."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from webagent_jax.report import html
-
-CHROMIUM = (
-    os.environ.get("WEBAGENT_CHROMIUM")
-    or shutil.which("chromium-headless-shell")
-    or shutil.which("chromium")
-)  # None leaves it to playwright
+from tests.report.browsing import PHONE, chromium, opened
+from tests.report.conftest import INJECTION
+from webagent_jax.report import html, store
 
 pytestmark = pytest.mark.browser
 
+FAINT_TEXTS = (Path(__file__).parent / "contrast.js").read_text()
+
 
 @pytest.fixture(scope="module")
-def page(workdir: Path) -> Iterator[Page]:
-    path = html.write_report(workdir)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 844})
-        page.set_default_timeout(10_000)
-        complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(path.as_uri())
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def report(workdir: Path) -> Path:
+    return html.write_report(workdir)
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, report: Path) -> Iterator[Page]:
+    with opened(browser, report) as page:
         yield page
-        browser.close()
-    assert complaints == []
 
 
-def test_opens_offline_without_running_what_the_web_said(page: Page) -> None:
-    expect(page).to_have_title("Run report · webagent_jax")
-    assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+@pytest.fixture
+def page(tab: Page) -> Page:
+    """The list, without a filter."""
+    show(tab, "")
+    return tab
 
 
-def test_fits_a_phone(page: Page) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def show(page: Page, fragment: str) -> None:
+    page.evaluate("fragment => { location.hash = fragment || 'trajectories'; }", fragment)
+    view = "#episode h2" if "episode=" in fragment else "#browser"
+    expect(page.locator(view)).to_be_visible()
 
 
-def test_keyboard_steps_one_player_or_all(page: Page) -> None:
-    counters = page.locator(".case:not([hidden]) .counter")
-    expect(counters).to_have_text(["Step 1 of 3", "Step 1 of 3"])
+def fragment_of(page: Page) -> str:
+    return str(page.evaluate("location.hash"))
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def test_lists_every_episode_a_page_at_a_time(page: Page) -> None:
+    expect(page.locator("#count")).to_contain_text("160 episodes")
+    rows = page.locator("#episodes > li")
+    expect(rows).to_have_count(60)
+    page.locator("#more").click()
+    page.locator("#more").click()
+    expect(rows).to_have_count(160)
+    expect(page.locator("#more")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("fragment", "count"),
+    [
+        ("log=update-1", 8),
+        ("log=training", 16),
+        ("log=evaluation", 144),
+        ("log=training&site=login-user", 8),
+        ("log=base&task=miniwob/click-tab/3", 1),
+        ("log=training&outcome=FAILURE", 4),
+        ("log=training&reward=1", 12),
+        ("log=training&reward=none", 0),
+        ("log=training&from=4", 0),
+        ("log=training&from=3&to=3", 16),
+        ("log=training&q=LOGIN karrie", 16),
+        ("log=training&q=nowhere", 0),
+    ],
+)
+def test_filters_are_written_in_the_address(page: Page, fragment: str, count: int) -> None:
+    show(page, fragment)
+    told = f"{count} episode" if count else "No episode"
+    expect(page.locator("#count")).to_contain_text(told)
+    expect(page.locator("#episodes > li")).to_have_count(min(count, 60))
+
+
+def test_filters_of_the_form(page: Page) -> None:
+    page.locator("[name=log]").select_option("update-2")
+    expect(page.locator("#count")).to_contain_text("8 episodes, 75")
+    page.locator("#outcomes button", has_text="failure").click()
+    expect(page.locator("#count")).to_contain_text("2 episodes, 0")
+    assert fragment_of(page) == "#log=update-2&outcome=FAILURE"
+    page.get_by_role("searchbox").fill("click on button")
+    expect(page.locator("#count")).to_contain_text("2 episodes")
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.locator("#count")).to_contain_text("160 episodes")
+    assert fragment_of(page) == "#trajectories"
+
+
+def test_what_was_learned_is_listed_with_what_was_before(page: Page, workdir: Path) -> None:
+    page.locator(".changes a", has_text="learned").click()
+    rewards = {
+        stage: {
+            e.task.id: e.reward
+            for e in store.load_episodes(workdir / f"eval/{stage}/episodes/episodes.jsonl")
+        }
+        for stage in ("bc", "grpo")
+    }
+    learned = [t for t, r in rewards["grpo"].items() if r == 1 and rewards["bc"][t] == 0]
+    expect(page.locator("#episodes > li")).to_have_count(len(learned))
+    page.locator("#episodes a").first.click()
+    expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
+    expect(page.locator(".pane .pill")).to_have_text(["✓ success", "✕ failure"])
+
+
+# --- one episode ----------------------------------------------------------------------------------
+
+
+def test_keys_step_through_an_episode_and_to_the_next(page: Page) -> None:
+    show(page, "log=update-1&episode=update-1/2")
+    counter = page.locator(".counter")
+    expect(counter).to_have_text("Step 1 of 3")
+    page.keyboard.press("ArrowRight")
+    expect(counter).to_have_text("Step 2 of 3")
+    assert fragment_of(page) == "#log=update-1&episode=update-1/2&step=2"
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(counter).to_have_text("How it ended")
+    page.keyboard.press("ArrowLeft")
+    expect(counter).to_have_text("Step 3 of 3")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".toolbar .note")).to_have_text("4 of 8")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".toolbar .note")).to_have_text("2 of 8")
+    assert fragment_of(page) == "#log=update-1&episode=update-1/1"
+    page.keyboard.press("Escape")
+    expect(page.locator("#count")).to_contain_text("8 episodes")
+    assert page.evaluate("document.activeElement.dataset.id") == "update-1/1"
+
+
+def test_help_tells_the_keys_and_gives_them_back(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("?/x")
+    expect(page.locator("#help")).to_be_hidden()
+    assert page.get_by_role("searchbox").input_value() == "?/x"
+
+
+def test_siblings_and_other_stages_are_compared(page: Page) -> None:
+    show(page, "episode=update-1/1")
+    chips = page.locator(".compare a")
+    expect(chips).to_have_text(["✕sibling 1 3 turns", *(f"✓sibling {n} 3 turns" for n in (3, 4))])
+    chips.first.click()
+    expect(page.locator(".pane h3")).to_have_text(["Update 1 2 of 4", "Update 1 1 of 4"])
+    counters = page.locator(".counter")
     page.keyboard.press("ArrowRight")
     expect(counters).to_have_text(["Step 2 of 3", "Step 2 of 3"])
-    page.locator(".case:not([hidden]) .player").first.focus()
-    for _ in range(5):
-        page.keyboard.press("ArrowRight")
-    expect(counters).to_have_text(["How it ended", "Step 2 of 3"])
-    page.keyboard.press("ArrowLeft")
-    expect(counters).to_have_text(["Step 3 of 3", "Step 2 of 3"])
-    expect(page.locator(".case:not([hidden]) .steps > li:not([hidden])")).to_have_count(2)
+    page.locator(".pane").nth(1).get_by_role("button", name="Next step").click()
+    page.keyboard.press("ArrowRight")
+    expect(counters).to_have_text(["Step 2 of 3", "How it ended"])
+    assert fragment_of(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".pane")).to_have_count(2)
 
 
-def test_buttons_step_and_chips_change_the_task(page: Page) -> None:
-    page.locator(".chips a").nth(1).click()
-    expect(page.locator(".case:not([hidden])")).to_have_id("case-2")
-    expect(page.locator(".chips [aria-current]")).to_have_count(1)
-    page.get_by_role("button", name="Next step").first.click()
-    expect(page.locator("#case-2 .counter").first).to_have_text("Step 2 of 3")
-    page.keyboard.press("]")
-    expect(page.locator(".case:not([hidden])")).to_have_id("case-3")
+def test_a_link_opens_its_step(browser: Browser, report: Path) -> None:
+    linked = "#log=update-1&episode=update-1/2&step=2&with=update-1/0&step2=3"
+    with opened(browser, report, linked) as page:
+        expect(page.locator(".counter")).to_have_text(["Step 2 of 3", "Step 3 of 3"])
+        expect(page.locator(".toolbar .note")).to_have_text("3 of 8")
+        page.go_back()
+    with opened(browser, report, "#episode=update-9/1") as page:
+        expect(page.locator("#episode")).to_contain_text("There is no episode update-9/1")
+
+
+def test_a_step_shows_all_that_was_kept_of_it(page: Page) -> None:
+    show(page, "episode=update-1/0&step=2")
+    shown = page.locator("#episode")
+    expect(shown.locator(".part.invalid")).to_contain_text("Nothing: the reply holds no action")
+    expect(shown.locator(".bars i")).to_have_count(13)
+    expect(shown.locator(".sureness .readout")).to_contain_text("least sure of token 1, 14 %")
+    expect(shown.locator(".time")).to_contain_text("model 0.10 s")
+    expect(shown.locator(".scale")).to_contain_text("policy of update 0")
+    shown.get_by_text("The exact reply, 13 tokens").click()
+    expect(shown.locator("pre")).to_have_text("I would rather not.")
+    show(page, "episode=update-1/1&step=1")
+    expect(shown.locator(".thought")).to_contain_text("Field 1 is next.")
+    expect(shown.locator(".seen mark")).to_have_text("acted on: textbox Field 1 [1]")
+    expect(shown.locator(".came")).to_have_text("+ textbox Field 1 [1] = karrie")
 
 
 def test_mark_lies_on_the_acted_element(page: Page) -> None:
-    page.goto(page.url.split("#")[0] + "#case-1")
-    page.reload()
+    show(page, "episode=grpo/0&step=1")
     page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
-    # In one call: the page may scroll to its fragment between two.
+    assert page.evaluate("document.images.length") == 1
     window, mark, image = page.evaluate(
         """[".window", ".mark", "img"].map(
-            name => document.querySelector(`#case-1 ${name}`).getBoundingClientRect().toJSON())"""
+            name => document.querySelector(`#episode ${name}`).getBoundingClientRect().toJSON())"""
     )
     scale = image["width"] / 640  # screen pixels for a pixel of the picture
     assert mark["x"] - image["x"] == pytest.approx(20 * scale, abs=1)
     assert mark["y"] - image["y"] == pytest.approx(60 * scale, abs=1)
     assert mark["width"] == pytest.approx(210 * scale, abs=1)
     assert mark["right"] < window["right"]
+
+
+def test_what_the_web_said_stays_text(page: Page) -> None:
+    show(page, "episode=update-1/1")
+    expect(page.locator(".seen li").nth(1)).to_have_text(INJECTION)
+    expect(page).to_have_title(page.title())
+    assert page.title() != "owned"
+    assert page.evaluate("document.querySelectorAll('.seen img, .seen script').length") == 0
+
+
+# --- where it is opened ---------------------------------------------------------------------------
+
+
+def test_fits_a_phone(browser: Browser, report: Path) -> None:
+    for fragment in ("", "#episode=grpo/0", "#episode=grpo/0&with=bc/0"):
+        with opened(browser, report, fragment, PHONE) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_page_that_was_sent_alone_says_what_is_missing(
+    browser: Browser, report: Path, tmp_path: Path
+) -> None:
+    shutil.copy(report, tmp_path / "report.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    expect(page.locator("h1")).to_contain_text("Success went from")
+    expect(page.locator("#training svg").first).to_be_visible()
+    expect(page.locator("#missing")).to_contain_text("the folder report/")
+    expect(page.locator("#browser")).to_be_hidden()
+    page.close()
+
+
+def test_steps_that_are_gone_are_named(browser: Browser, report: Path, tmp_path: Path) -> None:
+    shutil.copy(report, tmp_path / "report.html")
+    (tmp_path / "report").mkdir()
+    shutil.copy(report.parent / "report" / "index.js", tmp_path / "report")
+    page = browser.new_page()
+    page.goto((tmp_path / "report.html").as_uri() + "#episode=grpo/0")
+    expect(page.locator("#episode .nothing")).to_contain_text("report/grpo/0.js is not there")
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(
+    browser: Browser, report: Path, scheme: Literal["light", "dark"]
+) -> None:
+    """WCAG AA: 4.5 to 1 for every text that is shown."""
+    with opened(browser, report, "#episode=update-1/0&with=update-1/1&step=2") as page:
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(FAINT_TEXTS) == []
+        show(page, "log=training")
+        assert page.evaluate(FAINT_TEXTS) == []

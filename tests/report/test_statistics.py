@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -21,6 +24,88 @@ def test_wilson_knows_nothing_without_trials() -> None:
 def test_wilson_refuses_impossible_counts(successes: int, n: int) -> None:
     with pytest.raises(ValueError, match="successes"):
         statistics.wilson(successes, n)
+
+
+# Newcombe 1998, Statistics in Medicine 17, table I, method 3.
+@pytest.mark.parametrize(
+    "successes, n, low, high",
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)],
+)
+def test_wilson_is_as_published(successes: int, n: int, low: float, high: float) -> None:
+    assert statistics.wilson(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_pass_at_k_is_the_share_of_choices_with_a_success(n: int) -> None:
+    for successes in range(n + 1):
+        attempts = [1] * successes + [0] * (n - successes)
+        for k in range(1, n + 1):
+            chosen = [max(some) for some in itertools.combinations(attempts, k)]
+            assert statistics.pass_at_k(successes, n, k) == pytest.approx(np.mean(chosen))
+
+
+def test_pass_at_k_is_the_product_that_its_paper_computes() -> None:
+    n, successes = 200, 13
+    for k in (1, 10, 100, 187, 188, 200):
+        left = np.arange(n - successes + 1, n + 1)
+        product = 1.0 - np.prod(1.0 - k / left) if n - successes >= k else 1.0
+        assert statistics.pass_at_k(successes, n, k) == pytest.approx(float(product))
+
+
+def test_pass_at_k_does_not_lean_to_either_side() -> None:
+    chance, n, k = 0.3, 5, 3
+    expected = sum(
+        stats.binom.pmf(successes, n, chance) * statistics.pass_at_k(successes, n, k)
+        for successes in range(n + 1)
+    )
+    assert expected == pytest.approx(1 - (1 - chance) ** k)
+
+
+@pytest.mark.parametrize("successes, n, k", [(1, 4, 5), (1, 4, 0), (5, 4, 1), (-1, 4, 1)])
+def test_pass_at_k_refuses_what_cannot_be_estimated(successes: int, n: int, k: int) -> None:
+    with pytest.raises(ValueError, match="cannot estimate"):
+        statistics.pass_at_k(successes, n, k)
+
+
+@pytest.mark.parametrize("tasks", [40, 165])
+def test_bootstrap_is_scipys(tasks: int) -> None:
+    values = np.random.default_rng(tasks).choice(
+        [0.0, 0.25, 0.5, 1.0], tasks, p=[0.4, 0.3, 0.1, 0.2]
+    )
+    expected = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert statistics.bootstrap(values.tolist()) == pytest.approx(tuple(expected), abs=0.006)
+
+
+def test_bootstrap_of_single_attempts_is_the_binomials() -> None:
+    """Resampled 0/1 outcomes are binomial, so the quantiles of their mean are known exactly."""
+    n, successes = 165, 74
+    expected = stats.binom.ppf([0.025, 0.975], n, successes / n) / n
+    found = statistics.bootstrap([1.0] * successes + [0.0] * (n - successes), samples=200_000)
+    assert found == pytest.approx(tuple(expected), abs=1e-9)
+
+
+def test_bootstrap_says_the_same_twice_and_follows_its_seed() -> None:
+    values = np.random.default_rng(0).random(50).tolist()
+    assert statistics.bootstrap(values) == statistics.bootstrap(values)
+    assert statistics.bootstrap(values) != statistics.bootstrap(values, seed=1)
+
+
+@pytest.mark.parametrize("value, successes", [(0.0, 0), (1.0, 12)])
+def test_where_all_tasks_agree_the_score_interval_stands_in(value: float, successes: int) -> None:
+    assert statistics.bootstrap([value] * 12) == statistics.wilson(successes, 12)
+
+
+def test_bootstrap_knows_nothing_without_tasks() -> None:
+    assert statistics.bootstrap([]) == (0.0, 1.0)
+
+
+def test_spread() -> None:
+    spread = statistics.spread([1, 2, 3, 10])
+    assert (spread.mean, spread.p50, spread.max) == (4.0, 2.5, 10.0)
+    assert spread.p90 == pytest.approx(7.9)
+    assert statistics.spread([]).max == 0.0
 
 
 def outcomes(both: int, gained: int, lost: int, neither: int) -> tuple[list[int], list[int]]:
@@ -91,6 +176,17 @@ def test_mcnemar_is_scipys_binomial_test(gained: int, lost: int) -> None:
     discordant = gained + lost
     expected = stats.binomtest(gained, discordant).pvalue if discordant else 1.0
     assert statistics.mcnemar_p(a, b) == pytest.approx(expected)
+
+
+def test_mcnemar_of_a_textbook_table() -> None:
+    """Agresti, Categorical Data Analysis, approval of a prime minister: 150 and 86 discordant."""
+    a, b = outcomes(794, 150, 86, 570)
+    assert statistics.mcnemar_p(a, b) == pytest.approx(3.716e-5, rel=1e-3)
+    tail = sum(math.comb(236, k) for k in range(87)) / 2**235
+    assert statistics.mcnemar_p(a, b) == pytest.approx(tail)
+    difference, (low, high) = statistics.paired_difference(a, b)
+    assert difference == pytest.approx(0.04)
+    assert (low, high) == pytest.approx((0.02, 0.06), abs=2e-3)  # as the book has it
 
 
 def test_refuses_unpaired_and_unjudged_outcomes() -> None:

@@ -64,6 +64,7 @@ def episode() -> types.Episode:
         answer="",
         seconds=1.5,
         last_picture=PICTURES[1],
+        truncated=True,
     )
 
 
@@ -77,6 +78,18 @@ def test_episodes_come_back_exactly(tmp_path: Path) -> None:
     store.append_episodes(path, [episode()])
     store.append_episodes(path, [infra(), episode()])
     assert same(store.load_episodes(path), (episode(), infra(), episode()))
+
+
+@pytest.mark.parametrize(("outcome", "truncated"), [("TRUNCATED", True), ("SUCCESS", False)])
+def test_older_logs_tell_of_a_limit_by_their_outcome_alone(
+    tmp_path: Path, outcome: str, truncated: bool
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    store.append_episodes(path, [episode()])
+    record = json.loads(path.read_text()) | {"outcome": outcome}
+    del record["truncated"]
+    path.write_text(json.dumps(record) + "\n")
+    assert store.load_episodes(path)[0].truncated is truncated
 
 
 def test_equal_pictures_are_kept_once_beside_the_log(tmp_path: Path) -> None:
@@ -126,43 +139,94 @@ def test_eval_json_has_the_documented_form() -> None:
         success_rate=1.0,
         n=1,
         ci95=(0.2, 1.0),
-        by_site={"b": types.Rate(1.0, 1)},
+        by_site={"b": types.Rate(1.0, 1, (0.3, 1.0))},
         by_outcome={types.Outcome.SUCCESS: 1, types.Outcome.INFRA: 1},
         mean_turns=3.0,
         mean_response_tokens=0.0,
         seconds=2.0,
         episodes=(episode(), infra()),
+        turns=types.Spread(3.0, 3.0, 3.0, 3.0),
+        parse_error_rate=0.25,
+        invalid_action_rate=0.5,
+        busy={"browser": 0.5, "engine": 1.0},
     )
     record = json.loads(json.dumps(store.eval_json(report, RunConfig(), "abc"), allow_nan=False))
     assert record.pop("config")["grpo"]["updates"] == RunConfig().grpo.updates
+    nothing = {"mean": 0.0, "p50": 0.0, "p90": 0.0, "max": 0.0}
     assert record == {
         "success_rate": 1.0,
         "n": 1,
         "ci95": [0.2, 1.0],
-        "by_site": {"b": {"success_rate": 1.0, "n": 1}},
+        "by_site": {"b": {"success_rate": 1.0, "n": 1, "ci95": [0.3, 1.0]}},
         "by_outcome": {"SUCCESS": 1, "INFRA": 1},
+        "attempts": 1,
         "mean_turns": 3.0,
         "mean_response_tokens": 0.0,
+        "turns": {"mean": 3.0, "p50": 3.0, "p90": 3.0, "max": 3.0},
+        "response_tokens": nothing,
+        "episode_seconds": nothing,
+        "parse_error_rate": 0.25,
+        "invalid_action_rate": 0.5,
+        "busy": {"browser": 0.5, "engine": 1.0},
+        "infra": [{"task_id": "a/b/2", "attempt": 0, "note": "Chromium is gone"}],
         "seconds": 2.0,
         "commit": "abc",
         "tasks": [
             {
                 "task_id": "a/b/1",
+                "attempt": 0,
                 "site": "b,c",
                 "reward": 1.0,
                 "outcome": "SUCCESS",
                 "turns": 3,
+                "max_turns_used": 10,
                 "response_tokens": 0,
+                "parse_errors": 1,
+                "invalid_actions": 2,
+                "seconds": 1.5,
                 "answer": "",
             },
             {
                 "task_id": "a/b/2",
+                "attempt": 0,
                 "site": "b",
                 "reward": None,
                 "outcome": "INFRA",
                 "turns": 0,
+                "max_turns_used": 10,
                 "response_tokens": 0,
+                "parse_errors": 0,
+                "invalid_actions": 0,
+                "seconds": 0.0,
                 "answer": None,
             },
         ],
     }
+
+
+def test_eval_json_tells_what_was_asked_for_several_times() -> None:
+    report = types.EvalReport(
+        success_rate=0.5,
+        n=2,
+        ci95=(0.1, 0.9),
+        by_site={},
+        by_outcome={},
+        mean_turns=3.0,
+        mean_response_tokens=0.0,
+        seconds=2.0,
+        episodes=(),
+        attempts=2,
+        pass_at_k={1: types.Rate(0.5, 1, (0.1, 0.9)), 2: types.Rate(1.0, 1, (0.2, 1.0))},
+        by_max_turns={5: types.Rate(0.0, 2, (0.0, 0.7)), 10: types.Rate(0.5, 2, (0.1, 0.9))},
+        usage={"prompt_tokens": 5, "completion_tokens": 1, "dollars": None},
+    )
+    record = store.eval_json(report, RunConfig(), "abc")
+    assert record["pass_at_k"] == {
+        "1": {"rate": 0.5, "ci95": [0.1, 0.9]},
+        "2": {"rate": 1.0, "ci95": [0.2, 1.0]},
+    }
+    assert record["by_max_turns"] == [
+        {"max_turns": 5, "success_rate": 0.0, "n": 2, "ci95": [0.0, 0.7]},
+        {"max_turns": 10, "success_rate": 0.5, "n": 2, "ci95": [0.1, 0.9]},
+    ]
+    assert record["usage"] == {"prompt_tokens": 5, "completion_tokens": 1, "dollars": None}

@@ -1,4 +1,8 @@
-"""report.html: one file that shows a run, and opens anywhere without a network."""
+"""report.html: one file that shows a run, and opens anywhere without a network.
+
+Summary and curves are in the file. Episodes are in the folder `report/` beside it: a page that is
+sent alone says so in their place.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +15,14 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from webagent_jax.report import files, plots, trajectories, workdir
+from webagent_jax.report import dynamics, files, folder, plots, workdir
 from webagent_jax.report.progress import duration
+from webagent_jax.report.workdir import Evaluation, Point, Run
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-
-@dataclass(frozen=True)
-class Curve:
-    title: str
-    drawing: Markup  # an <svg>
-    now: str  # the smoothed value at the end, for the caption
-
-
-@dataclass(frozen=True)
-class _Metric:
-    key: str
-    title: str
-    form: str  # of one value
-    rate: bool = False  # a share in [0, 1]
-
-
-# The three curves the paper shows of a training run (arXiv 2505.16421, figure 3), then the rest.
-_DYNAMICS = (
-    _Metric("reward", "Reward", "{:.0%}", rate=True),
-    _Metric("trajectory_tokens", "Tokens per trajectory", "{:,.0f}"),
-    _Metric("interactions", "Interactions per trajectory", "{:.1f}"),
-)
-_MORE = (
-    _Metric("success", "Success", "{:.0%}", rate=True),
-    _Metric("response_tokens", "Response tokens per turn", "{:.1f}"),
-    _Metric("truncated", "Episodes cut off by a limit", "{:.1%}", rate=True),
-    _Metric("groups_with_signal", "Groups with a policy gradient", "{:.0%}", rate=True),
-    _Metric("loss", "Loss", "{:.3g}"),
-    _Metric("kl", "KL to the reference", "{:.3g}"),
-    _Metric("entropy", "Entropy", "{:.3g}"),
-    _Metric("clip_fraction", "Clipped share of tokens", "{:.1%}", rate=True),
-    _Metric("grad_norm", "Gradient norm", "{:.3g}"),
-    _Metric("accuracy", "Token accuracy", "{:.1%}", rate=True),
-    _Metric("forest/shared_fraction", "Tokens saved by sharing prefixes", "{:.0%}", rate=True),
-)
+_STYLES = ("base.css", "summary.css", "browser.css", "episode.css")
+_SCRIPTS = ("dom.js", "data.js", "state.js", "list.js", "step.js", "episode.js", "main.js")
 
 
 @dataclass(frozen=True)
@@ -62,19 +34,33 @@ class SiteRow:
     gain: float  # last stage minus the first
 
 
-def write_report(path: Path) -> Path:
-    """Builds `report.html` in a work directory from what is there so far.
+@dataclass(frozen=True)
+class Scaling:
+    """Success of the stages against what they were allowed."""
 
-    Returns its path. Raises FileNotFoundError when there is no such directory, and ValueError
-    that names the file when one cannot be read.
+    title: str
+    drawing: Markup  # an <svg>
+    series: Mapping[str, int]  # colour and dashes by stage
+
+
+def write_report(path: Path, also: Sequence[Path] = ()) -> Path:
+    """Builds `report.html` and `report/` in a work directory from what is there so far.
+
+    Args:
+      path: the work directory.
+      also: other work directories, whose curves are drawn beside those of `path`.
+
+    Returns the path of report.html, which is replaced in one step. Raises FileNotFoundError when
+    there is no such directory, and ValueError that names the file when one cannot be read.
     """
     run = workdir.load(path)
-    page = render(run)
-    files.write_text(path / "report.html", page)
+    others = [workdir.load(other) for other in also]
+    episodes = folder.write(path, run.logs)
+    files.write_text(path / "report.html", render(run, others, episodes))
     return path / "report.html"
 
 
-def render(run: workdir.Run) -> str:
+def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -87,44 +73,73 @@ def render(run: workdir.Run) -> str:
         "points": lambda difference: f"{100 * difference:+.1f}".replace("-", "−"),
         "duration": duration,
         "human": lambda key: key.replace("_", " ").replace("/", " "),
+        "combine": lambda defaults, known: {**defaults, **known},
+        "thousands": lambda number: f"{number:,}",
     }
-    script = (TEMPLATES / "report.js").read_text("utf-8")
+    groups = dynamics.by_config([run, *others])
+    found_phases = dynamics.find_phases(groups[0])
+    begins = [phase.first for phase in found_phases[1:]]
+    script = _scripts()
     return environment.get_template("report.html.j2").render(
         run=run,
+        episodes=episodes,
+        groups=groups if others else [],
         script=Markup(script),
         script_hash=_csp_hash(script),
-        style=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+        style=Markup("".join(_template(name) for name in _STYLES)),
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,
-        dynamics=_curves("", run.metrics["grpo"], _DYNAMICS),
+        panels=dynamics.curves(groups, "grpo", dynamics.PANELS, begins),
+        panel_titles=[metric.title for metric in dynamics.PANELS],
+        phases=found_phases,
         more_curves=[
-            *_curves("GRPO · ", run.metrics["grpo"], _MORE),
-            *_curves("BC · ", run.metrics["bc"], (*_MORE, *_DYNAMICS)),
+            *dynamics.curves(groups, "grpo", dynamics.MORE, begins),
+            *dynamics.curves(groups, "bc", (*dynamics.MORE, *dynamics.PANELS)),
         ],
+        scaling=_scaling(run),
         sites=_site_rows(run),
-        cases=trajectories.choose(run.episodes),
     )
 
 
-def _curves(
-    phase: str, records: Sequence[Mapping[str, float]], wanted: Sequence[_Metric]
-) -> list[Curve]:
-    """The wanted metrics that have at least two points."""
-    curves = []
-    for metric in wanted:
-        steps, values = workdir.series(records, metric.key)
-        if len(values) < 2:
-            continue
-        now = metric.form.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
-        label = f"{phase}{metric.title} over {len(values)} updates, {now} at the end"
-        drawing = plots.curve(steps, values, label=label, rate=metric.rate)
-        curves.append(Curve(phase + metric.title, Markup(drawing), now))
-    return curves
+def _scaling(run: Run) -> list[Scaling]:
+    """Those of which some stage tells more than one point."""
+    stages = run.evaluations
+    drawn = (
+        _scaled("Success against the limit of turns", {s: stages[s].by_max_turns for s in stages}),
+        _scaled("Success within k attempts", {s: stages[s].pass_at_k for s in stages}),
+    )
+    return [scaling for scaling in drawn if scaling.series]
 
 
-def _site_rows(run: workdir.Run) -> list[SiteRow]:
+def _scaled(title: str, by_stage: Mapping[str, Sequence[Point]]) -> Scaling:
+    told = {stage: points for stage, points in by_stage.items() if len(points) > 1}
+    rates = "; ".join(
+        f"{workdir.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.at}' for p in points)}"
+        for stage, points in told.items()
+    )
+    curves = [_points(stage, points) for stage, points in told.items()]
+    drawing = plots.scaling(curves, label=f"{title}: {rates}")
+    return Scaling(title, Markup(drawing), {stage: _series(stage) for stage in told})
+
+
+def _points(stage: str, found: Sequence[Point]) -> plots.Points:
+    return plots.Points(
+        at=[point.at for point in found],
+        rates=[point.rate for point in found],
+        lows=[point.ci95[0] for point in found],
+        highs=[point.ci95[1] for point in found],
+        series=_series(stage),
+    )
+
+
+def _series(stage: str) -> int:
+    """The last policy of a run has the accent."""
+    return {"grpo": 0, "eval": 0, "bc": 1, "base": 2}[stage]
+
+
+def _site_rows(run: Run) -> list[SiteRow]:
     """The largest gain first."""
-    stages = run.evaluations.values()
+    stages: list[Evaluation] = list(run.evaluations.values())
     rows = []
     for site in sorted({site for stage in stages for site in stage.by_site}):
         rates = {stage.stage: stage.by_site[site] for stage in stages if site in stage.by_site}
@@ -133,7 +148,16 @@ def _site_rows(run: workdir.Run) -> list[SiteRow]:
     return sorted(rows, key=lambda row: -row.gain)
 
 
+def _scripts() -> str:
+    """One script in a scope of its own: the page has no other."""
+    return '"use strict";\n{\n' + "\n".join(_template(name) for name in _SCRIPTS) + "}\n"
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")
+
+
 def _csp_hash(script: str) -> str:
-    """What the page's Content-Security-Policy lets run: this script and no other."""
+    """What the page's Content-Security-Policy lets run: this script, and what it loads."""
     digest = hashlib.sha256(script.encode()).digest()
     return "sha256-" + base64.b64encode(digest).decode("ascii")

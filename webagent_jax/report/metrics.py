@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from tensorboardX import SummaryWriter
 
+from webagent_jax.config import ConfigError
 from webagent_jax.report import files
 
 
@@ -83,6 +86,40 @@ class TensorBoardWriter:
         self._events.close()
 
 
+class WandbWriter:
+    """One run of Weights & Biases for a workdir, however often it is resumed; finite scalars only.
+
+    Where it goes is up to wandb's own environment: WANDB_MODE=offline, WANDB_ENTITY, WANDB_API_KEY.
+    """
+
+    def __init__(self, workdir: Path, project: str) -> None:
+        """Raises ConfigError when the package wandb is not installed."""
+        try:
+            wandb: Any = importlib.import_module("wandb")
+        except ImportError as error:
+            raise ConfigError(
+                f"log.wandb_project={project!r} needs a package that is not installed: "
+                "pip install 'webagent_jax[wandb]'"
+            ) from error
+        self._run = wandb.init(
+            project=project, id=_run_id(workdir / "wandb-run.txt"), dir=str(workdir), resume="allow"
+        )
+        # Its own steps only go up: a resumed run would be silent until it is past where it stopped.
+        self._run.define_metric("update")
+        self._run.define_metric("*", step_metric="update")
+
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        finite = {k: float(v) for k, v in scalars.items() if math.isfinite(float(v))}
+        self._run.log({"update": int(step), **finite})
+
+    def truncate_after(self, step: int) -> None:
+        """Nothing logged can be taken back: later steps are there twice after a resume."""
+        del step
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 class MultiWriter:
     """Writes to all of `writers`."""
 
@@ -102,11 +139,15 @@ class MultiWriter:
             writer.close()
 
 
-def open_writer(workdir: Path) -> MetricsWriter:
-    """The usual pair: `metrics.jsonl` and TensorBoard events in `workdir`."""
-    return MultiWriter(
-        (JsonlWriter(workdir / "metrics.jsonl"), TensorBoardWriter(workdir / "tensorboard"))
-    )
+def open_writer(workdir: Path, wandb_project: str = "") -> MetricsWriter:
+    """`metrics.jsonl` and TensorBoard events in `workdir`, and W&B where a project is named.
+
+    Raises ConfigError when the package wandb is missing.
+    """
+    writers: list[MetricsWriter] = [WandbWriter(workdir, wandb_project)] if wandb_project else []
+    writers.append(JsonlWriter(workdir / "metrics.jsonl"))
+    writers.append(TensorBoardWriter(workdir / "tensorboard"))
+    return MultiWriter(writers)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -119,3 +160,10 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _run_id(path: Path) -> str:
+    """The one that the file keeps; a new one the first time."""
+    if not path.exists():
+        files.write_text(path, f"{uuid.uuid4().hex[:12]}\n")
+    return path.read_text().strip()

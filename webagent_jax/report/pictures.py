@@ -1,16 +1,19 @@
-"""Pictures of pages for the report: embedded, and cut to what they show."""
+"""Pictures of pages for the report: cut to what they show, and kept once."""
 
 from __future__ import annotations
 
-import base64
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from absl import logging
 from PIL import Image, ImageChops
 
-_MARGIN = 16  # pixels kept around the content of a page
+from webagent_jax.report import files, store
+
+_MARGIN = 6  # pixels kept around the content of a page
 _NOISE = 12  # JPEG is lossy: smaller differences of grey value are no content
 
 Rect = tuple[float, float, float, float]  # x, y, width, height in CSS pixels
@@ -20,7 +23,7 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in CSS pixels
 class Shot:
     """A picture of a page's viewport, to be shown through the window `crop`."""
 
-    uri: str  # the JPEG as data URI
+    name: str  # of the JPEG, as the store names it
     size: tuple[int, int]  # of the JPEG, which is that of the viewport in CSS pixels
     crop: Rect
     mark: Rect | None  # of the acted element; None when there is none or it is out of sight
@@ -45,8 +48,20 @@ def shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Shot | 
     image = _open(picture) if picture else None
     if picture is None or image is None or crop is None:
         return None
-    uri = "data:image/jpeg;base64," + base64.b64encode(picture).decode("ascii")
-    return Shot(uri, image.size, crop, mark if mark and _in_sight(mark, image.size) else None)
+    in_sight = mark if mark and _in_sight(mark, image.size) else None
+    return Shot(store.picture_name(picture), image.size, crop, in_sight)
+
+
+def keep(picture: bytes, source: Path, folder: Path) -> None:
+    """The picture as a file in `folder`: where that can be, a second name of that in `source`."""
+    name = store.picture_name(picture)
+    if (folder / name).exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source / name, folder / name)
+    except OSError:  # another file system, or one without links
+        files.write_bytes(folder / name, picture)
 
 
 def _content_box(picture: bytes) -> tuple[int, int, int, int] | None:

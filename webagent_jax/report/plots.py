@@ -1,6 +1,6 @@
 """Curves as SVG that a page can restyle: colours and the typeface are CSS variables.
 
-The page sets `--ink`, `--faint` and `--accent`; so one drawing serves light and dark.
+The page sets `--ink`, `--faint` and `--series-0` to `--series-3`: one drawing for light and dark.
 """
 
 from __future__ import annotations
@@ -10,16 +10,51 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 # matplotlib has to be told some colour; each stands for a variable and is replaced by it.
-_VARIABLES = {"#010101": "--ink", "#020202": "--faint", "#030303": "--accent"}
-_INK, _FAINT, _ACCENT = _VARIABLES
+INK, _FAINT = "#010101", "#020202"
+COLOURS = ("#030303", "#040404", "#050505", "#060606")
+_DASHES = (
+    "-",
+    (0, (4, 1.5)),
+    (0, (1.5, 1.2)),
+    (0, (5, 1.5, 1, 1.5)),
+)  # colour is not the only sign
+_VARIABLES = {INK: "--ink", _FAINT: "--faint"} | {
+    colour: f"--series-{i}" for i, colour in enumerate(COLOURS)
+}
+SERIES = len(COLOURS)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve, or several of the same thing with different seeds.
+
+    `values` holds one row for each seed, all at the same `steps`; NaN where a seed has no value.
+    """
+
+    steps: Sequence[float]
+    values: Sequence[Sequence[float]]
+    series: int = 0  # its colour and dashes
+
+
+@dataclass(frozen=True)
+class Points:
+    """Rates in [0, 1] at some limit, with their intervals."""
+
+    at: Sequence[float]
+    rates: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    series: int = 0
 
 
 def smoothing_window(n: int) -> int:
@@ -45,25 +80,84 @@ def smooth(values: npt.ArrayLike, window: int) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(array), math.nan), where=count > 0)
 
 
-def curve(steps: Sequence[float], values: Sequence[float], *, label: str, rate: bool) -> str:
-    """One training curve: raw points faint, a smoothed line over them.
+def smoothed(line: Line) -> np.ndarray:
+    """[seeds, steps] running means."""
+    window = smoothing_window(len(line.steps))
+    return np.stack([smooth(values, window) for values in line.values])
+
+
+def mean_over_seeds(values: np.ndarray) -> np.ndarray:
+    """[steps] mean of those that have a value; NaN where none has."""
+    known = np.isfinite(values)
+    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.divide(total, count, out=np.full(values.shape[1], math.nan), where=count > 0)
+
+
+def curves(lines: Sequence[Line], *, label: str, rate: bool, phases: Sequence[float] = ()) -> str:
+    """Training curves: the running mean of each line over its raw points, or over its seeds' range.
 
     Args:
-      steps: optimizer updates.
-      values: one value per step; points that are not finite are left out.
-      label: what it shows, for people who cannot see it.
+      lines: at least one, with at least one step each.
+      label: what they show, for people who cannot see them.
       rate: the values are shares in [0, 1], shown in percent from 0 up.
+      phases: updates at which a new phase begins; each gets an upright line.
 
-    There must be at least one step. Returns an <svg> element that scales with its container.
+    Returns an <svg> element that scales with its container.
     """
     figure = Figure(figsize=(4.0, 2.3), layout="constrained")
     axes = figure.add_subplot()
-    scale = 100.0 if rate else 1.0
-    points = np.asarray(values, float) * scale
-    line = smooth(points, smoothing_window(len(points)))
-    axes.plot(steps, points, "o", color=_INK, markersize=2.6, alpha=0.3, markeredgewidth=0)
-    axes.plot(steps, line, color=_ACCENT, linewidth=2.0, solid_capstyle="round")
+    for begin in phases:
+        axes.axvline(begin, color=INK, linewidth=0.8, alpha=0.45, linestyle=(0, (2, 2)))
+    for line in lines:
+        _draw(axes, line, 100.0 if rate else 1.0)
     axes.margins(x=0.02, y=0.12)
+    dress(axes, rate)
+    return svg(figure, label)
+
+
+def scaling(curves: Sequence[Points], *, label: str) -> str:
+    """Success against a limit, each with the band of its intervals. Returns an <svg> element."""
+    figure = Figure(figsize=(4.0, 2.3), layout="constrained")
+    axes = figure.add_subplot()
+    for points in curves:
+        colour = COLOURS[points.series % SERIES]
+        lows, rates, highs = (
+            100 * np.asarray(v) for v in (points.lows, points.rates, points.highs)
+        )
+        axes.fill_between(points.at, lows, highs, color=colour, alpha=0.14, linewidth=0)
+        axes.plot(
+            points.at,
+            rates,
+            marker="o",
+            markersize=4,
+            color=colour,
+            linestyle=_DASHES[points.series % SERIES],
+            linewidth=2.0,
+        )
+    axes.margins(x=0.04, y=0.12)
+    dress(axes, rate=True)
+    return svg(figure, label)
+
+
+def _draw(axes: Axes, line: Line, scale: float) -> None:
+    colour, dashes = COLOURS[line.series % SERIES], _DASHES[line.series % SERIES]
+    smooth_lines = smoothed(line) * scale
+    if len(line.values) == 1:
+        points = np.asarray(line.values[0], float) * scale
+        axes.plot(line.steps, points, "o", color=INK, markersize=3.2, alpha=0.45, markeredgewidth=0)
+    else:
+        known = np.isfinite(smooth_lines)
+        low = np.where(known, smooth_lines, np.inf).min(axis=0)
+        high = np.where(known, smooth_lines, -np.inf).max(axis=0)
+        axes.fill_between(
+            line.steps, low, high, where=low <= high, color=colour, alpha=0.16, linewidth=0
+        )
+    axes.plot(
+        line.steps, mean_over_seeds(smooth_lines), color=colour, linestyle=dashes, linewidth=2.0
+    )
+
+
+def dress(axes: Axes, rate: bool) -> None:
     if rate:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:g}%")
@@ -72,11 +166,10 @@ def curve(steps: Sequence[float], values: Sequence[float], *, label: str, rate: 
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=9, labelcolor=_INK)
-    return _svg(figure, label)
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
 
 
-def _svg(figure: Figure, label: str) -> str:
+def svg(figure: Figure, label: str) -> str:
     buffer = io.StringIO()
     # The salt makes ids unique over the drawings of a page, and the same from build to build.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):

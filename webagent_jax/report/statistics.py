@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from webagent_jax.types import Spread
+
 Interval = tuple[float, float]
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal
@@ -26,6 +30,46 @@ def wilson(successes: int, n: int) -> Interval:
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == n else centre + half
     return low, high
+
+
+def pass_at_k(successes: int, n: int, k: int) -> float:
+    """Chance that at least one of k attempts succeeds, estimated without bias from n of them.
+
+    1 - C(n - c, k) / C(n, k) with c successes (Chen et al. 2021, arXiv 2107.03374, equation 1).
+    Raises ValueError unless 0 <= successes <= n and 1 <= k <= n.
+    """
+    if not 0 <= successes <= n or not 1 <= k <= n:
+        raise ValueError(f"cannot estimate pass@{k} from {successes} successes of {n} attempts")
+    return 1.0 - math.comb(n - successes, k) / math.comb(n, k)
+
+
+def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 10_000) -> Interval:
+    """95 % interval of a mean of rates, one per task, that sees what tasks happen to be there.
+
+    Percentile bootstrap over tasks (Efron 1979): attempts at one task are alike, so tasks are drawn
+    and never attempts. Resampling sees no spread where all tasks failed or all succeeded: the score
+    interval stands in there. Without tasks nothing is known: (0, 1).
+
+    Args:
+      values: in [0, 1].
+      seed: of the drawing.
+      samples: how many times as many tasks as there are are drawn with replacement.
+    """
+    n = len(values)
+    if n == 0 or set(values) in ({0.0}, {1.0}):
+        return wilson(round(sum(values)), n)
+    levels, counts = np.unique(np.asarray(values, float), return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=samples)
+    low, high = np.quantile(drawn @ levels / n, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Zeros without values."""
+    if not values:
+        return Spread()
+    p50, p90 = np.quantile(values, [0.5, 0.9])
+    return Spread(float(np.mean(values)), float(p50), float(p90), float(max(values)))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, Interval]:

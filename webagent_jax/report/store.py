@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from absl import logging
 
 from webagent_jax import types
 from webagent_jax.config import RunConfig
-from webagent_jax.report import files
+from webagent_jax.report import figures, files
 
 Json = dict[str, Any]
 
@@ -39,37 +39,87 @@ def load_episodes(path: Path) -> tuple[types.Episode, ...]:
     A half-written last line, and a picture that is gone, are left out with a warning. Raises
     ValueError that names file and line for a broken line elsewhere.
     """
+    return tuple(read_episodes(path))
+
+
+def read_episodes(path: Path) -> Iterator[types.Episode]:
+    """The same one by one, for logs that are larger than memory should be."""
     if not path.exists():
-        return ()
+        return
     pictures = path.parent / "pictures"
-    return tuple(_decode_episode(record, pictures) for record in files.read_jsonl(path))
+    for record in files.read_jsonl(path):
+        yield _decode_episode(record, pictures)
+
+
+def picture_name(picture: bytes) -> str:
+    """The file of a picture, in `pictures/` beside the log."""
+    return f"{hashlib.sha256(picture).hexdigest()[:32]}.jpg"
 
 
 def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
-    """An evaluation as `eval.json` holds it; rates in [0, 1]."""
+    """An evaluation as `eval.json` holds it; rates in [0, 1].
+
+    What was asked for once only is left out: pass@k of one attempt, success by one turn limit, the
+    usage of an endpoint where there was none.
+    """
+    limits = len(report.by_max_turns) > 1
     return {
         "success_rate": report.success_rate,
         "n": report.n,
         "ci95": list(report.ci95),
-        "by_site": {site: dataclasses.asdict(rate) for site, rate in report.by_site.items()},
+        "by_site": {site: _rate(rate) for site, rate in report.by_site.items()},
         "by_outcome": {str(outcome): n for outcome, n in report.by_outcome.items()},
+        "attempts": report.attempts,
+        **({"pass_at_k": _pass_at_k(report)} if report.attempts > 1 else {}),
+        **({"by_max_turns": _by_max_turns(report)} if limits else {}),
         "mean_turns": report.mean_turns,
         "mean_response_tokens": report.mean_response_tokens,
+        "turns": dataclasses.asdict(report.turns),
+        "response_tokens": dataclasses.asdict(report.response_tokens),
+        "episode_seconds": dataclasses.asdict(report.episode_seconds),
+        "parse_error_rate": report.parse_error_rate,
+        "invalid_action_rate": report.invalid_action_rate,
+        "busy": dict(report.busy),
+        **({"usage": dict(report.usage)} if report.usage else {}),
+        "infra": [
+            {"task_id": e.task.id, "attempt": e.sibling, "note": e.note}
+            for e in figures.infra(report.episodes)
+        ],
         "seconds": report.seconds,
         "config": dataclasses.asdict(config),
         "commit": commit,
-        "tasks": [_task_result(episode) for episode in report.episodes],
+        "tasks": [_task_result(episode, config) for episode in report.episodes],
     }
 
 
-def _task_result(episode: types.Episode) -> Json:
+def _rate(rate: types.Rate) -> Json:
+    return {"success_rate": rate.success_rate, "n": rate.n, "ci95": list(rate.ci95)}
+
+
+def _pass_at_k(report: types.EvalReport) -> Json:
+    return {
+        str(k): {"rate": rate.success_rate, "ci95": list(rate.ci95)}
+        for k, rate in report.pass_at_k.items()
+    }
+
+
+def _by_max_turns(report: types.EvalReport) -> list[Json]:
+    return [{"max_turns": limit, **_rate(rate)} for limit, rate in report.by_max_turns.items()]
+
+
+def _task_result(episode: types.Episode, config: RunConfig) -> Json:
     return {
         "task_id": episode.task.id,
-        "site": ",".join(episode.task.sites),
+        "attempt": episode.sibling,
+        "site": figures.site(episode),
         "reward": episode.reward,
         "outcome": str(episode.outcome),
         "turns": len(episode.turns),
+        "max_turns_used": max(config.eval.max_turns),  # the limit it was played under
         "response_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
+        "parse_errors": figures.parse_errors(episode),
+        "invalid_actions": figures.invalid_actions(episode),
+        "seconds": episode.seconds,
         "answer": episode.answer,
     }
 
@@ -88,6 +138,9 @@ def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
         "seconds": episode.seconds,
         "note": episode.note,
         "last_picture": _write_picture(episode.last_picture, pictures),
+        "truncated": episode.truncated,
+        "group": episode.group,
+        "sibling": episode.sibling,
     }
 
 
@@ -125,7 +178,7 @@ def _encode_array(array: np.ndarray, dtype: str) -> str:
 def _write_picture(picture: bytes | None, folder: Path) -> str | None:
     if picture is None:
         return None
-    name = f"{hashlib.sha256(picture).hexdigest()[:32]}.jpg"
+    name = picture_name(picture)
     if not (folder / name).exists():
         files.write_bytes(folder / name, picture)
     return name
@@ -136,16 +189,21 @@ def _write_picture(picture: bytes | None, folder: Path) -> str | None:
 
 def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
     task = record["task"]
+    outcome = types.Outcome(record["outcome"])
     return types.Episode(
         task=types.Task(**{**task, "sites": tuple(task["sites"])}),
         intent=record["intent"],
         turns=tuple(_decode_turn(turn, pictures) for turn in record["turns"]),
         reward=record["reward"],
-        outcome=types.Outcome(record["outcome"]),
+        outcome=outcome,
         answer=record["answer"],
         seconds=record["seconds"],
         note=record["note"],
         last_picture=_read_picture(record["last_picture"], pictures),
+        # Older records do not tell it of a success.
+        truncated=record.get("truncated", outcome is types.Outcome.TRUNCATED),
+        group=record.get("group", -1),  # which older records do not have
+        sibling=record.get("sibling", 0),
     )
 
 

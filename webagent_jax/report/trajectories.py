@@ -1,171 +1,129 @@
-"""Episodes for the trajectory viewer: which ones to show, and what to say of each step."""
+"""Episodes as the report's page reads them: one line of the index, and every step in full.
+
+The page interprets nothing of it: all text from here becomes the text of a node.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import itertools
+import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from webagent_jax import types
 from webagent_jax.agent import actions
-from webagent_jax.report.pictures import Rect, Shot, content, shot
-from webagent_jax.report.workdir import STAGES
+from webagent_jax.report import pictures
+from webagent_jax.report.pictures import Rect
+from webagent_jax.report.pieces import Pieces
 
-PICTURE_BUDGET = 6_500_000  # bytes of JPEG in one report; a third more once they are base64
+Json = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Step:
-    shot: Shot | None
-    url: str
-    title: str
-    seen: Sequence[tuple[str, bool]]  # lines of the observation; is it the acted element's
-    thought: str
-    did: str  # in words
-    call: str  # as the model wrote it, less the thought
-    invalid: bool
-    answer: Sequence[tuple[str, str]]  # what the page answered: ("error" | "+" | "-" | "=", text)
-    prompt_tokens: int
-    response_tokens: int
+_MOST_CHANGES = 40  # lines that came or went, told of one step
+_LONGEST_ACTION = 90  # characters in the index
 
 
-@dataclass(frozen=True)
-class Player:
-    """One episode, step by step."""
-
-    stage: str
-    outcome: types.Outcome
-    reward: float | None
-    answer: str | None
-    note: str
-    seconds: float
-    response_tokens: int
-    steps: Sequence[Step]
-    last: Shot | None  # the page as the episode left it
-
-    @property
-    def name(self) -> str:
-        return STAGES[self.stage]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One task under one policy, or under two: before and after."""
-
-    task_id: str
-    site: str
-    intent: str
-    players: Sequence[Player]
+def entry(episode: types.Episode) -> Json:
+    """What the list shows of an episode, and can be filtered by. Its task is told beside it."""
+    logps = [turn.completion.logp for turn in episode.turns]
+    return {
+        "outcome": str(episode.outcome),
+        "reward": episode.reward,
+        "trace": "".join(_grade(turn, after) for turn, after in _with_next(episode)),
+        "tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
+        "seconds": round(episode.seconds, 2),
+        "logp": _mean(np.concatenate(logps)) if logps else None,
+        "group": episode.group,
+        "sibling": episode.sibling,
+        "answer": episode.answer,
+        "note": episode.note,
+        "did": [_in_words(turn)[:_LONGEST_ACTION] for turn in episode.turns],
+        "pictures": any(turn.picture for turn in episode.turns),
+    }
 
 
-def choose(episodes: Mapping[str, Sequence[types.Episode]], limit: int = 12) -> list[Case]:
-    """Cases with pictures, as different as possible: each kind of change in turn, then each site.
+def detail(episode: types.Episode, pieces: Pieces) -> Json:
+    """The steps of an episode.
 
-    Args:
-      episodes: by stage.
-      limit: of cases; fewer when their pictures would weigh more than PICTURE_BUDGET.
+    `prompt` of a step is how many characters it shares with the beginning of the step before, and
+    the rest: written out, a long episode would be mostly its own repetition.
     """
-    queues = _by_change(_pairs(episodes))
-    chosen: list[Case] = []
-    weight = 0
-    for pair in _in_turn(queues):
-        weight += sum(len(picture) for _, episode in pair for picture in _pictures(episode))
-        if len(chosen) == limit or (chosen and weight > PICTURE_BUDGET):
-            break
-        chosen.append(_case(pair))
-    return chosen
+    shown = [turn.picture for turn in episode.turns] + [episode.last_picture]
+    crop = pictures.content([picture for picture in shown if picture])
+    steps = []
+    before = ""
+    for turn, after in _with_next(episode):
+        prompt = pieces.text(turn.prompt_ids)
+        steps.append(_step(turn, after, crop) | _tokens(turn, pieces))
+        if prompt is not None:
+            shared = _shared(before, prompt)
+            steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
+            before = prompt
+    return {"steps": steps, "last": _shot(episode.last_picture, crop, None)}
 
 
-# --- which -------------------------------------------------------------------------------------
-
-_Pair = tuple[tuple[str, types.Episode], ...]  # one or two stages with their episode of a task
-
-
-def _pairs(episodes: Mapping[str, Sequence[types.Episode]]) -> Iterator[_Pair]:
-    """Per task the last two stages that have pictures of it."""
-    by_task: dict[str, dict[str, types.Episode]] = defaultdict(dict)
-    for stage in STAGES:
-        for episode in episodes.get(stage, ()):
-            if episode.turns and any(_pictures(episode)):
-                by_task[episode.task.id].setdefault(stage, episode)
-    for found in by_task.values():
-        yield tuple(found.items())[-2:]
-
-
-def _by_change(pairs: Iterable[_Pair]) -> list[list[_Pair]]:
-    """Queues of learned, forgotten, never and always solved tasks; the longest episodes first."""
-    order = ((False, True), (True, False), (False, False), (True, True), (True,), (False,))
-    queues: dict[tuple[bool, ...], list[_Pair]] = {change: [] for change in order}
-    for pair in pairs:
-        change = tuple(episode.outcome is types.Outcome.SUCCESS for _, episode in pair)
-        queues[change].append(pair)
-    for queue in queues.values():
-        queue.sort(key=lambda pair: -len(pair[-1][1].turns))
-    return list(queues.values())
-
-
-def _in_turn(queues: Sequence[list[_Pair]]) -> Iterator[_Pair]:
-    """One pair of each queue in turn, of sites not shown yet as long as the queue has some."""
-    shown: set[tuple[str, ...]] = set()
-    while any(queues):
-        for queue in filter(None, queues):
-            fresh = (pair for pair in queue if pair[0][1].task.sites not in shown)
-            pair = next(fresh, queue[0])
-            queue.remove(pair)
-            shown.add(pair[0][1].task.sites)
-            yield pair
-
-
-def _pictures(episode: types.Episode) -> list[bytes]:
-    everything = [*(turn.picture for turn in episode.turns), episode.last_picture]
-    return [picture for picture in everything if picture]
-
-
-# --- what --------------------------------------------------------------------------------------
-
-
-def _case(pair: _Pair) -> Case:
-    _, episode = pair[-1]
-    crop = content([picture for _, played in pair for picture in _pictures(played)])
-    players = [_player(stage, played, crop) for stage, played in pair]
-    return Case(episode.task.id, ", ".join(episode.task.sites), episode.intent, players)
-
-
-def _player(stage: str, episode: types.Episode, crop: Rect | None) -> Player:
-    following = [*(turn.observation for turn in episode.turns[1:]), None]
-    steps = [_step(turn, after, crop) for turn, after in zip(episode.turns, following, strict=True)]
-    return Player(
-        stage=stage,
-        outcome=episode.outcome,
-        reward=episode.reward,
-        answer=episode.answer,
-        note=episode.note,
-        seconds=episode.seconds,
-        response_tokens=sum(step.response_tokens for step in steps),
-        steps=steps,
-        last=shot(episode.last_picture, crop, None),
-    )
-
-
-def _step(turn: types.Turn, after: types.Observation | None, crop: Rect | None) -> Step:
+def _step(turn: types.Turn, after: types.Observation | None, crop: Rect | None) -> Json:
     seen = turn.observation
+    element = _element(turn)
+    lines = seen.text.splitlines()
     element_id = turn.action.element_id if isinstance(turn.action, types.Action) else None
-    element = seen.elements.get(element_id) if element_id else None
-    return Step(
-        shot=shot(turn.picture, crop, element.box if element else None),
-        url=seen.url,
-        title=seen.title,
-        seen=[(line, _names(line, element_id)) for line in seen.text.splitlines()],
-        thought=actions.thought(turn.reply),
-        did=_in_words(turn.action, element),
-        call=_call(turn.reply),
-        invalid=isinstance(turn.action, types.ParseError),
-        answer=_answer(seen, after) if after else (),
-        prompt_tokens=len(turn.prompt_ids),
-        response_tokens=len(turn.completion.token_ids),
-    )
+    return {
+        "url": seen.url,
+        "title": seen.title,
+        "told": seen.error,
+        "seen": lines,
+        "acted": [i for i, line in enumerate(lines) if _names(line, element_id)],
+        "truncated": seen.truncated,
+        "shot": _shot(turn.picture, crop, element.box if element else None),
+        "thought": actions.thought(turn.reply),
+        "did": _in_words(turn),
+        "call": _call(turn.reply),
+        "reply": turn.reply,
+        "invalid": isinstance(turn.action, types.ParseError),
+        "answer": _answer(seen, after) if after else [],
+        "seconds": {phase: round(seconds, 4) for phase, seconds in turn.seconds.items()},
+    }
+
+
+def _tokens(turn: types.Turn, pieces: Pieces) -> Json:
+    completion = turn.completion
+    versions = completion.policy_version
+    return {
+        "prompt_tokens": len(turn.prompt_ids),
+        "response_tokens": len(completion.token_ids),
+        "finish": completion.finish,
+        "pieces": pieces.pieces(completion.token_ids),
+        "logp": [_finite(value) for value in completion.logp],
+        "versions": [int(versions.min()), int(versions.max())] if len(versions) else None,
+    }
+
+
+def _grade(turn: types.Turn, after: types.Observation | None) -> str:
+    """`x` when the reply held no readable action, `e` when the page told an error, else `.`."""
+    if isinstance(turn.action, types.ParseError):
+        return "x"
+    return "e" if after and after.error else "."
+
+
+def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Observation | None]]:
+    """Each turn with what the agent saw next; None after the last."""
+    following = [turn.observation for turn in episode.turns[1:]]
+    return itertools.zip_longest(episode.turns, following)
+
+
+def _shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
+    shot = pictures.shot(picture, crop, mark)
+    return dataclasses.asdict(shot) if shot else None
+
+
+def _element(turn: types.Turn) -> types.Element | None:
+    if isinstance(turn.action, types.ParseError) or turn.action.element_id is None:
+        return None
+    return turn.observation.elements.get(turn.action.element_id)
 
 
 def _names(line: str, element_id: str | None) -> bool:
@@ -175,7 +133,8 @@ def _names(line: str, element_id: str | None) -> bool:
     return f" [{element_id}]" in line or f'id="{element_id}"' in line
 
 
-def _in_words(action: types.Action | types.ParseError, element: types.Element | None) -> str:
+def _in_words(turn: types.Turn) -> str:
+    action, element = turn.action, _element(turn)
     if isinstance(action, types.ParseError):
         return f"Nothing: {action.reason}"
     words = [str(action.kind)]
@@ -208,7 +167,41 @@ def _answer(before: types.Observation, after: types.Observation) -> list[tuple[s
         before.text.splitlines(), after.text.splitlines(), n=0, lineterm=""
     )
     changes = [(line[0], line[1:]) for line in list(differences)[2:] if line[0] in "+-"]
-    said += changes[:8]
-    if len(changes) > 8:
-        said.append(("=", f"and {len(changes) - 8} more lines changed"))
+    said += changes[:_MOST_CHANGES]
+    if len(changes) > _MOST_CHANGES:
+        said.append(("=", f"and {len(changes) - _MOST_CHANGES} more lines changed"))
     return said or [("=", "nothing changed")]
+
+
+def _shared(a: str, b: str) -> int:
+    """Characters at the beginning of both."""
+    differences = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    return next(differences, min(len(a), len(b)))
+
+
+def _utf16_length(text: str) -> int:
+    """As the page counts."""
+    return len(text.encode("utf-16-le", errors="surrogatepass")) // 2
+
+
+def _mean(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return round(float(finite.mean()), 4) if len(finite) else None
+
+
+def _finite(value: float) -> float | None:
+    """Four digits tell a probability well enough, and keep the files small."""
+    return round(float(value), 4) if math.isfinite(value) else None
+
+
+def picture_bytes(episode: types.Episode) -> Sequence[bytes]:
+    everything = [*(turn.picture for turn in episode.turns), episode.last_picture]
+    return [picture for picture in everything if picture]
+
+
+def task(episode: types.Episode) -> Mapping[str, str]:
+    return {
+        "id": episode.task.id,
+        "site": ",".join(episode.task.sites),
+        "intent": episode.intent or episode.task.intent,
+    }

@@ -1,21 +1,21 @@
 """What a work directory says about its run, as far as it has got.
 
-Read are, each where it is there: `summary.json`, else `eval/<stage>/eval.json`; `eval.json`;
-`episodes/episodes.jsonl` or `episodes.jsonl`, in `eval/<stage>/` and in the directory itself;
-`bc/metrics.jsonl`, and `grpo/metrics.jsonl` or `metrics.jsonl`.
+Read are, each where it is there: `config.json`; `summary.json`, else `eval/<stage>/eval.json`;
+`eval.json`; `bc/metrics.jsonl`, and `grpo/metrics.jsonl` or `metrics.jsonl`; and where episodes
+are: `episodes/episodes.jsonl` in `eval/<stage>/` and in the directory itself, `update-*.jsonl` in
+`grpo/episodes/` or `episodes/`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from webagent_jax import types
-from webagent_jax.report import files, metrics, statistics, store
+from webagent_jax.report import files, metrics, statistics
+from webagent_jax.report.folder import Log
 from webagent_jax.report.statistics import Interval
 
 STAGES = {"base": "Base", "bc": "BC", "grpo": "GRPO", "eval": "Policy"}  # in the order of a run
@@ -31,6 +31,15 @@ class SiteRate:
 
 
 @dataclass(frozen=True)
+class Point:
+    """Success at one limit of turns, or within k attempts; rates in [0, 1]."""
+
+    at: int
+    rate: float
+    ci95: Interval
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What `eval.json` says of one stage; rates in [0, 1]."""
 
@@ -41,7 +50,10 @@ class Evaluation:
     by_site: Mapping[str, SiteRate]
     outcomes: Mapping[str, int]
     rewards: Mapping[tuple[str, int], float]  # by task id and count of its repetition
-    facts: Mapping[str, Any]  # the file's other entries
+    by_max_turns: Sequence[Point] = ()
+    pass_at_k: Sequence[Point] = ()
+    infra: Sequence[Mapping[str, str]] = ()  # tasks left without a reward, and why
+    record: Mapping[str, Any] = field(default_factory=dict)  # the whole file
 
     @property
     def name(self) -> str:
@@ -50,7 +62,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Success rate of `after` minus that of `before`, over the `n` episodes that both have."""
+    """Success rate of `after` minus that of `before`, over the `n` episodes that both have.
+
+    What became of them is counted by (before, after): (False, True) were learned.
+    """
 
     before: Evaluation
     after: Evaluation
@@ -58,17 +73,20 @@ class Comparison:
     ci95: Interval
     p: float
     n: int
+    changes: Mapping[tuple[bool, bool], int]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything the report shows. Whatever is missing is empty."""
+    """Everything the report shows, but for the episodes. Whatever is missing is empty."""
 
+    name: str
+    config: Mapping[str, Any]
     evaluations: Mapping[str, Evaluation]  # by stage
     seconds: Mapping[str, float]  # by phase
     hardware: Mapping[str, Any]
     metrics: Mapping[str, Sequence[Mapping[str, float]]]  # by training phase, one entry a step
-    episodes: Mapping[str, Sequence[types.Episode]]  # by stage
+    logs: Sequence[Log]  # of episodes, in the order of the run
 
     @property
     def comparison(self) -> Comparison | None:
@@ -83,6 +101,8 @@ def load(workdir: Path) -> Run:
         raise FileNotFoundError(f"{workdir} is no directory; give the --workdir of a run")
     summary = _read_optional(workdir / "summary.json")
     return Run(
+        name=workdir.resolve().name,
+        config=_config(workdir),
         evaluations=_evaluations(workdir, summary),
         seconds=summary.get("seconds") or {},
         hardware=_hardware(summary.get("hardware")),
@@ -90,7 +110,7 @@ def load(workdir: Path) -> Run:
             "grpo": _metrics(workdir / "grpo", workdir),
             "bc": _metrics(workdir / "bc"),
         },
-        episodes={stage: _episodes(_folder(workdir, stage)) for stage in STAGES},
+        logs=_logs(workdir),
     )
 
 
@@ -103,7 +123,10 @@ def compare(before: Evaluation, after: Evaluation) -> Comparison | None:
     outcomes_before = [before.rewards[key] for key in shared]
     difference, ci95 = statistics.paired_difference(outcomes_after, outcomes_before)
     p = statistics.mcnemar_p(outcomes_after, outcomes_before)
-    return Comparison(before, after, difference, ci95, p, len(shared))
+    changes = Counter(
+        (old > 0, new > 0) for old, new in zip(outcomes_before, outcomes_after, strict=True)
+    )
+    return Comparison(before, after, difference, ci95, p, len(shared), changes)
 
 
 def _evaluations(workdir: Path, summary: Mapping[str, Any]) -> dict[str, Evaluation]:
@@ -125,13 +148,25 @@ def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
         by_site={site: _site_rate(entry) for site, entry in record.get("by_site", {}).items()},
         outcomes=record.get("by_outcome", {}),
         rewards=_rewards(record.get("tasks", [])),
-        facts={k: v for k, v in record.items() if isinstance(v, int | float | str)},
+        by_max_turns=[
+            _point(entry["max_turns"], entry) for entry in record.get("by_max_turns", [])
+        ],
+        pass_at_k=[_point(int(k), entry) for k, entry in record.get("pass_at_k", {}).items()],
+        infra=record.get("infra", []),
+        record=record,
     )
+
+
+def _point(at: int, entry: Mapping[str, Any]) -> Point:
+    """Both curves call it a rate in their own way."""
+    rate = entry["success_rate"] if "success_rate" in entry else entry["rate"]
+    low, high = entry["ci95"]
+    return Point(at, rate, (low, high))
 
 
 def _site_rate(entry: Mapping[str, Any]) -> SiteRate:
     rate, n = entry["success_rate"], entry["n"]
-    return SiteRate(rate, n, statistics.wilson(round(rate * n), n))
+    return SiteRate(rate, n, tuple(entry.get("ci95") or statistics.wilson(round(rate * n), n)))
 
 
 def _rewards(tasks: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
@@ -154,9 +189,30 @@ def _metrics(*folders: Path) -> list[dict[str, float]]:
     return []
 
 
-def _episodes(folder: Path) -> Sequence[types.Episode]:
-    in_own_folder = store.load_episodes(folder / "episodes" / "episodes.jsonl")
-    return in_own_folder or store.load_episodes(folder / "episodes.jsonl")
+def _logs(workdir: Path) -> list[Log]:
+    """Evaluations as they follow one another, each training before the evaluation of its policy."""
+    trained = [
+        Log(f"update-{number}", f"Update {number}", number, path)
+        for folder in ("grpo/episodes", "episodes")
+        for path in sorted((workdir / folder).glob("update-*.jsonl"))
+        if (number := _update(path)) is not None
+    ]
+    evaluated = [
+        Log(stage, name, None, _folder(workdir, stage) / "episodes" / "episodes.jsonl")
+        for stage, name in STAGES.items()
+    ]
+    there = [log for log in evaluated if log.path.exists()]
+    after = [log for log in there if log.id in ("grpo", "eval")]
+    return [*(log for log in there if log not in after), *trained, *after]
+
+
+def _update(path: Path) -> int | None:
+    number = path.stem.removeprefix("update-")
+    return int(number) if number.isdecimal() else None
+
+
+def _config(workdir: Path) -> dict[str, Any]:
+    return _read_optional(workdir / "config.json").get("config") or {}
 
 
 def _folder(workdir: Path, stage: str) -> Path:
@@ -170,13 +226,3 @@ def _hardware(value: Any) -> dict[str, Any]:
 
 def _read_optional(path: Path) -> dict[str, Any]:
     return files.read_json(path) if path.exists() else {}
-
-
-def series(records: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
-    """Steps and values of one metric, where it was written and is finite."""
-    points = [
-        (record["step"], record[key])
-        for record in records
-        if math.isfinite(record.get(key, math.nan))
-    ]
-    return [step for step, _ in points], [value for _, value in points]

@@ -1,0 +1,48 @@
+"""How tests open a report in Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+DESKTOP: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+_CHROMIUM = (
+    os.environ.get("WEBAGENT_CHROMIUM")
+    or shutil.which("chromium-headless-shell")
+    or shutil.which("chromium")
+)  # None leaves it to playwright
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(
+    browser: Browser, report: Path, fragment: str = "", size: ViewportSize = DESKTOP
+) -> Iterator[Page]:
+    """The report at `fragment`, from disk, its episodes listed.
+
+    Whatever the page complains of fails the test.
+    """
+    page = browser.new_page(viewport=size)
+    page.set_default_timeout(20_000)
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri() + fragment)
+    page.wait_for_function("document.documentElement.dataset.ready")
+    yield page
+    page.close()
+    assert complaints == []

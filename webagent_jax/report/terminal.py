@@ -1,0 +1,107 @@
+"""What a run has come to, for a terminal: figures, curves and where the report is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from webagent_jax.report import dynamics, plots
+from webagent_jax.report.dynamics import Metric
+from webagent_jax.report.workdir import Comparison, Evaluation, Run
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 40  # characters of a curve
+_KEYS = ("loss", "kl", "entropy", "busy/browser", "busy/engine", "busy/learner")
+_CURVES = (*dynamics.PANELS, *(metric for metric in dynamics.MORE if metric.key in _KEYS))
+
+
+def summary(run: Run) -> RenderableType:
+    """The run as far as it has got."""
+    return Group(*_parts(run))
+
+
+def _parts(run: Run) -> Iterator[RenderableType]:
+    stages = list(run.evaluations.values())
+    if not stages:
+        yield Text("No evaluation has finished yet.")
+    else:
+        yield _success(stages)
+    if run.comparison:
+        yield Text(_paired(run.comparison))
+    for stage in stages:
+        if lost := stage.outcomes.get("INFRA", len(stage.infra)):
+            yield Text(f"{stage.name}: {lost} without a reward (INFRA), counted neither way")
+        yield from (Text(line) for line in _limits(stage))
+    for phase in ("bc", "grpo"):
+        if table := _curves(run, phase):
+            yield table
+    if run.seconds:
+        yield Text(f"{sum(run.seconds.values()) / 60:.1f} minutes in all")
+
+
+def _success(stages: Sequence[Evaluation]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("success, %")
+    for stage in stages:
+        table.add_column(stage.name, justify="right")
+    for site in sorted({site for stage in stages for site in stage.by_site}):
+        rates = (stage.by_site.get(site) for stage in stages)
+        table.add_row(site, *(f"{100 * rate.rate:.0f}" if rate else "" for rate in rates))
+    table.add_section()
+    table.add_row("all", *(f"{100 * stage.rate:.1f}" for stage in stages), style="bold")
+    intervals = ((100 * low, 100 * high) for low, high in (stage.ci95 for stage in stages))
+    table.add_row("95 % interval", *(f"{low:.1f} to {high:.1f}" for low, high in intervals))
+    table.add_row("episodes", *(f"{stage.n:,}" for stage in stages))
+    return table
+
+
+def _paired(comparison: Comparison) -> str:
+    low, high = comparison.ci95
+    learned = comparison.changes.get((False, True), 0)
+    forgotten = comparison.changes.get((True, False), 0)
+    return (
+        f"{comparison.after.name} - {comparison.before.name}: {100 * comparison.difference:+.1f} "
+        f"points ({100 * low:+.1f} to {100 * high:+.1f}, p = {comparison.p:.2g}) over "
+        f"{comparison.n} pairs: {learned} learned, {forgotten} forgotten"
+    )
+
+
+def _limits(stage: Evaluation) -> Iterator[str]:
+    for name, points in (("turns", stage.by_max_turns), ("attempts", stage.pass_at_k)):
+        if points:
+            told = ", ".join(f"{100 * point.rate:.1f} % at {point.at}" for point in points)
+            yield f"{stage.name} by {name}: {told}"
+
+
+def _curves(run: Run, phase: str) -> Table | None:
+    found = [
+        (metric, values)
+        for metric in _CURVES
+        if len(values := list(dynamics.series(run.metrics[phase], metric.key).values())) > 1
+    ]
+    if not found:
+        return None
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(f"{phase.upper()}, {len(run.metrics[phase])} updates")
+    table.add_column("first to last")
+    table.add_column("now", justify="right")
+    for metric, values in found:
+        table.add_row(metric.title, _sparkline(values), _now(metric, values))
+    return table
+
+
+def _now(metric: Metric, values: Sequence[float]) -> str:
+    return metric.form.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """Means of neighbours, between the lowest and the highest of them."""
+    parts = np.array_split(np.asarray(values, float), min(_WIDTH, len(values)))
+    means = np.asarray([part.mean() for part in parts])
+    spread = np.ptp(means) or 1.0
+    return "".join(_BARS[int(level)] for level in (means - means.min()) / spread * (len(_BARS) - 1))
