@@ -1,0 +1,91 @@
+"""Evaluation side by side: the same episodes one at a time and 16 at once, on sites far away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from webagent_jax import seeds
+from webagent_jax.config import EngineConfig, RolloutConfig, RunConfig, SuiteConfig
+from webagent_jax.report import figures
+from webagent_jax.report.progress import NullProgress
+from webagent_jax.rollout import Job
+from webagent_jax.seeds import Stream
+from webagent_jax.stage import Stage, opening_policy
+from webagent_jax.types import Episode
+
+_PAGES = (
+    "choose-list",
+    "click-checkboxes",
+    "click-menu",
+    "click-option",
+    "click-scroll-list",
+    "click-tab",
+    "click-tab-2",
+    "enter-text",
+)
+_WORLDS = 8  # of each page: 64 episodes
+_WARM_UP = 100  # the world that is played before the clock runs, so that all is compiled
+_CONTEXTS = (1, 16)
+_LATENCY = 100.0  # ms of every answer
+_TURNS = 8
+
+
+def run(repeats: int) -> Iterator[dict[str, Any]]:
+    """A result per number of contexts, the best of `repeats` runs, and how many times as fast."""
+    best: dict[int, float] = {}
+    for contexts in _CONTEXTS:
+        cfg = _config(contexts)
+        with Stage(cfg, NullProgress(), *opening_policy(cfg)) as stage:
+            stage.play(_jobs(stage, range(_WARM_UP, _WARM_UP + 1)))
+            runs = [_timed(stage, contexts) for _ in range(repeats)]
+        told = min(runs, key=lambda run: run["seconds"])
+        best[contexts] = told["seconds"]
+        yield {"name": f"{len(_PAGES) * _WORLDS} episodes, {contexts} at once"} | told
+    first, last = _CONTEXTS[0], _CONTEXTS[-1]
+    yield {"name": f"{last} contexts against {first}", "times as fast": best[first] / best[last]}
+
+
+def _config(contexts: int) -> RunConfig:
+    return RunConfig(
+        suite=SuiteConfig(tasks=_PAGES, latency_ms=_LATENCY),
+        engine=EngineConfig(slots=contexts, max_tokens=512),
+        rollout=RolloutConfig(contexts=contexts, max_new_tokens=96, episode_timeout=600.0),
+    )
+
+
+def _timed(stage: Stage, contexts: int) -> dict[str, Any]:
+    jobs = _jobs(stage, range(_WORLDS))
+    begun = time.perf_counter()
+    episodes = stage.play(jobs)
+    seconds = time.perf_counter() - begun
+    scored = [episode for episode in episodes if episode.reward is not None]
+    if len(scored) < len(jobs):
+        raise RuntimeError(f"{len(jobs) - len(scored)} episodes got no reward: not the same work")
+    whole = seconds * contexts
+    return {
+        "seconds": seconds,
+        "turns": sum(len(episode.turns) for episode in episodes),
+        "success": figures.rate(episodes).success_rate,
+        "contexts waiting for the browser": figures.browser_seconds(episodes) / whole,
+        "contexts waiting for a reply": _model_seconds(episodes) / whole,
+    }
+
+
+def _jobs(stage: Stage, worlds: range) -> list[Job]:
+    """Sampled, with seeds of their own: however many are played at once, they are the same."""
+    return [
+        Job(
+            stage.suite.task(page, "test", world),
+            seeds.derive(0, Stream.EVALUATION, number, world),
+            stage.rules(_TURNS),
+            lambda: stage.policy_agent(1.0),
+        )
+        for world in worlds
+        for number, page in enumerate(_PAGES)
+    ]
+
+
+def _model_seconds(episodes: list[Episode]) -> float:
+    return sum(turn.seconds.get("model", 0.0) for e in episodes for turn in e.turns)
