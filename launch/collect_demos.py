@@ -4,7 +4,8 @@ python launch/collect_demos.py --config=configs/quickstart.py --workdir=runs/bc
 python launch/collect_demos.py --config=configs/quickstart.py --workdir=runs/again --by=policy \
     --config.policy.path=runs/grpo/policy
 
-`launch/train_bc.py` with the same workdir clones them.
+`launch/train_bc.py` with the same workdir clones them. The policy may be an endpoint:
+docs/endpoints.md.
 """
 
 from __future__ import annotations

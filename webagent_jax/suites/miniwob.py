@@ -93,6 +93,7 @@ class MiniWob:
         pages: names such as `login-user`; empty means all.
         train_seeds: tasks per page in the training split, at most FIRST_TEST_SEED.
         test_seeds: tasks per page in the test split.
+        latency: seconds by which every answer of the site is late.
 
     Raises:
         ConfigError: a page is unknown, a number cannot work, or the pages are not installed.
@@ -105,12 +106,14 @@ class MiniWob:
         pages: Sequence[str] = (),
         train_seeds: int = 10_000,
         test_seeds: int = 1_000,
+        *,
+        latency: float = 0.0,
     ) -> None:
         folder = _html_folder()
         self.pages = _checked(pages, known=all_pages(folder))
         self._seeds = _seed_ranges(train_seeds, test_seeds)
         self._pool = pool
-        self._site = StaticSite(folder)
+        self._site = StaticSite(folder, latency)
 
     def names(self, split: Split) -> Sequence[str]:
         """The pages, in both splits: their seeds differ."""

@@ -24,11 +24,12 @@ def open_suite(
         ConfigError: the suite lacks something; says what, and how to mend it.
         InfraError: a site of its own does not come up.
     """
+    latency = config.latency_ms / 1000
     match config.name:
         case "miniwob":
-            return MiniWob(pool, config.tasks, config.train_seeds)
+            return MiniWob(pool, config.tasks, config.train_seeds, latency=latency)
         case "arena":
-            return ArenaSuite(pool, config.tasks, config.arena)
+            return ArenaSuite(pool, config.tasks, config.arena, latency=latency)
         case "webarena_lite":
             return WebArena(pool, config.webarena, config.tasks, log)
         case "browsergym":

@@ -15,6 +15,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from webagent_jax.suites.latency import Delayed
 from webagent_jax.types import InfraError
 
 _START_SECONDS = 20.0
@@ -43,17 +44,19 @@ class StaticSite:
 
     `host` is "127.0.0.1:PORT", `url` the same with http in front. Pages come from a real server
     because a browser context can be held to the hosts it may reach: `file://` passes every proxy.
+    `latency` is how many seconds late every answer comes.
 
     Raises InfraError when the server does not come up.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, latency: float = 0.0) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self.url = f"http://{self.host}"
+        pages = Starlette(routes=[Mount("/", _KeptFiles(directory=folder))])
         self._server = uvicorn.Server(
             uvicorn.Config(
-                Starlette(routes=[Mount("/", _KeptFiles(directory=folder))]),
+                Delayed(pages, latency) if latency else pages,
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,

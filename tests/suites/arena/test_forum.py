@@ -95,6 +95,12 @@ def test_the_same_vote_twice_is_none_and_the_other_one_counts_twice(
     assert forum.post(vote, direction=7, back=path).status == 404
 
 
+def test_buttons_without_words_are_told_by_their_titles(forum: Visitor) -> None:
+    for path in ("/", "/c/gardening", "/c/gardening?sort=top"):
+        buttons = re.findall(r"<button[^>]*></button>", forum.get(path).text)
+        assert buttons and all(re.search(r'title="[\w ]+ \d+"', button) for button in buttons)
+
+
 def test_a_vote_does_not_lead_to_other_sites(forum: Visitor) -> None:
     assert forum.post("/vote/post/50", direction=1, back="//elsewhere.example").status == 200
 

@@ -25,19 +25,20 @@ _STOP_SECONDS = 10.0
 class ArenaHost:
     """Starts the server in a process of its own, on a free port or the given one of 127.0.0.1.
 
+    `latency` is how many seconds late every page comes.
     Any thread may call. The process ends with `close`, and when this process dies.
 
     Raises InfraError when the server does not come up, OSError when the port is taken.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, latency: float = 0.0) -> None:
         pages = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = pages.getsockname()[1]
         self._pipe, theirs = socket.socketpair()
         module = "webagent_jax.suites.arena.server"
         descriptors = (pages.fileno(), theirs.fileno())
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, descriptors)],
+            [sys.executable, "-m", module, *map(str, descriptors), str(latency)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": _python_path()},

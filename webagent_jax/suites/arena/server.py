@@ -4,7 +4,7 @@ It is a process of its own, so that pages do not wait for whoever plays, and one
 are answered one after the other, each in a few milliseconds, so no view needs a lock. Worlds are
 made and dropped over a pipe that the process inherits (`control`), which no browser can reach.
 
-    python -m webagent_jax.suites.arena.server PAGES_FD CONTROL_FD
+    python -m webagent_jax.suites.arena.server PAGES_FD CONTROL_FD LATENCY_SECONDS
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from webagent_jax.suites.arena import database
 from webagent_jax.suites.arena.registry import SITES
 from webagent_jax.suites.arena.site import Site
 from webagent_jax.suites.arena.worlds import Worlds
+from webagent_jax.suites.latency import Delayed
 
 _HOST = re.compile(r"(?P<site>[a-z]+)\.(?P<world>w\d+)\.localhost(?::\d+)?")
 
@@ -103,10 +104,10 @@ async def control(worlds: Worlds, pipe: socket.socket) -> None:
     writer.close()
 
 
-def make_server(arena: Arena) -> uvicorn.Server:
+def make_server(arena: Arena, latency: float = 0.0) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
-            arena,
+            Delayed(arena, latency) if latency else arena,
             loop="asyncio",
             lifespan="off",
             log_config=None,
@@ -116,19 +117,22 @@ def make_server(arena: Arena) -> uvicorn.Server:
     )
 
 
-async def serve(arena: Arena, pages: socket.socket, pipe: socket.socket) -> None:
+async def serve(
+    arena: Arena, pages: socket.socket, pipe: socket.socket, latency: float = 0.0
+) -> None:
     """Until the other end of the pipe is closed."""
-    server = make_server(arena)
+    server = make_server(arena, latency)
     serving = asyncio.create_task(server.serve(sockets=[pages]))
     await control(arena.worlds, pipe)
     server.should_exit = True
     await serving
 
 
-def main(pages: int, pipe: int) -> None:
+def main(pages: int, pipe: int, latency: float) -> None:
     """Both are sockets that the process inherits, by their file descriptors."""
-    asyncio.run(serve(Arena(SITES), socket.socket(fileno=pages), socket.socket(fileno=pipe)))
+    inherited = [socket.socket(fileno=descriptor) for descriptor in (pages, pipe)]
+    asyncio.run(serve(Arena(SITES), inherited[0], inherited[1], latency))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -30,6 +30,7 @@ class ArenaSuite:
         names: of tasks ("shop/buy/3"), templates ("shop/buy") or sites ("shop") to keep; empty
             keeps all.
         config: what oracles think, and whether training tasks are drawn anew.
+        latency: seconds by which every answer of the sites is late.
 
     Raises:
         ConfigError: a name fits no task.
@@ -41,12 +42,14 @@ class ArenaSuite:
         pool: BrowserPool,
         names: Sequence[str] = (),
         config: ArenaConfig = _DEFAULTS,
+        *,
+        latency: float = 0.0,
     ) -> None:
         self._drafts = drafts(names, config)
         self._by_name = {**self._drafts["train"], **self._drafts["test"]}
         self._pool = pool
         self._thoughts = config.thoughts
-        self._host = ArenaHost()
+        self._host = ArenaHost(latency=latency)
 
     def names(self, split: Split) -> Sequence[str]:
         return tuple(self._drafts[split])

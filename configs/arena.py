@@ -1,0 +1,68 @@
+"""The embedded arena in small: webagent-tiny on five sites, from demonstrations to M-GRPO.
+
+What: behaviour cloning on oracle demonstrations of 1,000 tasks drawn anew, then M-GRPO on others,
+each stage evaluated on the 165 test tasks, sampled as in training. No test task is among those
+drawn.
+Expected: next to nothing with webagent-tiny (docs/results.md); it is here for policies that read
+pages of this size. Hardware: two CPU cores; 19 minutes for the demonstrations, 20 of one core for
+an epoch, 4 for an evaluation.
+
+    python launch/collect_demos.py --config=configs/arena.py --workdir=runs/arena/bc
+    python launch/train_bc.py --config=configs/arena.py --workdir=runs/arena/bc
+    python launch/train_grpo.py --config=configs/arena.py --workdir=runs/arena/grpo \\
+        --config.policy.path=runs/arena/bc/policy --config.suite.arena.fresh_seed=1
+    python launch/evaluate.py --config=configs/arena.py --workdir=runs/arena/eval \\
+        --config.policy.path=runs/arena/grpo/policy
+"""
+
+from __future__ import annotations
+
+import ml_collections
+
+from webagent_jax import config
+from webagent_jax.config import (
+    ArenaConfig,
+    BCConfig,
+    EngineConfig,
+    EvalConfig,
+    GRPOConfig,
+    MeshConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+    SuiteConfig,
+)
+
+_ARENA = RunConfig(
+    mesh=MeshConfig(rows_per_device=2),
+    suite=SuiteConfig(
+        name="arena", train_seeds=1, arena=ArenaConfig(fresh_seed=0, fresh_tasks=1_000)
+    ),
+    # Prompts of the oracles take 531 tokens in the median, 883 at the 95th percentile.
+    engine=EngineConfig(slots=16, max_tokens=1_024),
+    rollout=RolloutConfig(contexts=12, max_turns=16, max_new_tokens=96, episode_timeout=600.0),
+    bc=BCConfig(
+        demos_per_task=1,
+        epochs=4,
+        batch_episodes=2,  # many small updates: pointing needs steps more than tokens
+        row_tokens=1_152,
+        optimizer=OptimizerConfig(
+            learning_rate=1e-3, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
+        ),
+    ),
+    grpo=GRPOConfig(
+        updates=6,
+        tasks_per_update=6,
+        group_size=6,
+        minibatches=2,
+        max_refills=12,
+        row_tokens=1_152,
+        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_fraction=0.2, max_grad_norm=1.0),
+    ),
+    # Sampled as in training: that is what M-GRPO improves.
+    eval=EvalConfig(episodes_per_task=1, temperature=1.0, max_turns=(16,)),
+)
+
+
+def get_config() -> ml_collections.ConfigDict:
+    return config.to_config_dict(_ARENA)
