@@ -7,10 +7,17 @@ Expected and measured figures: docs/results.md. Hardware: two CPU cores.
 
     python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
 
-`:smoke` cuts it down to two pages and one update, to see that everything works.
+`:smoke` cuts it down to two pages and one update, to see that everything works. `:paper`,
+`:dr_grpo`, `:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce` and `:released` are the same job
+with another objective (docs/objectives.md). To compare them, begin with one cloned policy:
+
+    python launch/train_grpo.py --config=configs/quickstart.py:awr \
+        --config.policy.path=runs/quickstart/bc/policy --workdir=runs/awr
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import ml_collections
 
@@ -65,12 +72,35 @@ _QUICKSTART = RunConfig(
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
     ),
     # Sampled as in training: that is what M-GRPO improves.
-    eval=EvalConfig(episodes_per_task=34, temperature=1.0, max_turns=8),
+    eval=EvalConfig(episodes_per_task=34, temperature=1.0, max_turns=(8,)),
 )
 
 
+_GRPO = _QUICKSTART.grpo
+_OBJECTIVES: dict[str, GRPOConfig] = {  # each equal to the default but for what its name says
+    # One step over each batch, groups without variance kept: the ratio stays 1, the clip idle.
+    "paper": replace(_GRPO, minibatches=1, drop_flat_groups=False),
+    "dr_grpo": replace(_GRPO, weights="constant_length", advantages="group_mean", kl_beta=0.0),
+    "rloo": replace(_GRPO, advantages="leave_one_out", policy_loss="logp"),
+    "dapo": replace(_GRPO, weights="token_mean", clip_high=0.28, kl_beta=0.0, truncated="mask"),
+    "filtered_bc": replace(
+        _GRPO, weights="token_mean", advantages="success", policy_loss="logp", kl_beta=0.0
+    ),
+    "awr": replace(_GRPO, advantages="exponential", policy_loss="logp", kl_beta=0.0),
+    "reinforce": replace(
+        _GRPO, advantages="batch_mean", policy_loss="logp", drop_flat_groups=False
+    ),
+    "released": replace(
+        _GRPO, rows="released", policy_loss="logp", minibatches=1, drop_flat_groups=False
+    ),
+}
+
+
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    if variant in _OBJECTIVES:
+        return config.to_config_dict(replace(_QUICKSTART, grpo=_OBJECTIVES[variant]))
     if variant not in ("", "smoke"):
-        raise config.ConfigError(f"unknown variant {variant!r}; there are: smoke")
+        known = ", ".join(("smoke", *_OBJECTIVES))
+        raise config.ConfigError(f"unknown variant {variant!r}; there are: {known}")
     chosen = quickstart.smoke(_QUICKSTART) if variant else _QUICKSTART
     return config.to_config_dict(chosen)

@@ -90,6 +90,6 @@ def get_config(variant: str = "qwen2.5-3b") -> ml_collections.ConfigDict:
                 row_tokens=_CONTEXT,
                 optimizer=OptimizerConfig(learning_rate=1e-6, max_grad_norm=0.01),
             ),
-            eval=EvalConfig(episodes_per_task=1, max_turns=30),
+            eval=EvalConfig(episodes_per_task=1, max_turns=(30,)),
         )
     )

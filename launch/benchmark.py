@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from webagent_jax import benchmark
 
@@ -30,6 +30,7 @@ _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmar
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
     report = benchmark.run(
         _SUITE.value, _REPEATS.value, _PEER.value, print, peer_checkout=_CHECKOUT.value
     )

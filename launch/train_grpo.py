@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from absl import app
 
-from webagent_jax import launcher, train
+from webagent_jax import launcher, multihost, train
 from webagent_jax.report.progress import open_progress
 
 
 def main(argv: Sequence[str]) -> None:
     workdir = launcher.begin(argv)
-    with launcher.told_plainly(), open_progress() as progress:
+    with launcher.told_plainly(), multihost.joined(), open_progress() as progress:
         policy = train.grpo(launcher.playable_config(), workdir, progress)
     print(policy)
 

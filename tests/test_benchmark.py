@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import benchmark
-from webagent_jax.benchmark import browser, generate, measure, peer, site, update
+from webagent_jax.benchmark import browser, generate, measure, peer, rows, site, update
 from webagent_jax.benchmark.episodes import Shape, branches
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -50,6 +50,19 @@ def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
     assert 1 <= trace["prompt tokens / prefilled"] < 2
     assert trace["transformers / ours"] > 0
     assert "transformers / ours" in capsys.readouterr().out
+
+
+def test_rows_are_built_of_prompts_as_long_as_they_say(monkeypatch):
+    small = {"_GROUPS": 2, "_SIBLINGS": 3, "_TURNS": 2, "_PROMPTS": (600,), "_ROW_TOKENS": (2_048,)}
+    for name, value in small.items():
+        monkeypatch.setattr(rows, name, value)
+    (found,) = rows.run(repeats=1)
+    assert (found["turns"], found["prompt tokens"]) == (12, 12 * 600)
+    # The system prompt, then by group: its first prompt, three replies; a placeholder, three turns.
+    tokens = 300 + 2 * (300 + 3 * 60 + 12 + 3 * (60 + 188 + 60))
+    assert found["rows"] == 2
+    assert 0.5 < found["shared fraction"] < 1 - tokens / (12 * 660)
+    assert found["processor seconds"]["median"] > 0
 
 
 def test_spread_is_median_and_ninetieth_percentile():

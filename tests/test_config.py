@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import quickstart
 from webagent_jax import config
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 
@@ -76,11 +77,20 @@ def test_groups_within_groups_are_told_by_their_whole_name():
         config.from_config_dict({"suite": {"webarena": {"judge": {"modle": "m"}}}})
 
 
+def test_every_objective_of_the_quickstart_is_one_that_can_be_run():
+    names = [*quickstart._OBJECTIVES]
+    assert {"paper", "filtered_bc", "awr", "reinforce", "released"} <= set(names)
+    chosen = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
+    assert len(set(chosen)) == len(names)
+    with pytest.raises(ConfigError, match="smoke, paper, "):
+        quickstart.get_config("papre")
+
+
 @pytest.mark.parametrize("variant", ["qwen2.5-3b", "llama-3.1-8b"])
 def test_the_papers_recipe_plays_webarena_lite_as_published_policies_saw_it(variant):
     path = Path(__file__).parents[1] / "configs" / "webagent_r1.py"
     cfg = config.from_config_dict(runpy.run_path(str(path))["get_config"](variant))
     assert cfg.suite.name == "webarena_lite"
     assert (cfg.browser.observation, cfg.prompt.template) == ("webarena_lite", "webarena")
-    assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, 30)
+    assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, (30,))
     assert (cfg.eval.episodes_per_task, cfg.suite.train_seeds) == (1, 1)  # a task has one world

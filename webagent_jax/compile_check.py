@@ -292,7 +292,8 @@ def _rows(batch: tuple[int, ...], row_tokens: int, mesh: Mesh) -> ForestRows:
 
     token, scored = of(row_tokens, jnp.int32), _scored(row_tokens)
     number = of(scored, jnp.float32)
-    return ForestRows(token, token, token, token, of(scored, jnp.int32), number, number, number)
+    targets = of(scored, jnp.int32)
+    return ForestRows(token, token, token, token, targets, number, number, number, number)
 
 
 def _scored(row_tokens: int) -> int:

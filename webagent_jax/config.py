@@ -22,9 +22,28 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
-    """Where the weights come from."""
+class EndpointConfig:
+    """An OpenAI-compatible chat endpoint that replies instead of weights of ours."""
 
+    url: str = ""  # up to the version: http://localhost:8000/v1
+    model: str = ""
+    key_variable: str = "OPENAI_API_KEY"  # environment variable that holds the key, if there is one
+    concurrency: int = 8  # requests at once
+    retries: int = 6  # tries after the first, each after a longer pause
+    # Seconds for one try; rollout.episode_timeout is for all tries of a reply.
+    timeout: float = 120.0
+    # Dollars for a million tokens; below 0: as the price table says, unknown where it is silent.
+    prompt_price: float = -1.0
+    completion_price: float = -1.0
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Who replies: weights, and where they come from; or an endpoint, which cannot be trained."""
+
+    kind: Literal["weights", "openai"] = "weights"
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    # Its tokenizer counts the tokens of an endpoint's prompts, too.
     path: str = "webagent-tiny"  # shipped with the package; else a Hugging Face directory
     dtype: Literal["float32", "bfloat16"] = "float32"  # of activations; params stay float32
     # What the backward pass computes again, from nothing to all of a layer: time for memory.
@@ -144,6 +163,8 @@ class SuiteConfig:
     # Names of pages, of tasks, or of a site's or template's tasks; empty means all of the suite.
     tasks: tuple[str, ...] = ()
     train_seeds: int = 10_000  # worlds of each of them to train in; a task of a file has one
+    # By how much embedded sites answer late, as those far away do; for measurements.
+    latency_ms: float = 0.0
     arena: ArenaConfig = field(default_factory=ArenaConfig)
     webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
     browsergym: BrowserGymConfig = field(default_factory=BrowserGymConfig)
@@ -172,6 +193,8 @@ class RolloutConfig:
     top_k: int = 0  # 0 keeps all
     infra_retries: int = 2  # tries after the first before an episode is given up as INFRA
     episode_timeout: float = 120.0  # seconds
+    # Seconds after its first episode began at which a group closes with what it has; 0: never.
+    group_timeout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,6 +212,10 @@ class OptimizerConfig:
 class BCConfig:
     demos_per_task: int = 8
     epochs: int = 4
+    # Updates between two evaluations, on worlds of the training split that nobody demonstrated; the
+    # best policy of them is what is kept. 0 evaluates never and keeps the last.
+    eval_updates: int = 0
+    eval_episodes: int = 64
     batch_episodes: int = 32  # episodes per update
     row_tokens: int = 1024
     checkpoint_updates: int = 20  # updates between two checkpoints
@@ -210,11 +237,25 @@ class GRPOConfig:
     # more of either use what the browsers played better, within the clip.
     minibatches: int = 1
     epochs: int = 1
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    # The objective (docs/objectives.md): share of a token, credit of an episode, what is summed.
+    weights: Literal["three_level", "token_mean", "constant_length"] = "three_level"
+    advantages: Literal[
+        "group_std", "group_mean", "leave_one_out", "batch_mean", "success", "exponential"
+    ] = "group_std"
+    policy_loss: Literal["clip", "logp"] = "clip"
+    rows: Literal["turns", "released"] = "turns"  # "released" scores as the published trainer does
+    clip_low: float = 0.2  # of policy_loss=clip: the ratio counts from 1 - clip_low ...
+    clip_high: float = 0.2  # ... to 1 + clip_high
+    kl: Literal["k3", "k1"] = "k3"  # in the loss, or charged to the advantage of each token
     kl_beta: float = 0.001  # 0 skips the reference policy
     std_eps: float = 1e-4
-    drop_flat_groups: bool = True  # replace groups whose rewards are all equal ...
+    awr_temperature: float = 1.0  # of exp(A / temperature), for advantages=exponential
+    # Episodes that a limit ended: as scored; not learnt from; or as failures.
+    truncated: Literal["score", "mask", "zero"] = "score"
+    # Updates that the policy of an episode may lag behind; 0 plays and learns by turns.
+    staleness: int = 0
+    importance_cap: float = 2.0  # of the proximal policy's ratio to the one that sampled
+    drop_flat_groups: bool = True  # replace groups that carry no signal ...
     max_refills: int = 16  # ... by at most so many fresh groups per update
     row_tokens: int = 1024
     checkpoint_updates: int = 1  # updates between two checkpoints
@@ -223,10 +264,30 @@ class GRPOConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    episodes_per_task: int = 25  # held-out seeds of each page, or tries at each task of a file
+    split: Literal["train", "test"] = "test"
+    episodes_per_task: int = 25  # worlds of each page; a task of a file has one
+    attempts: int = 1  # at each world, for pass@k
     temperature: float = 0.0  # 0 is greedy
-    max_turns: int = 10
+    # Turn limits; the longest is played, and the shorter ones are read off the same episodes.
+    max_turns: tuple[int, ...] = (10,)
     pictures_per_task: int = 1  # episodes of each page kept with a picture of every step
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """When M-GRPO warns, and stops with its last good checkpoint; a limit of 0 is switched off."""
+
+    entropy: float = 0.0  # nats of a token, at least
+    kl: float = 0.0  # nats of a token from the reference, at most
+    sampler_gap: float = 0.0  # nats between sampler and learner before the first step, at most
+    repetition: float = 0.0  # share of turns that repeat the one before, at most
+    patience: int = 3  # updates in a row beyond a limit before the run stops
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    wandb_project: str = ""  # empty: metrics.jsonl and TensorBoard alone
+    profile_update: int = 0  # the update whose profile is written to workdir/profile; 0: none
 
 
 @dataclass(frozen=True)
@@ -242,7 +303,9 @@ class RunConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     bc: BCConfig = field(default_factory=BCConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -265,8 +328,14 @@ def _check(cfg: RunConfig) -> None:
             cfg.suite.name != "browsergym" or bool(cfg.suite.tasks),
             "suite.tasks must name BrowserGym's environments: browsergym/miniwob.click-test",
         ),
+        (cfg.suite.latency_ms >= 0, "suite.latency_ms must not be negative"),
+        (
+            cfg.suite.latency_ms == 0 or cfg.suite.name in ("miniwob", "arena"),
+            "suite.latency_ms is for embedded sites alone: miniwob and arena",
+        ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
+        *_endpoint_rules(cfg),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (cfg.lora.rank == 0 or bool(cfg.lora.projections), "lora.projections must name some"),
         (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),
@@ -277,16 +346,41 @@ def _check(cfg: RunConfig) -> None:
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),
         (0 <= cfg.grpo.clip_low < 1, "grpo.clip_low must be in [0, 1)"),
         (cfg.grpo.clip_high >= 0, "grpo.clip_high must not be negative"),
+        (cfg.grpo.kl_beta >= 0, "grpo.kl_beta must not be negative; 0 leaves the KL out"),
+        (cfg.grpo.std_eps >= 0, "grpo.std_eps must not be negative"),
+        (cfg.grpo.awr_temperature > 0, "grpo.awr_temperature must be above 0"),
+        (
+            cfg.grpo.importance_cap >= 1,
+            "grpo.importance_cap must be at least 1, its value on policy",
+        ),
+        (
+            cfg.grpo.rows == "turns"
+            or (cfg.grpo.policy_loss == "logp" and cfg.grpo.staleness == 0),
+            "grpo.rows=released needs grpo.policy_loss=logp and grpo.staleness=0: replies are "
+            "scored in another context than they were sampled in, and no ratio of the two means "
+            "anything",
+        ),
         (cfg.rollout.contexts >= 1, "rollout.contexts must be at least 1"),
         (cfg.rollout.max_turns >= 1, "rollout.max_turns must be at least 1"),
         (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
+        (cfg.eval.episodes_per_task >= 1, "eval.episodes_per_task must be at least 1"),
+        (cfg.eval.attempts >= 1, "eval.attempts must be at least 1"),
+        (
+            cfg.eval.attempts == 1 or cfg.eval.temperature > 0,
+            "eval.attempts above 1 need eval.temperature above 0: greedy attempts are all alike",
+        ),
+        (
+            bool(cfg.eval.max_turns) and min(cfg.eval.max_turns) >= 1,
+            "eval.max_turns must name turn limits of at least 1, such as 30, or 5,10,15,20,25,30",
+        ),
         (
             cfg.rollout.max_new_tokens < cfg.engine.max_tokens,
             "rollout.max_new_tokens must be below engine.max_tokens, which holds prompt and reply",
         ),
         (
-            cfg.engine.max_tokens <= min(cfg.bc.row_tokens, cfg.grpo.row_tokens),
+            cfg.policy.kind == "openai"
+            or cfg.engine.max_tokens <= min(cfg.bc.row_tokens, cfg.grpo.row_tokens),
             "bc.row_tokens and grpo.row_tokens must be at least engine.max_tokens: "
             "a row holds any one turn whole",
         ),
@@ -294,6 +388,28 @@ def _check(cfg: RunConfig) -> None:
     for holds, message in rules:
         if not holds:
             raise ConfigError(message)
+
+
+def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
+    """What must hold where an endpoint replies."""
+    if cfg.policy.kind == "weights":
+        return ()
+    endpoint = cfg.policy.endpoint
+    return (
+        (
+            endpoint.url.startswith(("http://", "https://")),
+            "policy.endpoint.url must be set for policy.kind=openai, up to the version: "
+            "https://api.openai.com/v1, or http://localhost:8000/v1 of a server of your own",
+        ),
+        (bool(endpoint.model), "policy.endpoint.model must name the model for policy.kind=openai"),
+        (endpoint.concurrency >= 1, "policy.endpoint.concurrency must be at least 1"),
+        (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 tries once"),
+        (endpoint.timeout > 0, "policy.endpoint.timeout must be above 0: seconds for one try"),
+        (
+            cfg.rollout.top_k == 0,
+            "rollout.top_k must be 0 for policy.kind=openai: endpoints know top_p alone",
+        ),
+    )
 
 
 def to_config_dict(cfg: RunConfig) -> ml_collections.ConfigDict:
@@ -317,6 +433,16 @@ def _build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     return cls(**{k: _convert(hints[k], v, f"{where}.{k}") for k, v in values.items()})
 
 
+def _items(hint: Any, value: Any) -> list[Any]:
+    """What a list holds. Flags leave names with commas between them whole, and make 7 a number."""
+    given = [value] if isinstance(value, str | int) else list(value)
+    if hint is not str:
+        return given
+    plain = [str(each) if type(each) is int else each for each in given]
+    split = [each.split(",") if isinstance(each, str) else [each] for each in plain]
+    return [name for names in split for name in names if name != ""]
+
+
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """`value` as the type that the field declares."""
     if dataclasses.is_dataclass(hint):
@@ -330,8 +456,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}={value!r} is not one of: {choices}")
         return value
     if origin is tuple:
-        items = value.split(",") if isinstance(value, str) else value
-        return tuple(_convert(typing.get_args(hint)[0], item, where) for item in items)
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(item, each, where) for each in _items(item, value))
     if origin in (typing.Union, types.UnionType):
         raise TypeError(f"{where}: config fields have one type each, not {hint}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

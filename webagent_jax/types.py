@@ -170,6 +170,9 @@ class Episode:
     seconds: float = 0.0
     note: str = ""  # what failed, when the outcome is INFRA
     last_picture: bytes | None = None  # JPEG of the page as the episode left it, when asked for
+    truncated: bool = False  # the turn or token limit ended it, whatever its reward
+    group: int = -1  # which draw of a training it belongs to; -1 outside of one
+    sibling: int = 0  # which of its group it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ class ForestRows:
     weights: FloatArray  # [B, R] share of the token in the objective; 0 at padding
     advantages: FloatArray  # [B, R]
     behaviour_logp: FloatArray  # [B, R] log-probability when sampled
+    prox_logp: FloatArray  # [B, R] before the update (learn.proximal); until told, behaviour_logp
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,21 +213,43 @@ class PolicySnapshot:
 class Rate:
     """A success rate over n episodes."""
 
-    success_rate: float
+    success_rate: float  # unweighted over tasks, which may have been attempted several times
     n: int
+    ci95: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a quantity is distributed."""
+
+    mean: float = 0.0
+    p50: float = 0.0
+    p90: float = 0.0
+    max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EvalReport:
     success_rate: float  # unweighted over tasks
     n: int  # episodes with a reward
-    ci95: tuple[float, float]  # Wilson score interval
+    ci95: tuple[float, float]  # of the score (Wilson); over tasks (bootstrap) if tried repeatedly
     by_site: Mapping[str, Rate]
     by_outcome: Mapping[str, int]
     mean_turns: float
     mean_response_tokens: float  # over all turns of all episodes
-    seconds: float
+    seconds: float  # of playing, in all starts of the evaluation together
     episodes: tuple[Episode, ...]
+    attempts: int = 1  # at each task
+    pass_at_k: Mapping[int, Rate] = field(default_factory=dict)  # n counts tasks here
+    by_max_turns: Mapping[int, Rate] = field(default_factory=dict)
+    turns: Spread = Spread()  # of an episode
+    response_tokens: Spread = Spread()  # of a turn
+    episode_seconds: Spread = Spread()
+    parse_error_rate: float = 0.0  # of turns: the reply could not be read
+    invalid_action_rate: float = 0.0  # of turns: it could, and the page told an error
+    busy: Mapping[str, float] = field(default_factory=dict)  # "browser", "engine": share in [0, 1]
+    # Of an endpoint: "prompt_tokens", "completion_tokens" and "dollars", None without a price.
+    usage: Mapping[str, float | None] = field(default_factory=dict)
 
 
 # --- the protocols the rooms meet by -------------------------------------------------------------

@@ -52,6 +52,41 @@ def own_pool() -> Iterator[BrowserPool]:
         yield one
 
 
+PLAYS = """
+import threading
+from webagent_jax.browser import BrowserPool
+from webagent_jax.config import BrowserConfig
+
+pool = BrowserPool(BrowserConfig(processes=2, call_timeout=300.0))
+sessions = [pool.session(origins=["a:1"]) for _ in range(4)]
+for session in sessions:
+    session.evaluate("1")
+for session in sessions:
+    threading.Thread(target=session.evaluate, args=("for (;;);",), daemon=True).start()
+print("busy", flush=True)
+threading.Event().wait(300)
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_a_killed_run_leaves_neither_driver_nor_browser() -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", PLAYS], stdout=subprocess.PIPE, text=True) as run,
+        ExitStack() as killed,
+    ):
+        killed.callback(run.kill)
+        assert run.stdout and run.stdout.readline() == "busy\n"
+        family = {pid for pid in memory._pids() if run.pid in memory._ancestors(pid)}
+        commands = [memory._read(pid, "cmdline") for pid in family]
+        assert sum("run-driver" in command for command in commands) == 2
+        assert sum("--type=renderer" in command for command in commands) >= 4
+    deadline = time.monotonic() + 20
+    while left := [pid for pid in family if Path(f"/proc/{pid}/exe").exists()]:
+        assert time.monotonic() < deadline, [memory._read(pid, "cmdline") for pid in left]
+        time.sleep(0.1)
+
+
 @pytest.mark.browser
 def test_only_the_listed_origins_are_reached(show: Show, site: Any, other_site: Any) -> None:
     other = other_site.page("<p>secret</p>")
@@ -287,13 +322,19 @@ def playwright_server() -> Iterator[Callable[..., str]]:
         def start(*arguments: str) -> str:
             command = [sys.executable, "-m", "playwright", *arguments]
             server = started.enter_context(
-                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             )
-            started.callback(server.terminate)
+            started.callback(end, server)
             assert server.stdout
             return server.stdout.readline().split()[-1]
 
         yield start
+
+
+def end(server: subprocess.Popen[str]) -> None:
+    """Python only starts the driver, which is told as well, and waited for: it holds the output."""
+    os.killpg(server.pid, signal.SIGTERM)
+    server.communicate(timeout=30)
 
 
 @pytest.mark.browser

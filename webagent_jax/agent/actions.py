@@ -95,7 +95,7 @@ def format_action(action: Action) -> str:
 
 def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + '"'
+    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\x00") + '"'
 
 
 def _calls(text: str) -> Iterator[str]:

@@ -8,7 +8,17 @@ from typing import Any
 
 import jax
 
-from webagent_jax.benchmark import attention, browser, generate, measure, update
+from webagent_jax.benchmark import (
+    arena,
+    attention,
+    browser,
+    evaluate,
+    generate,
+    measure,
+    rows,
+    training,
+    update,
+)
 from webagent_jax.report import provenance
 
 
@@ -22,9 +32,13 @@ class Asked:
 
 
 SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
+    "arena": lambda asked: arena.run(asked.repeats),
     "attention": lambda asked: attention.run(asked.repeats),
     "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
+    "evaluate": lambda asked: evaluate.run(asked.repeats),
     "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
+    "rows": lambda asked: rows.run(asked.repeats),
+    "training": lambda asked: training.run(asked.repeats),
     "update": lambda asked: update.run(asked.repeats, asked.peer_python),
 }
 

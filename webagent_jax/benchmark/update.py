@@ -140,9 +140,7 @@ def _gradient(rows: ForestRows) -> policy.Params:
             rows.behaviour_logp,
             rows.advantages,
             rows.weights,
-            clip_low=_GRPO.clip_low,
-            clip_high=_GRPO.clip_high,
-            kl_beta=0.0,
+            surrogate=learn.Surrogate(clip_low=_GRPO.clip_low, clip_high=_GRPO.clip_high),
         )
         return loss, {"loss": loss}
 
