@@ -22,7 +22,7 @@ from webagent_jax.generate.control import Field, Mode, StretchField
 from webagent_jax.generate.pages import TRASH
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, attention
-from webagent_jax.policy.transformer import Attend, Params, apply_block, final_norm
+from webagent_jax.policy.transformer import Attend, Params, apply_block, final_norm, rotation_at
 
 _DECODE_TOGETHER = 2  # columns of pages that attention takes at once
 _WIDENING = ("gate", "up")  # of the layers' kernels, those with more outputs than inputs
@@ -290,10 +290,10 @@ def _run_layers(
     """Hidden states [B, T, D] of inputs (tokens, positions) [B, T], and what each layer's attend
     handed back. `params` as of `serving_params`."""
     tokens, positions = inputs
-    x = params["embed"][tokens].astype(config.dtype)
+    x, rotation = params["embed"][tokens].astype(config.dtype), rotation_at(config, positions)
     states = []
     for index, stored in enumerate(params["layers"]):
         layer_params = on_their_side(stored, jnp.transpose)
-        x, layer_state = apply_block(config, layer_params, x, positions, layer_attend(index))
+        x, layer_state = apply_block(config, layer_params, x, rotation, layer_attend(index))
         states.append(layer_state)
     return final_norm(config, params, x), tuple(states)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +80,13 @@ class ModelConfig:
     unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
 
 
+class Rotation(NamedTuple):
+    """What the pairs of dimensions of a head are turned by at some positions."""
+
+    cos: Array  # float32 [B, T, E / 2]
+    sin: Array  # float32 [B, T, E / 2]
+
+
 class Projection(nn.DenseGeneral):
     """A linear layer, and beside it, where the params hold one, a low-rank adapter (`lora`)."""
 
@@ -102,8 +109,8 @@ class Block(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x: Array, positions: Array, attend: Attend) -> tuple[Array, Any]:
-        """x: [B, T, D]; positions: [B, T]. Returns x and what `attend` handed back."""
+    def __call__(self, x: Array, rotation: Rotation, attend: Attend) -> tuple[Array, Any]:
+        """x: [B, T, D]; rotation: of its positions. Returns x and what `attend` handed back."""
         cfg = self.config
         # All tokens of all rows stand in one axis: XLA makes faster matmuls of it on CPU.
         tokens = x.reshape(-1, cfg.d_model)
@@ -119,8 +126,7 @@ class Block(nn.Module):
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
-            q, k = (rotate(part, positions, rope_frequencies(cfg)) for part in (q, k))
-            out, state = attend(q, k, v)
+            out, state = attend(rotate(q, rotation), rotate(k, rotation), v)
             out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
             tokens += dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
@@ -132,10 +138,10 @@ class Block(nn.Module):
 
 
 def apply_block(
-    config: ModelConfig, layer_params: Params, x: Array, positions: Array, attend: Attend
+    config: ModelConfig, layer_params: Params, x: Array, rotation: Rotation, attend: Attend
 ) -> tuple[Array, Any]:
     """One layer: see `Block`."""
-    applied: Any = Block(config).apply({"params": layer_params}, x, positions, attend)
+    applied: Any = Block(config).apply({"params": layer_params}, x, rotation, attend)
     return applied
 
 
@@ -153,14 +159,17 @@ def rope_frequencies(config: ModelConfig) -> FloatArray:
     return scaled.astype(np.float32)
 
 
-def rotate(x: Array, positions: Array, frequency: FloatArray) -> Array:
-    """Rotary position embedding, the halves of a head paired as in Hugging Face's rotate-half.
+def rotation_at(config: ModelConfig, positions: Array) -> Rotation:
+    """Of positions [B, T]. Computed once for all layers and heads: its angles are dearer than what
+    they are used for."""
+    angle = positions[:, :, None].astype(jnp.float32) * rope_frequencies(config)[None, None]
+    return Rotation(jnp.cos(angle), jnp.sin(angle))
 
-    x: [B, T, heads, E]; positions: [B, T]; frequency: [E / 2]. Angles in float32 whatever the dtype
-    of x.
-    """
-    angle = positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
+
+def rotate(x: Array, rotation: Rotation) -> Array:
+    """Rotary position embedding of x [B, T, heads, E], the halves of a head paired as in Hugging
+    Face's rotate-half, in float32 whatever the dtype of x."""
+    cos, sin = (part[:, :, None] for part in rotation)
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
@@ -186,11 +195,11 @@ def count_params(config: ModelConfig) -> int:
 def _init(config: ModelConfig, key: Array) -> Params:
     embed_key, head_key, layers_key = jax.random.split(key, 3)
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
-    positions = jnp.zeros((1, 1), jnp.int32)
+    rotation = rotation_at(config, jnp.zeros((1, 1), jnp.int32))
 
     def init_layer(layer_key: Array) -> Params:
         attend = lambda q, k, v: (jnp.zeros_like(q), None)  # noqa: E731
-        return Block(config).init(layer_key, x, positions, attend)["params"]
+        return Block(config).init(layer_key, x, rotation, attend)["params"]
 
     normal = nn.initializers.normal(0.02)
     params = {
@@ -225,9 +234,10 @@ def forward(
         return forest_attention(q, k, v, ends), None
 
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
-        x, _ = apply_block(config, layer_params, x, positions, attend)
+        x, _ = apply_block(config, layer_params, x, rotation, attend)
         return by_row(x), None
 
+    rotation = rotation_at(config, positions)
     kept = REMAT[config.remat]
     x = by_row(params["embed"][tokens].astype(config.dtype))
     body = jax.checkpoint(layer, policy=kept) if kept else layer
@@ -260,6 +270,7 @@ def forward_cached(
     rows = jnp.arange(tokens.shape[0])[:, None]
     stored = jnp.arange(cache[0][0].shape[1])
     mask = stored[None, None, :] <= positions[:, :, None]
+    rotation = rotation_at(config, positions)
     x = params["embed"][tokens].astype(config.dtype)
     grown = []
     for index, (cached_k, cached_v) in enumerate(cache):
@@ -272,7 +283,7 @@ def forward_cached(
             return attention.masked(q, keys, values, mask), (keys, values)
 
         layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
-        x, layer_cache = apply_block(config, layer_params, x, positions, attend)
+        x, layer_cache = apply_block(config, layer_params, x, rotation, attend)
         grown.append(layer_cache)
     return final_norm(config, params, x), tuple(grown)
 
