@@ -33,9 +33,19 @@ def test_the_image_is_kept_and_built_anew_when_the_code_changes(
     small = database.Database("small", "CREATE TABLE t (x)", fill)
     first = database.image(small)
     assert database.image(small) == first and len(filled) == 1
-    monkeypatch.setattr(database, "_version", lambda: "changed")
+    monkeypatch.setattr(database, "_version", lambda _: "changed")
     assert database.image(small) == first and len(filled) == 2
     assert len(list((tmp_path / "webagent_jax" / "arena").iterdir())) == 1
+
+
+def test_images_of_one_name_and_other_tables_are_not_mistaken_for_one_another(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    alone = database.Database("small", "CREATE TABLE t (x)", lambda _: None)
+    wider = database.Database("small", "CREATE TABLE t (x); CREATE TABLE more (y)", lambda _: None)
+    for wanted in (alone, wider, alone):
+        assert database.image(wanted) == database.build(wanted)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def build(database: Database) -> bytes:
 def image(database: Database) -> bytes:
     """The same, kept in the user's cache folder until code or words of the arena change."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "webagent_jax/arena"
-    path = cache / f"{database.name}-{_version()}.sqlite"
+    path = cache / f"{database.name}-{_version(database)}.sqlite"
     with contextlib.suppress(OSError):
         return path.read_bytes()
     built = build(database)
@@ -65,11 +65,11 @@ def connect_read_only(image: bytes) -> sqlite3.Connection:
     return connection
 
 
-def _version() -> str:
-    """Of everything the data follows from."""
+def _version(database: Database) -> str:
+    """Of everything the data follows from; a shop without its back office is another one."""
     kinds = ("*.py", "*.sql", "data/*")
     files = sorted(file for kind in kinds for file in _FOLDER.rglob(kind) if file.is_file())
-    digest = hashlib.sha256(sqlite3.sqlite_version.encode())
+    digest = hashlib.sha256(f"{sqlite3.sqlite_version} {database.schema}".encode())
     for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

@@ -235,7 +235,7 @@ def _post(
 
 def _products() -> list[Any]:
     """Name and kind of what the shop sells."""
-    shop = database.connect_read_only(database.image(SHOP))
+    shop = database.connect_read_only(database.build(SHOP))
     rows = shop.execute("SELECT name, kind FROM product WHERE active ORDER BY id").fetchall()
     shop.close()
     return [tuple(row) for row in rows]
