@@ -72,15 +72,12 @@ def _write(workdir: Path, seconds: dict[str, float]) -> Json:
 
 def _paired(after: Json, before: Json) -> Json:
     """Difference of success over the tasks that both have a reward for, with its 95 % interval."""
-    rewards = [
+    ours, theirs = (
         {t["task_id"]: t["reward"] for t in one["tasks"] if t["reward"] is not None}
         for one in (after, before)
-    ]
-    shared = [task for task in rewards[0] if task in rewards[1]]
-    difference, ci95 = statistics.paired_difference(
-        [rewards[0][t] for t in shared], [rewards[1][t] for t in shared]
     )
-    return {"difference": difference, "ci95": list(ci95), "n": len(shared)}
+    found = statistics.paired(ours, theirs)
+    return {"difference": found.difference, "ci95": list(found.ci95), "n": found.n}
 
 
 def table(summary: Json) -> str:

@@ -229,3 +229,4 @@ def test_widened_rows_hold_nothing_more():
     np.testing.assert_array_equal(rows.ends[2], np.arange(1, 10))
     np.testing.assert_array_equal(rows.parents[2], np.arange(9))
     assert rows.targets.shape == rows.prox_logp.shape == (3, 6)
+    assert widened(rows, count=3, row_targets=6) is rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins
@@ -106,12 +105,7 @@ class BrowserPool:
     def __enter__(self) -> BrowserPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _reserve(self) -> int:

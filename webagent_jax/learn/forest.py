@@ -215,12 +215,15 @@ def stack(filled: Sequence[Row], *, row_tokens: int, row_multiple: int, alone: i
 def widened(rows: ForestRows, *, count: int, row_targets: int) -> ForestRows:
     """The same rows in a larger shape, [count, L] and [count, row_targets].
 
-    So that hosts which have filled different numbers of rows enter one update.
+    So that hosts which have filled different numbers of rows enter one update. Rows that have the
+    shape already, as all do on a single host, are not copied.
 
     Raises:
         ValueError: the shape is the smaller one.
     """
     given, targets = rows.targets.shape
+    if (given, targets) == (count, row_targets):
+        return rows
     if count < given or row_targets < targets:
         raise ValueError(
             f"{given} rows of {targets} response tokens do not fit {count} of {row_targets}: "

@@ -53,23 +53,21 @@ def read(path: Path) -> Json:
 def compare(after: Json, before: Json) -> Comparison:
     """Both as `eval.json` holds them. Raises ConfigError when they share no task with a reward."""
     ours, theirs = _rewards(after), _rewards(before)
-    shared = [task for task in ours if task in theirs]
-    if not shared:
+    found = statistics.paired(ours, theirs)
+    if not found.shared:
         raise ConfigError(
             "the evaluations share no task with a reward: one has "
             f"{_example(ours)}, the other {_example(theirs)}"
         )
-    pairs = [ours[task] for task in shared], [theirs[task] for task in shared]
-    difference, ci95 = statistics.paired_difference(*pairs)
     return Comparison(
-        difference=difference,
-        ci95=ci95,
-        p=statistics.mcnemar_p(*pairs),
-        n=len(shared),
-        gained=tuple(task for task in shared if ours[task] > theirs[task]),
-        lost=tuple(task for task in shared if ours[task] < theirs[task]),
-        only_after=len(ours) - len(shared),
-        only_before=len(theirs) - len(shared),
+        difference=found.difference,
+        ci95=found.ci95,
+        p=found.p,
+        n=found.n,
+        gained=tuple(task for task in found.shared if ours[task] > theirs[task]),
+        lost=tuple(task for task in found.shared if ours[task] < theirs[task]),
+        only_after=len(ours) - found.n,
+        only_before=len(theirs) - found.n,
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from webagent_jax.types import Spread
+
+K = TypeVar("K")
 
 Interval = tuple[float, float]
 
@@ -70,6 +74,31 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread()
     p50, p90 = np.quantile(values, [0.5, 0.9])
     return Spread(float(np.mean(values)), float(p50), float(p90), float(max(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Paired(Generic[K]):
+    """One side held against the other, over what both have an outcome of."""
+
+    shared: Sequence[K]  # keys of both, in the order of the first
+    difference: float  # success rate of the first side minus that of the second
+    ci95: Interval
+    p: float
+
+    @property
+    def n(self) -> int:
+        return len(self.shared)
+
+
+def paired(a: Mapping[K, float], b: Mapping[K, float]) -> Paired[K]:
+    """Compares 0/1 outcomes by what they are the outcomes of: as `paired_difference`, `mcnemar_p`.
+
+    Where nothing is shared nothing is known, which the interval says: (-1, 1).
+    """
+    shared = [key for key in a if key in b]
+    outcomes = [a[key] for key in shared], [b[key] for key in shared]
+    difference, ci95 = paired_difference(*outcomes)
+    return Paired(shared, difference, ci95, mcnemar_p(*outcomes))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, Interval]:

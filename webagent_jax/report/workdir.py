@@ -116,17 +116,11 @@ def load(workdir: Path) -> Run:
 
 def compare(before: Evaluation, after: Evaluation) -> Comparison | None:
     """None when the two share no episode with a reward."""
-    shared = [key for key in after.rewards if key in before.rewards]
-    if not shared:
+    found = statistics.paired(after.rewards, before.rewards)
+    if not found.shared:
         return None
-    outcomes_after = [after.rewards[key] for key in shared]
-    outcomes_before = [before.rewards[key] for key in shared]
-    difference, ci95 = statistics.paired_difference(outcomes_after, outcomes_before)
-    p = statistics.mcnemar_p(outcomes_after, outcomes_before)
-    changes = Counter(
-        (old > 0, new > 0) for old, new in zip(outcomes_before, outcomes_after, strict=True)
-    )
-    return Comparison(before, after, difference, ci95, p, len(shared), changes)
+    changes = Counter((before.rewards[key] > 0, after.rewards[key] > 0) for key in found.shared)
+    return Comparison(before, after, found.difference, found.ci95, found.p, found.n, changes)
 
 
 def _evaluations(workdir: Path, summary: Mapping[str, Any]) -> dict[str, Evaluation]:

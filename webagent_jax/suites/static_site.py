@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -90,10 +89,5 @@ class StaticSite:
     def __enter__(self) -> StaticSite:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

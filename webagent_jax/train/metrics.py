@@ -10,7 +10,7 @@ import numpy as np
 
 from webagent_jax.generate import EngineStats
 from webagent_jax.learn import Forest
-from webagent_jax.report.figures import browser_seconds
+from webagent_jax.report import figures
 from webagent_jax.stage import Stage
 from webagent_jax.train.batches import Batch
 from webagent_jax.types import Episode, Outcome, Turn
@@ -40,7 +40,7 @@ def of_batch(batch: Batch) -> dict[str, float]:
     tokens = [len(turn.completion.token_ids) for turn in turns]
     by_site: dict[str, list[float]] = {}
     for episode in scored:
-        by_site.setdefault(",".join(episode.task.sites), []).append(episode.reward or 0.0)
+        by_site.setdefault(figures.site(episode), []).append(episode.reward or 0.0)
     return values | {
         "reward": float(np.mean([e.reward for e in scored])),
         "trajectory_tokens": sum(tokens) / len(scored),
@@ -97,7 +97,7 @@ class Clock:
     def add(self, episode: Episode) -> None:
         """An episode has ended."""
         with self._lock:
-            self._browser += browser_seconds([episode])
+            self._browser += figures.browser_seconds([episode])
 
     def batch_is_there(self) -> None:
         """The learner has all it waited for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -50,13 +49,8 @@ class Validation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stage.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._stage.__exit__(*error)
 
     def _job(self, number: int, task: Task) -> Job:
         return Job(

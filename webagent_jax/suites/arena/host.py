@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import webagent_jax
@@ -86,12 +85,7 @@ class ArenaHost:
     def __enter__(self) -> ArenaHost:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(self, *command: Any, timeout: float = _ANSWER_SECONDS) -> Any:

@@ -1,4 +1,4 @@
-"""Lists that go on over several pages."""
+"""Lists that are narrowed, and that go on over several pages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from typing import Any
 from urllib.parse import urlencode
 
 from webagent_jax.suites.arena.site import Visit
+
+
+class Condition:
+    """What the rows of a list must be: SQL, and what its question marks stand for."""
+
+    def __init__(self) -> None:
+        self.sql = "1"
+        self.arguments: list[Any] = []
+
+    def add(self, sql: str, *arguments: Any) -> None:
+        self.sql += f" AND {sql}"
+        self.arguments += arguments
+
+    def words(self, text: str, asked: str) -> None:
+        """All words of `asked` are in the text, which is SQL, in any order."""
+        for word in asked.lower().split()[:10]:
+            self.add(f"instr(lower({text}), ?)", word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from webagent_jax.suites.arena.admin.data import CARRIERS, REFUND_REASONS
 from webagent_jax.suites.arena.admin.staff import (
     ROWS,
-    Condition,
     StaffViews,
     author,
     one_of,
@@ -19,7 +18,7 @@ from webagent_jax.suites.arena.admin.staff import (
     tidied,
 )
 from webagent_jax.suites.arena.forms import Form
-from webagent_jax.suites.arena.paging import listing
+from webagent_jax.suites.arena.paging import Condition, listing
 from webagent_jax.suites.arena.site import Missing, Visit, money
 
 views = StaffViews()

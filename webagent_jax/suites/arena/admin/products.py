@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.suites.arena.admin.staff import ROWS, Condition, StaffViews, one_of, tidied
+from webagent_jax.suites.arena.admin.staff import ROWS, StaffViews, one_of, tidied
 from webagent_jax.suites.arena.forms import Form
-from webagent_jax.suites.arena.paging import listing
+from webagent_jax.suites.arena.paging import Condition, listing
 from webagent_jax.suites.arena.shop.wares import slug
 from webagent_jax.suites.arena.site import Visit
 

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from webagent_jax.suites.arena.admin.staff import (
     ROWS,
-    Condition,
     StaffViews,
     one_of,
     sliced,
@@ -21,7 +20,7 @@ from webagent_jax.suites.arena.admin.staff import (
 )
 from webagent_jax.suites.arena.common import TODAY
 from webagent_jax.suites.arena.forms import Form
-from webagent_jax.suites.arena.paging import listing
+from webagent_jax.suites.arena.paging import Condition, listing
 from webagent_jax.suites.arena.site import Visit, day
 
 views = StaffViews()

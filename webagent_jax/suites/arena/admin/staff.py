@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from webagent_jax.suites.arena.forms import Form
-from webagent_jax.suites.arena.paging import Listing
+from webagent_jax.suites.arena.paging import Condition, Listing
 from webagent_jax.suites.arena.site import View, Views, Visit
 
 ROWS = 8  # of a list on a page
@@ -47,23 +47,6 @@ def author(visit: Visit) -> str:
 
 
 # --- narrowing lists -----------------------------------------------------------------------------
-
-
-class Condition:
-    """What the rows of a list must be: SQL, and what its question marks stand for."""
-
-    def __init__(self) -> None:
-        self.sql = "1"
-        self.arguments: list[Any] = []
-
-    def add(self, sql: str, *arguments: Any) -> None:
-        self.sql += f" AND {sql}"
-        self.arguments += arguments
-
-    def words(self, text: str, asked: str) -> None:
-        """All words of `asked` are in the text, which is SQL, in any order."""
-        for word in asked.lower().split()[:10]:
-            self.add(f"instr(lower({text}), ?)", word)
 
 
 def tidied(visit: Visit, *names: str) -> Response | None:

@@ -1,13 +1,14 @@
-"""Who may do what: a project as the visitor has it, and the roles of its members."""
+"""Who may do what: a project as the visitor has it, the roles of its members; and comments."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Any, Literal
 
 from starlette.responses import Response
 
 from webagent_jax.suites.arena.code.data import ROLES
+from webagent_jax.suites.arena.forms import Form
 from webagent_jax.suites.arena.site import Visit
 
 VISIBILITIES = ("public", "internal", "private")
@@ -54,6 +55,23 @@ def refuse(visit: Visit, project: Any) -> Response:
 
 def touch(visit: Visit, project: Any) -> None:
     visit.do("UPDATE project SET active = ? WHERE id = ?", visit.now, project["id"])
+
+
+def discuss(visit: Visit, what: Literal["issue", "merge_request"], row: Any, path: str) -> Response:
+    """Adds the comment that was sent, by anybody who is signed in, and leads back to `path`."""
+    if not me(visit):
+        return visit.sign_in_first()
+    form = Form(visit.form)
+    body = form.text("body", most=4000)
+    if form.errors:
+        return visit.redirect(path, "An empty comment says nothing.")
+    visit.do(
+        f"INSERT INTO comment ({what}_id, author_id, body, written) VALUES (?, ?, ?, ?)",
+        *(row["id"], me(visit), body, visit.now),
+    )
+    if what == "issue":  # these alone are listed by when they were last updated
+        visit.do("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
+    return visit.redirect(path, "Your comment was added.")
 
 
 def members(visit: Visit, project: Any) -> list[sqlite3.Row]:

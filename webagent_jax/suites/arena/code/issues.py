@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.suites.arena.code.access import find, may, me, members, refuse, touch
+from webagent_jax.suites.arena.code.access import discuss, find, may, me, members, refuse, touch
 from webagent_jax.suites.arena.forms import Form
 from webagent_jax.suites.arena.paging import listing
 from webagent_jax.suites.arena.site import Views, Visit
@@ -210,19 +210,7 @@ def is_day(text: str) -> bool:
 def comment(visit: Visit, owner: str, slug: str, number: int) -> Response:
     here = find(visit, owner, slug)
     row = _issue(visit, here, number)
-    if not me(visit):
-        return visit.sign_in_first()
-    form = Form(visit.form)
-    body = form.text("body", most=4000)
-    path = f"/{here['path']}/issues/{number}"
-    if form.errors:
-        return visit.redirect(path, "An empty comment says nothing.")
-    visit.do(
-        "INSERT INTO comment (issue_id, author_id, body, written) VALUES (?, ?, ?, ?)",
-        *(row["id"], me(visit), body, visit.now),
-    )
-    visit.do("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
-    return visit.redirect(path, "Your comment was added.")
+    return discuss(visit, "issue", row, f"/{here['path']}/issues/{number}")
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/state")

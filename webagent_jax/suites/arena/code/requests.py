@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.suites.arena.code.access import find, may, me, members, refuse, touch
+from webagent_jax.suites.arena.code.access import discuss, find, may, me, members, refuse, touch
 from webagent_jax.suites.arena.code.project import changes, commit
 from webagent_jax.suites.arena.forms import Form
 from webagent_jax.suites.arena.paging import listing
@@ -146,18 +146,7 @@ def request_changes(visit: Visit, owner: str, slug: str, number: int) -> Respons
 def comment(visit: Visit, owner: str, slug: str, number: int) -> Response:
     here = find(visit, owner, slug)
     row = _request(visit, here, number)
-    if not me(visit):
-        return visit.sign_in_first()
-    form = Form(visit.form)
-    body = form.text("body", most=4000)
-    path = f"/{here['path']}/merge-requests/{number}"
-    if form.errors:
-        return visit.redirect(path, "An empty comment says nothing.")
-    visit.do(
-        "INSERT INTO comment (merge_request_id, author_id, body, written) VALUES (?, ?, ?, ?)",
-        *(row["id"], me(visit), body, visit.now),
-    )
-    return visit.redirect(path, "Your comment was added.")
+    return discuss(visit, "merge_request", row, f"/{here['path']}/merge-requests/{number}")
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/approve")

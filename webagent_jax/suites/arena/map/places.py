@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from webagent_jax.suites.arena.map.data import is_open
 from webagent_jax.suites.arena.map.drawing import Pin
 from webagent_jax.suites.arena.map.ground import between, degrees, metres
 from webagent_jax.suites.arena.map.roads import network
-from webagent_jax.suites.arena.paging import listing
+from webagent_jax.suites.arena.paging import Condition, listing
 from webagent_jax.suites.arena.site import Missing, Views, Visit
 
 views = Views()
@@ -30,31 +29,6 @@ ROW = (
     " category.name AS category"
 )
 _FROM = "FROM place JOIN category ON category.id = category_id WHERE"
-
-
-@dataclass
-class _Condition:
-    """What the rows of a list must be: SQL, and what its question marks stand for."""
-
-    sql: list[str] = field(default_factory=list)
-    arguments: list[Any] = field(default_factory=list)
-
-    def add(self, sql: str, *arguments: Any) -> None:
-        self.sql.append(sql)
-        self.arguments += arguments
-
-    def narrow(self, visit: Visit) -> None:
-        """As the visitor wants; what is not known is passed over."""
-        if town := visit.query.get("town"):
-            self.add("town = ?", town)
-        if (opening := visit.query.get("open", "")) in OPENINGS:
-            self.add(f"open_{opening}")
-        if visit.query.get("wheelchair"):
-            self.add("accessible")
-
-    @property
-    def rest(self) -> str:
-        return f"{_FROM} {' AND '.join(self.sql)}"
 
 
 @views.get("/")
@@ -84,7 +58,7 @@ def search(visit: Visit) -> Response:
     asked = visit.query.get("q", "").strip()
     if not asked:
         return visit.redirect("/", "Type what you are looking for.")
-    condition = _Condition()
+    condition = Condition()
     for word in asked.lower().replace(",", " ").split()[:12]:
         condition.add("instr(words, ?)", word)
     # Whoever types a whole name wants that place first. A listing has no arguments for its order.
@@ -96,18 +70,18 @@ def search(visit: Visit) -> Response:
 @views.get("/category/{slug}")
 def category(visit: Visit, slug: str) -> Response:
     here = visit.row("SELECT * FROM category WHERE slug = ? AND listed", slug)
-    condition = _Condition()
+    condition = Condition()
     condition.add("category_id = ?", here["id"])
     return _list(visit, here["plural"], condition, order="place.name")
 
 
-def _list(visit: Visit, heading: str, condition: _Condition, *, order: str) -> Response:
+def _list(visit: Visit, heading: str, condition: Condition, *, order: str) -> Response:
     """A list of places, narrowed down as the visitor wants, and where they are."""
     kept = {name: value for name, value in visit.query.items() if value}
     if len(kept) < len(visit.query):  # a form sends its empty fields as well
         return visit.redirect(visit.path, **kept)
-    condition.narrow(visit)
-    rest = f"{condition.rest} ORDER BY {order}"
+    _narrow(condition, visit)
+    rest = f"{_FROM} {condition.sql} ORDER BY {order}"
     found = listing(visit, ROW, rest, condition.arguments, size=PAGE)
     towns = [name for (name,) in visit.rows("SELECT name FROM town ORDER BY name")]
     return visit.page(
@@ -120,6 +94,16 @@ def _list(visit: Visit, heading: str, condition: _Condition, *, order: str) -> R
         narrowed=any(visit.query.get(name) for name in ("town", "open", "wheelchair")),
         picture=_pinned(found.rows),
     )
+
+
+def _narrow(condition: Condition, visit: Visit) -> None:
+    """As the visitor wants; what is not known is passed over."""
+    if town := visit.query.get("town"):
+        condition.add("town = ?", town)
+    if (opening := visit.query.get("open", "")) in OPENINGS:
+        condition.add(f"open_{opening}")
+    if visit.query.get("wheelchair"):
+        condition.add("accessible")
 
 
 def _pinned(rows: Sequence[Any]) -> Any:
@@ -249,7 +233,7 @@ def nearby(visit: Visit, slug: str) -> Response:
     if len(kept) < len(visit.query):
         return visit.redirect(visit.path, **kept)
     here = find(visit, slug)
-    condition = _Condition()
+    condition = Condition()
     condition.add("listed AND place.id != ?", here["id"])
     if wanted := visit.query.get("category"):
         condition.add("category.slug = ?", wanted)
@@ -257,7 +241,7 @@ def nearby(visit: Visit, slug: str) -> Response:
         condition.add(f"open_{opening}")
     x, y = here["x"], here["y"]
     away = f"(x - {x}) * (x - {x}) + (y - {y}) * (y - {y})"
-    rest = f"{condition.rest} ORDER BY {away}, place.id"
+    rest = f"{_FROM} {condition.sql} ORDER BY {away}, place.id"
     found = listing(visit, ROW, rest, condition.arguments, size=PAGE)
     points = [(row["x"], row["y"]) for row in found.rows]
     pins = [*(Pin(p, str(i)) for i, p in enumerate(points, 1)), Pin((x, y))]

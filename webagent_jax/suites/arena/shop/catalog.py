@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
 
 from webagent_jax.suites.arena.forms import Form
-from webagent_jax.suites.arena.paging import listing
+from webagent_jax.suites.arena.paging import Condition, listing
 from webagent_jax.suites.arena.site import Views, Visit
 
 views = Views()
@@ -28,18 +27,6 @@ SORTS = {
     "rating": ("Customer rating", "stars_sum * 1.0 / max(review_count, 1) DESC, review_count DESC"),
     "newest": ("Newest", "added DESC"),
 }
-
-
-@dataclass
-class _Condition:
-    """What the rows of a list must be: SQL, and what its question marks stand for."""
-
-    sql: list[str] = field(default_factory=list)
-    arguments: list[Any] = field(default_factory=list)
-
-    def add(self, sql: str, *arguments: Any) -> None:
-        self.sql.append(f" AND {sql}")
-        self.arguments += arguments
 
 
 @views.get("/")
@@ -66,14 +53,14 @@ def category(visit: Visit, slug: str) -> Response:
         " FROM category JOIN department ON department.id = department_id WHERE category.slug = ?",
         slug,
     )
-    condition = _Condition()
+    condition = Condition()
     condition.add("category_id = ?", here["id"])
     return _products(visit, here["name"], condition, category=here)
 
 
 @views.get("/deals")
 def deals(visit: Visit) -> Response:
-    condition = _Condition()
+    condition = Condition()
     condition.add("old_price IS NOT NULL")
     return _products(visit, "Deals", condition)
 
@@ -84,13 +71,12 @@ def search(visit: Visit) -> Response:
     asked = visit.query.get("q", "").strip()
     if not asked:
         return visit.redirect("/", "Type what you are looking for.")
-    condition = _Condition()
-    for word in asked.lower().split()[:10]:
-        condition.add("instr(words, ?)", word)
+    condition = Condition()
+    condition.words("words", asked)
     return _products(visit, f"Results for \u201c{asked}\u201d", condition)
 
 
-def _products(visit: Visit, heading: str, condition: _Condition, category: Any = None) -> Response:
+def _products(visit: Visit, heading: str, condition: Condition, category: Any = None) -> Response:
     """A list of products, narrowed down and sorted as the visitor wants."""
     kept = {name: value for name, value in visit.query.items() if value}
     if len(kept) < len(visit.query):  # a form sends its empty fields as well
@@ -107,7 +93,7 @@ def _products(visit: Visit, heading: str, condition: _Condition, category: Any =
         condition.add("review_count AND stars_sum >= ? * review_count", int(stars))
     sort = form.values.get("sort", "")
     order = SORTS.get(sort, SORTS["popular"])[1]
-    rest = f"{_FROM}{''.join(condition.sql)} ORDER BY {order}, id"
+    rest = f"{_FROM} AND {condition.sql} ORDER BY {order}, id"
     found = listing(visit, _CARD, rest, condition.arguments, size=PAGE)
     return visit.page(
         "products.html.j2",

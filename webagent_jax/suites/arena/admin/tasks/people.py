@@ -72,15 +72,16 @@ def _fact(data: Data, rng: random.Random) -> Instance | None:
     return Instance({"fact": fact, "customer": customer["name"]}, answers(value))
 
 
-@tasks.add(
-    "customer-fact",
-    _fact,
+_CUSTOMER_FACT = (
     "What is the {fact} of our customer {customer}?",
     "Tell me the {fact} of {customer}.",
     "Look up the customer {customer} and give me the {fact}.",
     "I need the {fact} of {customer} from the customer list",
     "Find {customer} among the customers. What is the {fact}?",
 )
+
+
+@tasks.add("customer-fact", _fact, *_CUSTOMER_FACT)
 def customer_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from to_customer(page, slots["customer"])
     page, match = yield from read_on(page, _FACTS[slots["fact"]])
@@ -121,15 +122,7 @@ def _unknown(data: Data, rng: random.Random) -> Instance | None:
     return Instance(slots, unachievable("there is no such customer"))
 
 
-@tasks.add(
-    "no-such-customer",
-    _unknown,
-    "What is the {fact} of our customer {customer}?",
-    "Tell me the {fact} of {customer}.",
-    "Look up the customer {customer} and give me the {fact}.",
-    "I need the {fact} of {customer} from the customer list",
-    "Find {customer} among the customers. What is the {fact}?",
-)
+@tasks.add("no-such-customer", _unknown, *_CUSTOMER_FACT)
 def no_such_customer(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
     yield from search(page, "Name, email or phone", slots["customer"])

@@ -12,6 +12,7 @@ from webagent_jax.suites.arena.code.tasks.ways import (
     CODE,
     a_project,
     an_issue,
+    closed_with,
     narrow,
     next_number,
     rows,
@@ -318,11 +319,7 @@ def _close(data: Data, rng: random.Random) -> Instance | None:
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"], "text": text}
-    url = url_of(project, issue["number"])
-    spec = both(
-        page_is(url, ".head .state", "Closed"), page_has(url, ".comment:last-of-type", text)
-    )
-    return Instance(slots, spec)
+    return Instance(slots, closed_with(url_of(project, issue["number"]), text))
 
 
 @tasks.add(

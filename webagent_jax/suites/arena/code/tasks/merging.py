@@ -11,6 +11,7 @@ from webagent_jax.suites.arena.code.tasks.ways import (
     ME,
     a_project,
     a_request,
+    closed_with,
     next_number,
     pick,
     rows,
@@ -109,11 +110,7 @@ def _decline(data: Data, rng: random.Random) -> Instance | None:
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"], "text": text}
-    url = url_of(project, request["number"])
-    spec = both(
-        page_is(url, ".head .state", "Closed"), page_has(url, ".comment:last-of-type", text)
-    )
-    return Instance(slots, spec)
+    return Instance(slots, closed_with(url_of(project, request["number"]), text))
 
 
 @tasks.add(
@@ -262,15 +259,16 @@ def _delete_branch(data: Data, rng: random.Random) -> Instance | None:
     return Instance({"branch": branch, "project": project["name"]}, spec)
 
 
-@tasks.add(
-    "delete-branch",
-    _delete_branch,
+DELETE_BRANCH = (
     "Delete the branch {branch} of {project}.",
     "Remove the branch {branch} from the project {project}.",
     "The branch {branch} in {project} is not needed any more: delete it",
     "Clean up {project}: its branch {branch} can go.",
     "Please delete {branch}, a branch of {project}.",
 )
+
+
+@tasks.add("delete-branch", _delete_branch, *DELETE_BRANCH)
 def delete_branch(slots: Slots, page: Observation) -> Expert:
     page = yield from to_part(page, slots["project"], "Branches")
     yield from click(page, f"Delete {slots['branch']}", "button", about=slots["branch"])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.suites.arena import draw
+from webagent_jax.suites.arena.code.tasks.merging import DELETE_BRANCH
 from webagent_jax.suites.arena.code.tasks.ways import (
     a_project,
     a_request,
@@ -290,15 +291,16 @@ def _role(data: Data, rng: random.Random) -> Instance | None:
     return Instance(slots, answers(member["role"]))
 
 
-@tasks.add(
-    "member-role",
-    _role,
+_MEMBER_ROLE = (
     "Which role does {person} have in {project}?",
     "What is the role of {person} in the project {project}?",
     "Tell me the role of the member {person} of {project}.",
     "Look up {person} among the members of {project}. Which role is it?",
     "As what does {person} take part in {project}: Guest, Reporter, Developer or more?",
 )
+
+
+@tasks.add("member-role", _role, *_MEMBER_ROLE)
 def member_role(slots: Slots, page: Observation) -> Expert:
     page = yield from to_part(page, slots["project"], "Members")
     pattern = rf"{slots['person']} @\S+ (Guest|Reporter|Developer|Maintainer|Owner)"
@@ -316,15 +318,7 @@ def _no_role(data: Data, rng: random.Random) -> Instance | None:
     return Instance(slots, unachievable("this person is no member of the project"))
 
 
-@tasks.add(
-    "member-missing",
-    _no_role,
-    "Which role does {person} have in {project}?",
-    "What is the role of {person} in the project {project}?",
-    "Tell me the role of the member {person} of {project}.",
-    "Look up {person} among the members of {project}. Which role is it?",
-    "As what does {person} take part in {project}: Guest, Reporter, Developer or more?",
-)
+@tasks.add("member-missing", _no_role, *_MEMBER_ROLE)
 def member_missing(slots: Slots, page: Observation) -> Expert:
     page = yield from to_part(page, slots["project"], "Members")
     page, match = yield from read_on(page, slots["person"])
@@ -344,15 +338,7 @@ def _no_branch(data: Data, rng: random.Random) -> Instance | None:
     return Instance(slots, unachievable("there is no such branch"))
 
 
-@tasks.add(
-    "branch-missing",
-    _no_branch,
-    "Delete the branch {branch} of {project}.",
-    "Remove the branch {branch} from the project {project}.",
-    "The branch {branch} in {project} is not needed any more: delete it",
-    "Clean up {project}: its branch {branch} can go.",
-    "Please delete {branch}, a branch of {project}.",
-)
+@tasks.add("branch-missing", _no_branch, *DELETE_BRANCH)
 def branch_missing(slots: Slots, page: Observation) -> Expert:
     page = yield from to_part(page, slots["project"], "Branches")
     page, match = yield from read_on(page, rf"{re.escape(slots['branch'])} ")

@@ -1,4 +1,4 @@
-"""How one gets about on the code host, and what tasks of it are drawn from."""
+"""How one gets about on the code host, and what tasks of it are drawn from and judged by."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from webagent_jax.suites.arena.code.data import ROLES
 from webagent_jax.suites.arena.oracle import Moves, bring, choose, click, has, search
-from webagent_jax.suites.arena.task import Data, pick
+from webagent_jax.suites.arena.task import Data, Spec, both, page_has, page_is, pick
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
@@ -91,6 +91,15 @@ def outsiders(data: Data, project: Any) -> Sequence[sqlite3.Row]:
 def next_number(data: Data, project: Any, table: str = "issue") -> int:
     sql = f"SELECT coalesce(max(number), 0) + 1 FROM {table} WHERE project_id = ?"
     return int(rows(data, sql, project["id"])[0][0])
+
+
+# --- judging -------------------------------------------------------------------------------------
+
+
+def closed_with(url: str, comment: str) -> Spec:
+    """An issue or a merge request is closed, and this was said last."""
+    state = page_is(url, ".head .state", "Closed")
+    return both(state, page_has(url, ".comment:last-of-type", comment))
 
 
 # --- ways ----------------------------------------------------------------------------------------

@@ -50,15 +50,16 @@ def _phone(data: Data, rng: random.Random) -> Instance | None:
     )
 
 
-@tasks.add(
-    "phone",
-    _phone,
+_PHONE = (
     "What is the phone number of {place} in {town}?",
     "Tell me how I can call {place}, {town}.",
     "I need the phone number of {place} in {town}",
     "Look up {place} ({town}) on the map and give me its phone number.",
     "Find the number to ring for {place} in {town}.",
 )
+
+
+@tasks.add("phone", _phone, *_PHONE)
 def phone(slots: Slots, page: Observation) -> Expert:
     page = yield from to_place(page, slots["place"])
     yield from answer(found(page, r"Phone (\d[\d-]+)"), seen="Phone", why="Its page tells it")
@@ -212,15 +213,7 @@ def _no_phone(data: Data, rng: random.Random) -> Instance | None:
     return place and Instance({"place": place["name"], "town": place["town"]}, unachievable(why))
 
 
-@tasks.add(
-    "no-phone",
-    _no_phone,
-    "What is the phone number of {place} in {town}?",
-    "Tell me how I can call {place}, {town}.",
-    "I need the phone number of {place} in {town}",
-    "Look up {place} ({town}) on the map and give me its phone number.",
-    "Find the number to ring for {place} in {town}.",
-)
+@tasks.add("no-phone", _no_phone, *_PHONE)
 def no_phone(slots: Slots, page: Observation) -> Expert:
     yield from to_place(page, slots["place"])
     yield from give_up("Phone none")

@@ -111,15 +111,16 @@ def _coupon(data: Data, rng: random.Random) -> Instance | None:
     return Instance({"product": product["name"], "code": code}, spec)
 
 
-@tasks.add(
-    "coupon",
-    _coupon,
+_COUPON = (
     "Put one {product} into my cart and apply the coupon {code}.",
     "Add the {product} to the cart, then use the coupon code {code} there.",
     "I have the coupon {code}. Add a {product} to my cart and redeem it, without ordering",
     "Get the {product} into the cart and enter {code} as the coupon code.",
     "Apply {code} to a cart with one {product}. Do not check out.",
 )
+
+
+@tasks.add("coupon", _coupon, *_COUPON)
 def coupon(slots: Slots, page: Observation) -> Expert:
     page = yield from to_product(page, slots["product"])
     page = yield from click(page, "Add to Cart", "button", about="")
@@ -138,15 +139,7 @@ def _expired(data: Data, rng: random.Random) -> Instance | None:
     return Instance(slots, unachievable("the coupon has expired"))
 
 
-@tasks.add(
-    "coupon-expired",
-    _expired,
-    "Put one {product} into my cart and apply the coupon {code}.",
-    "Add the {product} to the cart, then use the coupon code {code} there.",
-    "I have the coupon {code}. Add a {product} to my cart and redeem it, without ordering",
-    "Get the {product} into the cart and enter {code} as the coupon code.",
-    "Apply {code} to a cart with one {product}. Do not check out.",
-)
+@tasks.add("coupon-expired", _expired, *_COUPON)
 def coupon_expired(slots: Slots, page: Observation) -> Expert:
     page = yield from to_product(page, slots["product"])
     page = yield from click(page, "Add to Cart", "button", about="")
