@@ -113,7 +113,8 @@ class _KilledAfterOneUpdate(NullProgress):
 
 def _untimed(metrics):
     """Without what depends on how fast the browsers were, and so on who met whom in the engine."""
-    return {k: v for k, v in metrics.items() if not k.startswith(("seconds/", "engine/", "busy/"))}
+    timed = ("seconds/", "engine/", "busy/", "memory/")
+    return {k: v for k, v in metrics.items() if not k.startswith(timed)}
 
 
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
-TIMED = ("seconds/", "busy/", "engine/")  # of what happened to be played after a restart
+TIMED = ("seconds/", "busy/", "engine/", "memory/")  # of what happened to be played after a restart
 
 
 def start(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:

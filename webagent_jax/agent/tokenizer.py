@@ -6,6 +6,7 @@ very ids that were sampled: the text around the replies is encoded, the replies 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,6 +27,8 @@ class ChatTokenizer:
 
     def __init__(self, directory: str | Path) -> None:
         """Raises FileNotFoundError without tokenizer.json, ValueError without a chat template."""
+        # At its import it would say that torch is not there, which nobody here misses.
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         # Slow to import: only who tokenizes pays for it.
         from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Evaluation side by side: the same episodes one at a time and 16 at once, on sites far away."""
+"""Evaluation side by side: the same arena tasks one at a time and 16 at once, sites far away."""
 
 from __future__ import annotations
 
@@ -15,18 +15,7 @@ from webagent_jax.seeds import Stream
 from webagent_jax.stage import Stage, opening_policy
 from webagent_jax.types import Episode
 
-_PAGES = (
-    "choose-list",
-    "click-checkboxes",
-    "click-menu",
-    "click-option",
-    "click-scroll-list",
-    "click-tab",
-    "click-tab-2",
-    "enter-text",
-)
-_WORLDS = 8  # of each page: 64 episodes
-_WARM_UP = 100  # the world that is played before the clock runs, so that all is compiled
+_EVERY = 4  # th of the arena's test tasks is played: 42 episodes
 _CONTEXTS = (1, 16)
 _LATENCY = 100.0  # ms of every answer
 _TURNS = 8
@@ -38,25 +27,25 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
     for contexts in _CONTEXTS:
         cfg = _config(contexts)
         with Stage(cfg, NullProgress(), *opening_policy(cfg)) as stage:
-            stage.play(_jobs(stage, range(_WARM_UP, _WARM_UP + 1)))
+            stage.play(_jobs(stage)[:1])  # so that all is compiled
             runs = [_timed(stage, contexts) for _ in range(repeats)]
         told = min(runs, key=lambda run: run["seconds"])
         best[contexts] = told["seconds"]
-        yield {"name": f"{len(_PAGES) * _WORLDS} episodes, {contexts} at once"} | told
+        yield {"name": f"evaluation, {contexts} at once"} | told
     first, last = _CONTEXTS[0], _CONTEXTS[-1]
     yield {"name": f"{last} contexts against {first}", "times as fast": best[first] / best[last]}
 
 
 def _config(contexts: int) -> RunConfig:
     return RunConfig(
-        suite=SuiteConfig(tasks=_PAGES, latency_ms=_LATENCY),
-        engine=EngineConfig(slots=contexts, max_tokens=512),
+        suite=SuiteConfig(name="arena", latency_ms=_LATENCY),
+        engine=EngineConfig(slots=contexts, max_tokens=1_024),
         rollout=RolloutConfig(contexts=contexts, max_new_tokens=96, episode_timeout=600.0),
     )
 
 
 def _timed(stage: Stage, contexts: int) -> dict[str, Any]:
-    jobs = _jobs(stage, range(_WORLDS))
+    jobs = _jobs(stage)
     begun = time.perf_counter()
     episodes = stage.play(jobs)
     seconds = time.perf_counter() - begun
@@ -66,6 +55,7 @@ def _timed(stage: Stage, contexts: int) -> dict[str, Any]:
     whole = seconds * contexts
     return {
         "seconds": seconds,
+        "episodes": len(episodes),
         "turns": sum(len(episode.turns) for episode in episodes),
         "success": figures.rate(episodes).success_rate,
         "contexts waiting for the browser": figures.browser_seconds(episodes) / whole,
@@ -73,17 +63,16 @@ def _timed(stage: Stage, contexts: int) -> dict[str, Any]:
     }
 
 
-def _jobs(stage: Stage, worlds: range) -> list[Job]:
+def _jobs(stage: Stage) -> list[Job]:
     """Sampled, with seeds of their own: however many are played at once, they are the same."""
     return [
         Job(
-            stage.suite.task(page, "test", world),
-            seeds.derive(0, Stream.EVALUATION, number, world),
+            stage.suite.task(name, "test", 0),
+            seeds.derive(0, Stream.EVALUATION, number),
             stage.rules(_TURNS),
             lambda: stage.policy_agent(1.0),
         )
-        for world in worlds
-        for number, page in enumerate(_PAGES)
+        for number, name in enumerate(stage.suite.names("test")[::_EVERY])
     ]
 
 

@@ -33,6 +33,11 @@ def resident_mb(root: int) -> float:
     return sum(_resident_mb(pid, shared=pid == root) for pid in family)
 
 
+def own_mb(pid: int) -> float:
+    """MiB held by one process, without those below it."""
+    return _resident_mb(pid, shared=True)
+
+
 def end_pages_above(limit_mb: float, root: int) -> None:
     """Ends each renderer below `root` that holds more: its pages crash, the others go on."""
     for pid in _pids():

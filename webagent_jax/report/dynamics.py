@@ -43,7 +43,7 @@ MORE = (
     Metric("accuracy", "Token accuracy", "{:.1%}", rate=True),
     Metric("logp_gap", "Log-probability gap, sampler to learner", "{:.3g}"),
     Metric("staleness/mean", "Staleness, updates", "{:.2f}"),
-    Metric("importance/mean", "Importance weight", "{:.3f}"),
+    Metric("importance", "Importance weight", "{:.3f}"),
     Metric("busy/browser", "Browsers busy", "{:.0%}", rate=True),
     Metric("busy/engine", "Engine busy", "{:.0%}", rate=True),
     Metric("busy/learner", "Learner busy", "{:.0%}", rate=True),
@@ -52,6 +52,8 @@ MORE = (
     Metric("infra", "Episodes lost to infrastructure", "{:.0f}"),
     Metric("seconds/rollout", "Seconds of rollouts", "{:.1f}"),
     Metric("seconds/update", "Seconds of updating", "{:.1f}"),
+    Metric("memory/process_mib", "Memory of the process, MiB", "{:,.0f}"),
+    Metric("memory/device_peak_mib", "Memory of the fullest device, at most, MiB", "{:,.0f}"),
 )
 
 

@@ -84,7 +84,8 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
             with _profiled(cfg, workdir, update + 1), _meanwhile(cfg, stage):
                 learned = _learn(cfg, stage, learner, batch)
                 stage.update_policy(learner.snapshot())
-            record = metrics.merged(hosts.gather(seen | clock.lap())) | learned
+            seen |= clock.lap() | metrics.of_memory()
+            record = metrics.merged(hosts.gather(seen)) | learned
             writer.write(update + 1, record)
             for warning in guards.check(update + 1, record):
                 progress.log(warning)

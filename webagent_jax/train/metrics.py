@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
+from webagent_jax.browser import memory
 from webagent_jax.generate import EngineStats
 from webagent_jax.learn import Forest
 from webagent_jax.report import figures
@@ -52,8 +55,21 @@ def of_batch(batch: Batch) -> dict[str, float]:
     }
 
 
+def of_memory() -> dict[str, float]:
+    """MiB held by this process, by it and its browsers, and by its fullest device at most so far,
+    where the device tells (a CPU does not)."""
+    told = {
+        "memory/process_mib": memory.own_mb(os.getpid()),
+        "memory/with_browsers_mib": memory.resident_mb(os.getpid()),
+    }
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    peaks = [each["peak_bytes_in_use"] for each in stats if "peak_bytes_in_use" in each]
+    return told | ({"memory/device_peak_mib": max(peaks) / 2**20} if peaks else {})
+
+
 def merged(hosts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """One record of all hosts': counts are added, all else is the mean over the episodes."""
+    """One record of all hosts': counts are added, of memory the most is told, all else is the mean
+    over the episodes."""
     names = dict.fromkeys(name for host in hosts for name in host)
     return {name: _merged(name, [host for host in hosts if name in host]) for name in names}
 
@@ -62,6 +78,8 @@ def _merged(name: str, hosts: Sequence[dict[str, float]]) -> float:
     values = [host[name] for host in hosts]
     if name in _COUNTS:
         return float(np.sum(values))
+    if name.startswith("memory/"):
+        return max(values)
     return float(np.average(values, weights=[max(host["episodes"], 1.0) for host in hosts]))
 
 
