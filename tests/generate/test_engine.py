@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from webagent_jax import generate, policy
+from webagent_jax.generate import sizes
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
@@ -68,14 +69,22 @@ def _same(a: Completion, b: Completion) -> None:
     assert a.finish == b.finish
 
 
+@pytest.fixture(scope="module", autouse=True)
+def two_slots_at_a_time():
+    """So that some are computed while others idle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "_FEW_SLOTS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
-def engine():
+def engine(two_slots_at_a_time):
     with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def long_engine():
+def long_engine(two_slots_at_a_time):
     with generate.Engine(CONFIG, PARAMS, **LONG) as engine:
         yield engine
 
@@ -218,6 +227,18 @@ def test_an_engine_s_own_seeds_repeat():
             return [future.result(TIMEOUT).token_ids.tolist() for future in futures]
 
     assert replies() == replies()
+
+
+def test_all_slots_at_once_sample_what_a_few_at_a_time_do(engine, monkeypatch):
+    """As they are decoded where weights are large: a computation of another shape."""
+    asks = _asks(24)
+    few = [_submit(engine, ask) for ask in asks]
+    monkeypatch.setattr(sizes, "_IN_CACHE", 0)
+    with generate.Engine(CONFIG, PARAMS, **BUILD) as whole:
+        for one, ask in zip(few, asks, strict=True):
+            expected, found = one.result(TIMEOUT), _submit(whole, ask).result(TIMEOUT)
+            np.testing.assert_array_equal(found.token_ids, expected.token_ids)
+            np.testing.assert_allclose(found.logp, expected.logp, atol=1e-4)
 
 
 # --- prefixes ------------------------------------------------------------------------------------

@@ -176,6 +176,7 @@ def decode(
     waiting: Array,
     *,
     steps: int,
+    slots_together: int,
 ) -> tuple[SlotState, Emitted]:
     """Decodes until `steps` steps are done, or every slot, or the first one while others wait.
 
@@ -183,6 +184,7 @@ def decode(
         control: int32 [B, Field.TABLE + P], see `Field`.
         waiting: bool, whether requests wait for a slot.
         steps: at most so many tokens per slot.
+        slots_together: slots in one computation, a divisor of B.
     """
     slots = len(state.token)
     mode = control[:, Field.MODE]
@@ -210,7 +212,7 @@ def decode(
     def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
         state, emitted = carry
         active = state.active
-        pages, drawn = _decode_step(config, served, state, control)
+        pages, drawn = _decode_step(config, served, state, control, slots_together)
         stop_ids = control[:, Field.STOP : Field.TABLE]
         stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
         last = state.sampled + 1 >= control[:, Field.LIMIT]
@@ -236,9 +238,41 @@ def decode(
 
 
 def _decode_step(
+    config: ModelConfig, served: Served, state: SlotState, control: Array, together: int
+) -> tuple[kv.Pages, sampler.Drawn]:
+    """One token per slot, and the pages with the one before.
+
+    So many slots `together`, always the same ones, and only where one of them is active: so the
+    step costs by how many are, and a slot gets the same bits whoever else is there.
+    """
+    batches = len(state.token) // together
+    busy = jnp.any(state.active.reshape(batches, together), axis=1)
+    order = jnp.argsort(~busy, stable=True)
+
+    def one(index: Array, carry: tuple[kv.Pages, sampler.Drawn]) -> tuple[kv.Pages, sampler.Drawn]:
+        pages, drawn = carry
+        first = order[index] * together
+
+        def part(x: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(x, first, together)
+
+        def put(whole: Array, x: Array) -> Array:
+            return jax.lax.dynamic_update_slice_in_dim(whole, x, first, axis=0)
+
+        some = SlotState(pages, *map(part, state[1:]))
+        pages, new = _decode_some(config, served, some, part(control))
+        return pages, sampler.Drawn(*map(put, drawn, new))
+
+    if batches == 1:
+        return _decode_some(config, served, state, control)
+    nothing = sampler.Drawn.nothing(len(state.token))
+    return jax.lax.fori_loop(0, jnp.sum(busy), one, (state.pages, nothing))
+
+
+def _decode_some(
     config: ModelConfig, served: Served, state: SlotState, control: Array
 ) -> tuple[kv.Pages, sampler.Drawn]:
-    """One token per slot, and the pages with the one before."""
+    """The same for slots that are computed together."""
     tables, after = control[:, Field.TABLE :], control[:, Field.BEFORE]
     position = state.position - after  # among its own tokens
     page_tokens = state.pages[0].keys.shape[-1]

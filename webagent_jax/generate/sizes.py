@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import jax
+import jax.numpy as jnp
+
+from webagent_jax import policy
 from webagent_jax.generate import cache as kv
 from webagent_jax.policy import ModelConfig
 
@@ -14,9 +18,14 @@ PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer pr
 # that are computed together wait for nobody: one alone costs as much as all, so the long are alone.
 _LONG = 1024  # tokens
 _STRETCH_PAGES = {False: 1, True: 4}
-_PREFILL_STRETCHES = {False: 8, True: 1}
-_PREFILL_BATCHES = {False: 4, True: 8}
+_PREFILL_STRETCHES = {False: 4, True: 1}
+_PREFILL_BATCHES = {False: 8, True: 8}
 _TOGETHER = {False: 2, True: 8}
+# Of a decode step, on a CPU: where the weights stay in the processor's cache, slots cost what they
+# compute, and a few at a time cost nothing for those that are idle. Larger weights are read once
+# for all slots, as they are on accelerators.
+_FEW_SLOTS = 4
+_IN_CACHE = 2**23  # bytes of weights
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class Sizes:
     prefill_batches: int  # of so many stretches, to a dispatch at most
     prefill_together: int  # columns of pages that their attention takes at once
     steps: int  # of decoding to a dispatch at most
+    slots_together: int  # in one computation of a decode step, a divisor of the slots
     preamble_tokens: int = 0  # that prompts may begin with, kept for all of them once
 
     @property
@@ -97,5 +107,13 @@ class Sizes:
             prefill_batches=_PREFILL_BATCHES[long],
             prefill_together=_TOGETHER[long],
             steps=steps,
+            slots_together=_slots_together(config, slots),
             preamble_tokens=preamble_tokens,
         )
+
+
+def _slots_together(config: ModelConfig, slots: int) -> int:
+    weights = policy.count_params(config) * jnp.dtype(config.dtype).itemsize
+    if jax.default_backend() != "cpu" or weights > _IN_CACHE:
+        return slots
+    return max(n for n in range(1, _FEW_SLOTS + 1) if slots % n == 0)
