@@ -14,6 +14,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from configs import quickstart as quickstart_config
+from tests.records import untimed
 from webagent_jax import config, policy, train
 from webagent_jax.report.metrics import read_metrics
 from webagent_jax.report.progress import NullProgress
@@ -111,12 +112,6 @@ class _KilledAfterOneUpdate(NullProgress):
             raise _Killed
 
 
-def _untimed(metrics):
-    """Without what depends on how fast the browsers were, and so on who met whom in the engine."""
-    timed = ("seconds/", "engine/", "busy/", "memory/")
-    return {k: v for k, v in metrics.items() if not k.startswith(timed)}
-
-
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     cfg = dataclasses.replace(
@@ -133,7 +128,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     for a, b in zip(*logs, strict=True):
-        assert _untimed(a) == _untimed(b)
+        assert untimed(a) == untimed(b)
         assert 0 < a["engine/prefill_computed"] <= 1 and 0 < a["engine/occupancy"] <= 1
     last = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
     assert all(e.outcome is not Outcome.INFRA for e in last)

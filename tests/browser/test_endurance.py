@@ -97,7 +97,7 @@ def comes_true(condition: Callable[[], bool]) -> None:
 
 def sizes() -> tuple[float, float]:
     """MiB of this process alone, and with all below it."""
-    own = memory._resident_mb(os.getpid(), shared=True)
+    own = memory.own_mb(os.getpid())
     return own, memory.resident_mb(os.getpid())
 
 

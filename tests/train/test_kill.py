@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.records import TIMED
 from webagent_jax import policy
 from webagent_jax.report.metrics import read_metrics
 from webagent_jax.report.store import load_episodes
@@ -23,7 +24,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
-TIMED = ("seconds/", "busy/", "engine/", "memory/")  # of what happened to be played after a restart
 
 
 def start(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:

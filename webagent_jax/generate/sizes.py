@@ -8,9 +8,8 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from webagent_jax import policy
 from webagent_jax.generate import cache as kv
-from webagent_jax.policy import ModelConfig
+from webagent_jax.policy import ModelConfig, flops
 
 PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
 # Pages of one prompt share the products of attention, which are most of the work over long prompts,
@@ -113,7 +112,8 @@ class Sizes:
 
 
 def _slots_together(config: ModelConfig, slots: int) -> int:
-    weights = policy.count_params(config) * jnp.dtype(config.dtype).itemsize
+    read = config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
+    weights = read * jnp.dtype(config.dtype).itemsize
     if jax.default_backend() != "cpu" or weights > _IN_CACHE:
         return slots
     return max(n for n in range(1, _FEW_SLOTS + 1) if slots % n == 0)
