@@ -242,37 +242,37 @@ def _decode_step(
 ) -> tuple[kv.Pages, sampler.Drawn]:
     """One token per slot, and the pages with the one before.
 
-    So many slots `together`, always the same ones, and only where one of them is active: so the
-    step costs by how many are, and a slot gets the same bits whoever else is there.
+    The layers take so many slots `together`, always the same ones, and only where one of them is
+    active: so they cost by how many are, and a slot gets the same bits whoever else is there. The
+    vocabulary, which is most of the weights of a small policy, is read once for all.
     """
     batches = len(state.token) // together
     busy = jnp.any(state.active.reshape(batches, together), axis=1)
     order = jnp.argsort(~busy, stable=True)
 
-    def one(index: Array, carry: tuple[kv.Pages, sampler.Drawn]) -> tuple[kv.Pages, sampler.Drawn]:
-        pages, drawn = carry
+    def one(index: Array, carry: tuple[kv.Pages, Array]) -> tuple[kv.Pages, Array]:
+        pages, hidden = carry
         first = order[index] * together
 
         def part(x: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(x, first, together)
 
-        def put(whole: Array, x: Array) -> Array:
-            return jax.lax.dynamic_update_slice_in_dim(whole, x, first, axis=0)
-
         some = SlotState(pages, *map(part, state[1:]))
-        pages, new = _decode_some(config, served, some, part(control))
-        return pages, sampler.Drawn(*map(put, drawn, new))
+        pages, new = _decode_layers(config, served, some, part(control))
+        return pages, jax.lax.dynamic_update_slice_in_dim(hidden, new, first, axis=0)
 
     if batches == 1:
-        return _decode_some(config, served, state, control)
-    nothing = sampler.Drawn.nothing(len(state.token))
-    return jax.lax.fori_loop(0, jnp.sum(busy), one, (state.pages, nothing))
+        pages, hidden = _decode_layers(config, served, state, control)
+    else:
+        nothing = jnp.zeros((len(state.token), config.d_model), config.dtype)
+        pages, hidden = jax.lax.fori_loop(0, jnp.sum(busy), one, (state.pages, nothing))
+    return pages, _sample(served.params, hidden, state, control)
 
 
-def _decode_some(
+def _decode_layers(
     config: ModelConfig, served: Served, state: SlotState, control: Array
-) -> tuple[kv.Pages, sampler.Drawn]:
-    """The same for slots that are computed together."""
+) -> tuple[kv.Pages, Array]:
+    """The pages, and hidden states [B, D], of B slots that are computed together."""
     tables, after = control[:, Field.TABLE :], control[:, Field.BEFORE]
     position = state.position - after  # among its own tokens
     page_tokens = state.pages[0].keys.shape[-1]
@@ -292,27 +292,30 @@ def _decode_some(
 
     inputs = (state.token[:, None], state.position[:, None])
     hidden, pages = _run_layers(config, served.params, inputs, layer_attend)
-    with jax.named_scope("sample"):
-        logits = policy.unembed(served.params, hidden[:, 0])
+    return pages, hidden[:, 0]
 
-        def as_float(field: Field) -> Array:
-            return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
 
-        seeds = jax.lax.bitcast_convert_type(
-            control[:, Field.SEED_HIGH : Field.SEED_LOW + 1], jnp.uint32
-        )
-        keys = jax.vmap(jax.random.fold_in)(
-            jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
-        )
-        drawn = sampler.sample(
-            logits,
-            keys,
-            temperature=as_float(Field.TEMPERATURE),
-            # A slot that nobody looks at must not ask for the filters, which are dear.
-            top_p=jnp.where(state.active, as_float(Field.TOP_P), 1.0),
-            top_k=jnp.where(state.active, control[:, Field.TOP_K], 0),
-        )
-    return pages, drawn
+@jax.named_scope("sample")
+def _sample(params: Params, hidden: Array, state: SlotState, control: Array) -> sampler.Drawn:
+    """A token for each slot, by its hidden state [B, D]."""
+
+    def as_float(field: Field) -> Array:
+        return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
+
+    seeds = jax.lax.bitcast_convert_type(
+        control[:, Field.SEED_HIGH : Field.SEED_LOW + 1], jnp.uint32
+    )
+    keys = jax.vmap(jax.random.fold_in)(
+        jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
+    )
+    return sampler.sample(
+        policy.unembed(params, hidden),
+        keys,
+        temperature=as_float(Field.TEMPERATURE),
+        # A slot that nobody looks at must not ask for the filters, which are dear.
+        top_p=jnp.where(state.active, as_float(Field.TOP_P), 1.0),
+        top_k=jnp.where(state.active, control[:, Field.TOP_K], 0),
+    )
 
 
 def _run_layers(

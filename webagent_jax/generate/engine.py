@@ -25,7 +25,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax.generate import cache as kv
-from webagent_jax.generate import device
+from webagent_jax.generate import device, place
 from webagent_jax.generate.device import Emitted, Served, SlotState
 from webagent_jax.generate.programs import Build, Programs, Progress, serving_shardings
 from webagent_jax.generate.requests import Piece, Request, token_ids
@@ -136,7 +136,8 @@ class Engine:
                 at the results, and 1 elsewhere.
             cache_bytes: of keys and values; by default as much as all slots can need and half as
                 much for prefixes. Where it is less, requests wait for pages.
-            mesh: devices of this host, cut over "tensor" alone; by default the first one.
+            mesh: devices of this host, cut over "tensor" alone; by default one of them, see
+                `place`.
             preamble: token ids that most prompts begin with, such as a system message. They are
                 computed once for every version of the params, and a decode step reads them once
                 for all slots. A prompt that does not begin with them is as welcome.
@@ -160,7 +161,11 @@ class Engine:
         self._config, self._sizes = config, sizes
         ahead = 0 if jax.default_backend() == "cpu" else 1
         self._ahead = ahead if dispatches_ahead is None else dispatches_ahead
-        self._serving = partial(_serving, jax.jit(partial(device.serving_params, config)), mesh)
+        self._serving = partial(
+            _serving,
+            jax.jit(partial(device.serving_params, config)),
+            place.device_for(config) if mesh is None else mesh,
+        )
         self._shapes = _shapes(params)
         self._params, self._version = self._serving(params), version
         self._programs = Programs(Build.of(config, sizes, self._params, mesh))
@@ -486,9 +491,9 @@ class Engine:
             self._stats = replace(old, **grown, pages_available=self._scheduler.available)
 
 
-def _serving(copy: Callable[[Params], Params], mesh: Mesh | None, params: Params) -> Params:
+def _serving(copy: Callable[[Params], Params], at: Mesh | jax.Device, params: Params) -> Params:
     """A copy of `params` where the engine reads them, in one resharding."""
-    return jax.device_put(copy(params), serving_shardings(params, mesh))
+    return jax.device_put(copy(params), serving_shardings(params, at))
 
 
 def _shapes(params: Params) -> Any:

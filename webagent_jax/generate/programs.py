@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device
@@ -33,18 +33,18 @@ _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
 
-def serving_shardings(params: Params, mesh: Mesh | None) -> Any:
-    """Where the leaves of `device.serving_params(params)` go: all to the first device of this host,
-    or over a mesh as the params themselves. `params` may be shapes."""
-    if mesh is None:
-        return SingleDeviceSharding(jax.local_devices()[0])
-    stacked = sharding.param_shardings(params, mesh)
+def serving_shardings(params: Params, at: Mesh | jax.Device) -> Any:
+    """Where the leaves of `device.serving_params(params)` go: all to one device, or over a mesh as
+    the params themselves. `params` may be shapes."""
+    if not isinstance(at, Mesh):
+        return SingleDeviceSharding(at)
+    stacked = sharding.param_shardings(params, at)
     count = len(jax.tree.leaves(params["layers"])[0])
     layer = jax.tree.map(
-        lambda at: NamedSharding(mesh, PartitionSpec(*at.spec[1:])), stacked["layers"]
+        lambda leaf: NamedSharding(at, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
     )
     layer = device.on_their_side(
-        layer, lambda at: NamedSharding(mesh, PartitionSpec(*reversed(at.spec)))
+        layer, lambda leaf: NamedSharding(at, PartitionSpec(*reversed(leaf.spec)))
     )
     return {**stacked, "layers": (layer,) * count}
 
@@ -71,9 +71,12 @@ class Build:
         return cls(config, sizes, structure, tuple(shapes), mesh)
 
     @property
-    def whole(self) -> NamedSharding | None:
-        """Where a small array is on a mesh."""
-        return NamedSharding(self.mesh, PartitionSpec()) if self.mesh is not None else None
+    def whole(self) -> Sharding | None:
+        """Where a small array is: on all of the mesh, or with the params."""
+        if self.mesh is not None:
+            return NamedSharding(self.mesh, PartitionSpec())
+        at: Sharding | None = self.shapes[0].sharding
+        return at
 
     @property
     def params(self) -> Params:
@@ -81,14 +84,13 @@ class Build:
 
     @property
     def state(self) -> SlotState:
-        """Shapes, and on a mesh the places: pages are cut by key-value head."""
+        """Shapes and places: on a mesh, pages are cut by key-value head."""
         init = partial(device.init_state, self.config, self.sizes)
         shapes: SlotState = jax.eval_shape(init)
-        if self.mesh is None:
-            return shapes
         mesh, whole = self.mesh, self.whole
-
         at = jax.tree.map(lambda _: whole, shapes)
+        if mesh is None:
+            return cast(SlotState, sharding.placed(shapes, at))
         pages = tuple(
             kv.LayerPages(_cut(mesh, _KEY_AXES, layer.keys), _cut(mesh, _VALUE_AXES, layer.values))
             for layer in shapes.pages
@@ -105,7 +107,8 @@ class Build:
         compute = partial(device.preamble, self.config)
         shapes: kv.Preamble = jax.eval_shape(compute, self.params, tokens)
         if self.mesh is None:
-            return shapes
+            at = jax.tree.map(lambda _: self.whole, shapes)
+            return cast(kv.Preamble, sharding.placed(shapes, at))
         at = tuple(
             kv.LayerPreamble(
                 _cut(self.mesh, _KEY_AXES[1:], layer.keys),
@@ -185,7 +188,7 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
 
     def places(of: Any) -> dict[str, Any]:
         """What is handed on from dispatch to dispatch stays where it was."""
-        return {} if build.mesh is None else {"out_shardings": jax.tree.map(_sharding, of)}
+        return {} if build.whole is None else {"out_shardings": jax.tree.map(_sharding, of)}
 
     if name == "init":
         return jit(partial(device.init_state, config, sizes), **places(state)).lower()

@@ -6,7 +6,7 @@ never depends on its company.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,6 @@ class Drawn(NamedTuple):
     token: Array  # int32 [B]
     logp: Array  # float32 [B] under softmax(logits), which is what a policy gradient needs
     sampling_logp: Array  # float32 [B] under the tempered and filtered distribution drawn from
-
-    @classmethod
-    def nothing(cls, rows: int) -> Self:
-        zeros = jnp.zeros(rows, jnp.float32)
-        return cls(jnp.zeros(rows, jnp.int32), zeros, zeros)
 
 
 def sample(logits: Array, keys: Array, *, temperature: Array, top_p: Array, top_k: Array) -> Drawn:

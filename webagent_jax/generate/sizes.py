@@ -23,7 +23,7 @@ _TOGETHER = {False: 2, True: 8}
 # Of a decode step, on a CPU: where the weights stay in the processor's cache, slots cost what they
 # compute, and a few at a time cost nothing for those that are idle. Larger weights are read once
 # for all slots, as they are on accelerators.
-_FEW_SLOTS = 4
+_FEW_SLOTS = 8
 _IN_CACHE = 2**23  # bytes of weights
 
 
@@ -111,9 +111,14 @@ class Sizes:
         )
 
 
-def _slots_together(config: ModelConfig, slots: int) -> int:
+def in_cache(config: ModelConfig) -> bool:
+    """Whether a CPU computes, and the weights of the policy stay in its cache."""
     read = config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
     weights = read * jnp.dtype(config.dtype).itemsize
-    if jax.default_backend() != "cpu" or weights > _IN_CACHE:
+    return jax.default_backend() == "cpu" and weights <= _IN_CACHE
+
+
+def _slots_together(config: ModelConfig, slots: int) -> int:
+    if not in_cache(config):
         return slots
     return max(n for n in range(1, _FEW_SLOTS + 1) if slots % n == 0)
