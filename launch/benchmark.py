@@ -24,6 +24,7 @@ _SUITE = flags.DEFINE_enum(
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
 _PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
 _CHECKOUT = flags.DEFINE_string("peer_checkout", "", "Checkout of VisualAgentBench.")
+_POLICY = flags.DEFINE_string("policy", "", "Directory of the policy that `evaluate` plays.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 
 
@@ -32,7 +33,12 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
     report = benchmark.run(
-        _SUITE.value, _REPEATS.value, _PEER.value, print, peer_checkout=_CHECKOUT.value
+        _SUITE.value,
+        _REPEATS.value,
+        _PEER.value,
+        print,
+        peer_checkout=_CHECKOUT.value,
+        policy=_POLICY.value,
     )
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)

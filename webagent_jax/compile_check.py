@@ -8,7 +8,6 @@ instead: the compiler's own count takes loops once and Pallas kernels for nothin
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from webagent_jax.generate import device, programs
 from webagent_jax.generate.sizes import Sizes
 from webagent_jax.policy import ModelConfig, flops, lora, published, sharding
 from webagent_jax.policy.lora import Base
+from webagent_jax.policy.sharding import device_bytes
 from webagent_jax.types import ForestRows
 
 _MICROBATCHES = 16  # of the update that is compiled; memory hardly depends on it
@@ -257,7 +257,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             mesh=mesh,
         ),
         _update_work(cfg, model, mesh),
-        resident=_bytes(serving),
+        resident=device_bytes(serving),
     )
     if reference is not None:
         score = jax.jit(lambda params, rows: policy.score(model, params, rows, mesh=mesh))
@@ -265,9 +265,9 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             "reference scoring",
             lambda: score.lower(reference, _rows((microbatch,), cfg.grpo.row_tokens, mesh)),
             _scoring_work(cfg, model, mesh),
-            resident=_bytes(serving) + _bytes(state),
+            resident=device_bytes(serving) + device_bytes(state),
         )
-    training = _bytes(state) + (_bytes(params) if base or reference else 0)
+    training = device_bytes(state) + (device_bytes(params) if base or reference else 0)
     yield _Program(
         "prefill",
         lambda: programs.lower(engine, "prefill"),
@@ -301,14 +301,6 @@ def _scored(row_tokens: int) -> int:
     return row_tokens // 4
 
 
-def _bytes(placed: Any) -> int:
-    """On one device."""
-    return sum(
-        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-        for x in jax.tree.leaves(placed)
-    )
-
-
 # --- their work: rows that hold one path each, of pages that are long and actions that are short --
 
 
@@ -322,11 +314,11 @@ def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
     layers, head = _row_flops(cfg, model, mesh)
     again = model.remat in ("attention", "full")
     reference = cfg.grpo.kl_beta > 0
-    weights, params = _weight_bytes(model), 4 * policy.count_params(model)
+    weights, params = policy.weight_bytes(model), 4 * policy.count_params(model)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     elsewhere = 1 - 1 / fsdp
     moved = (2 + reference) * weights + params
-    row_bytes = cfg.mesh.rows_per_device * cfg.grpo.row_tokens * model.d_model * _itemsize(model)
+    row_bytes = cfg.mesh.rows_per_device * cfg.grpo.row_tokens * model.d_model * model.itemsize
     sums = 2 * (2 + again + reference) * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
     return Work(
         _MICROBATCHES * ((3 + again + reference) * layers + (4 + reference) * head),
@@ -337,7 +329,7 @@ def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
 
 def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
     """Of one microbatch, forward."""
-    weights = _weight_bytes(model) / mesh.shape["tensor"]
+    weights = policy.weight_bytes(model) / mesh.shape["tensor"]
     return Work(sum(_row_flops(cfg, model, mesh)), weights, weights * (1 - 1 / mesh.shape["fsdp"]))
 
 
@@ -354,28 +346,19 @@ def _prefill_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
     tokens, tensor = sizes.max_tokens, cfg.engine.tensor
     batches = -(-tokens // sizes.prefill_tokens)
     work = flops.layers(model, tokens, _causal_pairs(tokens))
-    return Work(work / tensor, batches * _weight_bytes(model) / tensor)
+    return Work(work / tensor, batches * policy.weight_bytes(model) / tensor)
 
 
 def _decode_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
     """Of one token for every slot, all of them as full as there are pages."""
     tokens = min(sizes.slots * sizes.max_tokens, (sizes.pages - 1) * sizes.page_tokens)
     work = flops.layers(model, sizes.slots, tokens) + flops.head(model, sizes.slots)
-    read = _weight_bytes(model) + tokens * kv.token_bytes(model)
+    read = policy.weight_bytes(model) + tokens * kv.token_bytes(model)
     return Work(work / cfg.engine.tensor, read / cfg.engine.tensor)
 
 
 def _causal_pairs(tokens: int) -> int:
     return tokens * (tokens + 1) // 2
-
-
-def _weight_bytes(model: ModelConfig) -> int:
-    """All params once, as they are multiplied with."""
-    return policy.count_params(model) * _itemsize(model)
-
-
-def _itemsize(model: ModelConfig) -> int:
-    return jnp.dtype(model.dtype).itemsize
 
 
 # --- compilation ---------------------------------------------------------------------------------

@@ -29,13 +29,14 @@ class Asked:
     repeats: int
     peer_python: str
     peer_checkout: str
+    policy: str
 
 
 SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
     "arena": lambda asked: arena.run(asked.repeats),
     "attention": lambda asked: attention.run(asked.repeats),
     "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
-    "evaluate": lambda asked: evaluate.run(asked.repeats),
+    "evaluate": lambda asked: evaluate.run(asked.repeats, asked.policy),
     "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
     "rows": lambda asked: rows.run(asked.repeats),
     "training": lambda asked: training.run(asked.repeats),
@@ -50,6 +51,7 @@ def run(
     show: Callable[[str], None],
     *,
     peer_checkout: str = "",
+    policy: str = "",
 ) -> dict[str, Any]:
     """Runs one of `SUITES`; what it finds, as JSON.
 
@@ -58,11 +60,12 @@ def run(
         peer_python: interpreter of an environment that has the peer; empty leaves it out.
         show: is given the figures as they come.
         peer_checkout: of VisualAgentBench, for the suite `browser`; empty leaves it out.
+        policy: directory of the policy that the suite `evaluate` plays; empty takes webagent-tiny.
     """
     device = jax.devices()[0]
     before = measure.matmul_rate() / 1e9
     results = []
-    for result in SUITES[suite](Asked(repeats, peer_python, peer_checkout)):
+    for result in SUITES[suite](Asked(repeats, peer_python, peer_checkout, policy)):
         results.append(result)
         show("\n".join(_lines(result)))
     after = measure.matmul_rate() / 1e9

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webagent_jax import seeds
-from webagent_jax.config import EngineConfig, RolloutConfig, RunConfig, SuiteConfig
+from webagent_jax.config import EngineConfig, PolicyConfig, RolloutConfig, RunConfig, SuiteConfig
 from webagent_jax.report import figures
 from webagent_jax.report.progress import NullProgress
 from webagent_jax.rollout import Job
@@ -21,11 +21,15 @@ _LATENCY = 100.0  # ms of every answer
 _TURNS = 8
 
 
-def run(repeats: int) -> Iterator[dict[str, Any]]:
-    """A result per number of contexts, the best of `repeats` runs, and how many times as fast."""
+def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
+    """A result per number of contexts, the best of `repeats` runs, and how many times as fast.
+
+    Args:
+        policy: its directory; empty takes webagent-tiny.
+    """
     best: dict[int, float] = {}
     for contexts in _CONTEXTS:
-        cfg = _config(contexts)
+        cfg = _config(contexts, policy)
         with Stage(cfg, NullProgress(), *opening_policy(cfg)) as stage:
             stage.play(_jobs(stage)[:1])  # so that all is compiled
             runs = [_timed(stage, contexts) for _ in range(repeats)]
@@ -36,8 +40,9 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
     yield {"name": f"{last} contexts against {first}", "times as fast": best[first] / best[last]}
 
 
-def _config(contexts: int) -> RunConfig:
+def _config(contexts: int, policy: str) -> RunConfig:
     return RunConfig(
+        policy=PolicyConfig(path=policy) if policy else PolicyConfig(),
         suite=SuiteConfig(name="arena", latency_ms=_LATENCY),
         engine=EngineConfig(slots=contexts, max_tokens=1_024),
         rollout=RolloutConfig(contexts=contexts, max_new_tokens=96, episode_timeout=600.0),

@@ -98,7 +98,7 @@ def _static_result(ours: dict[str, float], theirs: dict[str, Any]) -> dict[str, 
         rate = _ROWS * _RESPONSE / of["seconds"]
         return of | {"decode_step_seconds": step, "tokens_per_second": rate}
 
-    weights = 4 * policy.count_params(peer.MODEL)
+    weights = policy.weight_bytes(peer.MODEL)
     cached = _ROWS * (_PROMPT + _RESPONSE // 2) * token_bytes(peer.MODEL)
     floor = (weights + cached) / measure.bandwidth()
     found = told(ours)

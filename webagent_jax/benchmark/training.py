@@ -22,19 +22,19 @@ from webagent_jax.report.metrics import read_metrics
 
 _STALENESS = (0, 1, 2)
 _WARM_UP = 2  # updates that compile
-_LATENCY = 150.0  # ms of every answer
+_LATENCY = 200.0  # ms of every answer
 
 _CFG = RunConfig(
     suite=SuiteConfig(
         tasks=("choose-list", "click-checkboxes", "click-menu", "click-option", "click-tab"),
         latency_ms=_LATENCY,
     ),
-    engine=EngineConfig(slots=16, max_tokens=512),
-    rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
+    engine=EngineConfig(slots=4, max_tokens=512),
+    rollout=RolloutConfig(contexts=4, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
     grpo=GRPOConfig(
         tasks_per_update=4,
         group_size=8,
-        epochs=2,
+        epochs=6,  # so many that learning takes as long as playing, on two cores
         minibatches=2,
         drop_flat_groups=False,  # so that every update has as many episodes
         row_tokens=512,

@@ -95,17 +95,7 @@ def _device_share(model: ModelConfig, mesh: Mesh) -> int:
     """Bytes of the params that lie on one device. Raises ShardingError."""
     shapes = policy.abstract_params(model)
     placed = sharding.placed(shapes, sharding.param_shardings(shapes, mesh))
-    return sum(
-        leaf.dtype.itemsize * _size(leaf.sharding.shard_shape(leaf.shape))
-        for leaf in jax.tree.leaves(placed)
-    )
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for axis in shape:
-        size *= axis
-    return size
+    return sharding.device_bytes(placed)
 
 
 def _engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
@@ -130,8 +120,7 @@ def _engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding
         yield from_error("engine", error, "--config.engine.max_tokens, or engine.cache_mib")
         return
     cache = sizes.pages * sizes.page_tokens * kv.token_bytes(model) // engine.tensor
-    itemsize = 2 if model.dtype == "bfloat16" else 4
-    weights = itemsize * policy.count_params(model) // engine.tensor
+    weights = policy.weight_bytes(model) // engine.tensor
     what = f"{gib(weights)} of params, {gib(cache)} of keys and values, of {gib(memory)}"
     if weights + cache > memory:
         yield broken(

@@ -94,13 +94,7 @@ def init(config: ModelConfig, pages: int, page_tokens: int) -> Pages:
 
 def token_bytes(config: ModelConfig) -> int:
     """Of keys and values of one token in all layers."""
-    return (
-        2
-        * config.num_layers
-        * config.num_kv_heads
-        * config.head_dim
-        * jnp.dtype(config.dtype).itemsize
-    )
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * config.itemsize
 
 
 def write_tokens(

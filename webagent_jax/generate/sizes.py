@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from webagent_jax.generate import cache as kv
 from webagent_jax.policy import ModelConfig, flops
@@ -114,8 +113,7 @@ class Sizes:
 def in_cache(config: ModelConfig) -> bool:
     """Whether a CPU computes, and the weights of the policy stay in its cache."""
     read = config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
-    weights = read * jnp.dtype(config.dtype).itemsize
-    return jax.default_backend() == "cpu" and weights <= _IN_CACHE
+    return jax.default_backend() == "cpu" and read * config.itemsize <= _IN_CACHE
 
 
 def _slots_together(config: ModelConfig, slots: int) -> int:

@@ -23,6 +23,7 @@ from webagent_jax.policy.transformer import (
     init_cache,
     logits,
     unembed,
+    weight_bytes,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "score",
     "stored_dtype",
     "unembed",
+    "weight_bytes",
 ]

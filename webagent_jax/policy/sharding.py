@@ -7,6 +7,7 @@ XLA (GSPMD) inserts the communication.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -164,6 +165,14 @@ def placed(shapes: Any, shardings: Any) -> Any:
     """The shapes, each with the place where its array lies or is to go."""
     return jax.tree.map(
         lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, shardings
+    )
+
+
+def device_bytes(placed: Any) -> int:
+    """What one device holds of arrays, or shapes with their places."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(placed)
     )
 
 

@@ -79,6 +79,11 @@ class ModelConfig:
     remat: str = "none"  # what a layer forgets until the backward pass, see REMAT
     unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number of `dtype`."""
+        return jnp.dtype(self.dtype).itemsize
+
 
 class Rotation(NamedTuple):
     """What the pairs of dimensions of a head are turned by at some positions."""
@@ -190,6 +195,11 @@ def abstract_params(config: ModelConfig) -> Params:
 def count_params(config: ModelConfig) -> int:
     """Numbers in the params."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def weight_bytes(config: ModelConfig) -> int:
+    """Of all params once, as they are multiplied with."""
+    return count_params(config) * config.itemsize
 
 
 def _init(config: ModelConfig, key: Array) -> Params:
