@@ -27,6 +27,12 @@ def test_the_engine_of_a_small_policy_has_a_device_of_its_own(
     assert (jax.device_put(array * 2, jax.devices()[0]) == jnp.array([0.0, 2.0, 4.0])).all()
 
 
+def test_several_hosts_keep_to_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen in tests/train/test_hosts.py: "does not support cross-host device transfers"."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert place.device_for(MODEL) is jax.local_devices()[0]
+
+
 def test_a_large_policy_is_computed_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "_IN_CACHE", 0)
     assert place.device_for(MODEL) is jax.local_devices()[0]

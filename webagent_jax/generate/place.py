@@ -4,7 +4,8 @@ On a CPU, XLA cuts every operation into parts for a pool of threads, one to a co
 policy the handing out costs more than the parts do: a decode step of webagent-tiny takes as long on
 two threads as on one, and twice the processor time (docs/results.md), of which browsers and learner
 beside it have better uses. So engines of small policies compute on a device of their own, a second
-client of XLA with one thread; the learner keeps the first, with all of them.
+client of XLA with one thread; the learner keeps the first, with all of them. Not where there are
+several hosts: on all but the first, JAX would take that device for one of another host.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _POOL_SIZE = "NPROC"  # in the environment, read by XLA when it makes the pool o
 
 def device_for(config: ModelConfig) -> jax.Device:
     """Of this host."""
-    return _one_thread() if sizes.in_cache(config) else jax.local_devices()[0]
+    alone = jax.process_count() == 1
+    return _one_thread() if alone and sizes.in_cache(config) else jax.local_devices()[0]
 
 
 @functools.cache

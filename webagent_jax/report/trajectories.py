@@ -17,7 +17,7 @@ import numpy as np
 
 from webagent_jax import types
 from webagent_jax.agent import actions
-from webagent_jax.report import pictures
+from webagent_jax.report import figures, pictures
 from webagent_jax.report.pictures import Rect
 from webagent_jax.report.pieces import Pieces
 
@@ -202,6 +202,6 @@ def picture_bytes(episode: types.Episode) -> Sequence[bytes]:
 def task(episode: types.Episode) -> Mapping[str, str]:
     return {
         "id": episode.task.id,
-        "site": ",".join(episode.task.sites),
+        "site": figures.site(episode),
         "intent": episode.intent or episode.task.intent,
     }
