@@ -18,7 +18,7 @@ quickstart: setup  ## BC, M-GRPO and evaluation on live Chromium; ARGS="--config
 	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
 
 test: lint  ## lint and the test suite: what CI runs
-	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 slowtest: .dev  ## the tests marked slow: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
