@@ -24,7 +24,9 @@ _SUITE = flags.DEFINE_enum(
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
 _PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
 _CHECKOUT = flags.DEFINE_string("peer_checkout", "", "Checkout of VisualAgentBench.")
-_POLICY = flags.DEFINE_string("policy", "", "Directory of the policy that `evaluate` plays.")
+_POLICY = flags.DEFINE_string(
+    "policy", "webagent-tiny", "Name or directory of the one `evaluate` plays."
+)
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 
 

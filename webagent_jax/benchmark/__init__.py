@@ -51,7 +51,7 @@ def run(
     show: Callable[[str], None],
     *,
     peer_checkout: str = "",
-    policy: str = "",
+    policy: str = "webagent-tiny",
 ) -> dict[str, Any]:
     """Runs one of `SUITES`; what it finds, as JSON.
 
@@ -60,7 +60,7 @@ def run(
         peer_python: interpreter of an environment that has the peer; empty leaves it out.
         show: is given the figures as they come.
         peer_checkout: of VisualAgentBench, for the suite `browser`; empty leaves it out.
-        policy: directory of the policy that the suite `evaluate` plays; empty takes webagent-tiny.
+        policy: name or directory of the one that the suite `evaluate` plays.
     """
     device = jax.devices()[0]
     before = measure.matmul_rate() / 1e9

@@ -25,7 +25,7 @@ def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
     """A result per number of contexts, the best of `repeats` runs, and how many times as fast.
 
     Args:
-        policy: its directory; empty takes webagent-tiny.
+        policy: its name or directory, as of `PolicyConfig.path`.
     """
     best: dict[int, float] = {}
     for contexts in _CONTEXTS:
@@ -42,7 +42,7 @@ def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
 
 def _config(contexts: int, policy: str) -> RunConfig:
     return RunConfig(
-        policy=PolicyConfig(path=policy) if policy else PolicyConfig(),
+        policy=PolicyConfig(path=policy),
         suite=SuiteConfig(name="arena", latency_ms=_LATENCY),
         engine=EngineConfig(slots=contexts, max_tokens=1_024),
         rollout=RolloutConfig(contexts=contexts, max_new_tokens=96, episode_timeout=600.0),

@@ -2,10 +2,10 @@
 
 On a CPU, XLA cuts every operation into parts for a pool of threads, one to a core. For a small
 policy the handing out costs more than the parts do: a decode step of webagent-tiny takes as long on
-two threads as on one, and twice the processor time (docs/results.md), of which browsers and learner
-beside it have better uses. So engines of small policies compute on a device of their own, a second
-client of XLA with one thread; the learner keeps the first, with all of them. Not where there are
-several hosts: on all but the first, JAX would take that device for one of another host.
+two threads as on one, and twice the processor time (docs/architecture.md), of which browsers and
+learner beside it have better uses. So engines of small policies compute on a device of their own, a
+second client of XLA with one thread; the learner keeps the first, with all of them. Not where there
+are several hosts: on all but the first, JAX would take that device for one of another host.
 """
 
 from __future__ import annotations

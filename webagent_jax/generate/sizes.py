@@ -17,7 +17,7 @@ PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer pr
 _LONG = 1024  # tokens
 _STRETCH_PAGES = {False: 1, True: 4}
 _PREFILL_STRETCHES = {False: 4, True: 1}
-_PREFILL_BATCHES = {False: 8, True: 8}
+_PREFILL_BATCHES = 8
 _TOGETHER = {False: 2, True: 8}
 # Of a decode step, on a CPU: where the weights stay in the processor's cache, slots cost what they
 # compute, and a few at a time cost nothing for those that are idle. Larger weights are read once
@@ -102,7 +102,7 @@ class Sizes:
             pages=pages,
             stretch_pages=stretch_pages,
             prefill_stretches=_PREFILL_STRETCHES[long],
-            prefill_batches=_PREFILL_BATCHES[long],
+            prefill_batches=_PREFILL_BATCHES,
             prefill_together=_TOGETHER[long],
             steps=steps,
             slots_together=_slots_together(config, slots),
