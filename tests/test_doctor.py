@@ -230,7 +230,7 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
 def test_devices_that_do() -> None:
     told = found(devices.check)
     assert {finding.verdict for finding in told.values()} == {Verdict.OK}
-    assert "(cpu)" in told["devices"].what and told["attention"].what == "dense"
+    assert "(cpu)" in told["devices"].what and told["attention"].what == "cpu"
     assert "tensor 1" in told["mesh"].what
 
 

@@ -50,7 +50,7 @@ class PolicyConfig:
     remat: Literal["none", "dots", "attention", "full"] = "none"
     unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
     # "auto" is the backend's own: a Pallas kernel on TPU and GPU, dense on CPU.
-    attention: Literal["auto", "dense", "blockwise", "tpu", "gpu"] = "auto"
+    attention: Literal["auto", "dense", "blockwise", "cpu", "tpu", "gpu"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from webagent_jax.policy import attention
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
 
 SKIPPING = {
-    "blockwise": partial(blockwise.attention, block=16),
+    "blockwise": partial(blockwise.attention, block=16, row_by_row=False),
+    "blockwise, row by row": partial(blockwise.attention, block=16, row_by_row=True),
     "tpu": partial(tpu.attention, block=128, interpret=True),
     "gpu": partial(gpu.attention, interpret=True),
 }
@@ -94,7 +95,8 @@ def test_dense_in_blocks_is_attention_under_the_whole_mask():
 
 
 def test_auto_is_the_kernel_of_the_backend():
-    assert [attention.choose("auto", b) for b in ("cpu", "gpu", "tpu")] == ["dense", "gpu", "tpu"]
+    assert [attention.choose("auto", b) for b in ("cpu", "gpu", "tpu")] == ["cpu", "gpu", "tpu"]
+    assert attention.choose("auto", "METAL") == "blockwise"
     assert attention.choose("blockwise", "tpu") == "blockwise"
 
 

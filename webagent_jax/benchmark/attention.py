@@ -22,7 +22,7 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
     """A result per row length."""
     backend = jax.default_backend()
     dtype = jnp.float32 if backend == "cpu" else jnp.bfloat16
-    names = [name for name in IMPLEMENTATIONS if name not in ("tpu", "gpu") or name == backend]
+    names = dict.fromkeys(("dense", "blockwise", choose("auto", backend)))
     for system, row_tokens in _ROWS:
         rows = learn.build(branches(Shape(system=system), 2048, seed=0), row_tokens=row_tokens).rows
         ends = jnp.asarray(rows.ends[:1])

@@ -29,12 +29,13 @@ _CFG = RunConfig(
         tasks=("choose-list", "click-checkboxes", "click-menu", "click-option", "click-tab"),
         latency_ms=_LATENCY,
     ),
-    engine=EngineConfig(slots=4, max_tokens=512),
-    rollout=RolloutConfig(contexts=4, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
+    engine=EngineConfig(slots=2, max_tokens=512),
+    # Two contexts wait for sites most of the time, as many do where cores are many.
+    rollout=RolloutConfig(contexts=2, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
     grpo=GRPOConfig(
-        tasks_per_update=4,
+        tasks_per_update=2,
         group_size=8,
-        epochs=6,  # so many that learning takes as long as playing, on two cores
+        epochs=12,  # so many that learning takes as long as playing, on two cores
         minibatches=2,
         drop_flat_groups=False,  # so that every update has as many episodes
         row_tokens=512,

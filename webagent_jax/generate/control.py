@@ -38,4 +38,5 @@ class StretchField(enum.IntEnum):
 
     START = 0  # of its first token among the prompt's own, the first of a page
     BEFORE = 1  # tokens of the preamble before those: all of them or none
-    TOKENS = 2  # the first of as many columns as it has tokens; then follow P of the table
+    PAGES = 2  # of it that hold something
+    TOKENS = 3  # the first of as many columns as the longest has tokens; then follow P of the table

@@ -123,7 +123,7 @@ def prefill(
     wanted: Array,
     count: Array,
     *,
-    stretch_pages: int,
+    stretch_pages: tuple[int, ...],
     together: int,
 ) -> kv.Pages:
     """Fills pages with the keys and values of prompts, so many together, batch after batch.
@@ -135,22 +135,24 @@ def prefill(
     its own or the trash, and overwritten before anything can see it.
 
     Args:
-        wanted: int32 [batches, M, 2 + Q * S + P], see `StretchField`; padded with trash.
+        wanted: int32 [batches, M, StretchField.TOKENS + Q * S + P]; padded with trash.
         count: batches that are not padding.
-        stretch_pages: Q, the pages of a stretch.
+        stretch_pages: how many a stretch may have, the largest being Q. A batch takes the fewest
+            that hold what is in it; a token gets the same bits in all of them.
         together: columns of pages that attention takes at once.
     """
     page_tokens = pages[0].keys.shape[-1]
-    length = stretch_pages * page_tokens
+    table = StretchField.TOKENS + stretch_pages[-1] * page_tokens
 
-    def one(index: Array, pages: kv.Pages) -> kv.Pages:
-        batch = wanted[index]
+    def fill(held: int, pages: kv.Pages, batch: Array) -> kv.Pages:
+        """With so many pages to a stretch."""
         start = batch[:, StretchField.START, None]
+        length = held * page_tokens
         tokens = batch[:, StretchField.TOKENS : StretchField.TOKENS + length]
-        tables = batch[:, StretchField.TOKENS + length :]
+        tables = batch[:, table:]
         after = batch[:, StretchField.BEFORE]
         positions = start + jnp.arange(length)[None]
-        column = start // page_tokens + jnp.arange(stretch_pages)[None]
+        column = start // page_tokens + jnp.arange(held)[None]
         own = jnp.take_along_axis(tables, column, axis=1, mode="fill", fill_value=TRASH)
         columns = jnp.minimum(jnp.max(column) + 1, tables.shape[1])
         reach = kv.Reach(tables, positions, columns, after > 0)
@@ -164,6 +166,19 @@ def prefill(
 
         inputs = (tokens, after[:, None] + positions)
         return _run_layers(config, served.params, inputs, layer_attend)[1]
+
+    def one(index: Array, pages: kv.Pages) -> kv.Pages:
+        batch = wanted[index]
+        needed = jnp.max(batch[:, StretchField.PAGES])
+        fewest = jnp.sum(needed > jnp.array(stretch_pages[:-1], jnp.int32))
+        # Loops of one turn or none: XLA copies all pages for a conditional, and none for these.
+        for choice, held in enumerate(stretch_pages):
+
+            def once(_: Array, pages: kv.Pages, held: int = held) -> kv.Pages:
+                return fill(held, pages, batch)
+
+            pages = jax.lax.fori_loop(0, jnp.int32(fewest == choice), once, pages)
+        return pages
 
     return jax.lax.fori_loop(0, count, one, pages)
 

@@ -144,6 +144,7 @@ class Scheduler:
             stretch = wanted[stretches]
             stretch[StretchField.START] = running.filled
             stretch[StretchField.BEFORE] = running.before
+            stretch[StretchField.PAGES] = -(-len(part) // sizes.page_tokens)
             stretch[StretchField.TOKENS :][: len(part)] = part
             stretch[StretchField.TOKENS + size :] = running.control[Field.TABLE :]
             running.filled += len(part)

@@ -14,8 +14,11 @@ PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer pr
 # Pages of one prompt share the products of attention, which are most of the work over long prompts,
 # and wide products are cheaper; but short prompts waste what they do not fill of either. Stretches
 # that are computed together wait for nobody: one alone costs as much as all, so the long are alone.
+# Of the long, the last of a prompt may be shorter on a CPU, where rows that hold nothing cost most;
+# not as short as one page, since XLA sums up the products of narrow policies otherwise for so few.
 _LONG = 1024  # tokens
-_STRETCH_PAGES = {False: 1, True: 4}
+_STRETCH_PAGES = {False: (1,), True: (4,)}
+_CPU_STRETCH_PAGES = {False: (1,), True: (2, 4)}
 _PREFILL_STRETCHES = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
 _TOGETHER = {False: 2, True: 8}
@@ -32,7 +35,7 @@ class Sizes:
     max_tokens: int  # of one sequence, prompt and reply
     page_tokens: int
     pages: int  # in all, the trash included
-    stretch_pages: int  # consecutive pages of one prompt, prefilled as one
+    stretch_pages: tuple[int, ...]  # consecutive pages of one prompt, prefilled as one; ascending
     prefill_stretches: int  # computed together
     prefill_batches: int  # of so many stretches, to a dispatch at most
     prefill_together: int  # columns of pages that their attention takes at once
@@ -47,11 +50,12 @@ class Sizes:
 
     @property
     def stretch_tokens(self) -> int:
-        return self.stretch_pages * self.page_tokens
+        """Of the longest stretch."""
+        return self.stretch_pages[-1] * self.page_tokens
 
     @property
     def prefill_tokens(self) -> int:
-        """Computed together."""
+        """Computed together at most."""
         return self.prefill_stretches * self.stretch_tokens
 
     @classmethod
@@ -86,7 +90,8 @@ class Sizes:
         columns = -(-max_tokens // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.token_bytes(config)
         long = max_tokens >= _LONG
-        stretch_pages = _STRETCH_PAGES[long]
+        cpu = jax.default_backend() == "cpu"
+        stretch_pages = (_CPU_STRETCH_PAGES if cpu else _STRETCH_PAGES)[long]
         pages = 1 + columns * (slots + -(-slots // 2))
         if cache_bytes is not None:
             pages = cache_bytes // page_bytes

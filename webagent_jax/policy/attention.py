@@ -21,6 +21,8 @@ from webagent_jax.policy.kernels.common import MASKED
 
 _BLOCK = 128  # queries at a time
 _MAX_BLOCKS = 8  # more of them run faster and compile slower
+_LONG = 1024  # tokens of a row from which skipping wins on a CPU ...
+_CPU_BLOCK = 64  # ... by such blocks: its cores gain more from them than from long products
 
 
 def forest_mask(ends: Array) -> Array:
@@ -79,11 +81,19 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
     return jnp.concatenate(blocks, axis=1)
 
 
+def on_cpu(q: Array, k: Array, v: Array, ends: Array) -> Array:
+    """As `dense`. Long rows go block by block, short ones have too little that could be skipped."""
+    if q.shape[1] < _LONG:
+        return dense(q, k, v, ends)
+    return blockwise.attention(q, k, v, ends, block=_CPU_BLOCK, row_by_row=True)
+
+
 ForestAttention = Callable[[Array, Array, Array, Array], Array]
 
 IMPLEMENTATIONS: dict[str, ForestAttention] = {
-    "dense": dense,  # any backend; memory quadratic in L
+    "dense": dense,  # any backend; memory quadratic in L; what the others are held to
     "blockwise": blockwise.attention,  # any backend; memory linear in L
+    "cpu": on_cpu,  # one of these two
     "tpu": tpu.attention,
     "gpu": gpu.attention,
 }
@@ -139,9 +149,9 @@ def choose(name: str, backend: str) -> str:
     replaced in silence.
     """
     if name == "auto":
-        return {"tpu": "tpu", "gpu": "gpu"}.get(backend, "dense")
+        return backend if backend in IMPLEMENTATIONS else "blockwise"
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"no attention {name!r}; there are: auto, {', '.join(IMPLEMENTATIONS)}")
-    if name in ("tpu", "gpu") and name != backend:
+    if name in ("cpu", "gpu", "tpu") and name != backend:
         raise ValueError(f"attention {name!r} does not run on backend {backend!r}: choose 'auto'")
     return name

@@ -30,8 +30,22 @@ class _Blocks(NamedTuple):
     ends: Array  # int32 [n, B, t]
 
 
-def attention(q: Array, k: Array, v: Array, ends: Array, *, block: int = _BLOCK) -> Array:
-    """As `attention.dense`: q [B, L, H, E], k and v [B, L, K, E], ends [B, L] -> [B, L, H, E]."""
+def attention(
+    q: Array, k: Array, v: Array, ends: Array, *, block: int = _BLOCK, row_by_row: bool = False
+) -> Array:
+    """As `attention.dense`: q [B, L, H, E], k and v [B, L, K, E], ends [B, L] -> [B, L, H, E].
+
+    Args:
+        block: tokens of a block of queries, and of one of keys.
+        row_by_row: one after the other, each skipping what it alone can skip; else all rows at
+            once, which skip what all of them can.
+    """
+    if row_by_row:
+
+        def one(row: tuple[Array, ...]) -> Array:
+            return attention(*(x[None] for x in row), block=block)[0]
+
+        return jax.lax.map(one, (q, k, v, ends))
     length = q.shape[1]
     block = min(block, length)
     return _attention(*whole_blocks(q, k, v, ends, block), block)[:, :length]
