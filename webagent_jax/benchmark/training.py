@@ -20,7 +20,7 @@ from webagent_jax.config import (
 )
 from webagent_jax.report.metrics import read_metrics
 
-_STALENESS = (0, 1, 2)
+_STALENESS = (0, 1)
 _WARM_UP = 2  # updates that compile
 _LATENCY = 200.0  # ms of every answer
 
@@ -35,7 +35,7 @@ _CFG = RunConfig(
     grpo=GRPOConfig(
         tasks_per_update=2,
         group_size=8,
-        epochs=12,  # so many that learning takes as long as playing, on two cores
+        epochs=8,  # so many that learning takes as long as playing, on two cores
         minibatches=2,
         drop_flat_groups=False,  # so that every update has as many episodes
         row_tokens=512,
