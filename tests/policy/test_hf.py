@@ -74,7 +74,7 @@ def test_logits_agree_with_transformers(config, tmp_path):
 def test_round_trip_is_bit_exact(config, tmp_path):
     params = random_params(config)
     policy.save_hf(tmp_path, config, params)
-    loaded_config, loaded = policy.load_hf(tmp_path)
+    loaded_config, loaded = policy.load_hf(tmp_path, attention=config.attention)
     assert loaded_config == config
     jax.tree.map(np.testing.assert_array_equal, loaded, params)
 
