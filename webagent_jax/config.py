@@ -49,7 +49,8 @@ class PolicyConfig:
     # What the backward pass computes again, from nothing to all of a layer: time for memory.
     remat: Literal["none", "dots", "attention", "full"] = "none"
     unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
-    # "auto" is the backend's own: a Pallas kernel on TPU and GPU, dense on CPU.
+    # "auto" is the backend's own: a Pallas kernel on TPU and GPU, on CPU dense or, for long rows,
+    # blockwise.
     attention: Literal["auto", "dense", "blockwise", "cpu", "tpu", "gpu"] = "auto"
 
 

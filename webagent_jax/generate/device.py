@@ -169,6 +169,8 @@ def prefill(
 
     def one(index: Array, pages: kv.Pages) -> kv.Pages:
         batch = wanted[index]
+        if len(stretch_pages) == 1:
+            return fill(stretch_pages[0], pages, batch)
         needed = jnp.max(batch[:, StretchField.PAGES])
         fewest = jnp.sum(needed > jnp.array(stretch_pages[:-1], jnp.int32))
         # Loops of one turn or none: XLA copies all pages for a conditional, and none for these.

@@ -97,6 +97,7 @@ IMPLEMENTATIONS: dict[str, ForestAttention] = {
     "tpu": tpu.attention,
     "gpu": gpu.attention,
 }
+_BACKENDS = ("cpu", "tpu", "gpu")  # those with one of their own, which has their name
 
 
 def on_mesh(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
@@ -149,9 +150,9 @@ def choose(name: str, backend: str) -> str:
     replaced in silence.
     """
     if name == "auto":
-        return backend if backend in IMPLEMENTATIONS else "blockwise"
+        return backend if backend in _BACKENDS else "blockwise"
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"no attention {name!r}; there are: auto, {', '.join(IMPLEMENTATIONS)}")
-    if name in ("cpu", "gpu", "tpu") and name != backend:
+    if name in _BACKENDS and name != backend:
         raise ValueError(f"attention {name!r} does not run on backend {backend!r}: choose 'auto'")
     return name

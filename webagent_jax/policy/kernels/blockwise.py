@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from webagent_jax.policy.kernels.common import MASKED, whole_blocks
+from webagent_jax.policy.kernels.common import MASKED, visible, whole_blocks
 
 _BLOCK = 512  # tokens of a block of queries, and of one of keys
 
@@ -61,6 +61,7 @@ def _forward(
 ) -> tuple[Array, tuple[Array, ...]]:
     blocks = _cut(q, k, v, ends, block)
     count, batch, kv_heads, group, _, width = blocks.q.shape
+    counts = _counts(ends, block)
 
     def attend(i: Array) -> tuple[Array, Array]:
         """Output [B, K, G, t, E] and log-denominator [B, K, G, t] of one block of queries."""
@@ -81,7 +82,7 @@ def _forward(
             jnp.zeros(shape, jnp.float32),
             jnp.zeros((*shape, width), jnp.float32),
         )
-        highest, total, out = _over_keys(blocks, i, block, add, start)
+        highest, total, out = _over_keys(counts, i, add, start)
         seen = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)  # padding sees nothing: 0, not NaN
         return (out / seen[..., None]).astype(v.dtype), highest + jnp.log(seen)
 
@@ -94,6 +95,7 @@ def _backward(
 ) -> tuple[Array, Array, Array, None]:
     q, k, v, ends, out, denominator = saved
     blocks = _cut(q, k, v, ends, block)
+    counts = _counts(ends, block)
     scale = q.shape[-1] ** -0.5
     d_out = _cut_queries(gradient, k.shape[2], block)
     product = d_out.astype(jnp.float32) * out.astype(jnp.float32)
@@ -112,7 +114,7 @@ def _backward(
             into = partial(jnp.einsum, "bkgts,bkgte->bkse", preferred_element_type=jnp.float32)
             return dq, dk.at[j].add(into(d_scores, blocks.q[i])), dv.at[j].add(into(low, d_out[i]))
 
-        dq, dk, dv = _over_keys(blocks, i, block, add, (zeros(blocks.q.shape[1:]), *carry))
+        dq, dk, dv = _over_keys(counts, i, add, (zeros(blocks.q.shape[1:]), *carry))
         return (dk, dv), dq
 
     start = (zeros(blocks.k.shape), zeros(blocks.v.shape))
@@ -124,14 +126,16 @@ def _backward(
 _attention.defvjp(_forward, _backward)
 
 
-def _over_keys(
-    blocks: _Blocks, i: Array, block: int, add: Callable[[Array, Any], Any], start: Any
-) -> Any:
-    """`add(j, carry)` over the blocks of keys that some query of block i can see."""
+def _counts(ends: Array, block: int) -> Array:
+    """bool [n, n]: some query of block i sees some key of block j, in any of the rows."""
+    return jnp.any(visible(ends, block, block), axis=0)
+
+
+def _over_keys(counts: Array, i: Array, add: Callable[[Array, Any], Any], start: Any) -> Any:
+    """`add(j, carry)` over the blocks of keys that count for block i of queries."""
 
     def visit(j: Array, carry: Any) -> Any:
-        visible = jnp.max(blocks.ends[j]) > i * block
-        return jax.lax.cond(visible, partial(add, j), lambda carry: carry, carry)
+        return jax.lax.cond(counts[i, j], partial(add, j), lambda carry: carry, carry)
 
     return jax.lax.fori_loop(0, i + 1, visit, start)
 
