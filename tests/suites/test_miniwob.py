@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -14,8 +15,11 @@ from webagent_jax.suites.miniwob import FIRST_TEST_SEED, GRADED_PAGES, MiniWob, 
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import Action, ActionKind, InfraError, Observation, Start, Task
 
+BUSY_MACHINE = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
 MAX_STEPS = 40
 THREADS = 4  # sessions at once: a single one mostly waits
+
+_BY_THE_CLOCK = {"simon-says", "stock-market"}  # they show something else at every look
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -23,8 +27,7 @@ B = TypeVar("B")
 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[MiniWob]:
-    busy_machine = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
-    with BrowserPool(busy_machine) as pool:
+    with BrowserPool(BUSY_MACHINE) as pool:
         suite = MiniWob(pool)
         yield suite
         suite.close()
@@ -105,6 +108,28 @@ def test_unknown_page_names_close_ones(suite: MiniWob) -> None:
 def test_too_many_training_seeds_are_refused() -> None:
     with BrowserPool(BrowserConfig()) as pool, pytest.raises(ConfigError, match="train_seeds"):
         MiniWob(pool, train_seeds=FIRST_TEST_SEED + 1)
+
+
+def test_a_wiped_context_shows_what_a_fresh_one_shows(suite: MiniWob) -> None:
+    def clicked(suite: MiniWob, task: Task) -> list[object]:
+        environment = suite.open(task)
+        try:
+            start = environment.start()
+            step = environment.step(Action(ActionKind.CLICK, "1"))
+            seen = [start.observation, step.observation]
+            return [start.intent, *((o.text, o.title, o.error) for o in seen), step.done]
+        finally:
+            environment.close()
+
+    pages = [page for page in all_pages() if page not in _BY_THE_CLOCK][::4]
+    tasks = [suite.task(page, "train", 5) for page in pages]
+    wiped = at_once(lambda task: clicked(suite, task), tasks)
+    with BrowserPool(replace(BUSY_MACHINE, reuse_contexts=False)) as pool:
+        other = MiniWob(pool)
+        assert at_once(lambda task: clicked(other, task), tasks) == wiped
+        other.close()
+        assert pool.stats().contexts_reused == 0
+    assert suite._pool.stats().contexts_reused > len(pages) / 2
 
 
 def test_experts_and_graded_pages_are_pages() -> None:

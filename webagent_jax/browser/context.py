@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Dialog, Page
+from playwright.async_api import Browser, BrowserContext, Dialog, Frame, Page
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from webagent_jax.browser import act, injected, navigate, observe, settle, walk
+from webagent_jax.browser import act, injected, navigate, observe, reuse, settle, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _NOWHERE = "http://127.0.0.1:1"  # a proxy that answers nothing: whatever is not listed ends here
 _PORTS = {"http": 80, "https": 443}
+_CLOSED = "the session is closed"
 _LONGEST_ERROR = 1000  # characters; a dialog of a page may say any number
 
 
@@ -33,6 +34,7 @@ class ContextSpec:
     init_script: str
     storage_state: str | None
     viewport: tuple[int, int]  # CSS pixels
+    again: bool = False  # a context of one episode may serve another, once it is wiped
 
     def allows(self, url: str) -> bool:
         here = origin_of(url)
@@ -55,8 +57,11 @@ class EpisodeContext:
         self._config = config
         self._traffic = settle.Traffic(context)
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._stumbled = False
         self._tab: Page | None = None
         self._tab_came = asyncio.Event()
+        self._tabs = 0  # opened so far
+        self._visited: set[str] = set()  # "scheme://host:port" of every document so far
         self._said: list[str] = []  # by dialogs, since the last observation
         self.seconds: dict[str, float] = {}  # by phase: load, act, settle, observe
         context.on("page", self._opened)
@@ -89,11 +94,38 @@ class EpisodeContext:
             raise
         return self
 
+    @property
+    def spec(self) -> ContextSpec:
+        return self._spec
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last call ended in an InfraError, or the next one will."""
+        return self._stumbled or self._fault.done()
+
+    async def wiped(self) -> EpisodeContext | None:
+        """Ends the episode; the context as good as new, for another, where that is sure."""
+        page = self._tab
+        sure = not self.failed and self._tabs == 1 and len(self._visited) == 1
+        self.fail(_CLOSED)
+        if not sure or page is None or page.is_closed() or _site(page.url) not in self._visited:
+            return None
+        self._context.remove_listener("page", self._opened)
+        self._context.remove_listener("dialog", self._accept)
+        page.remove_listener("crash", self._crashed)
+        page.remove_listener("framenavigated", self._shows)
+        self._traffic.stop()
+        await reuse.wipe(self._context, page, *self._visited)
+        renewed = EpisodeContext(self._context, self._spec, self._config)
+        renewed._opened(page)
+        return renewed
+
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         """Awaits `work()`, but no longer than `timeout` seconds or the first fault of the browser.
 
         Raises InfraError for a time-out, a crash, a closed browser, an error of playwright's.
         """
+        self._stumbled = True  # until it is known better
         task = asyncio.ensure_future(work())
         either: set[asyncio.Future[Any]] = {task, self._fault}
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -103,9 +135,11 @@ class EpisodeContext:
                 self._fault.result() if self._fault.done() else f"no answer in {timeout:g} s"
             )
         try:
-            return task.result()
+            answer = task.result()
         except PlaywrightError as error:
             raise InfraError(f"the browser failed: {error.message}") from error
+        self._stumbled = False
+        return answer
 
     def fail(self, reason: str) -> None:
         """Ends the call under way, and all to come, with an InfraError of this reason."""
@@ -221,7 +255,7 @@ class EpisodeContext:
         return await self._page().screenshot(type="jpeg", quality=60, animations="disabled")
 
     async def close(self) -> None:
-        self.fail("the session is closed")
+        self.fail(_CLOSED)
         await self._context.close()
 
     def _page(self) -> Page:
@@ -263,8 +297,18 @@ class EpisodeContext:
 
     def _opened(self, page: Page) -> None:
         self._tab = page
+        self._tabs += 1
         self._tab_came.set()
-        page.on("crash", lambda _: self.fail("the page crashed"))
+        page.on("crash", self._crashed)
+        page.on("framenavigated", self._shows)
+
+    def _crashed(self, page: Page) -> None:
+        self.fail("the page crashed")
+
+    def _shows(self, frame: Frame) -> None:
+        site = _site(frame.url)
+        if site:
+            self._visited.add(site)
 
     async def _accept(self, dialog: Dialog) -> None:
         if dialog.type != "beforeunload":
@@ -280,6 +324,12 @@ class EpisodeContext:
 async def _tab_line(index: int, page: Page, front: bool) -> str:
     title = "" if page.url.startswith(walk.NO_PAGE) else await page.title()
     return f"[tab {index}{', open' if front else ''}] {title}".rstrip()
+
+
+def _site(url: str) -> str | None:
+    """The scheme://host:port of an http address; None for any other."""
+    origin = origin_of(url)
+    return origin and f"{urlsplit(url).scheme}://{origin}"
 
 
 def isolation(origins: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from webagent_jax.types import InfraError
 class PoolStats:
     """Counts since the pool was opened."""
 
-    contexts_opened: int
+    contexts_opened: int  # fresh ones
+    contexts_reused: int  # wiped ones, for another episode
     contexts_live: int
     actions: int
     launches: int  # of Chromium
@@ -56,18 +57,24 @@ class BrowserPool:
         init_script: str = "",
         storage_state: str | None = None,
         viewport: tuple[int, int] | None = None,
+        reuse: bool = False,
     ) -> Session:
         """A fresh context that reaches `origins` ("host:port", ".domain:port") and nothing else.
 
         `init_script` runs before the scripts of every page; `storage_state` is the path of a
-        signed-in browser state; `viewport` is in CSS pixels. Raises InfraError, and ValueError for
-        a malformed origin.
+        signed-in browser state; `viewport` is in CSS pixels. With `reuse` the context may be one
+        that served a session like this before and was wiped (reuse.py), which starts a page in
+        half the time; `browser.reuse_contexts` may forbid it. Raises InfraError, and ValueError
+        for a malformed origin.
         """
+        if reuse and storage_state:
+            raise ValueError("a context that begins signed in cannot serve again: it is wiped")
         spec = ContextSpec(
             origins=checked_origins(origins),
             init_script=init_script,
             storage_state=storage_state,
             viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
+            again=reuse and self._config.reuse_contexts,
         )
         index = self._reserve()
         worker = self._workers[index]
@@ -88,6 +95,7 @@ class BrowserPool:
     def stats(self) -> PoolStats:
         return PoolStats(
             contexts_opened=sum(w.opened for w in self._workers),
+            contexts_reused=sum(w.reused for w in self._workers),
             contexts_live=sum(self._live),
             actions=sum(w.actions for w in self._workers),
             launches=sum(w.launches for w in self._workers),

@@ -20,6 +20,7 @@ from playwright.async_api import Error as PlaywrightError
 from webagent_jax.browser import memory
 from webagent_jax.browser.context import ContextSpec, EpisodeContext
 from webagent_jax.browser.machines import Machine, Started
+from webagent_jax.browser.reuse import Shelf
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
@@ -29,6 +30,7 @@ _LAUNCH_TIMEOUT = 30.0  # seconds
 _CLOSE_TIMEOUT = 10.0
 _SLACK = 2.0  # a thread waits so much longer than the loop does, so that the loop answers first
 _MEMORY_EVERY = 20  # contexts between two looks at the resident size
+_KEPT = 5.0  # seconds that a wiped context waits for its next episode
 _GUARD_EVERY = 2.0  # seconds between two looks for a page that takes all the memory there is
 
 
@@ -48,6 +50,9 @@ class Chromium:
         return not self.contexts and not self.opening
 
 
+_Place = tuple[Chromium, EpisodeContext]
+
+
 class Worker:
     """The public methods that are not coroutines may be called from any thread."""
 
@@ -60,9 +65,10 @@ class Worker:
         self._playwright: Playwright | None = None
         self._current: Chromium | None = None
         self._all: set[Chromium] = set()
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[Any]] = set()
+        self._shelf = Shelf[_Place](_KEPT, lambda place: self._chore(self._leave(*place)))
         self._guard: asyncio.Task[None] | None = None
-        self.opened = self.actions = self.launches = self.crashes = self.recycled = 0
+        self.opened = self.reused = self.actions = self.launches = self.crashes = self.recycled = 0
         self._thread.start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
@@ -80,14 +86,14 @@ class Worker:
             future.cancel()
             raise InfraError(f"the browser did not answer in {timeout:g} s") from error
 
-    def open(self, spec: ContextSpec) -> tuple[Chromium, EpisodeContext]:
-        """A fresh context in a Chromium that works. Raises InfraError."""
+    def open(self, spec: ContextSpec) -> _Place:
+        """A fresh or wiped context in a Chromium that works. Raises InfraError."""
         return self.run(lambda: self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
 
     def release(self, host: Chromium, context: EpisodeContext) -> None:
-        """Closes a context, without waiting for it."""
+        """Closes a context or keeps it for another episode, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
-            self._loop.call_soon_threadsafe(lambda: self._chore(self._leave(host, context)))
+            self._loop.call_soon_threadsafe(self._let_go, host, context)
 
     def close(self) -> None:
         """Ends Chromium, driver and thread. Bounded in time, never raises for a dead browser."""
@@ -105,12 +111,26 @@ class Worker:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+    def _chore(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self._loop.create_task(work)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        return task
 
-    async def _open(self, spec: ContextSpec) -> tuple[Chromium, EpisodeContext]:
+    async def _open(self, spec: ContextSpec) -> _Place:
+        return await self._kept(spec) or await self._fresh(spec)
+
+    async def _kept(self, spec: ContextSpec) -> _Place | None:
+        while place := await self._shelf.take(spec):
+            host, context = place
+            if host is self._current and not context.failed and not self._worn_out(host):
+                host.opened += 1
+                self.reused += 1
+                return place
+            self._chore(self._leave(host, context))
+        return None
+
+    async def _fresh(self, spec: ContextSpec) -> _Place:
         for last_try in (False, True):
             async with self._lock:
                 host = await self._host()
@@ -185,6 +205,23 @@ class Worker:
     def _end_if_done(self, host: Chromium) -> None:
         if host.retired and host.idle and host in self._all:
             self._chore(self._end(host))
+
+    def _let_go(self, host: Chromium, context: EpisodeContext) -> None:
+        if context.spec.again and not host.retired:
+            self._shelf.put(context.spec, self._chore(self._wiped(host, context)))
+        else:
+            self._chore(self._leave(host, context))
+
+    async def _wiped(self, host: Chromium, context: EpisodeContext) -> _Place | None:
+        renewed = None
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            renewed = await asyncio.wait_for(context.wiped(), _CLOSE_TIMEOUT)
+        if renewed is None:
+            await self._leave(host, context)
+            return None
+        host.contexts.remove(context)
+        host.contexts.add(renewed)
+        return host, renewed
 
     async def _leave(self, host: Chromium, context: EpisodeContext) -> None:
         try:

@@ -44,6 +44,13 @@ class Traffic:
         self._context.on("requestfinished", self._ended)
         self._context.on("requestfailed", self._failed)
 
+    def stop(self) -> None:
+        """Counts no more: the context goes on without this."""
+        if self._listens:
+            self._context.remove_listener("request", self._started)
+            self._context.remove_listener("requestfinished", self._ended)
+            self._context.remove_listener("requestfailed", self._failed)
+
     @property
     def busy(self) -> bool:
         return bool(self._open)

@@ -129,9 +129,9 @@ class MiniWob:
         return _task(page, self._seeds[split][index])
 
     def open(self, task: Task) -> MiniWobEnvironment:
-        """A fresh browser context for the task. Raises InfraError when the browser fails."""
+        """A browser context for the task. Raises InfraError when the browser fails."""
         _checked(task.sites, known=self.pages)
-        session = self._pool.session(origins=[self._site.host], viewport=VIEWPORT)
+        session = self._pool.session(origins=[self._site.host], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
 
     def expert(self, task: Task, start: Start) -> Expert:

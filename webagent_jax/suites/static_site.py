@@ -34,7 +34,10 @@ class _KeptFiles(StaticFiles):
             if not isinstance(response, FileResponse):
                 return response
             body = Path(response.path).read_bytes()
-            self._kept[path] = Response(body, media_type=response.media_type)
+            fresh = "no-cache" if response.media_type == "text/html" else "max-age=86400"
+            self._kept[path] = Response(
+                body, media_type=response.media_type, headers={"Cache-Control": fresh}
+            )
         return self._kept[path]
 
 
