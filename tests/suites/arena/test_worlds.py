@@ -93,6 +93,18 @@ def test_dropped_worlds_are_gone_and_names_are_not_used_again(worlds: Worlds) ->
     assert worlds.new().name != one.name
 
 
+def test_a_place_is_one_live_worlds_and_names_count_on(worlds: Worlds) -> None:
+    one, two = worlds.new(), worlds.new()
+    assert (one.name, two.name) == ("w1", "w2")
+    worlds.drop(one.name)
+    again = worlds.new()
+    assert (again.name, worlds.new().name) == ("2.w1", "w3")
+    worlds.drop(two.name)
+    worlds.drop(again.name)
+    assert worlds.copy("w3").name == "3.w1"  # the place left last
+    assert worlds.new().name == "2.w2"
+
+
 def test_conflicting_writes_over_http_stay_in_their_worlds(host: ArenaHost) -> None:
     names = [host.new() for _ in range(32)]
     visitors = [Visitor(host, name) for name in names]

@@ -69,8 +69,9 @@ class ArenaHost:
         return {s.task_name: f"http://{s.name}.{world}.localhost:{self.port}" for s in SITES}
 
     def origin(self, world: str) -> str:
-        """The allow-list of a world's browser: all its sites, and nothing else."""
-        return f".{world}.localhost:{self.port}"
+        """The allow-list of a world's browser: all sites at its place, and nothing else."""
+        place = world.rpartition(".")[2]
+        return f".{place}.localhost:{self.port}"
 
     def close(self) -> None:
         """Stops the server. Closing twice is fine."""

@@ -28,7 +28,7 @@ from webagent_jax.suites.arena.site import Site
 from webagent_jax.suites.arena.worlds import Worlds
 from webagent_jax.suites.latency import Delayed
 
-_HOST = re.compile(r"(?P<site>[a-z]+)\.(?P<world>w\d+)\.localhost(?::\d+)?")
+_HOST = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?::\d+)?")
 
 
 class Arena:

@@ -63,10 +63,11 @@ class ArenaSuite:
         return replace(task, id=f"{task.id}/{index}", seed=index) if index else task
 
     def open(self, task: Task) -> ArenaEnvironment:
-        """A fresh world and a browser held to it. Raises InfraError."""
+        """A fresh world and a browser held to its place. Raises InfraError."""
         world = self._host.new()
         try:
-            session = self._pool.session(origins=[self._host.origin(world)], viewport=VIEWPORT)
+            origins = [self._host.origin(world)]
+            session = self._pool.session(origins=origins, viewport=VIEWPORT, reuse=True)
         except BaseException:
             self._host.drop(world)
             raise

@@ -71,14 +71,20 @@ class Seed:
 
 
 class Worlds:
-    """The live worlds of one server. Belongs to one thread, as its connections do."""
+    """The live worlds of one server. Belongs to one thread, as its connections do.
+
+    A world has a place, w1 or the like, which no other live one shares: a browser is held to it.
+    The next world of the place has a name of its own nevertheless (w1, 2.w1, 3.w1), so that what
+    an earlier page still asks for finds nothing.
+    """
 
     def __init__(self, images: Mapping[str, bytes], accounts: Mapping[str, int | None]) -> None:
         """`images` by database; `accounts` signed in at first, by site."""
         self._seeds = {name: Seed(image) for name, image in images.items()}
         self._accounts = accounts
         self._live: dict[str, World] = {}
-        self._numbers = itertools.count(1)
+        self._places = itertools.count(1)
+        self._left: list[tuple[int, int]] = []  # (place, worlds it has had)
 
     def new(self) -> World:
         return self._add(World(self._name(), self._seeds, self._accounts))
@@ -92,6 +98,8 @@ class Worlds:
         world = self._live.pop(name, None)
         if world is not None:
             world.close()
+            before, _, place = name.rpartition("w")
+            self._left.append((int(place), int(before[:-1] or 1)))
 
     def get(self, name: str) -> World | None:
         return self._live.get(name)
@@ -100,7 +108,10 @@ class Worlds:
         return len(self._live)
 
     def _name(self) -> str:
-        return f"w{next(self._numbers)}"
+        if not self._left:
+            return f"w{next(self._places)}"
+        place, worlds = self._left.pop()  # the one left last: its browser may wait for the next
+        return f"{worlds + 1}.w{place}"
 
     def _add(self, world: World) -> World:
         self._live[world.name] = world
