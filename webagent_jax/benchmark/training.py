@@ -39,7 +39,7 @@ _CFG = RunConfig(
         minibatches=2,
         drop_flat_groups=False,  # so that every update has as many episodes
         row_tokens=512,
-        optimizer=OptimizerConfig(learning_rate=2e-4, warmup_fraction=0.2),
+        optimizer=OptimizerConfig(learning_rate=0.0),  # the same episodes, token for token
     ),
 )
 
@@ -47,6 +47,7 @@ _CFG = RunConfig(
 def run(repeats: int) -> Iterator[dict[str, Any]]:
     """A result per staleness: medians over `repeats` times five updates after the first two."""
     seconds: dict[int, float] = {}
+    work: dict[int, list[float]] = {}
     for staleness in _STALENESS:
         grpo = replace(_CFG.grpo, staleness=staleness, updates=_WARM_UP + 5 * repeats + staleness)
         with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +57,7 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
                 _WARM_UP : _WARM_UP + 5 * repeats
             ]
         seconds[staleness] = median(r["seconds/rollout"] + r["seconds/update"] for r in records)
+        work[staleness] = [record["trajectory_tokens"] for record in records]
         yield {"name": f"staleness {staleness}", "seconds per update": seconds[staleness]} | {
             name: median(record[name] for record in records)
             for name in (
@@ -70,5 +72,7 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
             )
         }
         if staleness:
+            if work[staleness] != work[0]:
+                raise RuntimeError(f"not the same work: {work} tokens a trajectory")
             faster = seconds[0] / seconds[staleness]
             yield {"name": f"staleness {staleness} against 0", "times as fast": faster}

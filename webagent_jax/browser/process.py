@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from playwright.async_api import Browser, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
+from webagent_jax import priority
 from webagent_jax.browser import memory
 from webagent_jax.browser.context import ContextSpec, EpisodeContext
 from webagent_jax.browser.machines import Machine, Started
@@ -108,6 +109,7 @@ class Worker:
         self._loop.close()
 
     def _serve(self) -> None:
+        priority.give_way()
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 

@@ -24,6 +24,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from webagent_jax import priority
 from webagent_jax.generate import cache as kv
 from webagent_jax.generate import device, place
 from webagent_jax.generate.device import Emitted, Served, SlotState
@@ -327,6 +328,8 @@ class Engine:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if jax.default_backend() == "cpu":
+            priority.give_way()
         error = EngineError("the sampling engine was closed before the request was finished")
         try:
             while self._wait_for_work():

@@ -4,19 +4,22 @@ On a CPU, XLA cuts every operation into parts for a pool of threads, one to a co
 policy the handing out costs more than the parts do: a decode step of webagent-tiny takes as long on
 two threads as on one, and twice the processor time (docs/architecture.md), of which browsers and
 learner beside it have better uses. So engines of small policies compute on a device of their own, a
-second client of XLA with one thread; the learner keeps the first, with all of them. Not where there
-are several hosts: on all but the first, JAX would take that device for one of another host.
+second client of XLA with one thread, which gives way to the learner; that keeps the first, with all
+of them. Not where there are several hosts: on all but the first, JAX would take that device for one
+of another host.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import jax
 from jaxlib import xla_client
 
+from webagent_jax import priority
 from webagent_jax.generate import sizes
 from webagent_jax.policy import ModelConfig
 
@@ -34,7 +37,10 @@ def _one_thread() -> jax.Device:
     before = os.environ.get(_POOL_SIZE)
     os.environ[_POOL_SIZE] = "1"
     try:
-        client: Any = xla_client.make_cpu_client(asynchronous=True)
+        # Its threads have the priority of the one that makes it.
+        with ThreadPoolExecutor(1, initializer=priority.give_way) as maker:
+            made = maker.submit(xla_client.make_cpu_client, asynchronous=True)
+            client: Any = made.result()
     finally:
         del os.environ[_POOL_SIZE]
         if before is not None:
