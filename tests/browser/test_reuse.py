@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from webagent_jax.browser import BrowserPool, Session, process
+from webagent_jax.browser.reuse import Shelf
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -169,3 +171,22 @@ def test_many_threads_keep_as_many_contexts_as_play_at_once(pool: BrowserPool, s
     ]
     fresh, again = opened(pool)
     assert fresh + again == 40 and fresh <= 4
+
+
+def test_what_is_waited_for_in_vain_leaves() -> None:
+    async def give_up() -> list[str]:
+        left: list[str] = []
+        shelf = Shelf[str](60.0, left.append)
+
+        async def wiping() -> str:
+            await asyncio.sleep(0.1)
+            return "context"
+
+        shelf.put("spec", asyncio.ensure_future(wiping()))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(shelf.take("spec"), 0.01)
+        await asyncio.sleep(0.3)
+        assert await shelf.take("spec") is None
+        return left
+
+    assert asyncio.run(give_up()) == ["context"]

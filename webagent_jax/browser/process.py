@@ -31,7 +31,7 @@ _LAUNCH_TIMEOUT = 30.0  # seconds
 _CLOSE_TIMEOUT = 10.0
 _SLACK = 2.0  # a thread waits so much longer than the loop does, so that the loop answers first
 _MEMORY_EVERY = 20  # contexts between two looks at the resident size
-_KEPT = 5.0  # seconds that a wiped context waits for its next episode
+_KEPT = 60.0  # seconds that a wiped context, an empty page, waits for its next episode
 _GUARD_EVERY = 2.0  # seconds between two looks for a page that takes all the memory there is
 
 

@@ -55,7 +55,11 @@ class Shelf(Generic[T]):
         while lying := self._lying.get(fits):
             coming = lying[-1]
             self._remove(fits, coming)
-            found = await coming
+            try:
+                found = await asyncio.shield(coming)
+            except asyncio.CancelledError:  # who waited gave up
+                coming.add_done_callback(self._lost)
+                raise
             if found is not None:
                 return found
         return None
