@@ -30,12 +30,12 @@ _CFG = RunConfig(
         latency_ms=_LATENCY,
     ),
     engine=EngineConfig(slots=2, max_tokens=512),
-    # Two contexts wait for sites most of the time, as many do where cores are many.
-    rollout=RolloutConfig(contexts=2, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
+    # One context, as with one copy of a site: it waits for the site most of the time.
+    rollout=RolloutConfig(contexts=1, max_turns=8, max_new_tokens=96, episode_timeout=600.0),
     grpo=GRPOConfig(
         tasks_per_update=2,
         group_size=8,
-        epochs=4,  # so many that learning takes as long as playing, on two cores
+        epochs=8,  # so many that learning takes as long as playing, on two cores
         minibatches=2,
         drop_flat_groups=False,  # so that every update has as many episodes
         row_tokens=512,
