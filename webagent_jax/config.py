@@ -96,7 +96,7 @@ class BrowserConfig:
     call_timeout: float = 10.0  # seconds for one browser call
     navigation_timeout: float = 20.0  # seconds for one page load
     settle_timeout: float = 3.0  # seconds to wait at most for a page to become quiet
-    episodes_per_process: int = 500  # Chromium is replaced after so many contexts
+    episodes_per_process: int = 500  # Chromium is replaced after so many sessions
     reuse_contexts: bool = True  # where a suite allows it: wiped after an episode, for the next
     max_rss_mb: int = 4000  # ... or above this resident size, children included
     # "compact" is a line per element, "webarena_lite" the simplified HTML of published policies.

@@ -2,7 +2,7 @@
 
 An operation of XLA's on a CPU is cut over all cores and waits for the slowest of them, so whatever
 else runs on one holds up the whole update: half a core's work beside it makes an update 1.4 times
-as long, and 1.05 times when it gives way (docs/results.md).
+as long, and 1.05 times when it gives way (docs/architecture.md).
 """
 
 from __future__ import annotations

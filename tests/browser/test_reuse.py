@@ -127,9 +127,7 @@ def test_it_can_be_forbidden(site: Any) -> None:
         assert opened(pool) == (2, 0)
 
 
-def test_what_nobody_takes_leaves(
-    pool: BrowserPool, site: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_takes_leaves(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_KEPT", 0.2)
     with BrowserPool(BrowserConfig()) as pool:
         with pool.session(origins=[site.origin], reuse=True) as session:

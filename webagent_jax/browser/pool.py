@@ -87,7 +87,6 @@ class BrowserPool:
             worker,
             host,
             context,
-            spec=spec,
             config=self._config,
             on_close=lambda: self._free(index),
         )

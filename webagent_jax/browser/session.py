@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from webagent_jax.browser.context import ContextSpec, EpisodeContext
+from webagent_jax.browser.context import EpisodeContext
 from webagent_jax.browser.process import Chromium, Worker
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -28,14 +28,13 @@ class Session:
         chromium: Chromium,
         context: EpisodeContext,
         *,
-        spec: ContextSpec,
         config: BrowserConfig,
         on_close: Callable[[], None],
     ):
         self._worker = worker
         self._chromium = chromium
         self._context = context
-        self._spec = spec
+        self._spec = context.spec
         self._config = config
         self._on_close = on_close
         self._quiet_timeout = config.navigation_timeout + 3 * config.settle_timeout

@@ -84,7 +84,7 @@ class Worlds:
         self._accounts = accounts
         self._live: dict[str, World] = {}
         self._places = itertools.count(1)
-        self._left: list[tuple[int, int]] = []  # (place, worlds it has had)
+        self._left: list[tuple[str, int]] = []  # (place, worlds it has had)
 
     def new(self) -> World:
         return self._add(World(self._name(), self._seeds, self._accounts))
@@ -98,8 +98,8 @@ class Worlds:
         world = self._live.pop(name, None)
         if world is not None:
             world.close()
-            before, _, place = name.rpartition("w")
-            self._left.append((int(place), int(before[:-1] or 1)))
+            number, _, place = name.rpartition(".")
+            self._left.append((place, int(number or 1)))
 
     def get(self, name: str) -> World | None:
         return self._live.get(name)
@@ -111,7 +111,7 @@ class Worlds:
         if not self._left:
             return f"w{next(self._places)}"
         place, worlds = self._left.pop()  # the one left last: its browser may wait for the next
-        return f"{worlds + 1}.w{place}"
+        return f"{worlds + 1}.{place}"
 
     def _add(self, world: World) -> World:
         self._live[world.name] = world
