@@ -69,22 +69,14 @@ def _same(a: Completion, b: Completion) -> None:
     assert a.finish == b.finish
 
 
-@pytest.fixture(scope="module", autouse=True)
-def two_slots_at_a_time():
-    """So that some are computed while others idle."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "_FEW_SLOTS", 2)
-        yield
-
-
 @pytest.fixture(scope="module")
-def engine(two_slots_at_a_time):
+def engine():
     with generate.Engine(CONFIG, PARAMS, **BUILD) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def long_engine(two_slots_at_a_time):
+def long_engine():
     with generate.Engine(CONFIG, PARAMS, **LONG) as engine:
         yield engine
 
@@ -229,13 +221,13 @@ def test_an_engine_s_own_seeds_repeat():
     assert replies() == replies()
 
 
-def test_all_slots_at_once_sample_what_a_few_at_a_time_do(engine, monkeypatch):
+def test_all_slots_at_once_sample_what_one_after_the_other_does(engine, monkeypatch):
     """As they are decoded where weights are large: a computation of another shape."""
     asks = _asks(24)
-    few = [_submit(engine, ask) for ask in asks]
+    apart = [_submit(engine, ask) for ask in asks]
     monkeypatch.setattr(sizes, "_IN_CACHE", 0)
     with generate.Engine(CONFIG, PARAMS, **BUILD) as whole:
-        for one, ask in zip(few, asks, strict=True):
+        for one, ask in zip(apart, asks, strict=True):
             expected, found = one.result(TIMEOUT), _submit(whole, ask).result(TIMEOUT)
             np.testing.assert_array_equal(found.token_ids, expected.token_ids)
             np.testing.assert_allclose(found.logp, expected.logp, atol=1e-4)

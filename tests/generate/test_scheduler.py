@@ -19,7 +19,7 @@ SIZES = Sizes(
     prefill_batches=2,
     prefill_together=2,
     steps=3,
-    slots_together=2,
+    slots_apart=True,
 )
 
 

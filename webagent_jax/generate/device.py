@@ -193,7 +193,7 @@ def decode(
     waiting: Array,
     *,
     steps: int,
-    slots_together: int,
+    slots_apart: bool,
 ) -> tuple[SlotState, Emitted]:
     """Decodes until `steps` steps are done, or every slot, or the first one while others wait.
 
@@ -201,7 +201,7 @@ def decode(
         control: int32 [B, Field.TABLE + P], see `Field`.
         waiting: bool, whether requests wait for a slot.
         steps: at most so many tokens per slot.
-        slots_together: slots in one computation, a divisor of B.
+        slots_apart: whether the layers take one slot after the other, and not all at once.
     """
     slots = len(state.token)
     mode = control[:, Field.MODE]
@@ -229,7 +229,7 @@ def decode(
     def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
         state, emitted = carry
         active = state.active
-        pages, drawn = _decode_step(config, served, state, control, slots_together)
+        pages, drawn = _decode_step(config, served, state, control, slots_apart)
         stop_ids = control[:, Field.STOP : Field.TABLE]
         stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
         last = state.sampled + 1 >= control[:, Field.LIMIT]
@@ -255,34 +255,33 @@ def decode(
 
 
 def _decode_step(
-    config: ModelConfig, served: Served, state: SlotState, control: Array, together: int
+    config: ModelConfig, served: Served, state: SlotState, control: Array, apart: bool
 ) -> tuple[kv.Pages, sampler.Drawn]:
     """One token per slot, and the pages with the one before.
 
-    The layers take so many slots `together`, always the same ones, and only where one of them is
-    active: so they cost by how many are, and a slot gets the same bits whoever else is there. The
-    vocabulary, which is most of the weights of a small policy, is read once for all.
+    Where the layers take slots `apart`, they cost by how many are active. The vocabulary, which is
+    most of the weights of a small policy, is read once for all. Either way, a slot gets the same
+    bits whoever else is there.
     """
-    batches = len(state.token) // together
-    busy = jnp.any(state.active.reshape(batches, together), axis=1)
-    order = jnp.argsort(~busy, stable=True)
+    order = jnp.argsort(~state.active, stable=True)
 
     def one(index: Array, carry: tuple[kv.Pages, Array]) -> tuple[kv.Pages, Array]:
         pages, hidden = carry
-        first = order[index] * together
+        slot = order[index]
 
         def part(x: Array) -> Array:
-            return jax.lax.dynamic_slice_in_dim(x, first, together)
+            return jax.lax.dynamic_slice_in_dim(x, slot, 1)
 
-        some = SlotState(pages, *map(part, state[1:]))
-        pages, new = _decode_layers(config, served, some, part(control))
-        return pages, jax.lax.dynamic_update_slice_in_dim(hidden, new, first, axis=0)
+        alone = SlotState(pages, *map(part, state[1:]))
+        pages, new = _decode_layers(config, served, alone, part(control))
+        return pages, jax.lax.dynamic_update_slice_in_dim(hidden, new, slot, axis=0)
 
-    if batches == 1:
-        pages, hidden = _decode_layers(config, served, state, control)
-    else:
+    if apart:
         nothing = jnp.zeros((len(state.token), config.d_model), config.dtype)
-        pages, hidden = jax.lax.fori_loop(0, jnp.sum(busy), one, (state.pages, nothing))
+        active = jnp.sum(state.active)
+        pages, hidden = jax.lax.fori_loop(0, active, one, (state.pages, nothing))
+    else:
+        pages, hidden = _decode_layers(config, served, state, control)
     return pages, _sample(served.params, hidden, state, control)
 
 

@@ -206,7 +206,7 @@ def lower(build: Build, name: Name) -> jax.stages.Lowered:
         width = StretchField.TOKENS + sizes.stretch_tokens + sizes.columns
         wanted = told(sizes.prefill_batches, sizes.prefill_stretches, width)
         return run.lower(served, state.pages, wanted, told())
-    run = partial(device.decode, config, steps=sizes.steps, slots_together=sizes.slots_together)
+    run = partial(device.decode, config, steps=sizes.steps, slots_apart=sizes.slots_apart)
     control = told(sizes.slots, Field.TABLE + sizes.columns)
     waiting = told(dtype=jnp.bool_)
     outputs = jax.eval_shape(run, served, state, control, waiting)

@@ -22,10 +22,9 @@ _CPU_STRETCH_PAGES = {False: (1,), True: (2, 4)}
 _PREFILL_STRETCHES = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
 _TOGETHER = {False: 2, True: 8}
-# Of a decode step, on a CPU: where the weights stay in the processor's cache, slots cost what they
-# compute, and a few at a time cost nothing for those that are idle. Larger weights are read once
+# On a CPU: where the weights stay in the processor's cache, a decode step takes one slot after the
+# other, since that costs no more, and nothing for those that are idle. Larger weights are read once
 # for all slots, as they are on accelerators.
-_FEW_SLOTS = 8
 _IN_CACHE = 2**23  # bytes of weights
 
 
@@ -40,7 +39,7 @@ class Sizes:
     prefill_batches: int  # of so many stretches, to a dispatch at most
     prefill_together: int  # columns of pages that their attention takes at once
     steps: int  # of decoding to a dispatch at most
-    slots_together: int  # in one computation of a decode step, a divisor of the slots
+    slots_apart: bool  # a decode step takes one after the other, not all at once
     preamble_tokens: int = 0  # that prompts may begin with, kept for all of them once
 
     @property
@@ -110,7 +109,7 @@ class Sizes:
             prefill_batches=_PREFILL_BATCHES,
             prefill_together=_TOGETHER[long],
             steps=steps,
-            slots_together=_slots_together(config, slots),
+            slots_apart=in_cache(config),
             preamble_tokens=preamble_tokens,
         )
 
@@ -119,9 +118,3 @@ def in_cache(config: ModelConfig) -> bool:
     """Whether a CPU computes, and the weights of the policy stay in its cache."""
     read = config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
     return jax.default_backend() == "cpu" and read * config.itemsize <= _IN_CACHE
-
-
-def _slots_together(config: ModelConfig, slots: int) -> int:
-    if not in_cache(config):
-        return slots
-    return max(n for n in range(1, _FEW_SLOTS + 1) if slots % n == 0)
