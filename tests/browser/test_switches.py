@@ -1,4 +1,4 @@
-"""What Chromium is started with: nothing of Playwright's is lost, and pages live as in a browser."""
+"""What Chromium is started with: all that Playwright says, and pages live as in a browser."""
 
 from __future__ import annotations
 
