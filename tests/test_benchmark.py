@@ -91,7 +91,7 @@ def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
     for page in pages:
         assert 0 < page["compact"]["median"] <= page["compact"]["p90"]
         assert page["webarena_lite"]["median"] > 0
-        assert page["empty evaluate"]["median"] < page["compact"]["p90"]
+        assert page["empty evaluate"]["median"] > 0
     assert set(steps["ours"]) == {"1", "2"}
     assert min(steps["ours"].values()) > 0
     assert set(site.KINDS) < set(ours)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from webagent_jax.browser import BrowserPool, memory
+from webagent_jax.browser import BrowserPool, Session, memory
 from webagent_jax.config import BrowserConfig
 
 pytestmark = pytest.mark.browser
@@ -41,7 +43,7 @@ def test_what_playwright_switches_off_stays_off() -> None:
         assert theirs < ours
 
 
-def test_pages_are_drawn(show) -> None:
+def test_pages_are_drawn(show: Callable[[str], Session]) -> None:
     """Frames come, and with them everything that a page hears of by them."""
     page = "<div style='width: 9px; height: 9px; margin-top: 9000px; transition: width 50ms'>"
     session = show(page)
