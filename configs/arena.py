@@ -4,8 +4,8 @@ What: behaviour cloning on oracle demonstrations of 1,000 tasks drawn anew, then
 each stage evaluated on the 165 test tasks, sampled as in training. No test task is among those
 drawn.
 Expected: next to nothing with webagent-tiny (docs/results.md); it is here for policies that read
-pages of this size. Hardware: two CPU cores; 11 minutes for the demonstrations, 12 for an epoch, 3
-for an evaluation.
+pages of this size. Hardware: two CPU cores; 11 minutes for the demonstrations, 12 for an epoch, 6
+for M-GRPO, 3 for an evaluation.
 
     python launch/collect_demos.py --config=configs/arena.py --workdir=runs/arena/bc
     python launch/train_bc.py --config=configs/arena.py --workdir=runs/arena/bc
