@@ -263,6 +263,15 @@ def _decode_step(
     most of the weights of a small policy, is read once for all. Either way, a slot gets the same
     bits whoever else is there.
     """
+    layers = _decode_layers_apart if apart else _decode_layers
+    pages, hidden = layers(config, served, state, control)
+    return pages, _sample(served.params, hidden, state, control)
+
+
+def _decode_layers_apart(
+    config: ModelConfig, served: Served, state: SlotState, control: Array
+) -> tuple[kv.Pages, Array]:
+    """`_decode_layers`, one active slot after the other; zeros for those that are not."""
     order = jnp.argsort(~state.active, stable=True)
 
     def one(index: Array, carry: tuple[kv.Pages, Array]) -> tuple[kv.Pages, Array]:
@@ -276,13 +285,8 @@ def _decode_step(
         pages, new = _decode_layers(config, served, alone, part(control))
         return pages, jax.lax.dynamic_update_slice_in_dim(hidden, new, slot, axis=0)
 
-    if apart:
-        nothing = jnp.zeros((len(state.token), config.d_model), config.dtype)
-        active = jnp.sum(state.active)
-        pages, hidden = jax.lax.fori_loop(0, active, one, (state.pages, nothing))
-    else:
-        pages, hidden = _decode_layers(config, served, state, control)
-    return pages, _sample(served.params, hidden, state, control)
+    nothing = jnp.zeros((len(state.token), config.d_model), config.dtype)
+    return jax.lax.fori_loop(0, jnp.sum(state.active), one, (state.pages, nothing))
 
 
 def _decode_layers(
