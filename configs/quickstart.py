@@ -81,14 +81,19 @@ _OBJECTIVES: dict[str, GRPOConfig] = {  # each equal to the default but for what
     # One step over each batch, groups without variance kept: the ratio stays 1, the clip idle.
     "paper": replace(_GRPO, minibatches=1, drop_flat_groups=False),
     "dr_grpo": replace(_GRPO, weights="constant_length", advantages="group_mean", kl_beta=0.0),
-    "rloo": replace(_GRPO, advantages="leave_one_out", policy_loss="logp"),
+    # Policy gradients without a ratio: one step over each batch.
+    "rloo": replace(_GRPO, advantages="leave_one_out", policy_loss="logp", minibatches=1),
     "dapo": replace(_GRPO, weights="token_mean", clip_high=0.28, kl_beta=0.0, truncated="mask"),
     "filtered_bc": replace(
         _GRPO, weights="token_mean", advantages="success", policy_loss="logp", kl_beta=0.0
     ),
     "awr": replace(_GRPO, advantages="exponential", policy_loss="logp", kl_beta=0.0),
     "reinforce": replace(
-        _GRPO, advantages="batch_mean", policy_loss="logp", drop_flat_groups=False
+        _GRPO,
+        advantages="batch_mean",
+        policy_loss="logp",
+        minibatches=1,
+        drop_flat_groups=False,
     ),
     "released": replace(
         _GRPO, rows="released", policy_loss="logp", minibatches=1, drop_flat_groups=False

@@ -252,6 +252,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             state,
             _rows((_MICROBATCHES, microbatch), cfg.grpo.row_tokens, mesh),
             grpo=cfg.grpo,
+            temperature=cfg.rollout.temperature,
             base=base,
             ref_params=reference,
             mesh=mesh,
@@ -260,7 +261,12 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         resident=device_bytes(serving),
     )
     if reference is not None:
-        score = jax.jit(lambda params, rows: policy.score(model, params, rows, mesh=mesh))
+        temperature = cfg.rollout.temperature
+        score = jax.jit(
+            lambda params, rows: policy.score(
+                model, params, rows, temperature=temperature, mesh=mesh
+            )
+        )
         yield _Program(
             "reference scoring",
             lambda: score.lower(reference, _rows((microbatch,), cfg.grpo.row_tokens, mesh)),

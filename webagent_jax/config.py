@@ -219,6 +219,9 @@ class BCConfig:
     eval_updates: int = 0
     eval_episodes: int = 64
     batch_episodes: int = 32  # episodes per update
+    # The mean over tokens of a response is averaged over all (history, action) pairs of a batch,
+    # as in the paper, or over the turns of an episode and then over episodes.
+    loss_aggregation: Literal["turn_token_mean", "episode_turn_token_mean"] = "turn_token_mean"
     row_tokens: int = 1024
     checkpoint_updates: int = 20  # updates between two checkpoints
     optimizer: OptimizerConfig = field(
@@ -346,6 +349,19 @@ def _check(cfg: RunConfig) -> None:
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),
+        (
+            cfg.grpo.minibatches <= cfg.grpo.tasks_per_update,
+            "grpo.minibatches must be at most grpo.tasks_per_update: each needs a group",
+        ),
+        (
+            # AWR and filtered BC are regressions on the batch: they may take any number of steps.
+            cfg.grpo.policy_loss == "clip"
+            or cfg.grpo.advantages in ("success", "exponential")
+            or cfg.grpo.minibatches * cfg.grpo.epochs == 1,
+            "grpo.policy_loss=logp with a baseline needs grpo.minibatches=1 and grpo.epochs=1: "
+            "later steps on a batch are off-policy, and this loss has no ratio to correct them; "
+            "or choose grpo.policy_loss=clip",
+        ),
         (0 <= cfg.grpo.clip_low < 1, "grpo.clip_low must be in [0, 1)"),
         (cfg.grpo.clip_high >= 0, "grpo.clip_high must not be negative"),
         (cfg.grpo.kl_beta >= 0, "grpo.kl_beta must not be negative; 0 leaves the KL out"),

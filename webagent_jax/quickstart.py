@@ -24,6 +24,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     Writes bc/, grpo/, eval/base, eval/bc, eval/grpo (each a workdir of its own), summary.json and
     report.html. Killed at any moment, it goes on where it stopped when it is started again.
     """
+    train.check_sampling(cfg)  # before the hour of work that precedes M-GRPO
     provenance.open_workdir(workdir, cfg)
     seconds: dict[str, float] = {}
 
@@ -117,6 +118,8 @@ def smoke(cfg: RunConfig) -> RunConfig:
         suite=replace(cfg.suite, tasks=cfg.suite.tasks[:2]),
         rollout=replace(cfg.rollout, contexts=4),
         bc=replace(cfg.bc, demos_per_task=2, epochs=1, batch_episodes=4),
-        grpo=replace(cfg.grpo, updates=1, tasks_per_update=2, group_size=2, max_refills=0),
+        grpo=replace(
+            cfg.grpo, updates=1, tasks_per_update=2, group_size=2, minibatches=2, max_refills=0
+        ),
         eval=replace(cfg.eval, episodes_per_task=2),
     )

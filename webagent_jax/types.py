@@ -133,10 +133,15 @@ class Completion:
     """One sampled reply, exactly as sampled: never decoded and encoded again for training."""
 
     token_ids: IntArray  # [C], the stop token included when one was sampled
-    logp: FloatArray  # [C] under the untempered policy that sampled it
+    logp: FloatArray  # [C] under the untempered policy
     policy_version: IntArray  # [C]
     finish: FinishReason
     sampling_logp: FloatArray | None = None  # [C] as tempered and filtered, where it was sampled
+
+    @property
+    def behavior_logp(self) -> FloatArray:
+        """Log-probabilities [C] under the distribution that the tokens were sampled from."""
+        return self.logp if self.sampling_logp is None else self.sampling_logp
 
 
 @dataclass(frozen=True, slots=True)

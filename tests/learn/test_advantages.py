@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from webagent_jax.learn import group_advantages, is_flat, three_level_weights, token_mean_weights
+from webagent_jax.learn import (
+    group_advantages,
+    is_flat,
+    three_level_weights,
+    token_mean_weights,
+    turn_mean_weights,
+)
 
 rewards_of_a_group = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=9)
 
@@ -47,7 +53,15 @@ def test_three_levels_of_means():
     np.testing.assert_allclose(weights[1], [1 / (2 * 1 * 5)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("weigh", [three_level_weights, token_mean_weights])
+def test_turn_mean_weighs_every_turn_alike():
+    weights = turn_mean_weights([[2, 4], [5]])
+    np.testing.assert_allclose(weights[0], [1 / (3 * 2), 1 / (3 * 4)], rtol=1e-6)
+    np.testing.assert_allclose(weights[1], [1 / (3 * 5)], rtol=1e-6)
+    (part,) = turn_mean_weights([[5]], turns=3)
+    np.testing.assert_array_equal(part, weights[1])
+
+
+@pytest.mark.parametrize("weigh", [three_level_weights, token_mean_weights, turn_mean_weights])
 def test_the_weights_of_a_batch_sum_to_one(weigh):
     tokens = [[3, 1, 7], [2], [9, 9]]
     weights = weigh(tokens)

@@ -15,6 +15,7 @@ from tests.learn.drawn import TOKENS, Batch, as_batch, batches
 from webagent_jax import learn
 from webagent_jax.config import ConfigError, GRPOConfig, RolloutConfig, RunConfig
 from webagent_jax.learn import Surrogate, Totals, has_signal, rows_of, tally
+from webagent_jax.train.batches import split_minibatches
 from webagent_jax.types import ForestRows, Group
 
 ROLLOUT = RolloutConfig(max_turns=3, max_new_tokens=7)
@@ -237,6 +238,36 @@ def test_golden_weights_and_advantages():
     }
 
 
+@pytest.mark.parametrize(("tasks", "count"), [(6, 4), (7, 3), (4, 4), (8, 2)])
+def test_full_minibatches_keep_the_advantages_of_their_groups(tasks, count):
+    grpo = replace(PAPER, std_eps=0.0, tasks_per_update=tasks, minibatches=count)
+    groups = as_batch([[episode(1, 2), episode(0, 5)]] * tasks).groups
+    parts = split_minibatches(groups, grpo)
+    assert sum(len(part.groups) for part in parts) == tasks
+    for part in parts:
+        rows = rows_of(part.groups, grpo, ROLLOUT, whole=part.full_size).rows
+        assert rows.advantages.max() == pytest.approx(2**-0.5)
+    # Without two of the groups, those that are left push as much as they do in a full batch.
+    fewer = split_minibatches(groups[:-2], grpo)
+    pushes = [
+        np.abs(rows_of(part.groups, grpo, ROLLOUT, whole=part.full_size).rows.advantages).max()
+        for part in fewer
+        if part.groups
+    ]
+    sizes = [len(part.groups) / part.full_size for part in fewer if part.groups]
+    np.testing.assert_allclose(pushes, np.array(sizes) * 2**-0.5, rtol=1e-6)
+
+
+def test_branches_carry_the_log_probabilities_of_the_sampled_distribution():
+    (group,) = as_batch([[episode(1, 2), episode(0, 2)]]).groups
+    first = group.episodes[0]
+    completion = replace(first.turns[0].completion, sampling_logp=np.full(2, -0.25, np.float32))
+    tempered = replace(first, turns=(replace(first.turns[0], completion=completion),))
+    rows = rows_of([replace(group, episodes=(tempered, *group.episodes[1:]))], PAPER, ROLLOUT).rows
+    weighted = rows.weights != 0
+    assert sorted(rows.behaviour_logp[weighted]) == [-1, -1, -0.25, -0.25]
+
+
 def test_a_cap_bounds_what_awr_may_weigh():
     groups = [[episode(1, 1), episode(0, 1)]]
     assert set(shares(groups, advantages="exponential", awr_temperature=1e-3)) == {
@@ -313,6 +344,12 @@ def test_a_group_weighs_in_a_rest_what_it_weighs_in_the_whole_batch():
         ({"importance_cap": 0.5}, "importance_cap must be at least 1"),
         ({"awr_temperature": 0.0}, "awr_temperature must be above 0"),
         ({"kl_beta": -0.1}, "kl_beta must not be negative"),
+        ({"tasks_per_update": 3, "minibatches": 4}, "at most grpo.tasks_per_update"),
+        ({"policy_loss": "logp", "minibatches": 2}, "needs grpo.minibatches=1"),
+        (
+            {"policy_loss": "logp", "advantages": "leave_one_out", "epochs": 2},
+            "needs grpo.minibatches=1 and grpo.epochs=1",
+        ),
     ],
 )
 def test_options_that_make_no_objective_are_refused(options, message):

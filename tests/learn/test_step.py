@@ -189,6 +189,40 @@ def test_the_proximal_policy_is_the_one_before_the_update(params, ref_params):
     assert np.max(np.abs(later.prox_logp - told.prox_logp)) > 1e-3
 
 
+def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
+    """E[A grad log pi] = 0 for a constant A, if sampled and scored at the same temperature.
+
+    The expectation is exact: one branch per token of the vocabulary, weighted by its probability.
+    """
+    prompt = np.array(PROMPTS[0], np.int32)
+    logits = np.asarray(policy.logits(MODEL, params, prompt[None]), np.float64)[0, -1]
+    logp = reference.log_softmax(logits / 0.5)
+    branches = [
+        learn.Branch(
+            prompt,
+            np.array([token], np.int32),
+            np.array([logp[token]], np.float32),
+            weight=float(np.exp(logp[token])),
+            advantage=1.0,
+        )
+        for token in range(MODEL.vocab_size)
+    ]
+    rows = learn.build(branches, row_tokens=80, row_multiple=2).rows
+    grpo = GRPOConfig(kl_beta=0.0)
+
+    def update_at(temperature):
+        state = learn.init_state(params, OPTIMIZER)
+        options = {"grpo": grpo, "temperature": temperature, "microbatch": 2}
+        return learn.grpo_update(MODEL, OPTIMIZER, state, rows, **options)[1]
+
+    metrics = update_at(0.5)
+    assert metrics["logp_gap"] < 1e-5
+    assert metrics["ratio"] == pytest.approx(1, abs=1e-5)
+    assert metrics["entropy"] == pytest.approx(-np.sum(np.exp(logp) * logp), abs=1e-4)
+    assert metrics["grad_norm"] < 1e-5
+    assert update_at(1.0)["grad_norm"] > 0.01  # the expectation is not 0 by itself
+
+
 def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
     rows = make_rows()
     smaller = dataclasses.replace(rows, weights=rows.weights / 8)

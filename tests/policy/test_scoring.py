@@ -28,19 +28,20 @@ def rows(response_tokens, row_tokens):
     return learn.build(branches, row_tokens=row_tokens, row_multiple=2).rows
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("response_tokens", [30, 300])  # less than a chunk, and two of them
-def test_scores_and_gradients_are_those_of_whole_logits(response_tokens):
+def test_scores_and_gradients_are_those_of_whole_logits(response_tokens, temperature):
     given = rows(response_tokens, 640)
 
     def added_up(logp, entropy):
         return jnp.sum(given.weights * (logp + 0.5 * entropy))
 
     def ours(params):
-        return added_up(*policy.score(CONFIG, params, given))
+        return added_up(*policy.score(CONFIG, params, given, temperature=temperature))
 
     def direct(params):
         hidden = policy.forward(CONFIG, params, given.tokens, given.positions, given.ends)
-        logp = jax.nn.log_softmax(policy.unembed(params, hidden))
+        logp = jax.nn.log_softmax(policy.unembed(params, hidden) / temperature)
         at = np.take_along_axis(given.parents, given.targets, axis=1)
         labels = np.take_along_axis(given.tokens, given.targets, axis=1)
         logp = jnp.take_along_axis(logp, at[:, :, None], axis=1)

@@ -11,6 +11,7 @@ import pytest
 
 from webagent_jax import learn, policy
 from webagent_jax.config import ConfigError, OptimizerConfig, PolicyConfig, RunConfig
+from webagent_jax.generate import Engine
 from webagent_jax.learn import Branch, NonFiniteUpdate
 from webagent_jax.train.learner import Learner
 
@@ -46,6 +47,34 @@ def test_the_rows_that_spoil_an_update_are_named_and_nothing_is_lost(learner):
     jax.tree.map(np.testing.assert_array_equal, learner.state.params, before)
     stats = learner.reinforce(rows_of(learner, [-1.0, -2.0]))
     assert np.isfinite(stats["loss"]) and int(learner.state.step) == 1
+
+
+def test_learner_and_engine_agree_at_the_temperature_of_rollouts(tmp_path):
+    temperature = 0.6
+    cfg = replace(CFG, rollout=replace(CFG.rollout, temperature=temperature))
+    with Learner(cfg, tmp_path) as learner:
+        learner.begin(STEPS, 10, reference=True)
+        snapshot = learner.snapshot()
+        prompt = np.arange(10, 40, dtype=np.int32)
+        with Engine(learner.model, snapshot.params, slots=2, max_tokens=64) as engine:
+            done = engine.submit(prompt, max_new_tokens=20, temperature=temperature, seed=1).result(
+                timeout=120
+            )
+        branch = Branch(
+            prompt,
+            done.token_ids,
+            done.behavior_logp,
+            weight=1 / len(done.token_ids),
+            advantage=1.0,
+        )
+        rows = learn.build([branch], row_tokens=64, row_multiple=learner.row_multiple).rows
+        weighted = rows.weights != 0
+        prox_logp = learner.proximal(rows).prox_logp[weighted]
+        np.testing.assert_allclose(prox_logp, rows.behaviour_logp[weighted], atol=1e-4)
+        stats = learner.reinforce(rows)
+        assert stats["logp_gap"] < 1e-4
+        assert stats["kl"] == pytest.approx(0, abs=1e-6)
+        assert np.abs(done.logp - done.behavior_logp).max() > 0.01  # the temperature matters
 
 
 def test_other_weights_under_a_run_are_refused(tmp_path):

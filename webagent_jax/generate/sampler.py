@@ -17,7 +17,7 @@ class Drawn(NamedTuple):
     """One token per row."""
 
     token: Array  # int32 [B]
-    logp: Array  # float32 [B] under softmax(logits), which is what a policy gradient needs
+    logp: Array  # float32 [B] under softmax(logits)
     sampling_logp: Array  # float32 [B] under the tempered and filtered distribution drawn from
 
 

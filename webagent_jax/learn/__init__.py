@@ -5,6 +5,7 @@ from webagent_jax.learn.advantages import (
     is_flat,
     three_level_weights,
     token_mean_weights,
+    turn_mean_weights,
 )
 from webagent_jax.learn.forest import Branch, Forest, branches, build, widened
 from webagent_jax.learn.losses import GRPOStats, Surrogate, bc_loss, grpo_loss
@@ -54,5 +55,6 @@ __all__ = [
     "tally",
     "three_level_weights",
     "token_mean_weights",
+    "turn_mean_weights",
     "widened",
 ]

@@ -102,6 +102,22 @@ def three_level_weights(
     ]
 
 
+def turn_mean_weights(
+    tokens: Sequence[Sequence[int]], *, turns: float | None = None
+) -> list[FloatArray]:
+    """Return weights of the mean over all turns of the mean over tokens: w_ij = 1 / (M |a_ij|).
+
+    Every (history, action) pair counts alike, whatever the length of its episode, as in the
+    behavior cloning loss of WebAgent-R1 (arXiv 2505.16421). Takes and returns what
+    `three_level_weights` does.
+
+    Args:
+        turns: M, if the batch has more turns than these.
+    """
+    count = sum(map(len, tokens)) if turns is None else turns
+    return [(1.0 / (count * np.asarray(each, np.float64))).astype(np.float32) for each in tokens]
+
+
 def token_mean_weights(
     tokens: Sequence[Sequence[int]], *, total: float | None = None
 ) -> list[FloatArray]:

@@ -46,7 +46,7 @@ def branches(
         Branch(
             turn.prompt_ids,
             turn.completion.token_ids,
-            turn.completion.logp,
+            turn.completion.behavior_logp,
             weight=float(weight),
             advantage=advantage,
         )

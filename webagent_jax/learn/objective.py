@@ -74,8 +74,8 @@ def rows_of(
     Args:
         rollout: its limits make the constant of weights="constant_length".
         row_multiple: as in `build`.
-        whole: groups of a whole batch. Those that are missing from it count like flat ones, with an
-            advantage of 0: the advantages of the others shrink by groups / whole, so that a few
+        whole: groups of the step when none is missing. A missing one counts like a flat one, with
+            an advantage of 0: the advantages of the others shrink by groups / whole, so that a few
             groups do not make as long a step as all of them.
         totals: of the batch that these groups are a part of; by default they are all of it.
         decode: ids to text, for rows="released" alone.

@@ -64,7 +64,7 @@ def path(episode: Episode, decode: Decode | None) -> Path:
         thought = _thought_tokens(turn, decode)
         stop = start + len(turn.completion.token_ids)
         targets.append(np.arange(start + thought, stop, dtype=np.int32))
-        logp.append(turn.completion.logp[thought:])
+        logp.append(turn.completion.behavior_logp[thought:])
     tokens = np.concatenate([last.prompt_ids, last.completion.token_ids])
     return Path(tokens, starts[0], np.concatenate(targets), np.concatenate(logp))
 

@@ -98,6 +98,7 @@ def grpo_update(
     rows: ForestRows,
     *,
     grpo: GRPOConfig,
+    temperature: float = 1.0,
     base: Base | None = None,
     ref_params: Params | None = None,
     microbatch: int = 1,
@@ -108,6 +109,7 @@ def grpo_update(
     Args:
         state: consumed.
         rows: B a multiple of `microbatch`.
+        temperature: of sampling; policy and reference are scored at it.
         base: of the adapters that are trained; without one the state holds all params.
         ref_params: the reference policy; not looked at when `grpo.kl_beta` is 0.
         microbatch: rows whose activations exist at once.
@@ -121,7 +123,7 @@ def grpo_update(
         NonFiniteUpdate: and the update was not applied.
         ValueError: the reference policy is missing, or the rows are not a multiple.
     """
-    options = _grpo_options(grpo, base, ref_params, mesh)
+    options = _grpo_options(grpo, temperature, base, ref_params, mesh)
     parts = split(rows, microbatch, mesh)
     return _checked(*_grpo_update(config, optimizer, state, parts, **options))
 
@@ -133,6 +135,7 @@ def lower_grpo_update(
     parts: ForestRows,
     *,
     grpo: GRPOConfig,
+    temperature: float = 1.0,
     base: Base | None = None,
     ref_params: Params | None = None,
     mesh: Mesh | None = None,
@@ -143,13 +146,17 @@ def lower_grpo_update(
         state, base, ref_params: shapes with shardings, see `abstract_state`.
         parts: shapes with shardings of microbatches [n, b, ...].
     """
-    options = _grpo_options(grpo, base, ref_params, mesh)
+    options = _grpo_options(grpo, temperature, base, ref_params, mesh)
     lowered: jax.stages.Lowered = _grpo_update.lower(config, optimizer, state, parts, **options)
     return lowered
 
 
 def _grpo_options(
-    grpo: GRPOConfig, base: Base | None, ref_params: Params | None, mesh: Mesh | None
+    grpo: GRPOConfig,
+    temperature: float,
+    base: Base | None,
+    ref_params: Params | None,
+    mesh: Mesh | None,
 ) -> dict[str, Any]:
     if grpo.kl_beta > 0 and ref_params is None:
         raise ValueError("grpo.kl_beta is above 0: give ref_params, or set kl_beta to 0")
@@ -163,6 +170,7 @@ def _grpo_options(
             kl_beta=grpo.kl_beta,
             importance_cap=grpo.importance_cap,
         ),
+        "temperature": temperature,
         "base": base,
         "ref_params": ref_params if grpo.kl_beta > 0 else None,
         "mesh": mesh,
@@ -189,6 +197,7 @@ def proximal(
     params: Params,
     rows: ForestRows,
     *,
+    temperature: float = 1.0,
     base: Base | None = None,
     microbatch: int = 1,
     mesh: Mesh | None = None,
@@ -197,16 +206,16 @@ def proximal(
 
     Args:
         params: before the update, what `TrainState.params` holds; not consumed.
-        base, microbatch, mesh: as in `grpo_update`.
+        temperature, base, microbatch, mesh: as in `grpo_update`.
     """
     parts = split(rows, microbatch, mesh)
-    logp = own_rows(_score_parts(config, params, parts, base=base, mesh=mesh))
+    logp = own_rows(_score_parts(config, params, parts, temperature, base=base, mesh=mesh))
     return dataclasses.replace(rows, prox_logp=logp.reshape(rows.weights.shape))
 
 
 @partial(
     jax.jit,
-    static_argnames=("config", "optimizer", "surrogate", "mesh"),
+    static_argnames=("config", "optimizer", "surrogate", "temperature", "mesh"),
     donate_argnames=("state",),
 )
 def _grpo_update(
@@ -216,6 +225,7 @@ def _grpo_update(
     parts: ForestRows,
     *,
     surrogate: Surrogate,
+    temperature: float,
     base: Base | None,
     ref_params: Params | None,
     mesh: Mesh | None,
@@ -223,9 +233,12 @@ def _grpo_update(
     """`parts` holds microbatches [n, b, ...]. `state` is donated: params and moments are updated in
     place, so that a device holds them once."""
 
+    def score_rows(params: Params, rows: ForestRows) -> Scores:
+        return score(config, params, rows, temperature=temperature, mesh=mesh)
+
     def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, lora.whole(base, params), rows, mesh=mesh)
-        ref_logp = None if ref_params is None else score(config, ref_params, rows, mesh=mesh).logp
+        scores = score_rows(lora.whole(base, params), rows)
+        ref_logp = None if ref_params is None else score_rows(ref_params, rows).logp
         loss, stats = losses.grpo_loss(
             scores.logp,
             rows.behaviour_logp,
@@ -285,17 +298,24 @@ def _update(
     return state, metrics
 
 
-@partial(jax.jit, static_argnames=("config", "mesh"))
+@partial(jax.jit, static_argnames=("config", "temperature", "mesh"))
 def _score_parts(
-    config: ModelConfig, params: Params, parts: ForestRows, *, base: Base | None, mesh: Mesh | None
+    config: ModelConfig,
+    params: Params,
+    parts: ForestRows,
+    temperature: float,
+    *,
+    base: Base | None,
+    mesh: Mesh | None,
 ) -> Array:
     """Log-probabilities of the weighted tokens of microbatches [n, b, ...], 0 for others."""
     params = lora.whole(base, params)
 
     def scored(i: Array, logp: Array) -> Array:
         rows = part(parts, i)
-        found = jnp.where(rows.weights != 0, score(config, params, rows, mesh=mesh).logp, 0.0)
-        return jax.lax.dynamic_update_index_in_dim(logp, found, i, 0)
+        scores = score(config, params, rows, temperature=temperature, mesh=mesh)
+        weighted = jnp.where(rows.weights != 0, scores.logp, 0.0)
+        return jax.lax.dynamic_update_index_in_dim(logp, weighted, i, 0)
 
     logp = jax.lax.fori_loop(0, live(parts), scored, jnp.zeros_like(parts.weights))
     if mesh is not None:

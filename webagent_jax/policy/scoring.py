@@ -21,17 +21,26 @@ _CHUNK = 256  # response tokens whose logits exist at once, per row
 
 
 class Scores(NamedTuple):
-    logp: Array  # float32 [B, R] of the token under the untempered policy
-    entropy: Array  # float32 [B, R] of the distribution it was drawn from, in nats
+    logp: Array  # float32 [B, R] of the token under softmax(logits / temperature)
+    entropy: Array  # float32 [B, R] of that distribution, in nats
 
 
-def score(config: ModelConfig, params: Params, rows: object, *, mesh: Mesh | None = None) -> Scores:
-    """Scores the response tokens of forest rows.
+def score(
+    config: ModelConfig,
+    params: Params,
+    rows: object,
+    *,
+    temperature: float = 1.0,
+    mesh: Mesh | None = None,
+) -> Scores:
+    """Score the response tokens of forest rows.
 
     Args:
         rows: has the fields `tokens`, `positions`, `parents`, `ends` (int32 [B, L]) and `targets`
             (int32 [B, R]) of `types.ForestRows`. Entries of padding targets are finite and
             meaningless: their weight is 0.
+        temperature: of sampling, above 0. A policy gradient is unbiased only under the distribution
+            that the tokens were sampled from.
         mesh: over which the rows are cut.
     """
     params = transformer.gather_vocabulary(config, params, mesh)
@@ -51,7 +60,8 @@ def score(config: ModelConfig, params: Params, rows: object, *, mesh: Mesh | Non
     @jax.checkpoint
     def score_chunk(chunk: tuple[Array, Array]) -> Scores:
         chunk_hidden, chunk_labels = chunk
-        logp = jax.nn.log_softmax(transformer.unembed(params, chunk_hidden), axis=-1)
+        logits = transformer.unembed(params, chunk_hidden) / temperature
+        logp = jax.nn.log_softmax(logits, axis=-1)
         entropy = -jnp.sum(jnp.exp(logp) * logp, axis=-1)
         return Scores(take(logp, chunk_labels[:, :, None], axis=-1)[:, :, 0], entropy)
 

@@ -52,6 +52,26 @@ def next_batch(cfg: GRPOConfig, groups: Groups, update: int) -> Batch:
     )
 
 
+@dataclass(frozen=True)
+class Minibatch:
+    """Groups of one optimizer step."""
+
+    groups: Sequence[Group]
+    full_size: int  # number of groups when none of the batch is missing
+
+
+def split_minibatches(groups: Sequence[Group], cfg: GRPOConfig) -> list[Minibatch]:
+    """Deal the groups of a batch to `cfg.minibatches` minibatches.
+
+    Where their number does not divide `cfg.tasks_per_update`, the first ones have one group more.
+    """
+    count = cfg.minibatches
+    return [
+        Minibatch(groups[at::count], full_size=len(range(at, cfg.tasks_per_update, count)))
+        for at in range(count)
+    ]
+
+
 def siblings(cfg: RunConfig, stage: Stage, number: int) -> list[Job]:
     """The episodes of the number-th group of a run."""
     task = draw_task(cfg, stage.suite, number)

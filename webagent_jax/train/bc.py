@@ -14,6 +14,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.collect import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
+from webagent_jax.learn.advantages import Weigh
 from webagent_jax.report.progress import NullProgress, Progress
 from webagent_jax.stage import check_weights
 from webagent_jax.train import hosts, metrics
@@ -52,7 +53,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         shown = _shown(workdir / "demos", validation)
         forests = demos.batches(
             shown, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
-        ).map(partial(_forest, cfg, learner.row_multiple, _tokenizer(cfg)))
+        ).map(partial(make_forest, cfg, learner.row_multiple, _tokenizer(cfg)))
         total = len(forests)
         position = learner.begin(cfg.bc.optimizer, total) or {"update": 0, "best": None}
         done, best = position["update"], position["best"]
@@ -93,7 +94,7 @@ def _shown(
     return [demo for demo in everything if demo.task.id not in validation.task_ids]
 
 
-def _forest(
+def make_forest(
     cfg: RunConfig, row_multiple: int, tokenizer: ChatTokenizer, batch: Sequence[Demonstration]
 ) -> learn.Forest:
     """Of this host's part of the batch, with shares of the whole."""
@@ -107,12 +108,18 @@ def _forest(
             f"a batch of {len(batch)} demonstrations leaves some of {hosts.count()} hosts without "
             "one: raise bc.batch_episodes"
         )
-    weigh = partial(learn.three_level_weights, episodes=len(batch))
     return learn.build(
-        learn.branches(own, [0.0] * len(own), weigh),
+        learn.branches(own, [0.0] * len(own), _token_weights(cfg, batch)),
         row_tokens=cfg.bc.row_tokens,
         row_multiple=row_multiple,
     )
+
+
+def _token_weights(cfg: RunConfig, batch: Sequence[Demonstration]) -> Weigh:
+    """Return the function that weighs the tokens of a part of the batch."""
+    if cfg.bc.loss_aggregation == "turn_token_mean":
+        return partial(learn.turn_mean_weights, turns=sum(len(demo.turns) for demo in batch))
+    return partial(learn.three_level_weights, episodes=len(batch))
 
 
 def _tokenizer(cfg: RunConfig) -> ChatTokenizer:

@@ -18,7 +18,7 @@ from webagent_jax.report.progress import NullProgress, Progress
 from webagent_jax.rollout import Groups
 from webagent_jax.stage import Stage, check_weights
 from webagent_jax.train import hosts, metrics
-from webagent_jax.train.batches import Batch, next_batch, siblings
+from webagent_jax.train.batches import Batch, next_batch, siblings, split_minibatches
 from webagent_jax.train.folder import open_folder, open_writer
 from webagent_jax.train.guards import Guards
 from webagent_jax.train.journal import Journal
@@ -43,6 +43,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
     """
     progress = progress or NullProgress()
     check_weights(cfg)
+    check_sampling(cfg)
     open_folder(workdir, cfg)
     total = cfg.grpo.updates
     share = _share(cfg.grpo)
@@ -96,6 +97,21 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         return learner.export(workdir / "policy")
 
 
+def check_sampling(cfg: RunConfig) -> None:
+    """Check that tokens can be scored under the distribution that they are sampled from.
+
+    Raises:
+        ConfigError: `rollout.top_p` or `rollout.top_k` filters that distribution. A token that the
+            updated params filter out has probability 0, so its ratio carries no gradient.
+    """
+    if cfg.rollout.top_p < 1 or cfg.rollout.top_k > 0:
+        raise ConfigError(
+            f"M-GRPO needs unfiltered samples, not rollout.top_p={cfg.rollout.top_p} and "
+            f"rollout.top_k={cfg.rollout.top_k}: set rollout.top_p=1 and rollout.top_k=0 "
+            "(eval.top_p and eval.top_k filter in evaluation alone)"
+        )
+
+
 def _share(grpo: GRPOConfig) -> GRPOConfig:
     """What one host plays of it. Raises ConfigError where the hosts' shares are not equal."""
     tasks, rest = divmod(grpo.tasks_per_update, hosts.count())
@@ -103,6 +119,11 @@ def _share(grpo: GRPOConfig) -> GRPOConfig:
         raise ConfigError(
             f"grpo.tasks_per_update={grpo.tasks_per_update} cannot be dealt to {hosts.count()} "
             "hosts: choose a multiple of their number"
+        )
+    if tasks < grpo.minibatches:
+        raise ConfigError(
+            f"grpo.minibatches={grpo.minibatches} is more than the {tasks} tasks of each of "
+            f"{hosts.count()} hosts: raise grpo.tasks_per_update or lower grpo.minibatches"
         )
     refills = math.ceil(grpo.max_refills / hosts.count())
     return replace(grpo, tasks_per_update=tasks, max_refills=refills)
@@ -114,19 +135,19 @@ def _learn(cfg: RunConfig, stage: Stage, learner: Learner, batch: Batch) -> dict
     A minibatch that has nothing to learn from, on any host, is left out.
     """
     grpo, decode = cfg.grpo, stage.tokenizer.decode
-    parts = [batch.groups[at :: grpo.minibatches] for at in range(grpo.minibatches)]
-    told = hosts.gather([learn.tally(part, grpo, decode) for part in parts])
+    parts = split_minibatches(batch.groups, _share(grpo))
+    told = hosts.gather([learn.tally(part.groups, grpo, decode) for part in parts])
     forests: list[learn.Forest] = []
     for at, part in enumerate(parts):
         totals = learn.Totals(*np.sum([host[at] for host in told], axis=0))
         if totals.episodes == 0:
             continue
         forest = learn.rows_of(
-            part,
+            part.groups,
             grpo,
             cfg.rollout,
             row_multiple=learner.row_multiple,
-            whole=grpo.tasks_per_update / grpo.minibatches,
+            whole=part.full_size * hosts.count(),
             totals=totals,
             decode=decode,
         )

@@ -100,6 +100,7 @@ class Learner:
             self.model,
             self.state.params,
             rows,
+            temperature=self._cfg.rollout.temperature,
             base=self._base,
             microbatch=self.microbatch,
             mesh=self.mesh,
@@ -114,6 +115,7 @@ class Learner:
         update = partial(
             learn.grpo_update,
             grpo=self._cfg.grpo,
+            temperature=self._cfg.rollout.temperature,
             base=self._base,
             ref_params=self._reference,
         )
