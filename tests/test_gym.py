@@ -178,4 +178,7 @@ def test_a_page_as_a_task_of_browsergym(monkeypatch):
     assert press(seen, "ONE")[1:3] == (0.0, True)
     env.reset(seed=0)
     assert env.step("send_msg_to_user('done')")[1:3] == (0.0, True)
+    for leaving in (f"goto('{seen['url'].replace('button-sequence', 'test')}')", "tab_close()"):
+        env.reset(seed=0)
+        assert env.step(leaving)[1:3] == (0.0, True)
     env.close()

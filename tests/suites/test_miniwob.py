@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,13 +12,29 @@ import pytest
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError
-from webagent_jax.suites.miniwob import FIRST_TEST_SEED, GRADED_PAGES, MiniWob, all_pages
+from webagent_jax.suites.miniwob import (
+    FIRST_TEST_SEED,
+    GRADED_PAGES,
+    MiniWob,
+    all_pages,
+)
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import Action, ActionKind, InfraError, Observation, Start, Task
 
 BUSY_MACHINE = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
 MAX_STEPS = 40
 THREADS = 4  # sessions at once: a single one mostly waits
+
+# Set on the document that holds the seeded problem, and cleared when it makes another one.
+_MARK = """
+() => {
+  window.holdsSeeded = true;
+  const make = genProblem;
+  genProblem = () => { window.holdsSeeded = false; make(); };
+}
+"""
+_RESTART = "() => window.core?.cover_div?.onclick()"
+_EASY_PAGES = ("click-test", "focus-text")  # one click solves any problem of theirs
 
 _BY_THE_CLOCK = {"simon-says", "stock-market"}  # they show something else at every look
 
@@ -204,6 +221,159 @@ def test_no_expert_is_a_key_error(suite: MiniWob) -> None:
     task = suite.task("drag-cube", "train", 0)
     with pytest.raises(KeyError):
         suite.expert(task, Start("Drag.", Observation("", "")))
+
+
+# --- one problem an episode -----------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_goto_is_refused_and_the_problem_stays(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("click-button-sequence", "train", 0))
+    start = environment.start()
+    for url in ("click-test.html", "click-button-sequence.html", "#top", "about:blank"):
+        step = environment.step(Action(ActionKind.GOTO, value=url))
+        assert step.observation.error == f"{url} is not opened: this task stays on its page"
+        assert (step.observation.text, step.done) == (start.observation.text, False)
+    for name in ("ONE", "TWO"):
+        step = environment.step(Action(ActionKind.CLICK, id_of(start.observation, name)))
+    assert (environment.reward(None), step.done) == (1.0, True)
+    environment.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("html", "url"),
+    [
+        ("<a href=click-test.html>away</a>", "click-test.html"),
+        ("<form action=click-test.html><button>away</button></form>", "click-test.html?"),
+        ("<button onclick='location = `click-test.html`'>away</button>", "click-test.html"),
+        ("<button onclick='location.reload()'>away</button>", "click-button-sequence.html"),
+    ],
+)
+def test_what_would_replace_the_page_is_refused(suite: MiniWob, html: str, url: str) -> None:
+    environment = suite.open(suite.task("click-button-sequence", "train", 0))
+    environment.start()
+    script = "html => document.body.insertAdjacentHTML('beforeend', html)"
+    environment._session.evaluate(script, html)
+    page = environment._session.observe()
+    step = environment.step(Action(ActionKind.CLICK, id_of(page, "away")))
+    refusal = f"{suite._site.url}/miniwob/{url} is not opened: this task stays on its page"
+    assert step.observation.error == refusal
+    assert (step.observation.text, step.done) == (page.text, False)
+    step = environment.step(Action(ActionKind.CLICK, id_of(page, "ONE")))
+    assert step.observation.error is None
+    environment.step(Action(ActionKind.CLICK, id_of(page, "TWO")))
+    assert environment.reward(None) == 1.0
+    environment.close()
+
+
+@pytest.mark.browser
+def test_links_within_the_page_and_the_history_of_them_work(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("click-button-sequence", "train", 0))
+    environment.start()
+    environment._session.evaluate("() => { location.hash = 'here'; }")
+    for kind in (ActionKind.GO_BACK, ActionKind.GO_FORWARD, ActionKind.GO_BACK):
+        step = environment.step(Action(kind))
+        assert (step.observation.error, step.done) == (None, False)
+    step = environment.step(Action(ActionKind.GO_BACK))
+    assert step.observation.error == "there is no page to go back to"
+    assert not step.done
+    environment.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page", ["click-test", "click-button-sequence"])
+def test_a_problem_that_was_left_is_lost(suite: MiniWob, page: str) -> None:
+    environment = suite.open(suite.task("click-button-sequence", "train", 0))
+    environment.start()
+    environment._session.goto(f"{suite._site.url}/miniwob/{page}.html")
+    assert environment.reward(None) == 0.0
+    environment._session.evaluate(_RESTART)
+    for name in {"click-test": ["Click Me!"]}.get(page, ["ONE", "TWO"]):
+        observation = environment._session.observe()
+        step = environment.step(Action(ActionKind.CLICK, id_of(observation, name)))
+        assert step.done
+    assert environment._session.evaluate("() => WOB_RAW_REWARD_GLOBAL") == 1
+    assert environment.reward(None) == 0.0
+    environment.close()
+
+
+@pytest.mark.browser
+def test_a_tab_of_another_problem_is_worth_nothing(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("search-engine", "train", 0))
+    start = environment.start()
+    found = environment.step(Action(ActionKind.CLICK, id_of(start.observation, "Search")))
+    link = next(i for i, e in found.observation.elements.items() if e.kind == "link")
+    step = environment.step(Action(ActionKind.PRESS, link, "Control+Enter"))
+    assert "[tab 1, open]" in step.observation.text
+    assert (environment.reward(None), step.done) == (0.0, True)
+    environment.close()
+
+
+@pytest.mark.browser
+def test_a_document_has_one_problem(suite: MiniWob) -> None:
+    environment = suite.open(suite.task("click-test", "train", 0))
+    start = environment.start()
+    environment._session.evaluate(_MARK)
+    environment._session.evaluate("() => core.endEpisode(-1)")
+    environment._session.evaluate(_RESTART)
+    step = environment.step(Action(ActionKind.CLICK, id_of(start.observation, "Click Me!")))
+    assert environment._session.evaluate("() => holdsSeeded")
+    assert (environment.reward(None), step.done) == (0.0, True)
+    environment.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_only_the_seeded_problem_is_ever_rewarded(suite: MiniWob, count: int) -> None:
+    stride = 3 if count < len(suite.pages) else 1
+    pages = [suite.pages[stride * i % len(suite.pages)] for i in range(count)]
+    at_once(
+        lambda i: wander(suite, suite.task(pages[i], "train", i), random.Random(i)), range(count)
+    )
+
+
+def wander(suite: MiniWob, task: Task, rng: random.Random) -> None:
+    """Move at random, and check that a reward is of the seeded problem.
+
+    In every second episode some moves go around the environment, which refuses them.
+    """
+    environment = suite.open(task)
+    session = environment._session
+    around = rng.random() < 0.5
+    try:
+        observation = environment.start().observation
+        session.evaluate(_MARK)
+        for _ in range(10):
+            match rng.choice(["goto", "history", "reload", "restart", *["click"] * 4]):
+                case "goto":
+                    page = rng.choice([rng.choice(_EASY_PAGES), rng.choice(suite.pages)])
+                    if around:
+                        session.goto(f"{suite._site.url}/miniwob/{page}.html")
+                    action = Action(ActionKind.GOTO, value=f"{page}.html")
+                case "history":
+                    action = Action(rng.choice([ActionKind.GO_BACK, ActionKind.GO_FORWARD]))
+                case "reload":
+                    session.evaluate("() => location.reload()")
+                    action = Action(ActionKind.PRESS, value="F5")
+                case "restart":
+                    if around:
+                        session.evaluate(_RESTART)
+                    action = Action(ActionKind.PRESS, value="Control+Enter")
+                case _:
+                    action = Action(ActionKind.CLICK, any_id(observation, rng))
+            observation = environment.step(action).observation
+            if environment.reward(None) > 0.0:
+                assert session.evaluate("() => window.holdsSeeded"), task.id
+                return
+    finally:
+        environment.close()
+
+
+def any_id(page: Observation, rng: random.Random) -> str:
+    """An element to click: START where it covers the page."""
+    covers = [i for i, element in page.elements.items() if element.name == "START"]
+    return rng.choice(covers or list(page.elements) or ["1"])
 
 
 # --- experts --------------------------------------------------------------------------------------

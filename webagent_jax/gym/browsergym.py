@@ -7,7 +7,7 @@ needs BrowserGym, and is imported where BrowserGym runs alone: docs/browsergym.m
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,9 @@ class PageSession:
     def observe(self, error: str | None = None) -> Observation:
         return Observation("", self._page.url)
 
+    def spent(self) -> Mapping[str, float]:
+        return {}
+
     def close(self) -> None:
         pass
 
@@ -59,6 +62,7 @@ class PageSessions:
         init_script: str = "",
         storage_state: str | None = None,
         viewport: tuple[int, int] | None = None,
+        reuse: bool = False,
     ) -> PageSession:
         """The isolation is BrowserGym's, which has none; the viewport is the task's."""
         if init_script:
@@ -83,12 +87,15 @@ class MiniWobTask(AbstractBrowserTask):
         self._suite = MiniWob(cast(BrowserPool, PageSessions(page)), (self._name,), _TASKS)
         task = self._suite.task(self._name, "train", int(self.random.randint(_TASKS)))
         self._environment = self._suite.open(task)
+        self._page = page
         return self._environment.start().intent, {"task": task.id}
 
     def validate(
         self, page: Any, chat_messages: Sequence[dict[str, str]]
     ) -> tuple[float, bool, str, dict[str, Any]]:
         """The reward comes when the page ends the episode, or the agent with a message."""
+        if self._page.is_closed():  # a problem whose tab is closed is lost
+            return 0.0, True, "", {}
         last = chat_messages[-1]
         answer = last["message"] if last["role"] in ("assistant", "infeasible") else None
         done = self._environment.step(Action(ActionKind.WAIT)).done or answer is not None

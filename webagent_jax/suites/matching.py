@@ -23,6 +23,7 @@ class Rules:
     joined: bool  # fuzzy references are judged all at once, not one by one
     url_note: str  # of a task that has none
     parsed_urls: bool  # "GOLD in PRED" looks at host and path, and at queries by name
+    one_slash: bool  # of the slashes that end an address one does not count; else none of them
 
 
 LITE = Rules(
@@ -32,6 +33,7 @@ LITE = Rules(
     joined=True,
     url_note="EXACT",
     parsed_urls=False,
+    one_slash=True,
 )
 """VisualAgentBench's, which WebArena-Lite, WebRL and WebAgent-R1 report by."""
 
@@ -42,6 +44,7 @@ WEBARENA = Rules(
     joined=False,
     url_note="GOLD in PRED",
     parsed_urls=True,
+    one_slash=False,
 )
 """WebArena's own, for its 812 tasks."""
 
@@ -89,7 +92,7 @@ def _words(text: str, rules: Rules) -> set[str]:
 # "it is 5. then" is none: a number or a lone letter before a small letter keeps its stop.
 _SIGN = r"""\.{2,} | -- | [;@#$%&?!*()\[\]{}<>"«»“”„‘’`] | [:,](?!\d)"""
 _STOP = r"""\.(?=[)\]}>"'»”’]*(?:\s|\Z) | [)\]};:*@({\[!?"'])"""
-_NUMBER = r"(?:-?[.,]?\d[\d,.-]* | [^\W\d_])\.(?=\s+[^\W\d_] | [;:!?])"
+_NUMBER = r"(?:-?[.,]?\d(?:[\d,.-] | :(?=\d))* | [^\W\d_])(?<!\.)\.(?=\s+[^\W\d_] | [;:!?])"
 _AFTER_BLANK = r"""(?<![^\s("`{\[:;&#*@)}\],-])"""
 _CLITIC = rf"(?<=[^\s'])(?:n't | '(?:s|m|d|ll|re|ve)?)(?=\s | \Z | {_SIGN} | {_STOP})"
 _QUOTE = r"'(?=[^\W_mtsdn]\b)"
@@ -117,8 +120,8 @@ def url_matches(reference: str, url: str, rules: Rules, note: str = "") -> bool:
     When addresses are parsed, host and path of one alternative must be in those of `url`, and each
     query must have one of the values that any alternative gives it.
     """
-    references = [_bare(alternative) for alternative in reference.split(_OR)]
-    url = _bare(url)
+    references = [_bare(alternative, rules) for alternative in reference.split(_OR)]
+    url = _bare(url, rules)
     if (note or rules.url_note) == "EXACT":
         return url in references
     if not rules.parsed_urls:
@@ -133,10 +136,11 @@ def url_matches(reference: str, url: str, rules: Rules, note: str = "") -> bool:
     )
 
 
-def _bare(url: str) -> str:
-    return url.replace("localhost", "127.0.0.1").rstrip("/")
+def _bare(url: str, rules: Rules) -> str:
+    url = url.replace("localhost", "127.0.0.1")
+    return url.removesuffix("/") if rules.one_slash else url.rstrip("/")
 
 
 def _parsed(url: str) -> tuple[str, dict[str, list[str]]]:
     parts = urlparse(url)
-    return parts.netloc + parts.path, parse_qs(parts.query)
+    return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)

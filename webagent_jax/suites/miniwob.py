@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import secrets
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.suites.static_site import StaticSite
-from webagent_jax.types import Action, Expert, Observation, Split, Start, Step, Task
+from webagent_jax.types import Action, ActionKind, Expert, Split, Start, Step, Task
 
 FIRST_TEST_SEED = 1_000_000
 """Training seeds are 0 .. train_seeds - 1; test seeds start here, so that they never meet."""
@@ -42,12 +43,14 @@ GRADED_PAGES = frozenset(
 _FULL_REWARD = 1.0 - 1e-6  # some pages add their point up from thirds
 
 # The page judges by globals of its script `core`. Its clock ends an episode after some seconds,
-# and a finished episode puts up a cover that starts the next one: neither may happen here. The
-# query stays in the layout, because some pages place things by its height. Pictures have
-# no size before they are there, and animations take their time: both would show one action's
-# outcome in one episode and not in the next.
+# and a finished episode puts up a cover that starts the next one: neither may happen here. A link,
+# form or reload would replace the document and the problem in it, so they are refused. The nonce
+# marks the document: it has one problem, the seeded one. The query stays in the layout, because
+# some pages place things by its height. Pictures have no size before they are there, and
+# animations take their time: both would show one action's outcome in one episode and not in the
+# next.
 _START = """
-async (seed) => {
+async ([seed, nonce]) => {
   if (document.readyState !== "complete") {
     await new Promise((loaded) => addEventListener("load", loaded, { once: true }));
   }
@@ -71,7 +74,13 @@ async (seed) => {
   Math.seedrandom(seed);
   core.EPISODE_MAX_TIME = 2 ** 31 - 1;
   core.startEpisodeReal();
-  core.startEpisode = () => {};
+  core.startEpisode = core.startEpisodeReal = () => {};
+  core.nonce = nonce;
+  navigation.addEventListener("navigate", (event) => {
+    if (event.destination.sameDocument || event.navigationType === "traverse") return;
+    event.preventDefault();
+    core.refused = event.destination.url;
+  });
   await arrived([...document.images]);
   const told = core.getUtterance();
   return typeof told === "string" ? told : told.utterance;
@@ -79,9 +88,12 @@ async (seed) => {
 """
 
 _VERDICT = """
-() => typeof WOB_DONE_GLOBAL === "undefined"
-  ? { done: false, reward: 0 }
-  : { done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL }
+(nonce) => {
+  if (window.core?.nonce !== nonce) return { done: true, reward: 0, refused: null };
+  const { refused = null } = core;
+  delete core.refused;
+  return { done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, refused };
+}
 """
 
 
@@ -151,18 +163,31 @@ class MiniWobEnvironment:
         self._url = url
         self._seed = task.seed
         (self._page,) = task.sites
+        self._nonce = secrets.token_hex(8)
 
     def start(self) -> Start:
         """Loads the page and has it make the problem of the seed. Raises InfraError."""
         self._session.goto(self._url)
-        intent = str(self._session.evaluate(_START, self._seed))
+        intent = str(self._session.evaluate(_START, [self._seed, self._nonce]))
         return Start(intent, self._session.observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
-        """Raises InfraError when the browser fails; what the page refuses is told to the agent."""
-        error = self._session.act(action)
-        observation: Observation = self._session.observe(error)
-        return Step(observation, self._verdict().done, self._session.spent())
+        """Carry out the action on the page of the seeded problem.
+
+        A problem whose page is left is lost: its episode is done, and worth 0.0. So Goto, links,
+        forms and reloads are refused. Raises InfraError when the browser fails; what the page
+        refuses is told to the agent.
+        """
+        if action.kind is ActionKind.GOTO:
+            error: str | None = _refusal(action.value or "")
+        else:
+            error = self._session.act(action)
+        observation = self._session.observe(error)
+        verdict = self._verdict()
+        if verdict.refused:
+            errors = (_refusal(verdict.refused), observation.error)
+            observation = replace(observation, error="; ".join(filter(None, errors)))
+        return Step(observation, verdict.done, self._session.spent())
 
     def reward(self, answer: str | None) -> float:
         """1.0 if the page has ended the episode with its full reward, else 0.0.
@@ -174,8 +199,8 @@ class MiniWobEnvironment:
         policy to submit at once. On GRADED_PAGES any positive reward is a success. The reward is
         the one before the page's discount for time. The answer plays no part: no page asks.
 
-        Raises InfraError when the page does not answer. A page that the agent has left, so that
-        there is no problem any more, has answered: 0.0.
+        Raises InfraError when the page does not answer. A page without the seeded problem, which
+        the agent left, has answered: 0.0.
         """
         verdict = self._verdict()
         least = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
@@ -189,15 +214,16 @@ class MiniWobEnvironment:
         self._session.close()
 
     def _verdict(self) -> _Verdict:
-        return _Verdict(**self._session.evaluate(_VERDICT))
+        return _Verdict(**self._session.evaluate(_VERDICT, self._nonce))
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What the page itself says of the episode."""
+    """What the page itself says of the seeded problem. One that is lost is done, for nothing."""
 
     done: bool
     reward: float  # -1 to 1, before the discount for time
+    refused: str | None  # address that the last action would have replaced the page by
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +257,10 @@ def all_pages(folder: Path | None = None) -> tuple[str, ...]:
     """Names of all pages of the installed package. Raises ConfigError without the package."""
     pages = (folder or _html_folder()) / "miniwob"
     return tuple(sorted(path.stem for path in pages.glob("*.html")))
+
+
+def _refusal(url: str) -> str:
+    return f"{url[:200]} is not opened: this task stays on its page"
 
 
 def _task(page: str, seed: int) -> Task:
