@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.suites.webarena_sites import USERS, StandIn, page_holds, task
+from tests.suites.webarena_sites import USERS, ResetServer, StandIn, page_holds, task
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
-from webagent_jax.suites.webarena import WebArena
+from webagent_jax.suites.webarena import WebArena, sites
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -59,7 +59,7 @@ class Place:
 
     def __init__(self, pool: BrowserPool, folder: Path) -> None:
         self._pool, self._folder = pool, folder
-        self._closing: list[Any] = []
+        self.closing: list[Any] = []
         self.told: list[str] = []
         self.environ: dict[str, str] = {}
         (folder / "tasks.json").write_text(json.dumps(ROWS))
@@ -71,7 +71,7 @@ class Place:
     def site(self, name: str, **options: Any) -> StandIn:
         """One more replica of a site."""
         site = StandIn(name, **options)
-        self._closing.append(site)
+        self.closing.append(site)
         so_far = self.environ.get(name.upper(), "")
         self.environ[name.upper()] = f"{so_far} {site.address}"
         return site
@@ -81,11 +81,11 @@ class Place:
             test_file=str(self._folder / "tasks.json"), state_folder=str(self.states), **options
         )
         suite = WebArena(self._pool, config, names, self.told.append, self.environ)
-        self._closing.append(suite)
+        self.closing.append(suite)
         return suite
 
     def close(self) -> None:
-        for each in reversed(self._closing):
+        for each in reversed(self.closing):
             each.close()
 
 
@@ -368,6 +368,33 @@ def test_a_written_replica_is_reset_before_the_next_episode(place: Place) -> Non
         environment.close()
     assert (site.resets, site.notes) == (2, ["eggs"])
     assert site.signed_in == 3  # at the start, and after each reset
+
+
+def test_sites_of_one_reset_server_are_reset_together(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
+    both = [place.site("gitlab"), place.site("reddit", host="127.0.0.2")]
+    server = ResetServer(both)
+    place.closing.append(server)
+    suite = place.suite(
+        "2", "12", reset_url=f"{server.base}/reset", reset_status_url=f"{server.base}/status"
+    )
+    environment, other = opened(suite, "2"), opened(suite, "12")
+    assert [site.resets for site in both] == [1, 1]  # the second would end the first episode
+    add_note(environment, "milk")
+    assert environment.reward(None) == 1.0
+    environment.close()
+    other.close()
+    opened(suite, "12").close()
+    assert [site.resets for site in both] == [2, 2]
+    assert both[0].notes == []
+
+
+def test_reset_status_without_reset_is_refused(place: Place) -> None:
+    place.site("gitlab")
+    with pytest.raises(ConfigError, match=r"reset_status_url needs suite\.webarena\.reset_url"):
+        place.suite("2", reset_status_url="http://{host}/status")
 
 
 # --- faults ---------------------------------------------------------------------------------------

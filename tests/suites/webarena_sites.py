@@ -7,6 +7,7 @@ import http.server
 import json
 import secrets
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -143,16 +144,19 @@ class StandIn:
         self._server.server_close()
         self._thread.join(5)
 
+    def reset(self) -> None:
+        self.notes.clear()
+        self.sessions.clear()
+        self.resets += 1
+        self.status, self.unwell = 200, self.unwell_after_reset
+
     # --- what it answers -------------------------------------------------------------------------
 
     def answer(self, request: Any, form: Any) -> None:
         path = urlsplit(request.path).path
         self.asked.append(path)
         if path == "/reset":
-            self.notes.clear()
-            self.sessions.clear()
-            self.resets += 1
-            self.unwell = self.unwell_after_reset
+            self.reset()
             return self._send(request, "reset")
         if self.sends_on_to and path == "/":
             return self._redirect(request, self.sends_on_to)
@@ -241,6 +245,62 @@ class StandIn:
             request.send_header(name, value)
         request.end_headers()
         request.wfile.write(body)
+
+
+class ResetServer:
+    """A reset server that answers at once and has a status, as BrowserGym's set-up scripts start.
+
+    The sites go down with the first look at the status, and come up anew after `polls` of them.
+    """
+
+    def __init__(self, sites: Sequence[StandIn], polls: int = 1, fails: bool = False) -> None:
+        self._sites, self._polls, self._fails = sites, polls, fails
+        self._left = 0  # polls until the reset is done
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, text = server.answer(self.path)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+        self._thread.start()
+        self.base = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def answer(self, path: str) -> tuple[int, str]:
+        self.asked.append(path)
+        if path == "/reset" and self._left:
+            return 418, 'Reset already running, check status <a href="/status">here</a>'
+        if path == "/reset":
+            self._left = self._polls
+            return 200, 'Reset initiated, check status <a href="/status">here</a>'
+        if path != "/status":
+            return 404, "Endpoint not found"
+        if self._fails:
+            return 500, "Error executing reset script:<p>exit status 1</p>"
+        if not self._left:
+            return 200, "Ready for duty!"
+        self._left -= 1
+        for site in self._sites:
+            site.status = 502
+            if not self._left:
+                site.reset()
+        return 200, "Reset ongoing"
 
 
 def task(number: int, *sites: str, start: str = "", **spec: Any) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class WebArena:
             judge=_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
         )
-        reset = ResetHook(config.reset_url, config.reset_timeout) if config.reset_url else None
+        reset = _reset_hook(config)
         sites.check(addresses)
         self._sign_ins = SignIns(pool, Path(config.state_folder), accounts, self._extra_origins)
         self._try_accounts(addresses)
@@ -87,6 +87,7 @@ class WebArena:
             addresses,
             timeout=config.turn_timeout,
             reset=reset,
+            reset_together=reset.url_of if reset else None,
             reset_every=config.reset_every,
             resettable=ACCOUNT_SITES,
             probe=sites.trouble,
@@ -158,6 +159,14 @@ class WebArena:
                         pass
                 except InfraError as error:
                     raise ConfigError(str(error)) from error
+
+
+def _reset_hook(config: WebArenaConfig) -> ResetHook | None:
+    if config.reset_url:
+        return ResetHook(config.reset_url, config.reset_timeout, config.reset_status_url)
+    if config.reset_status_url:
+        raise ConfigError("suite.webarena.reset_status_url needs suite.webarena.reset_url")
+    return None
 
 
 def _judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
