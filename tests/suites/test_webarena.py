@@ -146,11 +146,13 @@ class Later:
 def test_a_site_is_signed_in_to_through_its_own_form(place: Place, name: str, number: str) -> None:
     site = place.site(name)
     opened(place.suite(number), number).close()
-    assert site.signed_in == 1  # at the start, and used again
-    (state,) = place.states.iterdir()
-    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    states = list(place.states.iterdir())
+    # At the start, and used again. Where a second log-in may end the first, it is tried.
+    assert site.signed_in == len(states) == (2 if name == "shopping_admin" else 1)
     assert stat.S_IMODE(place.states.stat().st_mode) == 0o700
-    assert USERS[name][1] not in state.read_text()
+    for state in states:
+        assert stat.S_IMODE(state.stat().st_mode) == 0o600
+        assert USERS[name][1] not in state.read_text()
 
 
 def test_the_episode_is_signed_in_and_a_later_run_uses_its_state(place: Place) -> None:
@@ -419,6 +421,50 @@ def test_a_site_that_goes_down_is_no_failure_of_the_agent(place: Place) -> None:
         opened(suite, "9")
     site.status = 200
     opened(suite, "9").close()
+
+
+def test_session_that_another_log_in_ended_is_a_fault(place: Place) -> None:
+    site = place.site("shopping_admin", one_session=True)
+    suite = place.suite("11")
+    assert [line for line in place.told if "admin_account_sharing=1" in line] == [
+        f"shopping_admin at {site.address} allows one session per account: episodes at the same "
+        "time need admin/security/admin_account_sharing=1, which third_party/webarena/site.sh sets"
+    ]
+    first = opened(suite, "11")
+    first.start()
+    second = opened(suite, "11")  # another state, by another log-in
+    second.start()
+    with pytest.raises(InfraError, match=r"ended the session of admin .*admin_account_sharing=1"):
+        first.reward("43")
+    assert first.reward("It is 42") == 1.0  # a success needs no session
+    assert second.reward("43") == 0.0
+    first.close()
+    second.close()
+
+
+def test_sessions_side_by_side_are_no_fault(place: Place) -> None:
+    place.site("shopping_admin")
+    suite = place.suite("11")
+    assert place.told == []
+    first, second = opened(suite, "11"), opened(suite, "11")
+    first.start(), second.start()
+    assert (first.reward("43"), second.reward("43")) == (0.0, 0.0)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("way", ["click", "address"])
+def test_agent_that_signs_out_is_scored(place: Place, way: str) -> None:
+    site = place.site("gitlab")
+    environment = opened(place.suite("2"), "2")
+    page = environment.start().observation
+    if way == "click":
+        act(environment, page, "Sign out")
+    else:
+        environment.step(Action(ActionKind.GOTO, value=f"{site.base}/logout"))
+    assert site.sessions == {}
+    assert environment.reward(None) == 0.0
+    environment.close()
 
 
 def test_a_start_page_that_is_not_there_is_a_fault(place: Place) -> None:

@@ -107,6 +107,7 @@ class StandIn:
     resets: int = 0
     unwell_after_reset: int = 0  # requests it fails once reset, as a site that starts
     late: bool = False  # the log-in form takes its time
+    one_session: bool = False  # a log-in ends the other sessions of its user, as Magento's default
     asked: list[str] = field(default_factory=list)
     unwell: int = field(default=0, init=False)
 
@@ -177,9 +178,9 @@ class StandIn:
         match path:
             case kind.inside if user:
                 self._send(request, "<h1>Dashboard</h1><button>Delete</button>")
-            case "/admin/dashboard" if user:
+            case "/admin/dashboard" | "/admin/" if user:
                 self._redirect(request, kind.inside)
-            case kind.form | "/admin/dashboard" | "/admin/admin/dashboard/":
+            case kind.form | "/admin/dashboard" | "/admin/admin/dashboard/" | "/admin/":
                 self._send(request, self._form())
             case kind.inside:
                 self._redirect(request, kind.form)
@@ -212,6 +213,8 @@ class StandIn:
         given = tuple(form.get(name, [""])[0] for name in self.kind.fields)
         if given != USERS[self.name] or "form_key" not in form:
             return self._send(request, self._form("Invalid login or password."))
+        if self.one_session:
+            self.sessions = {k: user for k, user in self.sessions.items() if user != given[0]}
         cookie = secrets.token_hex(8)
         self.sessions[cookie] = given[0]
         self.signed_in += 1

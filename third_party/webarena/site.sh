@@ -38,10 +38,12 @@ magento() {
   patiently 300 in_it $bin setup:store-config:set --base-url="$base"
   in_it mysql -u magentouser -pMyPassword magentodb \
     -e "UPDATE core_config_data SET value='$base/' WHERE path = 'web/secure/base_url';"
-  if [[ $site == shopping_admin ]]; then # no new password asked for, and a log-in lasts a day
+  # No new password asked for, a log-in lasts a day, and does not end the account's other sessions.
+  if [[ $site == shopping_admin ]]; then
     in_it $bin config:set admin/security/password_is_forced 0
     in_it $bin config:set admin/security/password_lifetime 0
     in_it $bin config:set admin/security/session_lifetime 86400
+    in_it $bin config:set admin/security/admin_account_sharing 1
   fi
   in_it $bin cache:flush
 }

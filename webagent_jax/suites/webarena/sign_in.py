@@ -23,6 +23,11 @@ from webagent_jax.suites.webarena import web
 from webagent_jax.types import Action, ActionKind, InfraError
 
 _TIMEOUT = 30.0  # seconds for a page that says whether a state is signed in
+_ONE_SESSION = "shopping_admin"  # where a log-in ends the account's other sessions by default
+_SHARING = (
+    "episodes at the same time need admin/security/admin_account_sharing=1, which "
+    "third_party/webarena/site.sh sets"
+)
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,33 @@ class SignIns:
             borrowed.callback(together.unlink, missing_ok=True)
             yield together
 
+    def ended(self, addresses: Mapping[str, str], state: Mapping[str, Any]) -> str | None:
+        """Describe the site that no longer accepts the session of a state; None when all do.
+
+        Raises:
+            InfraError: a site does not answer.
+        """
+        for site, address in addresses.items():
+            if not self._accepts(site, address, state):
+                user = self._accounts[site].user
+                cure = f": {_SHARING}" if site == _ONE_SESSION else ""
+                return f"{site} at {address} ended the session of {user} during the episode{cure}"
+        return None
+
+    def try_account(self, site: str, address: str) -> str | None:
+        """Sign in, and return a warning where a second log-in ends the session of the first.
+
+        Raises:
+            InfraError: as `lent`.
+        """
+        with self._lent_one(site, address) as first:
+            if site != _ONE_SESSION:
+                return None
+            with self._lent_one(site, address):
+                if self._is_signed_in(site, address, first):
+                    return None
+        return f"{site} at {address} allows one session per account: {_SHARING}"
+
     @contextmanager
     def _lent_one(self, site: str, address: str) -> Iterator[Path]:
         path = self._reserve(site, address)
@@ -170,8 +202,10 @@ class SignIns:
 
     def _is_signed_in(self, site: str, address: str, path: Path) -> bool:
         state = _read(path)
-        if state is None:
-            return False
+        return state is not None and self._accepts(site, address, state)
+
+    def _accepts(self, site: str, address: str, state: Mapping[str, Any]) -> bool:
+        """Return True when the page inside is shown to a browser with this state."""
         door = _DOORS[site]
         url = f"{address}{door.inside.format(user=quote(self._accounts[site].user))}"
         headers = {"Cookie": _cookies(state, url)}

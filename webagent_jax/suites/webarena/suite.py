@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from webagent_jax.browser import BrowserPool
@@ -82,7 +83,7 @@ class WebArena:
         reset = _reset_hook(config)
         sites.check(addresses)
         self._sign_ins = SignIns(pool, Path(config.state_folder), accounts, self._extra_origins)
-        self._try_accounts(addresses)
+        self._try_accounts(addresses, log)
         self._leases = Leases(
             addresses,
             timeout=config.turn_timeout,
@@ -116,10 +117,9 @@ class WebArena:
                 self._leases.held(task.sites, writes=catalogue.changes(task))
             )
             at = lease.addresses
+            signed_in = {site: at[site] for site in catalogue.signed_in(task)}
             try:
-                state = opened.enter_context(
-                    self._sign_ins.lent({site: at[site] for site in catalogue.signed_in(task)})
-                )
+                state = opened.enter_context(self._sign_ins.lent(signed_in))
                 session = self._pool.session(
                     origins=self._origins(at), storage_state=str(state) if state else None
                 )
@@ -132,6 +132,7 @@ class WebArena:
                 session,
                 lease,
                 scoring=self._scoring,
+                ended_session=partial(self._sign_ins.ended, signed_in),
                 opened=opened.pop_all(),
             )
 
@@ -150,15 +151,16 @@ class WebArena:
             listed += self._extra_origins.get(site, ())
         return list(dict.fromkeys(listed))
 
-    def _try_accounts(self, addresses: Addresses) -> None:
+    def _try_accounts(self, addresses: Addresses, log: Callable[[str], None]) -> None:
         """Signs in everywhere once. Raises ConfigError, for what fails now will fail later."""
         for site in ACCOUNT_SITES:
             for address in addresses.get(site, ()):
                 try:
-                    with self._sign_ins.lent({site: address}):
-                        pass
+                    warning = self._sign_ins.try_account(site, address)
                 except InfraError as error:
                     raise ConfigError(str(error)) from error
+                if warning:
+                    log(warning)
 
 
 def _reset_hook(config: WebArenaConfig) -> ResetHook | None:
