@@ -14,7 +14,7 @@ import pytest
 from tests.suites.webarena_sites import USERS, ResetServer, StandIn, page_holds, task
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
-from webagent_jax.suites.webarena import WebArena, sites
+from webagent_jax.suites.webarena import WebArena, map_probe, sites
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -44,6 +44,7 @@ ROWS = [
     task(10, "gitlab", start="__GITLAB__/nowhere", reference_answers=ANSWER),
     task(11, "shopping_admin", reference_answers=ANSWER),
     task(12, "reddit", reference_answers=ANSWER),
+    task(13, "map", reference_answers=ANSWER),
 ]
 
 
@@ -406,6 +407,52 @@ def test_a_site_that_is_down_at_the_start_is_told(place: Place) -> None:
     place.site("gitlab", status=502)
     with pytest.raises(ConfigError, match=r"gitlab at http://127.* answered 502"):
         place.suite("0")
+
+
+def test_log_in_page_is_fetched_before_the_browser_opens_it(place: Place) -> None:
+    """After a flush it takes longer than browser.navigation_timeout."""
+    site = place.site("gitlab")
+    place.suite("0")
+    assert site.asked[:4] == ["/", *["/users/sign_in"] * 3]  # the last one posts the form
+
+
+def test_map_with_tiles_and_routes_is_well(place: Place) -> None:
+    servers = place.site("tiles")
+    place.site("map", tiles=servers.base, router=servers.base)
+    opened(place.suite("13", extra_origins=(f"map={servers.origin}",)), "13").close()
+    assert "/tile/0/0/0.png" in servers.asked
+    assert place.told == []
+
+
+@pytest.mark.parametrize("kind", ["tiles", "router"])
+@pytest.mark.parametrize("fault", ["blocked", "down", "gone"])
+def test_map_whose_tile_server_or_router_fails_is_refused(
+    place: Place, kind: str, fault: str
+) -> None:
+    server = place.site("tiles", status=502 if fault == "down" else 200)
+    place.site("map", **{kind: server.base})
+    if fault == "gone":
+        server.close()
+        place.closing.remove(server)
+    allowed = () if fault == "blocked" else (f"map={server.origin}",)
+    lost = {"tiles": "tiles", "router": "routes"}[kind]
+    cure = {"blocked": "suite.webarena.extra_origins=map=", "down": "is that server up"}
+    with pytest.raises(ConfigError) as told:
+        place.suite("13", extra_origins=allowed)
+    assert f"gets no {lost} from {server.origin}" in str(told.value)
+    assert cure.get(fault, cure["down"]) in str(told.value)
+    assert str(told.value).count("\n") == 0  # the other one is well
+
+
+def test_map_of_another_form_is_logged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_probe, "_PATIENCE", 0.1)
+    site = place.site("wikipedia")
+    place.environ["MAP"] = site.base
+    place.suite("13")
+    assert [line.partition(" asks for ")[2][:9] for line in place.told] == [
+        "no tiles ",
+        "no routes",
+    ]
 
 
 def test_a_site_that_goes_down_is_no_failure_of_the_agent(place: Place) -> None:

@@ -86,6 +86,13 @@ LATE = """
 </script>
 """
 
+MAP = """
+<h1>Map</h1><img class="leaflet-tile" src="{tiles}/tile/0/0/0.png">
+<script>fetch("{router}/route/v1/driving/-79.9,40.4;-80,40.4").catch(() => null);</script>
+"""
+
+TILE = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"></svg>'
+
 NOTES = """
 <h1>Notes of {user}</h1><ul id="notes">{notes}</ul>
 <form action="/notes" method="post"><input name="text" aria-label="Note"><button>Add</button></form>
@@ -107,6 +114,8 @@ class StandIn:
     resets: int = 0
     unwell_after_reset: int = 0  # requests it fails once reset, as a site that starts
     late: bool = False  # the log-in form takes its time
+    tiles: str = ""  # a base URL that a map loads its tiles from; empty: from itself
+    router: str = ""  # ... and its routes
     one_session: bool = False  # a log-in ends the other sessions of its user, as Magento's default
     asked: list[str] = field(default_factory=list)
     unwell: int = field(default=0, init=False)
@@ -193,6 +202,12 @@ class StandIn:
             case "/logout":
                 self.sessions.pop(self._cookie(request) or "", None)
                 self._redirect(request, "/")
+            case "/directions" if self.name == "map":
+                self._send(request, MAP.format(tiles=self.tiles, router=self.router))
+            case _ if path.startswith("/tile/"):
+                self._send(request, TILE, headers={"Content-Type": "image/svg+xml"})
+            case _ if path.startswith("/route/v1/"):
+                self._send(request, '{"code": "Ok"}', headers={"Access-Control-Allow-Origin": "*"})
             case "/" | "/about":
                 self._send(request, f"<h1>{self.name}</h1><a href='/about'>About</a>")
             case _:
@@ -242,9 +257,8 @@ class StandIn:
     ) -> None:
         body = text.encode()
         request.send_response(status)
-        request.send_header("Content-Type", "text/html; charset=utf-8")
         request.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
+        for name, value in ({"Content-Type": "text/html; charset=utf-8"} | (headers or {})).items():
             request.send_header(name, value)
         request.end_headers()
         request.wfile.write(body)

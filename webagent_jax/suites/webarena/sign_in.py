@@ -19,10 +19,9 @@ from urllib.parse import quote, urlsplit
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError
-from webagent_jax.suites.webarena import web
+from webagent_jax.suites.webarena import sites, web
 from webagent_jax.types import Action, ActionKind, InfraError
 
-_TIMEOUT = 30.0  # seconds for a page that says whether a state is signed in
 _ONE_SESSION = "shopping_admin"  # where a log-in ends the account's other sessions by default
 _SHARING = (
     "episodes at the same time need admin/security/admin_account_sharing=1, which "
@@ -208,13 +207,7 @@ class SignIns:
         """Return True when the page inside is shown to a browser with this state."""
         door = _DOORS[site]
         url = f"{address}{door.inside.format(user=quote(self._accounts[site].user))}"
-        headers = {"Cookie": _cookies(state, url)}
-        try:
-            reply = web.fetch(url, timeout=_TIMEOUT, headers=headers)
-        except InfraError as error:
-            raise InfraError(f"{site} at {address} does not answer: {error}") from error
-        if reply.status >= 500:
-            raise InfraError(f"{site} at {address} answered {reply.status} to {url}")
+        reply = _fetch(site, address, url, {"Cookie": _cookies(state, url)})
         if door.says:
             return reply.status < 300 and door.says in reply.text
         return reply.status < 300 and reply.url.rstrip("/") == url.rstrip("/")
@@ -223,8 +216,10 @@ class SignIns:
         """Makes the state. Raises InfraError when the site does not let the account in."""
         account = self._accounts[site]
         origins = [origin_of(address) or "", *self._extra_origins.get(site, ())]
+        form = f"{address}{_DOORS[site].form}"
+        _fetch(site, address, form)  # after a flush it takes longer than the browser waits
         with self._pool.session(origins=origins) as session:
-            said = _through_the_form(session, f"{address}{_DOORS[site].form}", account)
+            said = _through_the_form(session, form, account)
             _write(path, session.storage_state())
         if not self._is_signed_in(site, address, path):
             path.unlink()
@@ -233,6 +228,19 @@ class SignIns:
                 f"{site} at {address} did not sign {account.user} in, and says {said!r}: are "
                 f"{name}_USER and {name}_PASSWORD right? see third_party/webarena/README.md"
             )
+
+
+def _fetch(
+    site: str, address: str, url: str, headers: Mapping[str, str] | None = None
+) -> web.Reply:
+    """Return a page of a site. Raises InfraError where there is no answer, or 500 and up."""
+    try:
+        reply = web.fetch(url, timeout=sites.FIRST_PAGE_TIMEOUT, headers=headers)
+    except InfraError as error:
+        raise InfraError(f"{site} at {address} does not answer: {error}") from error
+    if reply.status >= 500:
+        raise InfraError(f"{site} at {address} answered {reply.status} to {url}")
+    return reply
 
 
 def _through_the_form(session: Session, url: str, account: Account) -> str:

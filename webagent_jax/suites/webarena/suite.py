@@ -19,7 +19,7 @@ from webagent_jax.config import ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.suites.judge import EndpointJudge
 from webagent_jax.suites.matching import LITE, WEBARENA
-from webagent_jax.suites.webarena import catalogue, sites
+from webagent_jax.suites.webarena import catalogue, map_probe, sites
 from webagent_jax.suites.webarena.catalogue import ACCOUNT_SITES, Catalogue
 from webagent_jax.suites.webarena.environment import Scoring, WebArenaEnvironment
 from webagent_jax.suites.webarena.leases import Leases
@@ -48,7 +48,8 @@ def read(
 class WebArena:
     """The suite. Every method may be called from any thread.
 
-    At the start every replica of every site is asked whether it is well, and is signed in to.
+    At the start every replica of every site is asked whether it is well, and is signed in to; maps
+    must show tiles and a route.
 
     Args:
         pool: browsers, owned and closed by the caller.
@@ -82,6 +83,8 @@ class WebArena:
         )
         reset = _reset_hook(config)
         sites.check(addresses)
+        for address in addresses.get("map", ()):
+            map_probe.check(pool, address, self._extra_origins.get("map", ()), log)
         self._sign_ins = SignIns(pool, Path(config.state_folder), accounts, self._extra_origins)
         self._try_accounts(addresses, log)
         self._leases = Leases(
