@@ -134,6 +134,8 @@ class WebArenaConfig:
     turn_timeout: float = 7_200.0  # seconds that an episode waits for its turn on the sites
     # GET that resets a replica, with {site}, {host}, {port} of it; empty: they are never reset.
     reset_url: str = ""
+    # GET with the status of a reset, for a server that answers before the reset is done.
+    reset_status_url: str = ""
     reset_every: int = 1  # episodes that may have changed a replica between two resets of it
     reset_timeout: float = 900.0  # seconds until a site must be well again
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.suites.webarena_sites import USERS, StandIn, page_holds, task
+from tests.suites.webarena_sites import USERS, ResetServer, StandIn, page_holds, task
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
-from webagent_jax.suites.webarena import WebArena
+from webagent_jax.suites.webarena import WebArena, map_probe, sites
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -44,6 +44,7 @@ ROWS = [
     task(10, "gitlab", start="__GITLAB__/nowhere", reference_answers=ANSWER),
     task(11, "shopping_admin", reference_answers=ANSWER),
     task(12, "reddit", reference_answers=ANSWER),
+    task(13, "map", reference_answers=ANSWER),
 ]
 
 
@@ -59,7 +60,7 @@ class Place:
 
     def __init__(self, pool: BrowserPool, folder: Path) -> None:
         self._pool, self._folder = pool, folder
-        self._closing: list[Any] = []
+        self.closing: list[Any] = []
         self.told: list[str] = []
         self.environ: dict[str, str] = {}
         (folder / "tasks.json").write_text(json.dumps(ROWS))
@@ -71,7 +72,7 @@ class Place:
     def site(self, name: str, **options: Any) -> StandIn:
         """One more replica of a site."""
         site = StandIn(name, **options)
-        self._closing.append(site)
+        self.closing.append(site)
         so_far = self.environ.get(name.upper(), "")
         self.environ[name.upper()] = f"{so_far} {site.address}"
         return site
@@ -81,11 +82,11 @@ class Place:
             test_file=str(self._folder / "tasks.json"), state_folder=str(self.states), **options
         )
         suite = WebArena(self._pool, config, names, self.told.append, self.environ)
-        self._closing.append(suite)
+        self.closing.append(suite)
         return suite
 
     def close(self) -> None:
-        for each in reversed(self._closing):
+        for each in reversed(self.closing):
             each.close()
 
 
@@ -146,11 +147,13 @@ class Later:
 def test_a_site_is_signed_in_to_through_its_own_form(place: Place, name: str, number: str) -> None:
     site = place.site(name)
     opened(place.suite(number), number).close()
-    assert site.signed_in == 1  # at the start, and used again
-    (state,) = place.states.iterdir()
-    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    states = list(place.states.iterdir())
+    # At the start, and used again. Where a second log-in may end the first, it is tried.
+    assert site.signed_in == len(states) == (2 if name == "shopping_admin" else 1)
     assert stat.S_IMODE(place.states.stat().st_mode) == 0o700
-    assert USERS[name][1] not in state.read_text()
+    for state in states:
+        assert stat.S_IMODE(state.stat().st_mode) == 0o600
+        assert USERS[name][1] not in state.read_text()
 
 
 def test_the_episode_is_signed_in_and_a_later_run_uses_its_state(place: Place) -> None:
@@ -370,6 +373,33 @@ def test_a_written_replica_is_reset_before_the_next_episode(place: Place) -> Non
     assert site.signed_in == 3  # at the start, and after each reset
 
 
+def test_sites_of_one_reset_server_are_reset_together(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
+    both = [place.site("gitlab"), place.site("reddit", host="127.0.0.2")]
+    server = ResetServer(both)
+    place.closing.append(server)
+    suite = place.suite(
+        "2", "12", reset_url=f"{server.base}/reset", reset_status_url=f"{server.base}/status"
+    )
+    environment, other = opened(suite, "2"), opened(suite, "12")
+    assert [site.resets for site in both] == [1, 1]  # the second would end the first episode
+    add_note(environment, "milk")
+    assert environment.reward(None) == 1.0
+    environment.close()
+    other.close()
+    opened(suite, "12").close()
+    assert [site.resets for site in both] == [2, 2]
+    assert both[0].notes == []
+
+
+def test_reset_status_without_reset_is_refused(place: Place) -> None:
+    place.site("gitlab")
+    with pytest.raises(ConfigError, match=r"reset_status_url needs suite\.webarena\.reset_url"):
+        place.suite("2", reset_status_url="http://{host}/status")
+
+
 # --- faults ---------------------------------------------------------------------------------------
 
 
@@ -377,6 +407,52 @@ def test_a_site_that_is_down_at_the_start_is_told(place: Place) -> None:
     place.site("gitlab", status=502)
     with pytest.raises(ConfigError, match=r"gitlab at http://127.* answered 502"):
         place.suite("0")
+
+
+def test_log_in_page_is_fetched_before_the_browser_opens_it(place: Place) -> None:
+    """After a flush it takes longer than browser.navigation_timeout."""
+    site = place.site("gitlab")
+    place.suite("0")
+    assert site.asked[:4] == ["/", *["/users/sign_in"] * 3]  # the last one posts the form
+
+
+def test_map_with_tiles_and_routes_is_well(place: Place) -> None:
+    servers = place.site("tiles")
+    place.site("map", tiles=servers.base, router=servers.base)
+    opened(place.suite("13", extra_origins=(f"map={servers.origin}",)), "13").close()
+    assert "/tile/0/0/0.png" in servers.asked
+    assert place.told == []
+
+
+@pytest.mark.parametrize("kind", ["tiles", "router"])
+@pytest.mark.parametrize("fault", ["blocked", "down", "gone"])
+def test_map_whose_tile_server_or_router_fails_is_refused(
+    place: Place, kind: str, fault: str
+) -> None:
+    server = place.site("tiles", status=502 if fault == "down" else 200)
+    place.site("map", **{kind: server.base})
+    if fault == "gone":
+        server.close()
+        place.closing.remove(server)
+    allowed = () if fault == "blocked" else (f"map={server.origin}",)
+    lost = {"tiles": "tiles", "router": "routes"}[kind]
+    cure = {"blocked": "suite.webarena.extra_origins=map=", "down": "is that server up"}
+    with pytest.raises(ConfigError) as told:
+        place.suite("13", extra_origins=allowed)
+    assert f"gets no {lost} from {server.origin}" in str(told.value)
+    assert cure.get(fault, cure["down"]) in str(told.value)
+    assert str(told.value).count("\n") == 0  # the other one is well
+
+
+def test_map_of_another_form_is_logged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_probe, "_PATIENCE", 0.1)
+    site = place.site("wikipedia")
+    place.environ["MAP"] = site.base
+    place.suite("13")
+    assert [line.partition(" asks for ")[2][:9] for line in place.told] == [
+        "no tiles ",
+        "no routes",
+    ]
 
 
 def test_a_site_that_goes_down_is_no_failure_of_the_agent(place: Place) -> None:
@@ -392,6 +468,50 @@ def test_a_site_that_goes_down_is_no_failure_of_the_agent(place: Place) -> None:
         opened(suite, "9")
     site.status = 200
     opened(suite, "9").close()
+
+
+def test_session_that_another_log_in_ended_is_a_fault(place: Place) -> None:
+    site = place.site("shopping_admin", one_session=True)
+    suite = place.suite("11")
+    assert [line for line in place.told if "admin_account_sharing=1" in line] == [
+        f"shopping_admin at {site.address} allows one session per account: episodes at the same "
+        "time need admin/security/admin_account_sharing=1, which third_party/webarena/site.sh sets"
+    ]
+    first = opened(suite, "11")
+    first.start()
+    second = opened(suite, "11")  # another state, by another log-in
+    second.start()
+    with pytest.raises(InfraError, match=r"ended the session of admin .*admin_account_sharing=1"):
+        first.reward("43")
+    assert first.reward("It is 42") == 1.0  # a success needs no session
+    assert second.reward("43") == 0.0
+    first.close()
+    second.close()
+
+
+def test_sessions_side_by_side_are_no_fault(place: Place) -> None:
+    place.site("shopping_admin")
+    suite = place.suite("11")
+    assert place.told == []
+    first, second = opened(suite, "11"), opened(suite, "11")
+    first.start(), second.start()
+    assert (first.reward("43"), second.reward("43")) == (0.0, 0.0)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("way", ["click", "address"])
+def test_agent_that_signs_out_is_scored(place: Place, way: str) -> None:
+    site = place.site("gitlab")
+    environment = opened(place.suite("2"), "2")
+    page = environment.start().observation
+    if way == "click":
+        act(environment, page, "Sign out")
+    else:
+        environment.step(Action(ActionKind.GOTO, value=f"{site.base}/logout"))
+    assert site.sessions == {}
+    assert environment.reward(None) == 0.0
+    environment.close()
 
 
 def test_a_start_page_that_is_not_there_is_a_fault(place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +26,8 @@ class Site:
     wrong: str | None = None
     reset_fails: bool = False
 
-    def reset(self, site: str, address: str) -> None:
-        self.resets.append(address)
+    def reset(self, replicas: Sequence[tuple[str, str]]) -> None:
+        self.resets += [address for _, address in replicas]
         if self.reset_fails:
             raise InfraError("no reset")
 
@@ -204,7 +204,7 @@ def test_a_replica_is_reset_at_first_and_after_so_many_writers() -> None:
 def test_a_reset_is_alone_and_the_reader_who_had_it_is_not() -> None:
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow_reset(site: str, address: str) -> None:
+    def slow_reset(replicas: Sequence[tuple[str, str]]) -> None:
         inside.set()
         assert go_on.wait(WAIT)
 
@@ -217,6 +217,33 @@ def test_a_reset_is_alone_and_the_reader_who_had_it_is_not() -> None:
     assert one.is_in() and other.is_in()
     one.leave()
     other.leave()
+
+
+def test_reset_waits_for_all_replicas_that_are_reset_together() -> None:
+    site = Site()
+    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
+    play(turns)
+    assert site.resets == ["http://gitlab-0", "http://reddit-0"]
+    with visitors(turns, READS_REDDIT, WRITES) as (reader, writer):
+        assert reader.is_in() and writer.is_in()  # one of each site, side by side
+        writer.leave()
+        with visitors(turns, READS, READS_REDDIT) as (here, there):
+            assert not here.is_in(SOON)  # the reset would end the session of the reader
+            assert not there.is_in(SOON)  # so that readers cannot put it off for ever
+            reader.leave()
+            assert here.is_in() and there.is_in()
+    assert len(site.resets) == 4
+
+
+def test_failed_reset_of_several_replicas_frees_them() -> None:
+    site = Site(reset_fails=True)
+    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
+    with pytest.raises(InfraError, match="no reset"):
+        play(turns)
+    site.reset_fails = False
+    play(turns, site="reddit")
+    play(turns)
+    assert len(site.resets) == 4
 
 
 def test_a_failed_reset_is_tried_again() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from tests.suites.webarena_sites import StandIn
+from tests.suites.webarena_sites import ResetServer, StandIn
 from webagent_jax.config import ConfigError
 from webagent_jax.suites.webarena import sites, web
 from webagent_jax.suites.webarena.sites import ResetHook
@@ -144,7 +145,7 @@ def test_a_reset_waits_until_the_site_is_well(
 ) -> None:
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
     site = stand_in(unwell_after_reset=3, notes=["old"])
-    ResetHook("http://{host}:{port}/reset?site={site}", timeout=10.0)("gitlab", site.address)
+    ResetHook("http://{host}:{port}/reset?site={site}", timeout=10.0)([("gitlab", site.address)])
     assert (site.resets, site.unwell, site.notes) == (1, 0, [])
 
 
@@ -154,15 +155,80 @@ def test_a_site_that_does_not_recover_is_a_fault(
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
     site = stand_in(unwell_after_reset=10**6)
     with pytest.raises(InfraError, match=r"not well 0.1 s after its reset: gitlab at .* 502"):
-        ResetHook("http://{host}:{port}/reset", timeout=0.1)("gitlab", site.address)
+        ResetHook("http://{host}:{port}/reset", timeout=0.1)([("gitlab", site.address)])
 
 
 def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
     site = stand_in()
     with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing answered 404"):
-        ResetHook("http://{host}:{port}/nothing", timeout=1.0)("gitlab", site.address)
+        ResetHook("http://{host}:{port}/nothing", timeout=1.0)([("gitlab", site.address)])
     with pytest.raises(InfraError, match="does not answer"):
-        ResetHook("http://127.0.0.1:1/{site}", timeout=1.0)("gitlab", site.address)
+        ResetHook("http://127.0.0.1:1/{site}", timeout=1.0)([("gitlab", site.address)])
+
+
+@pytest.fixture
+def reset_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ResetServer]]:
+    """Makes servers that answer before the reset is done."""
+    monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
+    made: list[ResetServer] = []
+
+    def make(*sites: StandIn, **options: Any) -> ResetServer:
+        made.append(ResetServer(sites, **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def test_reset_hook_polls_the_status_of_a_server_that_answers_at_once(
+    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+) -> None:
+    site, other = stand_in(notes=["old"]), stand_in("reddit", notes=["old"], unwell_after_reset=3)
+    server = reset_server(site, other, polls=3)
+    hook = ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")
+    hook([("gitlab", site.address), ("reddit", other.address)])
+    assert (site.notes, other.notes, site.status, other.unwell) == ([], [], 200, 0)
+    assert server.asked == ["/reset"] + ["/status"] * 4
+
+
+def test_reset_hook_joins_a_reset_that_is_under_way(
+    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+) -> None:
+    site = stand_in(notes=["old"])
+    server = reset_server(site, polls=2)
+    web.fetch(f"{server.base}/reset", timeout=5)
+    assert web.fetch(f"{server.base}/reset", timeout=5).status == 418
+    ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")([("gitlab", site.address)])
+    assert (site.notes, site.resets) == ([], 1)
+
+
+def test_reset_hook_reports_a_reset_that_failed(
+    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+) -> None:
+    server = reset_server(stand_in(), fails=True)
+    hook = ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")
+    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/status answered 500"):
+        hook([("gitlab", "http://127.0.0.1:1")])
+
+
+def test_reset_hook_reports_a_reset_that_does_not_end(
+    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+) -> None:
+    server = reset_server(stand_in(), polls=10**6)
+    hook = ResetHook(f"{server.base}/reset", 0.1, f"{server.base}/status")
+    with pytest.raises(InfraError, match=r"not reset within 0.1 s: .*/status says 'Reset ongoing'"):
+        hook([("gitlab", "http://127.0.0.1:1")])
+
+
+def test_reset_hook_without_status_refuses_a_server_that_answers_at_once(
+    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+) -> None:
+    site = stand_in()
+    server = reset_server(site, polls=2)
+    for _ in range(2):  # the second is answered 418
+        with pytest.raises(InfraError, match=r"set suite\.webarena\.reset_status_url"):
+            ResetHook(f"{server.base}/reset", 1.0)([("gitlab", site.address)])
 
 
 @pytest.mark.parametrize(
@@ -171,3 +237,5 @@ def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
 def test_bad_reset_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"suite\.webarena\.reset_url="):
         ResetHook(url, timeout=1.0)
+    with pytest.raises(ConfigError, match=r"suite\.webarena\.reset_status_url="):
+        ResetHook("http://{host}/reset", timeout=1.0, status_url=url)

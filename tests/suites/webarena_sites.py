@@ -7,6 +7,7 @@ import http.server
 import json
 import secrets
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -85,6 +86,13 @@ LATE = """
 </script>
 """
 
+MAP = """
+<h1>Map</h1><img class="leaflet-tile" src="{tiles}/tile/0/0/0.png">
+<script>fetch("{router}/route/v1/driving/-79.9,40.4;-80,40.4").catch(() => null);</script>
+"""
+
+TILE = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"></svg>'
+
 NOTES = """
 <h1>Notes of {user}</h1><ul id="notes">{notes}</ul>
 <form action="/notes" method="post"><input name="text" aria-label="Note"><button>Add</button></form>
@@ -106,6 +114,9 @@ class StandIn:
     resets: int = 0
     unwell_after_reset: int = 0  # requests it fails once reset, as a site that starts
     late: bool = False  # the log-in form takes its time
+    tiles: str = ""  # a base URL that a map loads its tiles from; empty: from itself
+    router: str = ""  # ... and its routes
+    one_session: bool = False  # a log-in ends the other sessions of its user, as Magento's default
     asked: list[str] = field(default_factory=list)
     unwell: int = field(default=0, init=False)
 
@@ -143,16 +154,19 @@ class StandIn:
         self._server.server_close()
         self._thread.join(5)
 
+    def reset(self) -> None:
+        self.notes.clear()
+        self.sessions.clear()
+        self.resets += 1
+        self.status, self.unwell = 200, self.unwell_after_reset
+
     # --- what it answers -------------------------------------------------------------------------
 
     def answer(self, request: Any, form: Any) -> None:
         path = urlsplit(request.path).path
         self.asked.append(path)
         if path == "/reset":
-            self.notes.clear()
-            self.sessions.clear()
-            self.resets += 1
-            self.unwell = self.unwell_after_reset
+            self.reset()
             return self._send(request, "reset")
         if self.sends_on_to and path == "/":
             return self._redirect(request, self.sends_on_to)
@@ -173,9 +187,9 @@ class StandIn:
         match path:
             case kind.inside if user:
                 self._send(request, "<h1>Dashboard</h1><button>Delete</button>")
-            case "/admin/dashboard" if user:
+            case "/admin/dashboard" | "/admin/" if user:
                 self._redirect(request, kind.inside)
-            case kind.form | "/admin/dashboard" | "/admin/admin/dashboard/":
+            case kind.form | "/admin/dashboard" | "/admin/admin/dashboard/" | "/admin/":
                 self._send(request, self._form())
             case kind.inside:
                 self._redirect(request, kind.form)
@@ -188,6 +202,12 @@ class StandIn:
             case "/logout":
                 self.sessions.pop(self._cookie(request) or "", None)
                 self._redirect(request, "/")
+            case "/directions" if self.name == "map":
+                self._send(request, MAP.format(tiles=self.tiles, router=self.router))
+            case _ if path.startswith("/tile/"):
+                self._send(request, TILE, headers={"Content-Type": "image/svg+xml"})
+            case _ if path.startswith("/route/v1/"):
+                self._send(request, '{"code": "Ok"}', headers={"Access-Control-Allow-Origin": "*"})
             case "/" | "/about":
                 self._send(request, f"<h1>{self.name}</h1><a href='/about'>About</a>")
             case _:
@@ -208,6 +228,8 @@ class StandIn:
         given = tuple(form.get(name, [""])[0] for name in self.kind.fields)
         if given != USERS[self.name] or "form_key" not in form:
             return self._send(request, self._form("Invalid login or password."))
+        if self.one_session:
+            self.sessions = {k: user for k, user in self.sessions.items() if user != given[0]}
         cookie = secrets.token_hex(8)
         self.sessions[cookie] = given[0]
         self.signed_in += 1
@@ -235,12 +257,67 @@ class StandIn:
     ) -> None:
         body = text.encode()
         request.send_response(status)
-        request.send_header("Content-Type", "text/html; charset=utf-8")
         request.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
+        for name, value in ({"Content-Type": "text/html; charset=utf-8"} | (headers or {})).items():
             request.send_header(name, value)
         request.end_headers()
         request.wfile.write(body)
+
+
+class ResetServer:
+    """A reset server that answers at once and has a status, as BrowserGym's set-up scripts start.
+
+    The sites go down with the first look at the status, and come up anew after `polls` of them.
+    """
+
+    def __init__(self, sites: Sequence[StandIn], polls: int = 1, fails: bool = False) -> None:
+        self._sites, self._polls, self._fails = sites, polls, fails
+        self._left = 0  # polls until the reset is done
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, text = server.answer(self.path)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+        self._thread.start()
+        self.base = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def answer(self, path: str) -> tuple[int, str]:
+        self.asked.append(path)
+        if path == "/reset" and self._left:
+            return 418, 'Reset already running, check status <a href="/status">here</a>'
+        if path == "/reset":
+            self._left = self._polls
+            return 200, 'Reset initiated, check status <a href="/status">here</a>'
+        if path != "/status":
+            return 404, "Endpoint not found"
+        if self._fails:
+            return 500, "Error executing reset script:<p>exit status 1</p>"
+        if not self._left:
+            return 200, "Ready for duty!"
+        self._left -= 1
+        for site in self._sites:
+            site.status = 502
+            if not self._left:
+                site.reset()
+        return 200, "Reset ongoing"
 
 
 def task(number: int, *sites: str, start: str = "", **spec: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
-SECONDS = 900  # for one reset
+SECONDS = 1800  # for one reset; the suite waits for suite.webarena.reset_timeout of them
 
 
 class Resets(ThreadingHTTPServer):

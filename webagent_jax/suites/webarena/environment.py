@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,19 @@ from webagent_jax.suites.matching import Rules
 from webagent_jax.suites.webarena import web
 from webagent_jax.suites.webarena.leases import Lease
 from webagent_jax.suites.webarena.sign_in import Account
-from webagent_jax.types import Action, InfraError, Start, Step, Task
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Element,
+    InfraError,
+    Observation,
+    Start,
+    Step,
+    Task,
+)
 
 _REST_TIMEOUT = 30.0  # seconds
+_SIGN_OUT = re.compile(r"\b(sign|log)[ _-]?(out|off)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -42,34 +53,55 @@ class WebArenaEnvironment:
 
     Args:
         task: at the addresses of `lease`.
+        ended_session: describes a site that does not accept the session of a browser state; None.
         opened: what is to be given back, the session first.
     """
 
     def __init__(
-        self, task: Task, session: Session, lease: Lease, *, scoring: Scoring, opened: ExitStack
+        self,
+        task: Task,
+        session: Session,
+        lease: Lease,
+        *,
+        scoring: Scoring,
+        ended_session: Callable[[Mapping[str, Any]], str | None],
+        opened: ExitStack,
     ) -> None:
         self._task, self._session, self._lease = task, session, lease
-        self._scoring, self._opened = scoring, opened
+        self._scoring, self._ended_session, self._opened = scoring, ended_session, opened
+        self._elements: Mapping[str, Element] = {}  # of the last observation
+        self._signed_out = False  # by the agent
 
     def start(self) -> Start:
         """A tab for each start page, the first in front. Raises InfraError for a bad page."""
         with self._watched():
             live.open_tabs(self._session, task_file.start_urls(self._task))
-            return Start(self._task.intent, self._session.observe(), self._session.spent())
+            return Start(self._task.intent, self._observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
         """Raises InfraError when the browser fails; what the page refuses is told to the agent."""
         with self._watched():
+            self._signed_out |= self._signs_out(action)
             error = self._session.act(action)
-            return Step(self._session.observe(error), done=False, seconds=self._session.spent())
+            return Step(self._observe(error), done=False, seconds=self._session.spent())
 
     def reward(self, answer: str | None) -> float:
-        """What the evaluators say of the sites as they are now. Raises InfraError."""
+        """Score the sites as they are now.
+
+        Raises:
+            InfraError: an evaluator failed, or a site ended the session of an episode without
+                success. A session that the agent ended itself counts as a failure of the agent.
+        """
         with self._watched():
             world = LiveWorld(self._session, self._lease.addresses, self._scoring.shop_json)
-            return evaluators.score(
+            score = evaluators.score(
                 self._task, answer, world, self._scoring.judge, self._scoring.rules
             )
+            if score < 1 and not self._signed_out:
+                ended = self._ended_session(self._session.storage_state())
+                if ended:
+                    raise InfraError(ended)
+            return score
 
     def picture(self) -> bytes:
         """JPEG of the page."""
@@ -78,6 +110,17 @@ class WebArenaEnvironment:
     def close(self) -> None:
         """Twice is once."""
         self._opened.close()
+
+    def _observe(self, error: str | None = None) -> Observation:
+        observation = self._session.observe(error)
+        self._elements = observation.elements
+        return observation
+
+    def _signs_out(self, action: Action) -> bool:
+        """Return True for a click on "Sign out" or the like, and for an address that does that."""
+        element = self._elements.get(action.element_id or "")
+        address = action.value if action.kind is ActionKind.GOTO else None
+        return bool(_SIGN_OUT.search((element.name if element else address) or ""))
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -33,6 +33,10 @@ class Replica:
         return not self.writer and not (self.readers and (alone or self.stale))
 
 
+_Group = tuple[Replica, ...]
+"""Replicas that are reset together."""
+
+
 @dataclass
 class Lease:
     """The replicas that one episode is played on."""
@@ -40,11 +44,18 @@ class Lease:
     replicas: Mapping[str, Replica]  # by site
     writes: frozenset[str]  # sites that the episode may change
     alone: set[str] = field(default_factory=set)  # sites on whose replica it is alone
+    resets: set[_Group] = field(default_factory=set)  # to be done first, alone on all of them
     faulty: bool = False  # set by whoever saw the sites fail
 
     @property
     def addresses(self) -> dict[str, str]:
         return {site: replica.address for site, replica in self.replicas.items()}
+
+    @property
+    def cleared(self) -> list[Replica]:
+        """Replicas that it holds for the sake of the resets alone."""
+        chosen = self.replicas.values()
+        return [replica for group in self.resets for replica in group if replica not in chosen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +72,8 @@ class Leases:
     Args:
         addresses: the replicas of each site.
         timeout: seconds that an episode waits for its turn at most.
-        reset: brings a replica back to its first state; None when there is no way to.
+        reset: brings (site, address) pairs back to their first state; None when there is no way to.
+        reset_together: what replicas that are reset together have in common; None: each by itself.
         reset_every: writing episodes on a replica between two resets.
         resettable: the sites that are ever reset. What they hold at first is not known, so each of
             their replicas is reset before its first episode.
@@ -73,19 +85,20 @@ class Leases:
         addresses: Addresses,
         *,
         timeout: float,
-        reset: Callable[[str, str], None] | None,
+        reset: Callable[[Sequence[tuple[str, str]]], None] | None,
         reset_every: int,
         resettable: Sequence[str],
         probe: Callable[[str, str], str | None],
+        reset_together: Callable[[str, str], str] | None = None,
     ) -> None:
         self._timeout = timeout
         self._reset, self._reset_every, self._probe = reset, reset_every, probe
         self._replicas = {
-            site: [
-                Replica(site, at, stale=reset is not None and site in resettable) for at in replicas
-            ]
-            for site, replicas in addresses.items()
+            site: [Replica(site, at) for at in replicas] for site, replicas in addresses.items()
         }
+        self._together = _grouped(self._replicas, reset_together)
+        for replica, group in self._together.items():
+            replica.stale = reset is not None and any(r.site in resettable for r in group)
         self._changed = threading.Condition()
         self._waiting: list[_Turn] = []  # in the order they came
         self._closed = False
@@ -103,8 +116,7 @@ class Leases:
         """
         lease = self._take(_Turn(frozenset(sites), frozenset(writes)))
         try:
-            for replica in lease.replicas.values():
-                self._prepare(replica)
+            self._prepare(lease)
             self._share(lease)
             yield lease
         finally:
@@ -134,6 +146,8 @@ class Leases:
             for site, replica in lease.replicas.items():
                 replica.writer = site in lease.alone
                 replica.readers += site not in lease.alone
+            for replica in lease.cleared:
+                replica.writer = True
             return lease
 
     def _possible(self, turn: _Turn) -> Lease | None:
@@ -148,17 +162,22 @@ class Leases:
                 return None
             chosen[site] = min(free, key=lambda replica: (replica.stale, replica.readers))
         alone = {site for site, r in chosen.items() if site in turn.writes or r.stale}
-        return Lease(chosen, turn.writes, alone)
+        resets = {self._together[r] for r in chosen.values() if r.stale}
+        lease = Lease(chosen, turn.writes, alone, resets)
+        return lease if all(r.is_free(alone=True) for r in lease.cleared) else None
 
-    def _prepare(self, replica: Replica) -> None:
-        if replica.stale and self._reset is not None:
-            self._reset(replica.site, replica.address)
-            replica.stale, replica.suspect, replica.writes = False, False, 0
-        if replica.suspect:
-            wrong = self._probe(replica.site, replica.address)
-            if wrong:
-                raise InfraError(wrong)
-            replica.suspect = False
+    def _prepare(self, lease: Lease) -> None:
+        for group in lease.resets:
+            assert self._reset is not None
+            self._reset([(replica.site, replica.address) for replica in group])
+            for replica in group:
+                replica.stale, replica.suspect, replica.writes = False, False, 0
+        for replica in lease.replicas.values():
+            if replica.suspect:
+                wrong = self._probe(replica.site, replica.address)
+                if wrong:
+                    raise InfraError(wrong)
+                replica.suspect = False
 
     def _share(self, lease: Lease) -> None:
         """Lets readers in where only the reset had to be alone."""
@@ -167,10 +186,18 @@ class Leases:
                 lease.replicas[site].writer = False
                 lease.replicas[site].readers += 1
             lease.alone &= lease.writes
+            self._let_go(lease)
             self._changed.notify_all()
+
+    @staticmethod
+    def _let_go(lease: Lease) -> None:
+        for replica in lease.cleared:
+            replica.writer = False
+        lease.resets.clear()
 
     def _give_back(self, lease: Lease) -> None:
         with self._changed:
+            self._let_go(lease)
             for site, replica in lease.replicas.items():
                 if site in lease.alone:
                     replica.writer = False
@@ -179,7 +206,9 @@ class Leases:
                 replica.suspect |= lease.faulty
                 if site in lease.writes and self._reset is not None and not replica.stale:
                     replica.writes += 1
-                    replica.stale = replica.writes >= self._reset_every
+                    if replica.writes >= self._reset_every:
+                        for each in self._together[replica]:
+                            each.stale = True
             self._changed.notify_all()
 
     def _late(self, turn: _Turn) -> str:
@@ -188,3 +217,16 @@ class Leases:
             f"no turn within {self._timeout:g} s on the replicas of {listed}: add replicas, "
             "lower rollout.contexts or raise suite.webarena.turn_timeout"
         )
+
+
+def _grouped(
+    replicas: Mapping[str, Sequence[Replica]], key: Callable[[str, str], str] | None
+) -> Mapping[Replica, _Group]:
+    """Return the group of each replica, itself included."""
+    every = [replica for listed in replicas.values() for replica in listed]
+    if key is None:
+        return {replica: (replica,) for replica in every}
+    groups: dict[str, list[Replica]] = {}
+    for replica in every:
+        groups.setdefault(key(replica.site, replica.address), []).append(replica)
+    return {replica: tuple(group) for group in groups.values() for replica in group}

@@ -19,10 +19,14 @@ from urllib.parse import quote, urlsplit
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError
-from webagent_jax.suites.webarena import web
+from webagent_jax.suites.webarena import sites, web
 from webagent_jax.types import Action, ActionKind, InfraError
 
-_TIMEOUT = 30.0  # seconds for a page that says whether a state is signed in
+_ONE_SESSION = "shopping_admin"  # where a log-in ends the account's other sessions by default
+_SHARING = (
+    "episodes at the same time need admin/security/admin_account_sharing=1, which "
+    "third_party/webarena/site.sh sets"
+)
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,33 @@ class SignIns:
             borrowed.callback(together.unlink, missing_ok=True)
             yield together
 
+    def ended(self, addresses: Mapping[str, str], state: Mapping[str, Any]) -> str | None:
+        """Describe the site that no longer accepts the session of a state; None when all do.
+
+        Raises:
+            InfraError: a site does not answer.
+        """
+        for site, address in addresses.items():
+            if not self._accepts(site, address, state):
+                user = self._accounts[site].user
+                cure = f": {_SHARING}" if site == _ONE_SESSION else ""
+                return f"{site} at {address} ended the session of {user} during the episode{cure}"
+        return None
+
+    def try_account(self, site: str, address: str) -> str | None:
+        """Sign in, and return a warning where a second log-in ends the session of the first.
+
+        Raises:
+            InfraError: as `lent`.
+        """
+        with self._lent_one(site, address) as first:
+            if site != _ONE_SESSION:
+                return None
+            with self._lent_one(site, address):
+                if self._is_signed_in(site, address, first):
+                    return None
+        return f"{site} at {address} allows one session per account: {_SHARING}"
+
     @contextmanager
     def _lent_one(self, site: str, address: str) -> Iterator[Path]:
         path = self._reserve(site, address)
@@ -170,17 +201,13 @@ class SignIns:
 
     def _is_signed_in(self, site: str, address: str, path: Path) -> bool:
         state = _read(path)
-        if state is None:
-            return False
+        return state is not None and self._accepts(site, address, state)
+
+    def _accepts(self, site: str, address: str, state: Mapping[str, Any]) -> bool:
+        """Return True when the page inside is shown to a browser with this state."""
         door = _DOORS[site]
         url = f"{address}{door.inside.format(user=quote(self._accounts[site].user))}"
-        headers = {"Cookie": _cookies(state, url)}
-        try:
-            reply = web.fetch(url, timeout=_TIMEOUT, headers=headers)
-        except InfraError as error:
-            raise InfraError(f"{site} at {address} does not answer: {error}") from error
-        if reply.status >= 500:
-            raise InfraError(f"{site} at {address} answered {reply.status} to {url}")
+        reply = _fetch(site, address, url, {"Cookie": _cookies(state, url)})
         if door.says:
             return reply.status < 300 and door.says in reply.text
         return reply.status < 300 and reply.url.rstrip("/") == url.rstrip("/")
@@ -189,8 +216,10 @@ class SignIns:
         """Makes the state. Raises InfraError when the site does not let the account in."""
         account = self._accounts[site]
         origins = [origin_of(address) or "", *self._extra_origins.get(site, ())]
+        form = f"{address}{_DOORS[site].form}"
+        _fetch(site, address, form)  # after a flush it takes longer than the browser waits
         with self._pool.session(origins=origins) as session:
-            said = _through_the_form(session, f"{address}{_DOORS[site].form}", account)
+            said = _through_the_form(session, form, account)
             _write(path, session.storage_state())
         if not self._is_signed_in(site, address, path):
             path.unlink()
@@ -199,6 +228,19 @@ class SignIns:
                 f"{site} at {address} did not sign {account.user} in, and says {said!r}: are "
                 f"{name}_USER and {name}_PASSWORD right? see third_party/webarena/README.md"
             )
+
+
+def _fetch(
+    site: str, address: str, url: str, headers: Mapping[str, str] | None = None
+) -> web.Reply:
+    """Return a page of a site. Raises InfraError where there is no answer, or 500 and up."""
+    try:
+        reply = web.fetch(url, timeout=sites.FIRST_PAGE_TIMEOUT, headers=headers)
+    except InfraError as error:
+        raise InfraError(f"{site} at {address} does not answer: {error}") from error
+    if reply.status >= 500:
+        raise InfraError(f"{site} at {address} answered {reply.status} to {url}")
+    return reply
 
 
 def _through_the_form(session: Session, url: str, account: Account) -> str:

@@ -14,9 +14,11 @@ from webagent_jax.suites import task_file
 from webagent_jax.suites.webarena import web
 from webagent_jax.types import InfraError
 
-_PROBE_TIMEOUT = 30.0  # seconds; the first page after a start takes its time
+FIRST_PAGE_TIMEOUT = 180.0  # seconds; Magento takes minutes after its cache was flushed
 _PROBE_PAUSE = 2.0  # seconds between two probes of a site that starts
 _PROBES_AT_ONCE = 8
+_ACCEPTED, _RESETTING = 202, 418  # answers of a reset server
+_READY = "Ready for duty!"  # its status after a reset
 _HELP = "see third_party/webarena/README.md"
 
 Addresses = Mapping[str, Sequence[str]]
@@ -64,7 +66,7 @@ def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
 # --- health --------------------------------------------------------------------------------------
 
 
-def trouble(site: str, address: str, timeout: float = _PROBE_TIMEOUT) -> str | None:
+def trouble(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -> str | None:
     """What is wrong with a site and how to mend it; None when it is well."""
     try:
         reply = web.fetch(address, timeout=timeout)
@@ -103,39 +105,100 @@ def check(addresses: Addresses) -> None:
 
 @dataclass(frozen=True)
 class ResetHook:
-    """Brings a replica back to its first state, by an HTTP GET that answers once it is under way.
+    """Client of a server that brings replicas back to their first state.
+
+    Some servers answer when the reset is done, such as third_party/webarena/serve_resets.py.
+    Others answer at once and have a status to poll, such as the one of BrowserGym's set-up scripts:
+    200 when the reset begins, 418 when one is under way already, and `Ready for duty!` as status.
 
     Args:
-        url: with {site}, {host} and {port} for those of the replica.
-        timeout: seconds for all of it, the start of the site included.
+        url: GET starts a reset; with {site}, {host} and {port} for those of the replica.
+        timeout: seconds for all of it, the start of the sites included.
+        status_url: GET returns the status, same fields; empty when `url` answers after the reset.
     """
 
     url: str
     timeout: float
+    status_url: str = ""
 
     def __post_init__(self) -> None:
-        try:
-            fields = {name for _, name, _, _ in string.Formatter().parse(self.url)} - {None}
-        except ValueError as error:
-            raise ConfigError(f"suite.webarena.reset_url={self.url!r}: {error}") from error
-        if not fields <= {"site", "host", "port"} or not self.url.startswith("http"):
-            raise ConfigError(
-                f"suite.webarena.reset_url={self.url!r} must be an http address, "
-                "with {site}, {host} and {port} where they belong"
-            )
+        _check_template("reset_url", self.url)
+        if self.status_url:
+            _check_template("reset_status_url", self.status_url)
 
-    def __call__(self, site: str, address: str) -> None:
-        """Returns when the site is well again. Raises InfraError when it is not in time."""
-        host, _, port = (origin_of(address) or "").rpartition(":")
-        url = self.url.format(site=site, host=host, port=port)
+    def url_of(self, site: str, address: str) -> str:
+        """Return the address that resets a replica, and all others that have the same."""
+        return _filled(self.url, site, address)
+
+    def __call__(self, replicas: Sequence[tuple[str, str]]) -> None:
+        """Reset the replicas of one server, and return when all of them are well again.
+
+        Args:
+            replicas: site and address of each; `url_of` is the same for all of them.
+
+        Raises:
+            InfraError: the reset failed, or a site is not well in time.
+        """
         end = time.monotonic() + self.timeout
+        site, address = replicas[0]
+        self._start(site, self.url_of(site, address))
+        if self.status_url:
+            self._wait_for_status(site, _filled(self.status_url, site, address), end)
+        for site, address in replicas:
+            while wrong := trouble(site, address, max(end - time.monotonic(), 1.0)):
+                if time.monotonic() + _PROBE_PAUSE > end:
+                    raise InfraError(f"not well {self.timeout:g} s after its reset: {wrong}")
+                time.sleep(_PROBE_PAUSE)
+
+    def _start(self, site: str, url: str) -> None:
         try:
             reply = web.fetch(url, timeout=self.timeout)
         except InfraError as error:
             raise InfraError(f"{site} was not reset: {url} does not answer ({error})") from error
-        if reply.status >= 300:
+        # Replicas are reset before their next episode, so a reset under way began after the last.
+        if reply.status == _RESETTING and self.status_url:
+            return
+        if reply.status in (_ACCEPTED, _RESETTING) or reply.text.startswith("Reset initiated"):
+            if not self.status_url:
+                raise InfraError(
+                    f"{site} was not reset: {url} answers before the reset is done: set "
+                    "suite.webarena.reset_status_url to the address of its status"
+                )
+        elif reply.status >= 300:
             raise InfraError(f"{site} was not reset: {url} answered {reply.status}")
-        while wrong := trouble(site, address, max(end - time.monotonic(), 1.0)):
+
+    def _wait_for_status(self, site: str, url: str, end: float) -> None:
+        while True:
+            status = "no answer"
+            try:
+                reply = web.fetch(url, timeout=max(end - time.monotonic(), 1.0))
+            except InfraError as error:
+                status = str(error)
+            else:
+                if reply.status >= 300:
+                    raise InfraError(f"{site} was not reset: {url} answered {reply.status}")
+                status = reply.text.strip()
+                if status == _READY:
+                    return
             if time.monotonic() + _PROBE_PAUSE > end:
-                raise InfraError(f"not well {self.timeout:g} s after its reset: {wrong}")
+                raise InfraError(
+                    f"{site} was not reset within {self.timeout:g} s: {url} says {status[:100]!r}"
+                )
             time.sleep(_PROBE_PAUSE)
+
+
+def _check_template(option: str, url: str) -> None:
+    try:
+        fields = {name for _, name, _, _ in string.Formatter().parse(url)} - {None}
+    except ValueError as error:
+        raise ConfigError(f"suite.webarena.{option}={url!r}: {error}") from error
+    if not fields <= {"site", "host", "port"} or not url.startswith("http"):
+        raise ConfigError(
+            f"suite.webarena.{option}={url!r} must be an http address, "
+            "with {site}, {host} and {port} where they belong"
+        )
+
+
+def _filled(template: str, site: str, address: str) -> str:
+    host, _, port = (origin_of(address) or "").rpartition(":")
+    return template.format(site=site, host=host, port=port)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from webagent_jax.browser import BrowserPool
@@ -18,7 +19,7 @@ from webagent_jax.config import ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.suites.judge import EndpointJudge
 from webagent_jax.suites.matching import LITE, WEBARENA
-from webagent_jax.suites.webarena import catalogue, sites
+from webagent_jax.suites.webarena import catalogue, map_probe, sites
 from webagent_jax.suites.webarena.catalogue import ACCOUNT_SITES, Catalogue
 from webagent_jax.suites.webarena.environment import Scoring, WebArenaEnvironment
 from webagent_jax.suites.webarena.leases import Leases
@@ -47,7 +48,8 @@ def read(
 class WebArena:
     """The suite. Every method may be called from any thread.
 
-    At the start every replica of every site is asked whether it is well, and is signed in to.
+    At the start every replica of every site is asked whether it is well, and is signed in to; maps
+    must show tiles and a route.
 
     Args:
         pool: browsers, owned and closed by the caller.
@@ -79,14 +81,17 @@ class WebArena:
             judge=_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
         )
-        reset = ResetHook(config.reset_url, config.reset_timeout) if config.reset_url else None
+        reset = _reset_hook(config)
         sites.check(addresses)
+        for address in addresses.get("map", ()):
+            map_probe.check(pool, address, self._extra_origins.get("map", ()), log)
         self._sign_ins = SignIns(pool, Path(config.state_folder), accounts, self._extra_origins)
-        self._try_accounts(addresses)
+        self._try_accounts(addresses, log)
         self._leases = Leases(
             addresses,
             timeout=config.turn_timeout,
             reset=reset,
+            reset_together=reset.url_of if reset else None,
             reset_every=config.reset_every,
             resettable=ACCOUNT_SITES,
             probe=sites.trouble,
@@ -115,10 +120,9 @@ class WebArena:
                 self._leases.held(task.sites, writes=catalogue.changes(task))
             )
             at = lease.addresses
+            signed_in = {site: at[site] for site in catalogue.signed_in(task)}
             try:
-                state = opened.enter_context(
-                    self._sign_ins.lent({site: at[site] for site in catalogue.signed_in(task)})
-                )
+                state = opened.enter_context(self._sign_ins.lent(signed_in))
                 session = self._pool.session(
                     origins=self._origins(at), storage_state=str(state) if state else None
                 )
@@ -131,6 +135,7 @@ class WebArena:
                 session,
                 lease,
                 scoring=self._scoring,
+                ended_session=partial(self._sign_ins.ended, signed_in),
                 opened=opened.pop_all(),
             )
 
@@ -149,15 +154,24 @@ class WebArena:
             listed += self._extra_origins.get(site, ())
         return list(dict.fromkeys(listed))
 
-    def _try_accounts(self, addresses: Addresses) -> None:
+    def _try_accounts(self, addresses: Addresses, log: Callable[[str], None]) -> None:
         """Signs in everywhere once. Raises ConfigError, for what fails now will fail later."""
         for site in ACCOUNT_SITES:
             for address in addresses.get(site, ()):
                 try:
-                    with self._sign_ins.lent({site: address}):
-                        pass
+                    warning = self._sign_ins.try_account(site, address)
                 except InfraError as error:
                     raise ConfigError(str(error)) from error
+                if warning:
+                    log(warning)
+
+
+def _reset_hook(config: WebArenaConfig) -> ResetHook | None:
+    if config.reset_url:
+        return ResetHook(config.reset_url, config.reset_timeout, config.reset_status_url)
+    if config.reset_status_url:
+        raise ConfigError("suite.webarena.reset_status_url needs suite.webarena.reset_url")
+    return None
 
 
 def _judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
