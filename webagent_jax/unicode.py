@@ -20,7 +20,7 @@ def to_well_formed(value: T) -> T:
 
     Strings are looked for in lists, dicts and the fields of dataclasses.
     """
-    return _replaced(value)  # type: ignore[no-any-return]
+    return _replaced(value)
 
 
 def _replaced(value: Any) -> Any:
