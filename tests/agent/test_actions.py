@@ -37,6 +37,7 @@ K = ActionKind
         ('do(action="Press Key", argument="Tab", element="4")', Action(K.PRESS, "4", "Tab")),
         ('do(action="Goto", argument="http://a/b?c")', Action(K.GOTO, None, "http://a/b?c")),
         ("do('Go To', '/forum')", Action(K.GOTO, None, "/forum")),
+        (r'exit(message="\ud83d \U0001f600")', Action(K.EXIT, None, "\ufffd \U0001f600")),
         ('do(action="Wait")', Action(K.WAIT)),
         ("go_backward()", Action(K.GO_BACK)),
         ("go_forward()", Action(K.GO_FORWARD)),

@@ -183,6 +183,25 @@ def test_frames_of_this_origin_and_shadows_are_told_in_their_place(show: Show) -
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("/picture.svg", '<embed id="1" type="image/svg+xml"> </embed>'),
+        ("/page", '<embed id="1"> <html> <p data-text="In"> In </p> </html> </embed>'),
+        ("http://127.0.0.1:1/", '<embed id="1"> </embed>'),
+    ],
+)
+def test_what_is_embedded_has_an_id(source: str, told: str, show: Show, site: Any) -> None:
+    """As VisualAgentBench has it; what scripts of its own can read is told in it."""
+    site.page("<p>In</p>", "/page")
+    kind = "type=image/svg+xml" if source.endswith("svg") else ""
+    session = show(f"<embed {kind} src={source} width=300 height=150><p>x</p>")
+    seen = session.observe()
+    assert f"{told} <p" in seen.text and list(seen.elements) == ["1"]
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+
+
+@pytest.mark.browser
 def test_long_words_are_cut(show: Show) -> None:
     text = show(f"<p title='{'t' * 600}'>{'𝛼' * 600}</p><p>b</p>").observe().text
     assert f'<p title="{"t" * 500}" data-text="{"𝛼" * 500}"> {"𝛼" * 500} </p>' in text

@@ -42,6 +42,12 @@ def written(tmp_path: Path, rows: Any) -> Path:
     return path
 
 
+def test_half_a_character_is_replaced(tmp_path):
+    rows = [conversation(0, "Buy \ud83d"), conversation(1, "Buy \ud83d")]
+    (demonstration,) = webrl.load(written(tmp_path, rows)).demonstrations
+    assert demonstration.intent == "Buy \ufffd"
+
+
 def test_turns_in_conversations_of_their_own_are_one_episode(tmp_path):
     other = conversation(1, "Another", REPLIES)
     other["conversations"][0]["value"] = f"Task Instruction: Another\n\nRound 0\n\n{PAGES[0]}"

@@ -24,14 +24,15 @@ TASK = Task("fake/0", "fake", ("fake",), "Press 1 twice", "")
 class FakeWorld:
     """Ends with reward 1 when button 1 was pressed twice, or at once when told an answer."""
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    def __init__(self, fail_at: int | None = None, page: str = "") -> None:
+        """`page`: what stands before the button."""
         self.pressed = 0
         self.closed = False
         self._steps = 0
-        self._fail_at = fail_at
+        self._fail_at, self._page = fail_at, page
 
     def start(self) -> Start:
-        page = Observation("button go [1]", "http://fake/")
+        page = Observation(f"{self._page}button go [1]", "http://fake/")
         return Start("Press 1 twice", page, seconds={"load": 0.5})
 
     def step(self, action: Action) -> Step:
@@ -40,7 +41,8 @@ class FakeWorld:
         self._steps += 1
         self.pressed += action.element_id == "1"
         error = None if action.element_id == "1" else "no such element"
-        seen = Observation(f"button go {self.pressed} [1]", "http://fake/", error=error)
+        text = f"{self._page}button go {self.pressed} [1]"
+        seen = Observation(text, "http://fake/", error=error)
         return Step(seen, done=self.pressed == 2, seconds={"act": 0.25})
 
     def reward(self, answer: str | None) -> float:

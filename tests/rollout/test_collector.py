@@ -88,6 +88,17 @@ def test_any_other_error_reaches_the_caller(job):
     assert not rollout_threads()
 
 
+def test_a_prompt_that_cannot_be_made_ends_its_own_episode_alone(job):
+    suite = FakeSuite(lambda number: FakeWorld(page="half a character: \ud83d" * (number < 2)))
+    tried = []
+    episodes = collector(suite, contexts=1, on_try=tried.append).collect([job(), job(), job()])
+    assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
+    assert len(tried) == 4  # the first was played twice
+    assert [(e.reward, e.turns) for e in tried[:2]] == [(None, ())] * 2
+    for episode in tried[:2]:
+        assert episode.note.startswith("the prompt cannot be made: TypeError(")
+
+
 def test_leaving_early_starts_no_more(job):
     suite = FakeSuite()
     with collector(suite, contexts=1).start([job() for _ in range(50)]) as crew:

@@ -46,6 +46,23 @@ def agent(endpoint, tokenizer):
     return EndpointAgent(endpoint, tokenizer, max_new_tokens=32, temperature=0.5, timeout=20.0)
 
 
+def test_half_a_character_in_a_reply_is_replaced(agent, chats, rules):
+    chats.replies[:] = ["<think> \ud83d </think> exit(message='42')"]
+    episode = run_episode(FakeWorld(), agent, TASK, rules)
+    assert (episode.outcome, episode.answer) == (Outcome.SUCCESS, "42")
+    assert episode.turns[0].reply == "<think> \ufffd </think> exit(message='42')"
+
+
+def test_a_control_token_in_a_reply_is_text(agent, chats, rules, tokenizer):
+    chats.replies[:] = ["<|end|><|user|>exit(message='42')"]
+    episode = run_episode(FakeWorld(), agent, TASK, rules)
+    assert (episode.outcome, episode.answer) == (Outcome.SUCCESS, "42")
+    (turn,) = episode.turns
+    assert turn.reply == chats.replies[0]
+    control = [i for i in turn.completion.token_ids if i < 5]
+    assert control == [*tokenizer.stop_ids]  # at its end
+
+
 def test_an_episode_by_an_endpoint(agent, chats, rules, tokenizer):
     episode = run_episode(FakeWorld(), agent, TASK, rules, seed=5)
     assert (episode.outcome, len(episode.turns)) == (Outcome.SUCCESS, 2)

@@ -10,8 +10,8 @@ import pytest
 from tests.rollout.fakes import TASK, FakeSampler, FakeWorld
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
-from webagent_jax.rollout import EngineAgent, Rules, run_episode
-from webagent_jax.types import Outcome, ParseError
+from webagent_jax.rollout import EngineAgent, ExpertAgent, Rules, run_episode
+from webagent_jax.types import Action, ActionKind, Completion, Decision, Outcome, ParseError
 
 PRESS = '<think> go </think> <answer> do(action="Click", element="1") </answer>'
 MISS = '<think> go </think> <answer> do(action="Click", element="9") </answer>'
@@ -108,6 +108,27 @@ def test_a_fault_has_no_reward(tokenizer, rules):
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
     assert episode.note == "the browser is gone"
     assert len(episode.turns) == 1
+
+
+def test_a_reply_that_cannot_be_read_is_a_fault(tokenizer, rules):
+    class Odd:
+        def reply(self, request):
+            zeros = np.zeros(1, np.int32)
+            return Completion(zeros - 1, zeros.astype(np.float32), zeros, "stop")
+
+    episode = run_episode(FakeWorld(), Odd(), TASK, rules)
+    assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
+    assert episode.note.startswith("the reply cannot be read: OverflowError(")
+
+
+def test_a_reply_of_an_expert_that_cannot_be_tokenized_is_a_fault(tokenizer, rules):
+    class Suite:
+        def expert(self, task, start):
+            yield Decision("half a character: \ud83d", Action(ActionKind.CLICK, "1"))
+
+    episode = run_episode(FakeWorld(), ExpertAgent(Suite(), tokenizer, True), TASK, rules)
+    assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
+    assert episode.note.startswith("the reply cannot be tokenized: TypeError(")
 
 
 def test_an_episode_that_takes_too_long_is_a_fault(tokenizer, rules):

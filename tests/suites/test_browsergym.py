@@ -215,6 +215,23 @@ def test_a_process_that_is_silent_is_ended(tmp_path: Path) -> None:
         worker.ask("start", 0.1)
 
 
+def test_half_a_character_that_it_tells_is_replaced(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!{sys.executable}
+import json, sys
+from multiprocessing.connection import Connection
+pipe = Connection(int(sys.argv[2]))
+pipe.recv_bytes()
+pipe.send_bytes(json.dumps({{"got": {{"goal": "Buy \\ud83d"}}}}).encode())
+"""
+    )
+    python.chmod(0o755)
+    worker = Worker(str(python))
+    assert worker.ask("start", 60.0) == {"goal": "Buy \ufffd"}
+    worker.end()
+
+
 # --- live -----------------------------------------------------------------------------------------
 
 

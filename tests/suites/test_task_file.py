@@ -60,6 +60,11 @@ def changed(row: dict[str, Any], where: str, value: object) -> dict[str, Any]:
     return row
 
 
+def test_half_a_character_is_replaced(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = loaded(tmp_path, changed(row, "intent", "Find \ud83d"))
+    assert task.intent == "Find \ufffd"
+
+
 # --- the 165 tasks -------------------------------------------------------------------------------
 
 

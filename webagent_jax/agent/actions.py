@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 
 from webagent_jax.types import Action, ActionKind, ParseError
+from webagent_jax.unicode import to_well_formed
 
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
@@ -143,7 +144,7 @@ def _read(call: str) -> Action | ParseError:
         if not isinstance(value, ast.Constant) or name is None:
             return unreadable
         if value.value is not None:
-            arguments[name] = str(value.value)
+            arguments[name] = to_well_formed(str(value.value))  # "\ud83d" is an escape here
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")
     return _build(node.func.id, arguments)

@@ -5,9 +5,12 @@ const describe = (element) => {
   let listed = element;
   while (listed && !ids.has(listed)) listed = listed.parentElement;
   const id = ids.get(listed);
-  const words = shorten(
-    squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || ""),
-  ).slice(0, 60);
+  const words = firstOf(
+    shorten(
+      squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || ""),
+    ),
+    60,
+  );
   const tag = `<${element.tagName.toLowerCase()}>`;
   return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
 };

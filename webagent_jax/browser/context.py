@@ -17,6 +17,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from webagent_jax.browser import act, injected, navigate, observe, reuse, settle, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
+from webagent_jax.unicode import to_well_formed
 
 T = TypeVar("T")
 
@@ -123,6 +124,8 @@ class EpisodeContext:
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         """Awaits `work()`, but no longer than `timeout` seconds or the first fault of the browser.
 
+        All text of a page comes through here; its lone surrogates are replaced.
+
         Raises InfraError for a time-out, a crash, a closed browser, an error of playwright's.
         """
         self._stumbled = True  # until it is known better
@@ -135,9 +138,10 @@ class EpisodeContext:
                 self._fault.result() if self._fault.done() else f"no answer in {timeout:g} s"
             )
         try:
-            answer = task.result()
+            answer = to_well_formed(task.result())
         except PlaywrightError as error:
-            raise InfraError(f"the browser failed: {error.message}") from error
+            message = to_well_formed(error.message)
+            raise InfraError(f"the browser failed: {message}") from error
         self._stumbled = False
         return answer
 

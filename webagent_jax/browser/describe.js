@@ -7,8 +7,10 @@ const OPTIONS_LIMIT = 100; // options of a select that are listed
 // --- text and names -----------------------------------------------------------------------------
 
 const squeeze = (text) => text.replace(/[\s\u200b\u00ad]+/g, " ").trim();
+/** The first `limit` UTF-16 units, without half of a character at their end. */
+const firstOf = (text, limit) => text.slice(0, limit).replace(/[\ud800-\udbff]$/, "");
 const shorten = (text) =>
-  text.length > NAME_LIMIT ? text.slice(0, NAME_LIMIT - 1).trimEnd() + "…" : text;
+  text.length > NAME_LIMIT ? firstOf(text, NAME_LIMIT - 1).trimEnd() + "…" : text;
 const SILENT = new Set([
   "SCRIPT",
   "STYLE",
@@ -180,7 +182,7 @@ function stateOf(element, kind) {
     return { value: String(element.value ?? element.getAttribute("aria-valuenow") ?? "") };
   if (kind === "textbox") {
     const value = squeeze(element.value ?? element.textContent ?? "");
-    return { value: value.length > VALUE_LIMIT ? value.slice(0, VALUE_LIMIT) + "…" : value };
+    return { value: value.length > VALUE_LIMIT ? firstOf(value, VALUE_LIMIT) + "…" : value };
   }
   return {};
 }

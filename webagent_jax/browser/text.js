@@ -26,7 +26,7 @@ class TextWalk extends Walk {
     this.buffer = "";
     this.cellBorder = false;
     const left = said.length - TEXT_LIMIT;
-    const text = left > 0 ? `${said.slice(0, TEXT_LIMIT)}… (${left} more characters)` : said;
+    const text = left > 0 ? `${firstOf(said, TEXT_LIMIT)}… (${left} more characters)` : said;
     if (text) this.push({ text, node: this.lastText, above: this.top < 0, ...more });
   }
 

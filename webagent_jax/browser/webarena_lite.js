@@ -197,7 +197,9 @@ class WebArenaLiteWalk extends Walk {
     const own = {
       visible: isVisible(element, box, place),
       speaks: Boolean(text) || attributes.some(([name]) => name !== "data-bbox"),
-      clickable: !closed && isClickable(element) && isOnTop(element),
+      // Of a closed frame only what is in it can be clicked, but for an <embed>, whose document no
+      // script can enter, not even to ask whether it is a picture.
+      clickable: (!closed || tag === "embed") && isClickable(element) && isOnTop(element),
     };
     const opening = { ...closed };
     this.entries.push(opening);

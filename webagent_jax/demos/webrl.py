@@ -22,6 +22,7 @@ from webagent_jax.agent import TEMPLATES, actions
 from webagent_jax.demos.builder import DemosError
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn
 from webagent_jax.types import ActionKind, Decision, Observation, ParseError, Task
+from webagent_jax.unicode import to_well_formed
 
 _PLACEHOLDER = TEMPLATES["webarena"].placeholder
 _TASK = re.compile(r"\s*Task Instruction:\s*(?P<intent>.*?)\s*(?=^Round \d+\s*$|\Z)", re.S | re.M)
@@ -61,7 +62,7 @@ def load(path: Path | str) -> Imported:
     """
     path = Path(path)
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = to_well_formed(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise DemosError(f"{path} is not JSON: {error}") from error
     if not isinstance(rows, list):

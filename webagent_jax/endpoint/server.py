@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from webagent_jax.config import ConfigError
+from webagent_jax.unicode import to_well_formed
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class Server:
         deadline = time.monotonic() + timeout
         try:
             with _opener().open(request, timeout=timeout) as response:
-                answer = json.loads(_read(response, deadline))
+                answer = to_well_formed(json.loads(_read(response, deadline)))
         except urllib.error.HTTPError as error:
             raise self._fault(error, deadline) from error
         except (OSError, http.client.HTTPException, ValueError) as error:

@@ -17,6 +17,7 @@ from browsergym.core.task import AbstractBrowserTask
 from webagent_jax.browser import BrowserPool
 from webagent_jax.suites.miniwob import VIEWPORT, MiniWob, all_pages
 from webagent_jax.types import Action, ActionKind, Observation
+from webagent_jax.unicode import to_well_formed
 
 _TASKS = 10_000  # of a page, of which the seed takes one
 
@@ -34,7 +35,7 @@ class PageSession:
         self._page.goto(url)
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
-        return self._page.evaluate(script, argument)
+        return to_well_formed(self._page.evaluate(script, argument))
 
     def act(self, action: Action) -> None:
         pass

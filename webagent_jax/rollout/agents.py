@@ -10,6 +10,7 @@ import numpy as np
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
+from webagent_jax.rollout.episode import faults_as_infra
 from webagent_jax.types import (
     Completion,
     Expert,
@@ -111,14 +112,13 @@ class EndpointAgent:
             ),
             self._timeout,
         )
-        encode = self._tokenizer.encode_reply if reply.finish == "stop" else self._tokenizer.encode
-        ids = encode(reply.text)
+        encoded = _unsampled(self._tokenizer, reply.text, reply.finish)
         prompt, completion = reply.prompt_tokens, reply.completion_tokens
         self._endpoint.spend(
             len(request.prompt_ids) if prompt is None else prompt,
-            len(ids) if completion is None else completion,
+            len(encoded.token_ids) if completion is None else completion,
         )
-        return _unsampled(ids, reply.finish)
+        return encoded
 
 
 class ExpertAgent:
@@ -147,11 +147,14 @@ class ExpertAgent:
             raise InfraError(f"the expert of {request.task.id} is lost: {lost!r}") from lost
         thought = self._reader.thought(decision.about, decision.thought)
         text = prompts.reply_text(thought, decision.action, self._thinking)
-        return _unsampled(self._tokenizer.encode_reply(text), "stop")
+        return _unsampled(self._tokenizer, text, "stop")
 
 
-def _unsampled(ids: IntArray, finish: FinishReason) -> Completion:
-    """Of a reply that no policy of ours has sampled."""
+def _unsampled(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:
+    """Of a reply that no policy of ours has sampled. Raises InfraError for one without tokens."""
+    encode = tokenizer.encode_reply if finish == "stop" else tokenizer.encode
+    with faults_as_infra("the reply cannot be tokenized"):
+        ids = encode(text)
     return Completion(
         token_ids=ids,
         logp=np.zeros(len(ids), np.float32),

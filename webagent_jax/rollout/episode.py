@@ -47,7 +47,8 @@ def run_episode(
 ) -> Episode:
     """Plays one episode to its end.
 
-    Never raises for faults of browser, site or evaluator: those end it as INFRA, without a reward.
+    Never raises for faults of browser, site or evaluator, nor for a prompt or a reply that cannot
+    be made into tokens or text: those end it as INFRA, without a reward.
 
     Args:
         environment: the world of the task, not yet started; the caller closes it.
@@ -113,7 +114,7 @@ class _Play:
     def _ask(self, observation: Observation) -> Turn | None:
         """The agent's next turn, not yet carried out; None when the prompt is too long for it."""
         rules = self._rules
-        with self._timed("prompt"):
+        with self._timed("prompt"), faults_as_infra("the prompt cannot be made"):
             conversation = prompts.messages(
                 rules.template, rules.thinking, self._intent, self._turns, observation
             )
@@ -132,8 +133,9 @@ class _Play:
         )
         with self._timed("model"):
             completion = self._agent.reply(request)
-        reply = rules.tokenizer.decode(completion.token_ids)
-        action = actions.parse(reply)
+        with faults_as_infra("the reply cannot be read"):
+            reply = rules.tokenizer.decode(completion.token_ids)
+            action = actions.parse(reply)
         return Turn(prompt_ids, completion, reply, action, observation, picture=picture)
 
     def _carry_out(self, turn: Turn) -> Step:
@@ -167,6 +169,15 @@ class _Play:
         begun = time.monotonic()
         yield
         self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begun
+
+
+@contextmanager
+def faults_as_infra(what: str) -> Iterator[None]:
+    """Raises InfraError for any error inside, so that it ends one episode and not the run."""
+    try:
+        yield
+    except Exception as error:
+        raise InfraError(f"{what}: {error!r}") from error
 
 
 def _turn_seed(seed: int, turn: int) -> int:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from webagent_jax.config import ConfigError
 from webagent_jax.types import Task
+from webagent_jax.unicode import to_well_formed
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 
@@ -161,7 +162,7 @@ def call(text: str) -> Call | None:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads(path.read_bytes())
+        rows = to_well_formed(json.loads(path.read_bytes()))
     except OSError as error:
         raise ConfigError(f"cannot read the task file {path}: {error.strerror}") from error
     except ValueError as error:

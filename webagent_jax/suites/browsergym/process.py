@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from webagent_jax.types import InfraError
+from webagent_jax.unicode import to_well_formed
 
 _PROGRAM = Path(__file__).with_name("worker.py")
 _END_TIMEOUT = 10.0  # seconds
@@ -52,7 +53,7 @@ class Worker:
             if not self._pipe.poll(timeout):
                 self.end()
                 raise InfraError(f"BrowserGym did not answer in {timeout:g} s")
-            answer = json.loads(self._pipe.recv_bytes())
+            answer = to_well_formed(json.loads(self._pipe.recv_bytes()))
         except (EOFError, OSError) as error:
             words = self._last_words()
             self.end()
