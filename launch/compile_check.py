@@ -1,6 +1,6 @@
 """Compiles a run for a TPU topology that need not be at hand: memory, work, fits or not.
 
-python launch/compile_check.py --config=configs/webagent_r1.py:qwen2.5-3b --topology=v5e:4x4 \
+python launch/compile_check.py --config=configs/webagent_r1.py:zero --topology=v5e:4x4 \
     --workdir=runs/compile-check
 
 Needs the TPU compiler: pip install "webagent_jax[tpu]". The policy is that of the config's

@@ -1,7 +1,7 @@
 """Looks whether everything is there that a run needs, and says how to mend what is not.
 
 python launch/doctor.py --config=configs/quickstart.py
-python launch/doctor.py --config=configs/webagent_r1.py:qwen2.5-3b --workdir=runs/r1 --output=json
+python launch/doctor.py --config=configs/webagent_r1.py:zero --workdir=runs/zero --output=json
 
 A model behind an endpoint is asked for one short reply. Exit status 1 when something is broken.
 """

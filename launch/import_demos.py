@@ -1,7 +1,8 @@
 """Demonstrations of others as a dataset to clone: WebRL's conversations.
 
-python launch/import_demos.py --webrl=web_policy_sft.json --workdir=runs/bc
-python launch/train_bc.py --config=configs/webagent_r1.py --workdir=runs/bc
+python launch/import_demos.py --webrl=web_policy_sft.json --workdir=runs/r1/bc
+python launch/train_bc.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/bc \
+    --config.policy.path=weights/Qwen2.5-3B-Instruct
 """
 
 from __future__ import annotations

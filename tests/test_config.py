@@ -86,11 +86,50 @@ def test_every_objective_of_the_quickstart_is_one_that_can_be_run():
         quickstart.get_config("papre")
 
 
-@pytest.mark.parametrize("variant", ["qwen2.5-3b", "llama-3.1-8b"])
-def test_the_papers_recipe_plays_webarena_lite_as_published_policies_saw_it(variant):
+@pytest.fixture
+def webagent_r1():
+    """Return `get_config` of configs/webagent_r1.py."""
     path = Path(__file__).parents[1] / "configs" / "webagent_r1.py"
-    cfg = config.from_config_dict(runpy.run_path(str(path))["get_config"](variant))
+    return runpy.run_path(str(path))["get_config"]
+
+
+_KINDS = ["r1", "cot", "zero"]
+
+
+@pytest.mark.parametrize("variant", [*_KINDS, *(f"llama-3.1-8b-{kind}" for kind in _KINDS)])
+def test_the_papers_recipes_follow_its_letter(webagent_r1, variant):
+    cfg = config.from_config_dict(webagent_r1(variant))
     assert cfg.suite.name == "webarena_lite"
     assert (cfg.browser.observation, cfg.prompt.template) == ("webarena_lite", "webarena")
+    assert cfg.prompt.thinking
     assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, (30,))
+    assert (cfg.rollout.temperature, cfg.rollout.top_p, cfg.rollout.max_new_tokens) == (1, 1, 1024)
     assert (cfg.eval.episodes_per_task, cfg.suite.train_seeds) == (1, 1)  # a task has one world
+    assert (cfg.grpo.tasks_per_update, cfg.grpo.group_size) == (16, 4)
+    assert not cfg.grpo.drop_flat_groups
+    assert (cfg.grpo.kl_beta, cfg.grpo.clip_low, cfg.grpo.clip_high) == (0.001, 0.2, 0.2)
+    assert cfg.bc.batch_episodes * 8.4 == pytest.approx(128, rel=0.02)  # WebRL's turns per episode
+
+
+def test_only_r1_zero_starts_from_the_instruct_model(webagent_r1):
+    paths = {kind: webagent_r1(kind).policy.path for kind in _KINDS}
+    assert paths == {
+        "r1": "runs/r1/bc/policy",
+        "cot": "runs/cot/bc/policy",
+        "zero": "weights/Qwen2.5-3B-Instruct",
+    }
+    assert webagent_r1("llama-3.1-8b-zero").policy.path == "weights/Llama-3.1-8B-Instruct"
+    assert webagent_r1().policy.path == paths["r1"]
+
+
+def test_an_unknown_recipe_is_refused_with_those_there_are(webagent_r1):
+    with pytest.raises(ConfigError, match=r"there are: r1, cot, zero, llama-3\.1-8b-r1"):
+        webagent_r1("qwen2.5-3b")
+
+
+def test_published_evaluation_is_a_set_of_overrides(webagent_r1):
+    values = webagent_r1("r1")
+    values.eval.update({"temperature": 1, "top_p": 0.9, "max_new_tokens": 2048, "max_repeats": 5})
+    evaluation = config.from_config_dict(values).eval
+    assert (evaluation.temperature, evaluation.top_p) == (1.0, 0.9)
+    assert (evaluation.max_new_tokens, evaluation.max_repeats) == (2048, 5)

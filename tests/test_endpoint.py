@@ -422,9 +422,11 @@ def test_a_config_asks_of_an_endpoint_what_it_can_do() -> None:
     values = config.to_config_dict(RunConfig(policy=PolicyConfig("openai", endpoint)))
     values.engine.max_tokens = 100_000  # no row has to hold it
     assert config.from_config_dict(values).engine.max_tokens == 100_000
-    values.rollout.top_k = 5
-    with pytest.raises(ConfigError, match=r"rollout\.top_k must be 0"):
-        config.from_config_dict(values)
+    for options in (values.rollout, values.eval):
+        options.top_k = 5
+        with pytest.raises(ConfigError, match=r"rollout\.top_k and eval\.top_k must be 0"):
+            config.from_config_dict(values)
+        options.top_k = 0
     values.policy.kind = "weights"
     values.engine.max_tokens = 512
     config.from_config_dict(values)

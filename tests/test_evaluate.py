@@ -116,11 +116,13 @@ class FakeStage:
     def __exit__(self, *_) -> None:
         pass
 
-    def rules(self, max_turns, pictures=False) -> Rules:
-        return Rules(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0, pictures)
+    def rules(self, max_turns, evaluation) -> Rules:
+        assert evaluation
+        return Rules(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0)
 
-    def policy_agent(self, temperature) -> Presser:
-        return Presser(self._tokenizer, temperature)
+    def policy_agent(self, evaluation) -> Presser:
+        assert evaluation
+        return Presser(self._tokenizer, self._cfg.eval.temperature)
 
     def play(self, jobs, on_episode=lambda episode: None):
         return Collector(self.suite, contexts=3, infra_retries=1).collect(jobs, on_episode)
@@ -376,6 +378,10 @@ def test_task_names_come_through_flags(from_flags, told, expected):
         ({"attempts": 0}, r"eval\.attempts must be at least 1"),
         ({"attempts": 2}, "greedy attempts are all alike"),
         ({"episodes_per_task": 0}, r"eval\.episodes_per_task must be at least 1"),
+        ({"top_p": 0.0}, r"eval\.top_p must be above 0 and at most 1"),
+        ({"top_k": -1}, r"eval\.top_k must not be negative"),
+        ({"max_new_tokens": 1024}, r"eval\.max_new_tokens must be below engine\.max_tokens"),
+        ({"max_repeats": 1}, r"eval\.max_repeats must be at least 2, or 0"),
     ],
 )
 def test_impossible_options_are_refused(told, message):

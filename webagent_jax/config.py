@@ -275,6 +275,11 @@ class EvalConfig:
     episodes_per_task: int = 25  # worlds of each page; a task of a file has one
     attempts: int = 1  # at each world, for pass@k
     temperature: float = 0.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0 keeps all
+    max_new_tokens: int = 0  # per response; 0: rollout.max_new_tokens
+    # Identical responses in a row, or unreadable ones, that end an episode; 0: no such limit.
+    max_repeats: int = 0
     # Turn limits; the longest is played, and the shorter ones are read off the same episodes.
     max_turns: tuple[int, ...] = (10,)
     pictures_per_task: int = 1  # episodes of each page kept with a picture of every step
@@ -384,6 +389,17 @@ def _check(cfg: RunConfig) -> None:
         (cfg.rollout.max_turns >= 1, "rollout.max_turns must be at least 1"),
         (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
+        (0 < cfg.eval.top_p <= 1, "eval.top_p must be above 0 and at most 1, which keeps all"),
+        (cfg.eval.top_k >= 0, "eval.top_k must not be negative; 0 keeps all"),
+        (
+            cfg.eval.max_repeats == 0 or cfg.eval.max_repeats >= 2,
+            "eval.max_repeats must be at least 2, or 0 for no such limit",
+        ),
+        (
+            0 <= cfg.eval.max_new_tokens < cfg.engine.max_tokens,
+            "eval.max_new_tokens must be below engine.max_tokens, which holds prompt and response; "
+            "0 is rollout.max_new_tokens",
+        ),
         (cfg.eval.episodes_per_task >= 1, "eval.episodes_per_task must be at least 1"),
         (cfg.eval.attempts >= 1, "eval.attempts must be at least 1"),
         (
@@ -426,8 +442,9 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
         (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 tries once"),
         (endpoint.timeout > 0, "policy.endpoint.timeout must be above 0: seconds for one try"),
         (
-            cfg.rollout.top_k == 0,
-            "rollout.top_k must be 0 for policy.kind=openai: endpoints know top_p alone",
+            cfg.rollout.top_k == cfg.eval.top_k == 0,
+            "rollout.top_k and eval.top_k must be 0 for policy.kind=openai: "
+            "endpoints know top_p alone",
         ),
     )
 

@@ -106,8 +106,8 @@ def _jobs(cfg: RunConfig, stage: Stage, meter: _Meter) -> list[Job]:
     if not names:
         raise ConfigError(f"suite.tasks names no task of the {cfg.eval.split} split")
     for world in range(_worlds(cfg)):
-        rules = stage.rules(max(cfg.eval.max_turns))
-        seen = stage.rules(max(cfg.eval.max_turns), pictures=world < cfg.eval.pictures_per_task)
+        rules = stage.rules(max(cfg.eval.max_turns), evaluation=True)
+        seen = dataclasses.replace(rules, pictures=world < cfg.eval.pictures_per_task)
         for name in names:
             task = _task(stage, cfg, name, world)
             jobs += [
@@ -115,7 +115,7 @@ def _jobs(cfg: RunConfig, stage: Stage, meter: _Meter) -> list[Job]:
                     task,
                     seeds.derive(cfg.seed, Stream.EVALUATION, _number(task.id), attempt),
                     rules if attempt else seen,
-                    lambda: _Metered(stage.policy_agent(cfg.eval.temperature), meter),
+                    lambda: _Metered(stage.policy_agent(evaluation=True), meter),
                     sibling=attempt,
                 )
                 for attempt in range(cfg.eval.attempts)

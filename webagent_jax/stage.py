@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from webagent_jax import policy, weights
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, messages
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.generate import Engine
 from webagent_jax.policy import ModelConfig, sharding
@@ -93,16 +93,17 @@ class Stage:
         """Episodes that are played at once."""
         return self._cfg.rollout.contexts
 
-    def rules(self, max_turns: int, pictures: bool = False) -> Rules:
+    def rules(self, max_turns: int, *, evaluation: bool = False) -> Rules:
+        """Return the rules of an evaluation, or of training episodes and demonstrations."""
         cfg = self._cfg
         return Rules(
             tokenizer=self.tokenizer,
             template=TEMPLATES[cfg.prompt.template],
             thinking=cfg.prompt.thinking,
             max_turns=max_turns,
-            max_prompt_tokens=cfg.engine.max_tokens - cfg.rollout.max_new_tokens,
+            max_prompt_tokens=cfg.engine.max_tokens - self._sampling(evaluation).max_new_tokens,
             timeout=cfg.rollout.episode_timeout,
-            pictures=pictures,
+            max_repeats=cfg.eval.max_repeats if evaluation else 0,
         )
 
     @property
@@ -110,27 +111,34 @@ class Stage:
         """What the endpoint did so far; None where none replies."""
         return None if self._endpoint is None else self._endpoint.usage
 
-    def policy_agent(self, temperature: float) -> EngineAgent | EndpointAgent:
-        """The policy of the config, sampling at that temperature."""
-        rollout = self._cfg.rollout
+    def policy_agent(self, *, evaluation: bool = False) -> EngineAgent | EndpointAgent:
+        """Return an agent that samples from the policy by the options of rollouts or evaluation."""
+        sampling, timeout = self._sampling(evaluation), self._cfg.rollout.episode_timeout
         if self._endpoint is not None:
             return EndpointAgent(
                 self._endpoint,
                 self.tokenizer,
-                max_new_tokens=rollout.max_new_tokens,
-                temperature=temperature,
-                top_p=rollout.top_p,
-                timeout=rollout.episode_timeout,
+                max_new_tokens=sampling.max_new_tokens,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                timeout=timeout,
             )
         return EngineAgent(
             self.engine,
             self.tokenizer.stop_ids,
-            max_new_tokens=rollout.max_new_tokens,
-            temperature=temperature,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            timeout=rollout.episode_timeout,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            timeout=timeout,
         )
+
+    def _sampling(self, evaluation: bool) -> RolloutConfig | EvalConfig:
+        """Return the options that responses are sampled with."""
+        rollout, evaluated = self._cfg.rollout, self._cfg.eval
+        if not evaluation:
+            return rollout
+        return replace(evaluated, max_new_tokens=evaluated.max_new_tokens or rollout.max_new_tokens)
 
     def expert_agent(self) -> ExpertAgent:
         return ExpertAgent(self.suite, self.tokenizer, self._cfg.prompt.thinking)

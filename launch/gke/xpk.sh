@@ -25,9 +25,9 @@ IMAGE=us-docker.pkg.dev/my-project/webagent/webagent:latest  # FILL IN
 STORAGE=my-filestore                    # FILL IN: made by `xpk storage create`, mounted at /shared
 WORKLOAD=webagent-r1
 COMMAND="python launch/train_grpo.py --distributed \
-  --config=configs/webagent_r1.py:qwen2.5-3b \
-  --config.policy.path=/shared/weights/Qwen2.5-3B-Instruct \
-  --workdir=/shared/runs/r1"            # FILL IN
+  --config=configs/webagent_r1.py:r1 \
+  --config.policy.path=/shared/runs/r1/bc/policy \
+  --workdir=/shared/runs/r1/grpo"       # FILL IN
 
 exec xpk workload create \
   --project="$PROJECT" --zone="$ZONE" --cluster="$CLUSTER" \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 
@@ -9,9 +10,9 @@ import pytest
 
 from configs import quickstart
 from tests.chat_server import Answer, message, serving
-from webagent_jax import config, demos, stage
+from webagent_jax import config, demos, evaluate, stage
 from webagent_jax.collect import collect_demos
-from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
+from webagent_jax.config import ConfigError, EndpointConfig, EvalConfig, PolicyConfig
 from webagent_jax.report.progress import NullProgress
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
@@ -64,6 +65,31 @@ def test_an_endpoint_demonstrates(chats, tmp_path):
     requests = len(chats.requests)
     assert f"{stumbled} hold a reply without an action: left out" in progress.lines
     assert any(f"{requests} replies" in l and f"${0.3 * requests:.2f}" in l for l in progress.lines)
+
+
+@pytest.mark.browser
+def test_evaluation_samples_by_its_own_options(chats, tmp_path):
+    chats.answer = press_the_button
+    cfg = replying(
+        chats,
+        suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
+        bc=dataclasses.replace(SMOKE.bc, demos_per_task=1),
+        rollout=dataclasses.replace(SMOKE.rollout, max_new_tokens=96),
+        eval=EvalConfig(
+            episodes_per_task=1, temperature=0.5, top_p=0.9, max_new_tokens=200, max_turns=(3,)
+        ),
+    )
+
+    def sampling(first):
+        names = ("temperature", "top_p", "max_tokens")
+        return {tuple(body[name] for name in names) for body in chats.bodies[first:]}
+
+    evaluate.evaluate(cfg, tmp_path / "eval")
+    assert sampling(0) == {(0.5, 0.9, 200)}
+    evaluated = len(chats.bodies)
+    with contextlib.suppress(demos.DemosError):
+        collect_demos(cfg, tmp_path / "demos", NullProgress(), by="policy")
+    assert sampling(evaluated) == {(1.0, 1.0, 96)}
 
 
 @pytest.mark.browser

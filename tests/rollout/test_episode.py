@@ -80,6 +80,34 @@ def test_a_limit_is_told_of_a_success_too(tokenizer, rules):
     assert (episode.outcome, episode.reward, episode.truncated) == (Outcome.SUCCESS, 1.0, True)
 
 
+@pytest.mark.parametrize(
+    ("replies", "turns"),
+    [
+        ([MISS], 3),  # identical
+        (["<think> a", "<think> b", "<think> c"], 3),  # unreadable
+        ([MISS, "<think> a", MISS, MISS, "<think> b", "<think> c", MISS, MISS, MISS], 9),
+        ([MISS.replace("go", thought) for thought in "abcdefghijklmn"], 12),  # other thoughts
+    ],
+)
+def test_repeated_responses_end_an_episode(tokenizer, rules, replies, turns):
+    limited = dataclasses.replace(rules, max_turns=12, max_repeats=3, max_prompt_tokens=2000)
+    episode, _ = play(tokenizer, limited, replies)
+    assert len(episode.turns) == turns
+    assert (episode.outcome, episode.reward) == (Outcome.TRUNCATED, 0.0)
+    assert episode.truncated
+
+
+def test_repeated_responses_may_have_succeeded(tokenizer, rules):
+    class NeverDone(FakeWorld):
+        def step(self, action):
+            return dataclasses.replace(super().step(action), done=False)
+
+    limited = dataclasses.replace(rules, max_turns=12, max_repeats=2)
+    episode, _ = play(tokenizer, limited, [PRESS], NeverDone())
+    assert (episode.outcome, len(episode.turns)) == (Outcome.SUCCESS, 2)
+    assert episode.truncated
+
+
 def test_token_limit_truncates(tokenizer, rules):
     short = dataclasses.replace(rules, max_prompt_tokens=50)
     episode, _ = play(tokenizer, short, [MISS])

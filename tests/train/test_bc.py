@@ -1,18 +1,101 @@
-"""Behavior cloning: the share of each demonstrated token in the loss."""
+"""Behavior cloning: checks of its demonstrations, and the share of each token in the loss."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from configs import quickstart
 from tests.demos.test_demos import episode
-from webagent_jax import demos
-from webagent_jax.agent import ChatTokenizer
-from webagent_jax.config import BCConfig, RunConfig
+from webagent_jax import config, demos, train
+from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.config import BCConfig, ConfigError, RunConfig
+from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import directory
-from webagent_jax.train.bc import make_forest
+from webagent_jax.report.progress import NullProgress
+from webagent_jax.train.bc import _check_lengths, make_forest
+from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
+
+SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+CLICK = Decision("press it", Action(ActionKind.CLICK, "1"))
+
+
+def demonstration(number: int, page: str = "button go [1]") -> Demonstration:
+    task = Task(f"miniwob/press/{number}", "miniwob", ("press",), "", "http://x/", seed=number)
+    pages = (Observation("button go [1]", "http://x/"), Observation(page, "http://x/"))
+    return Demonstration(task, "Press go", tuple(DemoTurn(each, CLICK) for each in pages))
+
+
+def longest(cfg: RunConfig, directory_of_demos: Path) -> tuple[int, int, int]:
+    """Return the longest turn, prompt and response, in tokens."""
+    tokenizer = ChatTokenizer(directory(cfg.policy.path))
+    turns = [
+        (len(turn.prompt_ids), len(turn.completion.token_ids))
+        for demo in demos.read(directory_of_demos)
+        for turn in demos.to_episode(
+            demo, tokenizer, TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
+        ).turns
+    ]
+    prompts, responses = zip(*turns, strict=True)
+    return max(map(sum, turns)), max(prompts), max(responses)
+
+
+class Log(NullProgress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def cfg() -> RunConfig:
+    return dataclasses.replace(
+        SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=1, batch_episodes=2, eval_updates=0)
+    )
+
+
+def test_a_turn_longer_than_a_row_stops_before_the_first_update(cfg, tmp_path):
+    pages = ["button go [1]"] * 5 + ["button go " * 400 + "[1]"]
+    demos.write(tmp_path / "demos", (demonstration(n, page) for n, page in enumerate(pages)))
+    turn, prompt, _ = longest(cfg, tmp_path / "demos")
+    with pytest.raises(ConfigError) as error:
+        train.bc(cfg, tmp_path)
+    message = str(error.value)
+    assert "1 of 12 turns, in 1 of 6 demonstrations, do not fit bc.row_tokens=512" in message
+    assert f"bc.row_tokens={turn} holds all" in message
+    assert f"engine.max_tokens={prompt + cfg.rollout.max_new_tokens}" in message
+    assert len(message.splitlines()) <= 3
+    assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
+    assert not (tmp_path / "policy").exists()
+
+
+def test_the_limit_of_the_message_holds_all(cfg, tmp_path):
+    demos.write(tmp_path, [demonstration(0), demonstration(1, "button go " * 400 + "[1]")])
+    turn, prompt, response = longest(cfg, tmp_path)
+    tokenizer = ChatTokenizer(directory(cfg.policy.path))
+
+    def check(row_tokens: int, progress: Log) -> None:
+        rollout = dataclasses.replace(cfg.rollout, max_new_tokens=response - 1)
+        sized = dataclasses.replace(
+            cfg, bc=dataclasses.replace(cfg.bc, row_tokens=row_tokens), rollout=rollout
+        )
+        _check_lengths(sized, demos.read(tmp_path), tokenizer, progress)
+
+    with pytest.raises(ConfigError, match=rf"bc\.row_tokens={turn} holds all"):
+        check(turn - 1, Log())
+    progress = Log()
+    check(turn, progress)
+    assert progress.lines == [
+        "1 of 2 demonstrations have prompts too long for rollouts: "
+        f"engine.max_tokens={prompt + response - 1} holds all",
+        "2 of 2 demonstrations have responses too long for rollouts: "
+        f"rollout.max_new_tokens={response} holds all",
+    ]
+
 
 CFG = RunConfig(bc=BCConfig(row_tokens=1024))
 
@@ -47,6 +130,6 @@ def weight_of_each_turn(forest) -> np.ndarray:
     ],
 )
 def test_weights_of_turns(tokenizer, batch, aggregation, expected):
-    cfg = replace(CFG, bc=replace(CFG.bc, loss_aggregation=aggregation))
+    cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
     forest = make_forest(cfg, 1, tokenizer, batch)
     np.testing.assert_allclose(weight_of_each_turn(forest), expected, rtol=1e-5)

@@ -74,7 +74,7 @@ def _jobs(stage: Stage) -> list[Job]:
             stage.suite.task(name, "test", 0),
             seeds.derive(0, Stream.EVALUATION, number),
             stage.rules(_TURNS),
-            lambda: stage.policy_agent(1.0),
+            stage.policy_agent,
         )
         for number, name in enumerate(stage.suite.names("test"))
     ]

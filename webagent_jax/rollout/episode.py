@@ -40,6 +40,8 @@ class Rules:
     max_prompt_tokens: int  # a longer prompt ends the episode as TRUNCATED
     timeout: float  # seconds for the whole episode; beyond, it ends as INFRA
     pictures: bool = False  # keep a picture of every page the agent saw
+    # Identical responses in a row, or unreadable ones, that end the episode as TRUNCATED; 0: never.
+    max_repeats: int = 0
 
 
 def run_episode(
@@ -95,6 +97,8 @@ class _Play:
             self._seconds = {}
             if step.done:
                 return self._judge(Outcome.FAILURE)
+            if self._is_stuck():
+                break
             observation = step.observation
         return self._judge(Outcome.TRUNCATED)
 
@@ -150,6 +154,18 @@ class _Play:
             step = self._environment.step(turn.action)
         self._told("browser", step.seconds)
         return step
+
+    def _is_stuck(self) -> bool:
+        """Return whether the last responses are all the same, or all without an action.
+
+        The rule of the evaluation that WebAgent-R1 published: it compares whole responses.
+        """
+        limit = self._rules.max_repeats
+        last = self._turns[-limit:]
+        if limit == 0 or len(last) < limit:
+            return False
+        unreadable = all(isinstance(turn.action, ParseError) for turn in last)
+        return unreadable or all(turn.reply == last[0].reply for turn in last)
 
     def _judge(self, otherwise: Outcome) -> Episode:
         with self._timed("reward"):

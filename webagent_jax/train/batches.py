@@ -81,7 +81,7 @@ def siblings(cfg: RunConfig, stage: Stage, number: int) -> list[Job]:
             task,
             seeds.derive(cfg.seed, Stream.SAMPLING, number, sibling),
             rules,
-            lambda: stage.policy_agent(cfg.rollout.temperature),
+            stage.policy_agent,
             group=number,
             sibling=sibling,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,8 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         The Hugging Face directory of the trained policy, `workdir/policy`.
 
     Raises:
-        ConfigError: the workdir holds a run with another config, or one begun with other weights.
+        ConfigError: the workdir holds a run with another config, or one begun with other weights;
+            or a turn of a demonstration does not fit `bc.row_tokens`.
         NonFiniteUpdate: loss or gradient is not finite; the last checkpoint is good.
     """
     progress = progress or NullProgress()
@@ -51,9 +52,11 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             validation = Validation(cfg, progress, learner.model, learner.snapshot())
             opened.enter_context(validation)
         shown = _shown(workdir / "demos", validation)
+        tokenizer = _tokenizer(cfg)
+        _check_lengths(cfg, shown, tokenizer, progress)
         forests = demos.batches(
             shown, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
-        ).map(partial(make_forest, cfg, learner.row_multiple, _tokenizer(cfg)))
+        ).map(partial(make_forest, cfg, learner.row_multiple, tokenizer))
         total = len(forests)
         position = learner.begin(cfg.bc.optimizer, total) or {"update": 0, "best": None}
         done, best = position["update"], position["best"]
@@ -92,6 +95,49 @@ def _shown(
     if validation is None:
         return everything
     return [demo for demo in everything if demo.task.id not in validation.task_ids]
+
+
+def _check_lengths(
+    cfg: RunConfig, shown: Iterable[Demonstration], tokenizer: ChatTokenizer, progress: Progress
+) -> None:
+    """Check that a row holds every turn, and log the demonstrations that rollouts cannot repeat.
+
+    Raises:
+        ConfigError: a turn is longer than `bc.row_tokens`.
+    """
+    template = TEMPLATES[cfg.prompt.template]
+    lengths = []  # of each demonstration: tokens of prompt and response [turns, 2]
+    for demo in shown:
+        turns = demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking).turns
+        pairs = [(len(turn.prompt_ids), len(turn.completion.token_ids)) for turn in turns]
+        lengths.append(np.array(pairs, int).reshape(-1, 2))
+    every = np.concatenate([np.zeros((0, 2), int), *lengths])
+    prompt, response = every.max(axis=0, initial=0)
+    max_new_tokens = cfg.rollout.max_new_tokens
+    engine_tokens = prompt + max_new_tokens
+    too_long = [np.count_nonzero(demo.sum(axis=1) > cfg.bc.row_tokens) for demo in lengths]
+    if any(too_long):
+        raise ConfigError(
+            f"{sum(too_long)} of {len(every)} turns, in {np.count_nonzero(too_long)} of "
+            f"{len(lengths)} demonstrations, do not fit bc.row_tokens={cfg.bc.row_tokens}: "
+            f"bc.row_tokens={every.sum(axis=1).max()} holds all.\n"
+            f"Rollouts with such prompts need engine.max_tokens={engine_tokens} as well, and "
+            "bc.row_tokens and grpo.row_tokens of no less."
+        )
+    beyond = sum(
+        demo[:, 0].max(initial=0) + max_new_tokens > cfg.engine.max_tokens for demo in lengths
+    )
+    if beyond:
+        progress.log(
+            f"{beyond} of {len(lengths)} demonstrations have prompts too long for rollouts: "
+            f"engine.max_tokens={engine_tokens} holds all"
+        )
+    beyond = sum(demo[:, 1].max(initial=0) > max_new_tokens for demo in lengths)
+    if beyond:
+        progress.log(
+            f"{beyond} of {len(lengths)} demonstrations have responses too long for rollouts: "
+            f"rollout.max_new_tokens={response} holds all"
+        )
 
 
 def make_forest(

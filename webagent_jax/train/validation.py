@@ -38,7 +38,7 @@ class Validation:
         return frozenset(task.id for task in self._tasks)
 
     def success_rate(self, snapshot: PolicySnapshot) -> float:
-        """In [0, 1], over the tasks that no browser or site has spoilt; at `eval.temperature`."""
+        """In [0, 1], sampled as in evaluation, over the tasks that got a reward."""
         self._stage.update_policy(snapshot)
         self._stage.engine.resume()
         episodes = self._stage.play(self._job(at, task) for at, task in enumerate(self._tasks))
@@ -56,6 +56,6 @@ class Validation:
         return Job(
             task,
             seeds.derive(self._cfg.seed, Stream.BC_VALIDATION, number),
-            self._stage.rules(self._cfg.rollout.max_turns),
-            lambda: self._stage.policy_agent(self._cfg.eval.temperature),
+            self._stage.rules(self._cfg.rollout.max_turns, evaluation=True),
+            lambda: self._stage.policy_agent(evaluation=True),
         )
