@@ -81,7 +81,7 @@ def play(rules, agents):
 def test_no_more_is_played_than_was_begun(play, agents):
     with play() as groups:
         groups.begin(2, version=0)
-        assert [groups.take().number for _ in range(2)] == [0, 1]
+        assert {groups.take().number for _ in range(2)} == {0, 1}
         time.sleep(0.05)
         assert sorted(agents.asked) == [(n, at) for n in range(2) for at in range(SIZE)]
         assert groups.open == {}
@@ -144,13 +144,15 @@ def test_what_is_known_is_not_played_again(play, agents):
 
 
 def test_a_group_is_as_old_as_its_oldest_episode(play, agents):
-    known = finished(1, (0,), update=4) | finished(2, (1,), update=6) | finished(3, (2,), update=2)
+    updates = {1: 4, 2: 3, 3: 6, 4: 2}
+    known = {key: e for n, u in updates.items() for key, e in finished(n, (0,), u).items()}
     with play(first=2, again={1: 4}, known=known, staleness=2) as groups:
-        groups.begin(2, version=5)
-        assert groups.open == {1: 4, 2: 5, 3: 5}
-        assert {groups.take().number for _ in range(3)} == {1, 2, 3}
-    kept = {(1, 0), (2, 1)}  # (3, 2) is too old for a group of update 5
-    assert set(agents.asked) == {(n, at) for n in (1, 2, 3) for at in range(SIZE)} - kept
+        groups.begin(3, version=5)
+        assert groups.open == {1: 4, 2: 3, 3: 5, 4: 5}
+        assert {groups.take().number for _ in range(4)} == {1, 2, 3, 4}
+    # The episode of update 2 is too old for a group of update 5.
+    kept = {(1, 0), (2, 0), (3, 0)}
+    assert set(agents.asked) == {(n, at) for n in updates for at in range(SIZE)} - kept
 
 
 def test_a_fault_is_an_episode_without_a_reward(play):
