@@ -178,6 +178,7 @@ class Episode:
     truncated: bool = False  # the turn or token limit ended it, whatever its reward
     group: int = -1  # which draw of a training it belongs to; -1 outside of one
     sibling: int = 0  # which of its group it is
+    update: int = -1  # update of a training, from 0, at which its group was scheduled; -1 outside
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ def episode() -> types.Episode:
         seconds=1.5,
         last_picture=PICTURES[1],
         truncated=True,
+        group=3,
+        update=2,
     )
 
 

@@ -25,6 +25,15 @@ def rules():
     return Rules(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
 
 
+def finished(group, siblings, update=0):
+    return {
+        (group, at): Episode(
+            TASK, "", (), 1.0, Outcome.SUCCESS, group=group, sibling=at, update=update
+        )
+        for at in siblings
+    }
+
+
 class Agents:
     """Press the button; may be held back by (group, sibling), and remember who was asked."""
 
@@ -72,10 +81,10 @@ def play(rules, agents):
 def test_no_more_is_played_than_was_begun(play, agents):
     with play() as groups:
         groups.begin(2, version=0)
-        assert [groups.take().number for _ in range(2)] == [0, 1]
+        assert {groups.take().number for _ in range(2)} == {0, 1}
         time.sleep(0.05)
         assert sorted(agents.asked) == [(n, at) for n in range(2) for at in range(SIZE)]
-        assert groups.open == ()
+        assert groups.open == {}
         with pytest.raises(ValueError, match="nothing to wait for"):
             groups.take()
     assert not rollout_threads()
@@ -99,7 +108,7 @@ def test_who_is_done_first_is_taken_first_unless_the_old_are_asked_for(play, age
         assert groups.begun_by(0) == 1 and groups.begun_by(1) == 2
         threading.Timer(0.1, agents.held[0, 1].set).start()
         assert groups.take(begun_by=0).number == 0
-        assert groups.open == (2,)
+        assert groups.open == {2: 1}
         assert groups.take().number == 2
 
 
@@ -125,19 +134,25 @@ def test_one_episode_is_no_group_whatever_the_deadline(play, agents):
 
 
 def test_what_is_known_is_not_played_again(play, agents):
-    known = {
-        (5, at): Episode(TASK, "", (), 1.0, Outcome.SUCCESS, group=5, sibling=at) for at in (0, 2)
-    }
-    known |= {
-        (8, at): Episode(TASK, "", (), 0.0, Outcome.FAILURE, group=8, sibling=at)
-        for at in range(SIZE)
-    }
-    with play(first=8, stride=2, again=[5], known=known) as groups:
-        assert groups.open == (5,)
+    known = finished(5, (0, 2)) | finished(8, range(SIZE))
+    with play(first=8, stride=2, again={5: 0}, backlog=[4], known=known) as groups:
+        assert groups.open == {5: 0}
         groups.begin(3, version=0)
-        assert {groups.take().number for _ in range(3)} == {5, 8, 10}
-        assert groups.drawn == 12
-    assert sorted(agents.asked) == [(5, 1), (10, 0), (10, 1), (10, 2)]
+        assert {groups.take().number for _ in range(4)} == {4, 5, 8, 10}
+        assert groups.drawn == 12 and groups.backlog == ()
+    assert sorted(agents.asked) == [(4, 0), (4, 1), (4, 2), (5, 1), (10, 0), (10, 1), (10, 2)]
+
+
+def test_a_group_is_as_old_as_its_oldest_episode(play, agents):
+    updates = {1: 4, 2: 3, 3: 6, 4: 2}
+    known = {key: e for n, u in updates.items() for key, e in finished(n, (0,), u).items()}
+    with play(first=2, again={1: 4}, known=known, staleness=2) as groups:
+        groups.begin(3, version=5)
+        assert groups.open == {1: 4, 2: 3, 3: 5, 4: 5}
+        assert {groups.take().number for _ in range(4)} == {1, 2, 3, 4}
+    # The episode of update 2 is too old for a group of update 5.
+    kept = {(1, 0), (2, 0), (3, 0)}
+    assert set(agents.asked) == {(n, at) for n in updates for at in range(SIZE)} - kept
 
 
 def test_a_fault_is_an_episode_without_a_reward(play):

@@ -49,7 +49,7 @@ class Groups:
 
     @property
     def open(self):
-        return tuple(self._versions)
+        return dict(self._versions)
 
     def begin(self, count, version):
         for _ in range(count):
@@ -83,7 +83,7 @@ def test_on_policy_a_batch_does_not_depend_on_who_is_done_first():
     for seed in range(10):
         groups = Groups(flat, seed)
         batches.append([numbers(next_batch(CFG, groups, u)) for u in range(6)])
-        assert groups.open == ()
+        assert groups.open == {}
         assert groups.most_open <= CFG.tasks_per_update
     assert all(one == batches[0] for one in batches)
     assert batches[0][0] == [0, 2, 3, 5]
@@ -120,5 +120,5 @@ def test_no_group_is_older_than_it_may_be_and_none_is_lost(staleness, share_flat
         learned += numbers(batch)
         ahead = min(staleness, cfg.updates - 1 - update) * cfg.tasks_per_update
         assert len(groups.open) == ahead, "collectors are kept busy while the learner learns"
-    assert groups.open == (), "what is begun is learned from, to the last"
+    assert groups.open == {}, "what is begun is learned from, to the last"
     assert sorted(learned) == [n for n in range(groups.drawn) if n not in flats]

@@ -9,23 +9,28 @@ from webagent_jax.train.journal import Journal
 from webagent_jax.types import Episode, Outcome
 
 
-def episode(group, sibling, reward=1.0):
+def episode(group, sibling, reward=1.0, update=0):
     outcome = Outcome.INFRA if reward is None else Outcome.SUCCESS
-    return Episode(TASK, "do it", (), reward, outcome, group=group, sibling=sibling)
+    return Episode(TASK, "do it", (), reward, outcome, group=group, sibling=sibling, update=update)
 
 
 def test_what_was_added_is_loaded_by_group_and_sibling(tmp_path):
     journal = Journal(tmp_path)
     for update in (1, 2, 3):
-        journal.turn_to(update)
         for sibling in (1, 0):
-            journal.add(episode(10 * update, sibling))
+            journal.add(episode(10 * update, sibling, update=update))
     assert Journal(tmp_path).load(since=2) == {
-        (20, 0): episode(20, 0),
-        (20, 1): episode(20, 1),
-        (30, 0): episode(30, 0),
-        (30, 1): episode(30, 1),
+        (20, 0): episode(20, 0, update=2),
+        (20, 1): episode(20, 1, update=2),
+        (30, 0): episode(30, 0, update=3),
+        (30, 1): episode(30, 1, update=3),
     }
+
+
+def test_what_was_played_again_takes_the_place_of_what_was_too_old(tmp_path):
+    Journal(tmp_path, host=1).add(episode(7, 0, reward=0.0, update=9))
+    Journal(tmp_path).add(episode(7, 0, update=3))
+    assert Journal(tmp_path).load(since=0) == {(7, 0): episode(7, 0, reward=0.0, update=9)}
 
 
 def test_a_fault_is_played_again(tmp_path):
@@ -38,7 +43,7 @@ def test_a_fault_is_played_again(tmp_path):
 def test_a_half_written_line_is_a_running_episode(tmp_path):
     journal = Journal(tmp_path)
     journal.add(episode(0, 0))
-    with (tmp_path / "update-00000.jsonl").open("a") as file:
+    with (tmp_path / "update-00001.jsonl").open("a") as file:
         file.write('{"task": {"id": "fak')
     assert set(Journal(tmp_path).load(since=0)) == {(0, 0)}
     Journal(tmp_path).add(episode(0, 1))

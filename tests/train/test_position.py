@@ -27,27 +27,51 @@ def of(monkeypatch):
 
 def test_a_run_begins_with_every_number_once(of):
     starts = of({}, 3)
-    assert [(p.update, p.drawn, p.open) for p in starts] == [(0, 0, ()), (0, 1, ()), (0, 2, ())]
+    assert [(p.update, p.drawn) for p in starts] == [(0, 0), (0, 1), (0, 2)]
+    assert not any(p.open or p.backlog for p in starts)
 
 
 def test_the_same_hosts_go_on_as_they_were(of):
-    saved = {"update": 4, "hosts": [{"drawn": 8, "open": [2, 6]}, {"drawn": 11, "open": []}]}
-    assert of(saved, 2) == [Position(4, 8, (2, 6)), Position(4, 11, ())]
+    each = [
+        {"drawn": 8, "open": [[2, 3], [6, 4]], "backlog": []},
+        {"drawn": 11, "open": [], "backlog": [5, 7]},
+    ]
+    assert of({"update": 4, "hosts": each}, 2) == [
+        Position(4, 8, {2: 3, 6: 4}, ()),
+        Position(4, 11, {}, (5, 7)),
+    ]
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_other_hosts_skip_nothing_and_repeat_nothing(of, number):
     drawn = {0: 12, 1: 5}  # of two hosts: numbers 0, 2 .. 10 and 1, 3 were begun
-    saved = {
-        "update": 9,
-        "hosts": [{"drawn": drawn[0], "open": [4, 10]}, {"drawn": drawn[1], "open": [3]}],
-    }
-    done = {n for n in range(20) if n < drawn[n % 2]} - {4, 10, 3}
-    positions = of(saved, number)
-    coming = [
-        n for p in positions for n in (*p.open, *islice(count(p.drawn, number), 20)) if n < 20
+    each = [
+        {"drawn": drawn[0], "open": [[4, 7], [10, 8]], "backlog": []},
+        {"drawn": drawn[1], "open": [[3, 8]], "backlog": []},
     ]
-    assert sorted(coming) == sorted(set(range(20)) - done)
-    again = of({"update": 9, "hosts": [{"drawn": p.drawn, "open": p.open} for p in positions]}, 2)
-    coming = [n for p in again for n in (*p.open, *islice(count(p.drawn, 2), 20)) if n < 20]
-    assert sorted(coming) == sorted(set(range(20)) - done)
+    done = {n for n in range(20) if n < drawn[n % 2]} - {4, 10, 3}
+    positions = of({"update": 9, "hosts": each}, number)
+    assert begun(positions) == [(3, 8), (4, 7), (10, 8)]
+    assert coming(positions) == sorted(set(range(20)) - done)
+    each = [
+        {"drawn": p.drawn, "open": list(p.open.items()), "backlog": p.backlog} for p in positions
+    ]
+    again = of({"update": 9, "hosts": each}, 2)
+    assert begun(again) == begun(positions)
+    assert coming(again) == coming(positions)
+
+
+def test_every_host_gets_as_many_open_groups_of_each_age(of):
+    opened = [[4, 7], [6, 7], [8, 8], [10, 8]]
+    saved = {"update": 9, "hosts": [{"drawn": 12, "open": opened, "backlog": []}]}
+    assert [sorted(p.open.values()) for p in of(saved, 2)] == [[7, 8], [7, 8]]
+
+
+def begun(positions):
+    return sorted(group for p in positions for group in p.open.items())
+
+
+def coming(positions):
+    """Numbers below 20 that are still to be taken."""
+    draws = (n for p in positions for n in islice(count(p.drawn, len(positions)), 20) if n < 20)
+    return sorted([*draws, *(n for p in positions for n in (*p.open, *p.backlog))])

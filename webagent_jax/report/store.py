@@ -141,6 +141,7 @@ def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
         "truncated": episode.truncated,
         "group": episode.group,
         "sibling": episode.sibling,
+        "update": episode.update,
     }
 
 
@@ -204,6 +205,7 @@ def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
         truncated=record.get("truncated", outcome is types.Outcome.TRUNCATED),
         group=record.get("group", -1),  # which older records do not have
         sibling=record.get("sibling", 0),
+        update=record.get("update", -1),
     )
 
 

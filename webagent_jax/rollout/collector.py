@@ -20,8 +20,9 @@ class Job:
     seed: int  # of its sampling
     rules: Rules
     make_agent: Callable[[], Agent]  # agents may have a memory: one for each try
-    group: int = -1  # as in Episode, and so is the next
+    group: int = -1  # as in Episode, and so are the next two
     sibling: int = 0
+    update: int = -1
 
 
 class Collector:
@@ -74,7 +75,9 @@ class Collector:
     def play(self, job: Job) -> Episode:
         """One job, on the thread of the caller."""
         for left in reversed(range(self._infra_retries + 1)):
-            episode = replace(self._try(job), group=job.group, sibling=job.sibling)
+            episode = replace(
+                self._try(job), group=job.group, sibling=job.sibling, update=job.update
+            )
             self._on_try(episode)
             if episode.outcome is not Outcome.INFRA or not left:
                 return episode

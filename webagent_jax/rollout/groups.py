@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Self
 
 from webagent_jax.rollout.collector import Collector, Job
@@ -32,8 +32,8 @@ class _Open:
 
     task: Task
     size: int
-    version: int
-    episodes: dict[int, Episode] = field(default_factory=dict)  # by sibling
+    version: int  # no episode was sampled by a policy before that of this update
+    episodes: dict[int, Episode]  # by sibling
     begun: float | None = None  # by time.monotonic, when its first episode was
 
     @property
@@ -56,8 +56,10 @@ class Groups:
         *,
         first: int = 0,
         stride: int = 1,
-        again: Sequence[int] = (),
+        again: Mapping[int, int] | None = None,
+        backlog: Sequence[int] = (),
         known: Mapping[Key, Episode] | None = None,
+        staleness: int = 0,
         timeout: float = 0.0,
         on_episode: Callable[[Episode], None] = lambda episode: None,
     ) -> None:
@@ -65,20 +67,26 @@ class Groups:
         Args:
             jobs: the siblings of the number-th draw, with `group` and `sibling` set.
             first: number of the next draw; the one after it is `first` + `stride`.
-            again: numbers that an interrupted run had begun: they come first.
+            again: groups that an interrupted run had begun, and their versions: begun at once.
+            backlog: numbers below `first` that no process has begun: they are drawn first.
             known: episodes that it had finished, of these draws and later ones.
+            staleness: a known episode further than so many updates from the version at which its
+                group is begun is played again.
             timeout: seconds; 0 waits for every episode.
             on_episode: called from the worker threads for every episode that has ended.
         """
         self._jobs = jobs
         self._drawn, self._stride = first, stride
-        self._again = deque(again)
+        self._backlog = deque(backlog)
         self._known = dict(known or {})
+        self._staleness = staleness
         self._timeout = timeout
         self._open: dict[int, _Open] = {}  # in the order of their beginning
         self._changed = threading.Condition()  # guards the next two
         self._waiting: deque[Job] = deque()
         self._closed = False
+        for number, version in (again or {}).items():
+            self._schedule(number, version)
         self._crew = collector.start(self._feed(), on_episode)
 
     @property
@@ -87,9 +95,14 @@ class Groups:
         return self._drawn
 
     @property
-    def open(self) -> tuple[int, ...]:
-        """Numbers of the groups that are begun and not taken yet, those to begin again included."""
-        return (*self._open, *self._again)
+    def backlog(self) -> tuple[int, ...]:
+        """Numbers below `drawn` that are not begun yet."""
+        return tuple(self._backlog)
+
+    @property
+    def open(self) -> dict[int, int]:
+        """Versions of the groups that are begun and not taken yet, by number."""
+        return {number: opened.version for number, opened in self._open.items()}
 
     def begin(self, count: int, version: int) -> None:
         """Has `count` more groups played, the next numbers. None where it is 0 or less.
@@ -97,15 +110,7 @@ class Groups:
         `version` is what `take` compares: the update of the policy that is current now.
         """
         for _ in range(count):
-            number = self._draw()
-            jobs = self._jobs(number)
-            opened = _Open(jobs[0].task, len(jobs), version)
-            keys = {(job.group, job.sibling): job for job in jobs}
-            opened.episodes = {key[1]: self._known.pop(key) for key in keys if key in self._known}
-            self._open[number] = opened
-            with self._changed:
-                self._waiting.extend(j for k, j in keys.items() if k[1] not in opened.episodes)
-                self._changed.notify_all()
+            self._schedule(self._draw(), version)
 
     def begun_by(self, version: int) -> int:
         """How many of the open groups were begun at `version` or before it."""
@@ -143,9 +148,25 @@ class Groups:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _schedule(self, number: int, version: int) -> None:
+        """Open a group, as old as the oldest of its known episodes, and queue the others."""
+        jobs = self._jobs(number)
+        known = {job.sibling: self._known.pop((job.group, job.sibling), None) for job in jobs}
+        episodes = {
+            at: episode
+            for at, episode in known.items()
+            if episode is not None and abs(version - episode.update) <= self._staleness
+        }
+        version = min([version, *(episode.update for episode in episodes.values())])
+        self._open[number] = _Open(jobs[0].task, len(jobs), version, episodes)
+        missing = [replace(job, update=version) for job in jobs if job.sibling not in episodes]
+        with self._changed:
+            self._waiting.extend(missing)
+            self._changed.notify_all()
+
     def _draw(self) -> int:
-        if self._again:
-            return self._again.popleft()
+        if self._backlog:
+            return self._backlog.popleft()
         self._drawn += self._stride
         return self._drawn - self._stride
 

@@ -68,7 +68,9 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
             first=position.drawn,
             stride=hosts.count(),
             again=position.open,
-            known=journal.load(since=position.update + 1 - cfg.grpo.staleness),
+            backlog=position.backlog,
+            known=journal.load(since=position.update - cfg.grpo.staleness),
+            staleness=cfg.grpo.staleness,
             timeout=cfg.rollout.group_timeout,
             on_episode=ended,
         )
@@ -77,7 +79,6 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         progress.log(learner.about())
         progress.phase("M-GRPO", total, "updates", done=position.update)
         for update in range(position.update, total):
-            journal.turn_to(update + 1)
             batch = next_batch(share, groups, update)
             clock.batch_is_there()
             seen = metrics.of_batch(batch)

@@ -11,7 +11,7 @@ from webagent_jax.types import Episode
 
 
 class Journal:
-    """One file for the episodes that ended while an update was being made ready.
+    """One file for the episodes of the groups that were scheduled at an update.
 
     Thread-safe. Every episode is on disk when `add` returns.
     """
@@ -20,26 +20,22 @@ class Journal:
         self._folder = folder
         self._suffix = f"-host-{host}" if host else ""
         self._lock = threading.Lock()
-        self._update = 0
-
-    def turn_to(self, update: int) -> None:
-        """Episodes from now on are those of this update, 1 for the first."""
-        with self._lock:
-            self._update = update
 
     def add(self, episode: Episode) -> None:
+        """Append an episode to the file of its update, 1 for the first."""
+        path = self._folder / f"update-{episode.update + 1:05d}{self._suffix}.jsonl"
         with self._lock:
-            store.append_episodes(self._path(self._update), [episode])
+            store.append_episodes(path, [episode])
 
     def load(self, since: int) -> dict[Key, Episode]:
-        """All hosts' of update `since` and later ones, less those that are to be played again."""
-        found = (
+        """Return all hosts' episodes of groups scheduled at update `since`, from 0, or later.
+
+        Those that are to be played again are left out. Of several of one key it is the latest.
+        """
+        episodes = (
             episode
             for path in sorted(self._folder.glob("update-*.jsonl"))
-            if int(path.stem.split("-")[1]) >= since
+            if int(path.stem.split("-")[1]) > since
             for episode in store.load_episodes(path)
         )
-        return {(e.group, e.sibling): e for e in found if e.reward is not None}
-
-    def _path(self, update: int) -> Path:
-        return self._folder / f"update-{update:05d}{self._suffix}.jsonl"
+        return {(e.group, e.sibling): e for e in episodes if e.reward is not None}

@@ -16,30 +16,39 @@ class Position:
 
     update: int  # updates done
     drawn: int  # number of its next draw
-    open: tuple[int, ...]  # groups that were begun and that no update has learned from
+    open: Mapping[int, int]  # groups begun that no update has learned from, and their versions
+    backlog: tuple[int, ...]  # numbers below `drawn` that it has not begun
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> Position:
         """What `saved` left to this host, empty where a run begins.
 
-        A run may go on with other hosts than it had: then the groups that some of them had not come
-        to are dealt anew, and none is skipped or learned twice.
+        A run may go on with other hosts than it had: then open groups and the numbers that some of
+        them had not come to are dealt anew, and none is skipped or learned twice.
         """
         count, this = hosts.count(), hosts.this()
         if not saved:
-            return cls(0, this, ())
+            return cls(0, this, {}, ())
         everyone: Sequence[Mapping[str, Any]] = saved["hosts"]
         if len(everyone) == count:
-            return cls(saved["update"], everyone[this]["drawn"], tuple(everyone[this]["open"]))
+            mine = everyone[this]
+            return cls(saved["update"], mine["drawn"], dict(mine["open"]), tuple(mine["backlog"]))
         ends = [host["drawn"] for host in everyone]
         behind = (n for n in range(min(ends), max(ends)) if n >= ends[n % len(ends)])
         first = -(-max(ends) // count) * count  # numbers of this host are `this` modulo `count`
-        begun = (n for host in everyone for n in host["open"])
-        left = sorted([*begun, *behind, *range(max(ends), first)])
-        return cls(saved["update"], first + this, tuple(left[this::count]))
+        before = (n for host in everyone for n in host["backlog"])
+        backlog = sorted([*before, *behind, *range(max(ends), first)])
+        # By version first, so that every host gets as many of each age.
+        begun = sorted((version, n) for host in everyone for n, version in host["open"])
+        share = {n: version for version, n in begun[this::count]}
+        return cls(saved["update"], first + this, share, tuple(backlog[this::count]))
 
     @staticmethod
     def saved(update: int, groups: Groups) -> dict[str, Any]:
         """To be kept with the checkpoint of an update; all hosts call it together."""
-        mine = {"drawn": groups.drawn, "open": list(groups.open)}
+        mine = {
+            "drawn": groups.drawn,
+            "open": list(groups.open.items()),
+            "backlog": groups.backlog,
+        }
         return {"update": update, "hosts": hosts.gather(mine)}
