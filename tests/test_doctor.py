@@ -17,7 +17,7 @@ from absl.testing import flagsaver
 
 from tests.launchers import main_of
 from tests.suites.webarena_sites import StandIn
-from webagent_jax import config, doctor, policy
+from webagent_jax import config, doctor, policy, xla_flags
 from webagent_jax.config import (
     BCConfig,
     BrowserConfig,
@@ -247,6 +247,14 @@ def test_devices_that_do() -> None:
 def test_devices_that_do_not(options: Any, subject: str, what: str) -> None:
     cfg = RunConfig(bc=BCConfig(row_tokens=10**6), grpo=GRPOConfig(row_tokens=10**6), **options)
     assert_broken(found(devices.check, cfg)[subject], what)
+
+
+def test_devices_reports_wrong_cpu_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this fails with a newer jaxlib, check if `xla_flags` is still needed for it."""
+    monkeypatch.setenv("XLA_FLAGS", f"{xla_flags.YNN_FUSION}=+reduce")  # what XLA does by default
+    findings = doctor.examine(RunConfig(), tmp_path, checks=("devices",))
+    (finding,) = [finding for finding in findings if finding.subject == "CPU results"]
+    assert_broken(finding, "instead of (1073741824.0, 3600.0)", f"{xla_flags.YNN_FUSION}=")
 
 
 def test_a_policy_too_large_to_train(copied: Path) -> None:

@@ -1,3 +1,7 @@
 """WebAgent-R1 in JAX: end-to-end multi-turn reinforcement learning of web agents."""
 
+from webagent_jax import xla_flags
+
 __version__ = "0.1.0"
+
+xla_flags.disable_ynn_fusion()

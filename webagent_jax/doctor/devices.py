@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 
-from webagent_jax import policy
+from webagent_jax import policy, xla_flags
 from webagent_jax.config import RunConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
@@ -38,6 +41,8 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     kind = devices[0].device_kind
     yield ok("devices", f"{len(devices)} {kind} ({jax.default_backend()}), {gib(memory)} each")
     yield from _unused()
+    if jax.default_backend() == "cpu":
+        yield _cpu_results()
     if cfg.policy.kind == "openai" or not policy.is_directory(cfg.policy.path):
         return  # nothing to lay on them, or told by the check of the weights
     try:
@@ -61,6 +66,30 @@ def _unused() -> Iterator[Finding]:
                 f"{file} is there, and JAX runs on {backend}",
                 f"pip install 'webagent_jax[{extra}]', and unset JAX_PLATFORMS",
             )
+
+
+def _cpu_results() -> Finding:
+    """Run two programs that XLA computes wrongly on CPU with fusions into YNNPACK's kernels."""
+
+    @jax.jit
+    def squares(rows: Array) -> Array:  # wrong in jaxlib 0.10.2
+        return jax.vmap(lambda row: jnp.sum((jnp.eye(3) @ row) ** 2))(rows)
+
+    @jax.jit
+    def row_sums(x: Array) -> Array:  # wrong in jaxlib 0.10.2 to 0.11.2
+        return jnp.sum((x @ jnp.ones_like(x)) * x, axis=-1)
+
+    rows = jnp.zeros((2**15 + 1, 3)).at[-1, 0].set(2.0**15)
+    results = (float(squares(rows)[-1]), float(row_sums(jnp.ones((2, 60, 60)))[-1, -1]))
+    expected = (2.0**30, 60.0**2)
+    jaxlib = f"jaxlib {metadata.version('jaxlib')}"
+    if results != expected:
+        return broken(
+            "CPU results",
+            f"{jaxlib} computes {results} instead of {expected} (jax issue 39103)",
+            f'export XLA_FLAGS="$XLA_FLAGS {xla_flags.YNN_FUSION}="',
+        )
+    return ok("CPU results", f"{jaxlib} computes the programs of jax issue 39103 correctly")
 
 
 def _device_bytes(device: jax.Device) -> int:
