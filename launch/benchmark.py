@@ -25,7 +25,7 @@ _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts."
 _PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
 _CHECKOUT = flags.DEFINE_string("peer_checkout", "", "Checkout of VisualAgentBench.")
 _POLICY = flags.DEFINE_string(
-    "policy", "webagent-tiny", "Name or directory of the one `evaluate` plays."
+    "policy", "webagent-tiny", "Name or directory, for `evaluate` and `language_model`."
 )
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 

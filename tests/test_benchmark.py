@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from webagent_jax import benchmark
-from webagent_jax.benchmark import browser, generate, measure, peer, rows, site, update
+from webagent_jax.benchmark import (
+    browser,
+    generate,
+    language_model,
+    measure,
+    peer,
+    rows,
+    site,
+    update,
+)
 from webagent_jax.benchmark.episodes import Shape, branches
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -51,6 +60,16 @@ def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
     assert 1 <= trace["prompt tokens / prefilled"] < 2
     assert trace["transformers / ours"] > 0
     assert "transformers / ours" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_policy_is_measured_against_the_floor(monkeypatch):
+    monkeypatch.setattr(language_model, "_SLOTS", (2,))
+    update, prefill, decoding = language_model.run(1, "webagent-tiny")
+    for result in (update, prefill, decoding):
+        assert result["tokens_per_second"] > 0
+        assert result["times_the_floor"] > 0.5, result["name"]
+    assert decoding["name"] == "decoding of 2 sequences"
 
 
 def test_rows_are_built_of_prompts_as_long_as_they_say(monkeypatch):

@@ -14,6 +14,7 @@ from webagent_jax.benchmark import (
     browser,
     evaluate,
     generate,
+    language_model,
     measure,
     rows,
     training,
@@ -38,6 +39,7 @@ SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
     "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
     "evaluate": lambda asked: evaluate.run(asked.repeats, asked.policy),
     "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
+    "language_model": lambda asked: language_model.run(asked.repeats, asked.policy),
     "rows": lambda asked: rows.run(asked.repeats),
     "training": lambda asked: training.run(asked.repeats),
     "update": lambda asked: update.run(asked.repeats, asked.peer_python),
@@ -60,7 +62,7 @@ def run(
         peer_python: interpreter of an environment that has the peer; empty leaves it out.
         show: is given the figures as they come.
         peer_checkout: of VisualAgentBench, for the suite `browser`; empty leaves it out.
-        policy: name or directory of the one that the suite `evaluate` plays.
+        policy: name or directory of that of the suites `evaluate` and `language_model`.
     """
     device = jax.devices()[0]
     before = measure.matmul_rate() / 1e9

@@ -1,0 +1,91 @@
+"""Update, prefill and decode of one policy, in tokens per second and against the machine's floor.
+
+The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and its
+weights, read once per decode step, at the bandwidth of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from webagent_jax import learn, policy
+from webagent_jax.benchmark import measure
+from webagent_jax.benchmark.episodes import Shape, branches
+from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.generate import Engine
+from webagent_jax.policy import ModelConfig, Params, flops
+from webagent_jax.types import Completion
+
+_ROW_TOKENS = 512
+_SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
+_SLOTS = (1, 16)
+_PROMPT, _NEW_TOKENS = 384, 32
+
+
+def run(repeats: int, policy_path: str) -> Iterator[dict[str, Any]]:
+    """Yield one result for the update, and two for each number of engine slots."""
+    config, params = policy.load_hf(policy_path)
+    peak = measure.matmul_rate()
+    yield _update(config, params, repeats, peak)
+    for slots in _SLOTS:
+        with Engine(config, params, slots=slots, max_tokens=_ROW_TOKENS) as engine:
+            yield from _sampling(config, engine, slots, repeats, peak)
+
+
+def _update(config: ModelConfig, params: Params, repeats: int, peak: float) -> dict[str, Any]:
+    """Measure one M-GRPO step over one forest row, without a reference policy."""
+    group = branches(_SHAPE, config.vocab_size, seed=0)
+    fitting = [b for b in group if len(b.prompt_ids) + len(b.response_ids) <= _ROW_TOKENS]
+    rows = jax.tree.map(lambda x: x[:1], learn.build(fitting, row_tokens=_ROW_TOKENS).rows)
+    optimizer = learn.make_optimizer(OptimizerConfig(), 1_000)
+    state = learn.init_state(params, optimizer)
+
+    def step() -> Any:
+        nonlocal state
+        state, _ = learn.grpo_update(config, optimizer, state, rows, grpo=GRPOConfig(kl_beta=0.0))
+        return state.params
+
+    seconds = measure.seconds(step, repeats)
+    pairs = int(np.sum(rows.ends - np.arange(_ROW_TOKENS)))
+    forward = flops.layers(config, _ROW_TOKENS, pairs) + flops.head(config, rows.targets.size)
+    return {
+        "name": f"update of a row of {_ROW_TOKENS}",
+        "tokens_per_second": _ROW_TOKENS / seconds,
+        "times_the_floor": seconds / (3 * forward / peak),  # backward is twice forward
+    }
+
+
+def _sampling(
+    config: ModelConfig, engine: Engine, slots: int, repeats: int, peak: float
+) -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+
+    def generate(prompt_tokens: int, new_tokens: int) -> list[Completion]:
+        prompts = rng.integers(0, config.vocab_size, (slots, prompt_tokens)).astype(np.int32)
+        futures = [
+            engine.submit(prompt, max_new_tokens=new_tokens, seed=seed)
+            for seed, prompt in enumerate(prompts)
+        ]
+        return [future.result() for future in futures]
+
+    seconds = measure.seconds(lambda: generate(_PROMPT, 1), repeats)
+    work = slots * flops.layers(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
+    yield {
+        "name": f"prefill of {slots} prompts of {_PROMPT}",
+        "tokens_per_second": slots * _PROMPT / seconds,
+        "times_the_floor": seconds / (work / peak),
+    }
+    prompt = 8  # so short that nearly all of the time is decoding
+    seconds = measure.seconds(lambda: generate(prompt, _NEW_TOKENS), repeats)
+    step_flops = flops.layers(config, slots, slots * (prompt + _NEW_TOKENS // 2))
+    step_flops += flops.head(config, slots)
+    step = max(step_flops / peak, policy.weight_bytes(config) / measure.bandwidth())
+    yield {
+        "name": f"decoding of {slots} sequences",
+        "tokens_per_second": slots * _NEW_TOKENS / seconds,
+        "times_the_floor": seconds / (_NEW_TOKENS * step),
+    }
