@@ -250,7 +250,7 @@ def test_devices_that_do_not(options: Any, subject: str, what: str) -> None:
 
 
 def test_devices_reports_wrong_cpu_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where this fails with a newer jaxlib, check if `xla_flags` is still needed for it."""
+    """A failure with a newer jaxlib means that `xla_flags` may not be needed for it."""
     monkeypatch.setenv("XLA_FLAGS", f"{xla_flags.YNN_FUSION}=+reduce")  # what XLA does by default
     findings = doctor.examine(RunConfig(), tmp_path, checks=("devices",))
     (finding,) = [finding for finding in findings if finding.subject == "CPU results"]

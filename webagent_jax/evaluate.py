@@ -107,14 +107,14 @@ def _jobs(cfg: RunConfig, stage: Stage, meter: _Meter) -> list[Job]:
         raise ConfigError(f"suite.tasks names no task of the {cfg.eval.split} split")
     for world in range(_worlds(cfg)):
         rules = stage.rules(max(cfg.eval.max_turns), evaluation=True)
-        seen = dataclasses.replace(rules, pictures=world < cfg.eval.pictures_per_task)
+        first = dataclasses.replace(rules, pictures=world < cfg.eval.pictures_per_task)
         for name in names:
             task = _task(stage, cfg, name, world)
             jobs += [
                 Job(
                     task,
                     seeds.derive(cfg.seed, Stream.EVALUATION, _number(task.id), attempt),
-                    rules if attempt else seen,
+                    rules if attempt else first,
                     lambda: _Metered(stage.policy_agent(evaluation=True), meter),
                     sibling=attempt,
                 )

@@ -58,13 +58,13 @@ def control(directory: Path) -> dict[str, int]:
 def turn(reply: str, page: str, error: str | None, ids: Sequence[int]) -> Turn:
     zeros = np.zeros(len(ids), np.int32)
     completion = Completion(np.asarray(ids, np.int32), zeros.astype(np.float32), zeros, "stop")
-    seen = Observation(page, "http://a/", error=error)
-    return Turn(zeros, completion, reply, Action(ActionKind.CLICK, "3"), seen)
+    observation = Observation(page, "http://a/", error=error)
+    return Turn(zeros, completion, reply, Action(ActionKind.CLICK, "3"), observation)
 
 
 def rendered(plain: PreTrainedTokenizerFast, chat: Sequence[Message]) -> str:
-    told = [{"role": m.role, "content": m.text} for m in chat]
-    return plain.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
+    messages = [{"role": m.role, "content": m.text} for m in chat]
+    return plain.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
 def test_the_families_are_as_published(directory: Path, control: dict[str, int]) -> None:
@@ -79,9 +79,10 @@ def test_ordinary_prompts_have_the_ids_of_the_plain_tokenizer(
     tokenizer: ChatTokenizer, plain: PreTrainedTokenizerFast, form: str, text: str
 ) -> None:
     chat = messages(TEMPLATES[form], True, "Find it ", (), Observation(text, "", error=text[:50]))
-    for told in (chat, chat[1:], [Message("user", text)]):  # the last ones without system message
-        expected = plain.encode(rendered(plain, told), add_special_tokens=False)
-        assert tokenizer.prompt_ids(told).tolist() == expected
+    # The last two have no system message.
+    for conversation in (chat, chat[1:], [Message("user", text)]):
+        expected = plain.encode(rendered(plain, conversation), add_special_tokens=False)
+        assert tokenizer.prompt_ids(conversation).tolist() == expected
 
 
 @pytest.mark.parametrize("form", TEMPLATES)

@@ -33,23 +33,23 @@ def tokenizer() -> ChatTokenizer:
     return ChatTokenizer(policy.directory("webagent-tiny"))
 
 
-def assert_well_formed(seen: Observation, tokenizer: ChatTokenizer) -> None:
-    parts = [seen.text, seen.url, seen.title, seen.error or ""]
-    parts += [part for e in seen.elements.values() for part in (e.kind, e.name, e.value)]
+def assert_well_formed(observation: Observation, tokenizer: ChatTokenizer) -> None:
+    parts = [observation.text, observation.url, observation.title, observation.error or ""]
+    parts += [part for e in observation.elements.values() for part in (e.kind, e.name, e.value)]
     "".join(parts).encode()
-    tokenizer.prompt_ids(messages(TEMPLATES["compact"], True, seen.title, (), seen))
+    tokenizer.prompt_ids(messages(TEMPLATES["compact"], True, observation.title, (), observation))
 
 
 @pytest.mark.browser
 def test_names_are_cut_between_characters(show: Show, tokenizer: ChatTokenizer) -> None:
     names = [f"{'a' * 98}{FACE}", f"{'b' * 98}{FACE}{FACE}", f"{'c' * 97}{FACE}{FACE}"]
-    seen = show("".join(f"<button>{name}</button>" for name in names)).observe()
-    assert [element.name for element in seen.elements.values()] == [
+    observation = show("".join(f"<button>{name}</button>" for name in names)).observe()
+    assert [element.name for element in observation.elements.values()] == [
         names[0],  # of 100 units
         f"{'b' * 98}…",
         f"{'c' * 97}{FACE}…",
     ]
-    assert_well_formed(seen, tokenizer)
+    assert_well_formed(observation, tokenizer)
 
 
 @pytest.mark.browser
@@ -62,9 +62,9 @@ def test_values_texts_and_refusals_are_cut_between_characters(
         f"<p>{'t' * 3999}{FACE}{FACE}</p><div id=d hidden style='position:fixed; inset:0'>"
         f"{button}</div>"
     )
-    seen = session.observe()
-    assert [e.value for e in seen.elements.values() if e.name == "I"] == ["v" * 1999 + "…"]
-    assert_well_formed(seen, tokenizer)
+    observation = session.observe()
+    assert [e.value for e in observation.elements.values() if e.name == "I"] == ["v" * 1999 + "…"]
+    assert_well_formed(observation, tokenizer)
     session.evaluate("d.hidden = false")
     refusal = session.act(Action(ActionKind.CLICK, "1"))
     assert refusal is not None and refusal.endswith(f' "{"d" * 59}"')
@@ -80,17 +80,17 @@ def test_halves_of_a_page_are_replaced(show: Show, tokenizer: ChatTokenizer) -> 
         b.onclick = () => alert("alert \ud83d.");
         </script>"""
     )
-    seen = session.observe()
+    observation = session.observe()
     for said in (f"text {LOST}.", f"press {LOST}", f"value {LOST}", f"option {LOST}"):
-        assert said in seen.text
-    assert seen.title == f"title {LOST}"
-    ids = {element.kind: i for i, element in seen.elements.items()}
+        assert said in observation.text
+    assert observation.title == f"title {LOST}"
+    ids = {element.kind: i for i, element in observation.elements.items()}
     after = session.observe(session.act(Action(ActionKind.CLICK, ids["button"])))
     assert after.error == f"the page said: alert {LOST}."
-    wanted = Action(ActionKind.SELECT, ids["select"], "\ud83d")
-    refusal = session.act(wanted)
+    choice = Action(ActionKind.SELECT, ids["select"], "\ud83d")
+    refusal = session.act(choice)
     assert refusal == f'element {ids["select"]} has no option "{LOST}"; it has: option {LOST}'
-    for one in (seen, after, session.observe(refusal)):
+    for one in (observation, after, session.observe(refusal)):
         assert_well_formed(one, tokenizer)
 
 

@@ -51,13 +51,13 @@ def test_other_hosts_skip_nothing_and_repeat_nothing(of, number):
     ]
     done = {n for n in range(20) if n < drawn[n % 2]} - {4, 10, 3}
     positions = of({"update": 9, "hosts": each}, number)
-    assert begun(positions) == [(3, 8), (4, 7), (10, 8)]
+    assert open_groups(positions) == [(3, 8), (4, 7), (10, 8)]
     assert coming(positions) == sorted(set(range(20)) - done)
     each = [
         {"drawn": p.drawn, "open": list(p.open.items()), "backlog": p.backlog} for p in positions
     ]
     again = of({"update": 9, "hosts": each}, 2)
-    assert begun(again) == begun(positions)
+    assert open_groups(again) == open_groups(positions)
     assert coming(again) == coming(positions)
 
 
@@ -67,7 +67,7 @@ def test_every_host_gets_as_many_open_groups_of_each_age(of):
     assert [sorted(p.open.values()) for p in of(saved, 2)] == [[7, 8], [7, 8]]
 
 
-def begun(positions):
+def open_groups(positions):
     return sorted(group for p in positions for group in p.open.items())
 
 

@@ -151,7 +151,10 @@ class ExpertAgent:
 
 
 def _unsampled(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:
-    """Of a reply that no policy of ours has sampled. Raises InfraError for one without tokens."""
+    """Return the completion of a response that no policy of ours sampled.
+
+    Raises InfraError if it cannot be tokenized.
+    """
     encode = tokenizer.encode_reply if finish == "stop" else tokenizer.encode
     with faults_as_infra("the reply cannot be tokenized"):
         ids = encode(text)

@@ -219,7 +219,7 @@ class MiniWobEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What the page itself says of the seeded problem. One that is lost is done, for nothing."""
+    """State of the seeded problem by the page; a lost problem is done, with reward 0."""
 
     done: bool
     reward: float  # -1 to 1, before the discount for time

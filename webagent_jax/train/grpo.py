@@ -137,10 +137,10 @@ def _learn(cfg: RunConfig, stage: Stage, learner: Learner, batch: Batch) -> dict
     """
     grpo, decode = cfg.grpo, stage.tokenizer.decode
     parts = split_minibatches(batch.groups, _share(grpo))
-    told = hosts.gather([learn.tally(part.groups, grpo, decode) for part in parts])
+    tallies = hosts.gather([learn.tally(part.groups, grpo, decode) for part in parts])
     forests: list[learn.Forest] = []
     for at, part in enumerate(parts):
-        totals = learn.Totals(*np.sum([host[at] for host in told], axis=0))
+        totals = learn.Totals(*np.sum([host[at] for host in tallies], axis=0))
         if totals.episodes == 0:
             continue
         forest = learn.rows_of(

@@ -11,7 +11,7 @@ from webagent_jax.types import Episode
 
 
 class Journal:
-    """One file for the episodes of the groups that were scheduled at an update.
+    """Episode log of a training, with a file for the groups scheduled at each update.
 
     Thread-safe. Every episode is on disk when `add` returns.
     """

@@ -39,8 +39,8 @@ class Position:
         before = (n for host in everyone for n in host["backlog"])
         backlog = sorted([*before, *behind, *range(max(ends), first)])
         # By version first, so that every host gets as many of each age.
-        begun = sorted((version, n) for host in everyone for n, version in host["open"])
-        share = {n: version for version, n in begun[this::count]}
+        groups = sorted((version, n) for host in everyone for n, version in host["open"])
+        share = {n: version for version, n in groups[this::count]}
         return cls(saved["update"], first + this, share, tuple(backlog[this::count]))
 
     @staticmethod
