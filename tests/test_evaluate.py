@@ -392,6 +392,22 @@ def test_impossible_options_are_refused(told, message):
 # --- the launchers -------------------------------------------------------------------------------
 
 
+def test_a_policy_that_is_not_there_is_one_line_and_no_traceback(tmp_path):
+    command = [sys.executable, str(ROOT / "launch/evaluate.py"), "--config=configs/quickstart.py"]
+    result = subprocess.run(
+        [*command, f"--config.policy.path={tmp_path}", f"--workdir={tmp_path / 'run'}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert f"no policy at {tmp_path}: expected a Hugging Face directory" in result.stderr
+
+
 def launch(folder: Path, compare: str = "") -> None:
     from launch import evaluate as launcher
 

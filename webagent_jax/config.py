@@ -21,6 +21,10 @@ class ConfigError(ValueError):
     """An option is unknown or has a value that cannot work. The message says how to mend it."""
 
 
+class PolicyNotFoundError(ConfigError, FileNotFoundError):
+    """No policy at `policy.path`, and none to fetch. The message says how to fix it."""
+
+
 @dataclass(frozen=True)
 class EndpointConfig:
     """An OpenAI-compatible chat endpoint that replies instead of weights of ours."""

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, Sharding
 from safetensors import safe_open
 
+from webagent_jax.config import PolicyNotFoundError
 from webagent_jax.policy import hf_config, hf_tensors, hf_writer, sharding
 from webagent_jax.policy.attention import choose
 from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
@@ -40,13 +41,13 @@ def directory(path: str | Path) -> Path:
     """Return the directory of a policy path or name; fetch a pretrained one on first use.
 
     Raises:
-        FileNotFoundError: no such directory, or no network to fetch from; says what to do.
+        PolicyNotFoundError: no such directory, or no network to fetch from.
     """
     if str(path) in PRETRAINED:
         return pretrained_dir(str(path))
     where = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
     if not (where / "config.json").is_file():
-        raise FileNotFoundError(
+        raise PolicyNotFoundError(
             f"no policy at {where}: expected a Hugging Face directory with config.json, "
             f"or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
         )

