@@ -11,7 +11,7 @@ import pytest
 
 from webagent_jax import xla_flags
 
-OFF = f"{xla_flags.YNN_FUSION}="
+OFF = xla_flags.DISABLE_YNN_REDUCE
 
 # The program of jax issue 39103: its last value is 2**30.
 SQUARES = """
@@ -71,7 +71,7 @@ def test_flag_is_set_only_where_it_is_needed(
     monkeypatch.setenv("XLA_FLAGS", before)
     monkeypatch.setenv("JAX_PLATFORMS", platforms)
     monkeypatch.setattr(metadata, "version", {"jaxlib": jaxlib}.__getitem__)
-    xla_flags.disable_ynn_fusion()
+    xla_flags.disable_ynn_reduce()
     assert os.environ["XLA_FLAGS"] == after
 
 
@@ -81,5 +81,5 @@ def test_flag_is_not_set_without_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setattr(metadata, "version", version)
-    xla_flags.disable_ynn_fusion()
+    xla_flags.disable_ynn_reduce()
     assert not os.environ["XLA_FLAGS"]

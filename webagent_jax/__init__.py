@@ -4,4 +4,4 @@ from webagent_jax import xla_flags
 
 __version__ = "0.1.0"
 
-xla_flags.disable_ynn_fusion()
+xla_flags.disable_ynn_reduce()

@@ -8,17 +8,19 @@ import sys
 from importlib import metadata
 
 YNN_FUSION = "--xla_cpu_experimental_ynn_fusion_type"
+DISABLE_YNN_REDUCE = f"{YNN_FUSION}=-reduce"
 # XLA aborts at a flag that it does not know: these versions know this one and need it.
 _JAXLIB_VERSIONS = frozenset({"0.10.2", "0.11.0", "0.11.1", "0.11.2"})
 
 _logger = logging.getLogger(__name__)
 
 
-def disable_ynn_fusion() -> None:
-    """Add `--xla_cpu_experimental_ynn_fusion_type=` to XLA_FLAGS where the CPU backend needs it.
+def disable_ynn_reduce() -> None:
+    """Add `DISABLE_YNN_REDUCE` to XLA_FLAGS where the CPU backend needs it.
 
-    The empty list turns off fusions into kernels of the YNNPACK library, some of which return
-    wrong values or crash (jax issues 39103, 39257 and 40412). A value that is set already is kept.
+    Fusions of sums into kernels of the YNNPACK library return wrong values or crash (jax issues
+    39103, 39257 and 40412). Those of matmuls stay: without them the bits of a row depend on the
+    number of rows, and completions on what else is in the batch. A value that is set is kept.
     JAX reads XLA_FLAGS when its first backend starts: this imports no JAX, and logs a warning
     where it comes too late.
     """
@@ -26,13 +28,13 @@ def disable_ynn_fusion() -> None:
     is_file_name = bool(flags) and not flags.startswith("-")
     if YNN_FUSION in flags or is_file_name or not _is_needed():
         return
-    os.environ["XLA_FLAGS"] = f"{flags} {YNN_FUSION}=".strip()
+    os.environ["XLA_FLAGS"] = f"{flags} {DISABLE_YNN_REDUCE}".strip()
     xla_bridge = sys.modules.get("jax._src.xla_bridge")
     if xla_bridge and xla_bridge.backends_are_initialized():
         _logger.warning(
             "JAX ran before webagent_jax was imported: it may compute wrong values on CPU "
-            "(jax issue 39103); import webagent_jax first, or export XLA_FLAGS=%s=",
-            YNN_FUSION,
+            "(jax issue 39103); import webagent_jax first, or export XLA_FLAGS=%s",
+            DISABLE_YNN_REDUCE,
         )
 
 
