@@ -184,20 +184,20 @@ def test_frames_of_this_origin_and_shadows_are_told_in_their_place(show: Show) -
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "expected"),
     [
         ("/picture.svg", '<embed id="1" type="image/svg+xml"> </embed>'),
         ("/page", '<embed id="1"> <html> <p data-text="In"> In </p> </html> </embed>'),
         ("http://127.0.0.1:1/", '<embed id="1"> </embed>'),
     ],
 )
-def test_what_is_embedded_has_an_id(source: str, told: str, show: Show, site: Any) -> None:
-    """As VisualAgentBench has it; what scripts of its own can read is told in it."""
+def test_embed_has_an_id(source: str, expected: str, show: Show, site: Any) -> None:
+    """VisualAgentBench lists it too; the content that scripts can read is inside."""
     site.page("<p>In</p>", "/page")
     kind = "type=image/svg+xml" if source.endswith("svg") else ""
     session = show(f"<embed {kind} src={source} width=300 height=150><p>x</p>")
-    seen = session.observe()
-    assert f"{told} <p" in seen.text and list(seen.elements) == ["1"]
+    observation = session.observe()
+    assert f"{expected} <p" in observation.text and list(observation.elements) == ["1"]
     assert session.act(Action(ActionKind.CLICK, "1")) is None
 
 

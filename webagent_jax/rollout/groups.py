@@ -68,7 +68,7 @@ class Groups:
             jobs: the siblings of the number-th draw, with `group` and `sibling` set.
             first: number of the next draw; the one after it is `first` + `stride`.
             again: groups that an interrupted run had begun, and their versions: begun at once.
-            backlog: numbers below `first` that no process has begun: they are drawn first.
+            backlog: numbers below `first` that no process has scheduled: they are drawn first.
             known: episodes that it had finished, of these draws and later ones.
             staleness: a known episode further than so many updates from the version at which its
                 group is begun is played again.
