@@ -223,7 +223,11 @@ class BCConfig:
     # Updates between two evaluations, on worlds of the training split that nobody demonstrated; the
     # best policy of them is what is kept. 0 evaluates never and keeps the last.
     eval_updates: int = 0
-    eval_episodes: int = 64
+    eval_episodes: int = 64  # 0 measures decision accuracy alone, without browsers
+    # Decision accuracy, at each evaluation and after the last update: turns of each split (trained
+    # on, held out) whose greedy response is compared with the expert's. 0 turns it off.
+    eval_decisions: int = 64
+    held_out_demos: int = 0  # demonstrations that are not trained on
     batch_episodes: int = 32  # episodes per update
     # The mean over tokens of a response is averaged over all (history, action) pairs of a batch,
     # as in the paper, or over the turns of an episode and then over episodes.
@@ -357,6 +361,10 @@ def _check(cfg: RunConfig) -> None:
         (cfg.mesh.rows_per_device >= 1, "mesh.rows_per_device must be at least 1"),
         (cfg.engine.tensor >= 1, "engine.tensor must be at least 1"),
         (cfg.engine.cache_mib >= 0, "engine.cache_mib must not be negative; 0 chooses by slots"),
+        (
+            cfg.bc.eval_decisions >= 0 and cfg.bc.held_out_demos >= 0,
+            "bc.eval_decisions and bc.held_out_demos must be at least 0, which turns them off",
+        ),
         (cfg.grpo.group_size >= 2, "grpo.group_size must be at least 2: advantages need siblings"),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),

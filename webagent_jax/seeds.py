@@ -17,6 +17,8 @@ class Stream(enum.IntEnum):
     EVALUATION = 5  # tokens of an episode of an evaluation
     ADAPTERS = 6  # first values of adapters (LoRA)
     BC_VALIDATION = 7  # which training tasks cloning is judged on, and the tokens there
+    DECISIONS = 8  # which turns of demonstrations measure decision accuracy
+    HELD_OUT = 9  # which demonstrations are not trained on
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -60,18 +60,7 @@ class Stage:
             self._sampler: Engine | None = None
             if model is not None and snapshot is not None:
                 self._sampler = opened.enter_context(
-                    Engine(
-                        model,
-                        snapshot.params,
-                        slots=cfg.engine.slots,
-                        max_tokens=cfg.engine.max_tokens,
-                        seed=cfg.seed,
-                        version=snapshot.version,
-                        steps_per_dispatch=cfg.engine.steps_per_dispatch,
-                        cache_bytes=cfg.engine.cache_bytes,
-                        mesh=_engine_mesh(cfg.engine.tensor),
-                        preamble=_preamble(cfg, self.tokenizer),
-                    )
+                    open_engine(cfg, self.tokenizer, model, snapshot)
                 )
             self._exit = opened.pop_all()
 
@@ -181,6 +170,28 @@ class Stage:
     def update_policy(self, snapshot: PolicySnapshot) -> None:
         """What is sampled from now on, the rest of running replies too, is the new policy's."""
         self.engine.update(snapshot.params, version=snapshot.version, running="recompute")
+
+
+def open_engine(
+    cfg: RunConfig, tokenizer: ChatTokenizer, model: ModelConfig, snapshot: PolicySnapshot
+) -> Engine:
+    """Return an engine with the options of the run.
+
+    Raises:
+        ShardingError: this process has fewer devices than `engine.tensor`.
+    """
+    return Engine(
+        model,
+        snapshot.params,
+        slots=cfg.engine.slots,
+        max_tokens=cfg.engine.max_tokens,
+        seed=cfg.seed,
+        version=snapshot.version,
+        steps_per_dispatch=cfg.engine.steps_per_dispatch,
+        cache_bytes=cfg.engine.cache_bytes,
+        mesh=_engine_mesh(cfg.engine.tensor),
+        preamble=_preamble(cfg, tokenizer),
+    )
 
 
 def _engine_mesh(tensor: int) -> Mesh | None:

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from webagent_jax import checkpoint, demos, learn, policy
+from webagent_jax import checkpoint, demos, learn, policy, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.collect import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.learn.advantages import Weigh
+from webagent_jax.report import files
 from webagent_jax.report.progress import NullProgress, Progress
-from webagent_jax.stage import check_weights
+from webagent_jax.seeds import Stream
+from webagent_jax.stage import check_weights, open_engine
 from webagent_jax.train import hosts, metrics
+from webagent_jax.train.decisions import DecisionAccuracy, Json
 from webagent_jax.train.folder import open_folder, open_writer
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.validation import Validation
@@ -27,7 +30,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     """Behaviour cloning on expert demonstrations.
 
     Collects the demonstrations first, unless `workdir/demos` holds them. Writes demos/,
-    checkpoints/, metrics.jsonl, tensorboard/ and policy/: the last policy or, where
+    checkpoints/, metrics.jsonl, decisions.jsonl, tensorboard/ and policy/: the last policy or, where
     `bc.eval_updates` is set, the one that did best on the tasks of the training split that were
     held out for it.
 
@@ -48,12 +51,13 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     with ExitStack() as opened:
         learner = opened.enter_context(Learner(cfg, workdir))
         validation = None
-        if cfg.bc.eval_updates:
+        if cfg.bc.eval_updates and cfg.bc.eval_episodes:
             validation = Validation(cfg, progress, learner.model, learner.snapshot())
             opened.enter_context(validation)
-        shown = _shown(workdir / "demos", validation)
         tokenizer = _tokenizer(cfg)
+        shown, held_out = _split(cfg, demos.read(workdir / "demos"), validation)
         _check_lengths(cfg, shown, tokenizer, progress)
+        decisions = DecisionAccuracy(cfg, tokenizer, {"train": shown, "held_out": held_out})
         forests = demos.batches(
             shown, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
         ).map(partial(make_forest, cfg, learner.row_multiple, tokenizer))
@@ -69,11 +73,12 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
             stats = learner.clone(learner.even(forest.rows))
             stats |= metrics.of_rows(forest, learner.model.attention)
             last = update == total
-            if validation and (update % cfg.bc.eval_updates == 0 or last):
-                told = hosts.gather(validation.success_rate(learner.snapshot()))
-                success = float(np.mean(told))
-                stats["validation/success"] = success
-                if best is None or success > best["success"]:
+            if last or (cfg.bc.eval_updates and update % cfg.bc.eval_updates == 0):
+                measured, records = _evaluate(cfg, tokenizer, learner, validation, decisions)
+                stats |= measured
+                _append(workdir, update, records)
+                success = measured.get("validation/success", 0.0)
+                if validation and (best is None or success > best["success"]):
                     best = {"update": update, "success": success}
                     checkpoint.save_params(workdir / "best", learner.state.params)
             writer.write(update, stats)
@@ -87,14 +92,57 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         return learner.export(workdir / "policy", kept)
 
 
-def _shown(
-    directory: Path, validation: Validation | None
-) -> demos.Demonstrations | list[Demonstration]:
-    """All demonstrations, or those of tasks that are not held out."""
-    everything = demos.read(directory)
+def _split(
+    cfg: RunConfig, demonstrations: demos.Demonstrations, validation: Validation | None
+) -> tuple[demos.Demonstrations | list[Demonstration], list[Demonstration]]:
+    """Return the demonstrations to train on, and those that are held out.
+
+    Held out are the ones of validation tasks, and `bc.held_out_demos` others.
+
+    Raises:
+        ConfigError: none is left to train on.
+    """
+    tasks = frozenset() if validation is None else validation.task_ids
+    if not (tasks or cfg.bc.held_out_demos):
+        return demonstrations, []
+    others = [demo for demo in demonstrations if demo.task.id not in tasks]
+    held_out = [demo for demo in demonstrations if demo.task.id in tasks]
+    if cfg.bc.held_out_demos >= len(others):
+        raise ConfigError(
+            f"bc.held_out_demos={cfg.bc.held_out_demos} leaves none of {len(others)} "
+            "demonstrations to train on: lower it, or collect more (bc.demos_per_task)"
+        )
+    order = seeds.generator(cfg.seed, Stream.HELD_OUT).permutation(len(others))
+    cut = np.sort(order[: cfg.bc.held_out_demos])
+    held_out += [others[i] for i in cut]
+    return [others[i] for i in np.sort(order[cfg.bc.held_out_demos :])], held_out
+
+
+def _evaluate(
+    cfg: RunConfig,
+    tokenizer: ChatTokenizer,
+    learner: Learner,
+    validation: Validation | None,
+    decisions: DecisionAccuracy,
+) -> tuple[dict[str, float], list[Json]]:
+    """Return validation success, decision accuracy, and the records of the latter."""
+    snapshot = learner.snapshot()
     if validation is None:
-        return everything
-    return [demo for demo in everything if demo.task.id not in validation.task_ids]
+        if not cfg.bc.eval_decisions:
+            return {}, []
+        with open_engine(cfg, tokenizer, learner.model, snapshot) as engine:
+            return decisions.measure(engine)
+    with validation.engine(snapshot) as engine:
+        stats, records = decisions.measure(engine)
+        success = hosts.gather(validation.success_rate())
+    return stats | {"validation/success": float(np.mean(success))}, records
+
+
+def _append(workdir: Path, update: int, records: list[Json]) -> None:
+    """Append records of decisions to the log of this process."""
+    suffix = f"-host-{hosts.this()}" if hosts.this() else ""
+    path = workdir / f"decisions{suffix}.jsonl"
+    files.append_jsonl(path, [{"update": update, **record} for record in records])
 
 
 def _check_lengths(

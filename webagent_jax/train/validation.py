@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
 
 from webagent_jax import seeds
 from webagent_jax.config import RunConfig
+from webagent_jax.generate import Engine
 from webagent_jax.policy import ModelConfig
 from webagent_jax.report.progress import Progress
 from webagent_jax.rollout import Job
@@ -37,12 +40,22 @@ class Validation:
         """No demonstration of these may be learned from."""
         return frozenset(task.id for task in self._tasks)
 
-    def success_rate(self, snapshot: PolicySnapshot) -> float:
-        """In [0, 1], sampled as in evaluation, over the tasks that got a reward."""
+    @contextmanager
+    def engine(self, snapshot: PolicySnapshot) -> Iterator[Engine]:
+        """Return the engine with these params; its cache is released on exit."""
         self._stage.update_policy(snapshot)
         self._stage.engine.resume()
+        try:
+            yield self._stage.engine
+        finally:
+            self._stage.engine.release()
+
+    def success_rate(self) -> float:
+        """Return the success rate in [0, 1] over the tasks with a reward; call it in `engine`.
+
+        Responses are sampled as in evaluation.
+        """
         episodes = self._stage.play(self._job(at, task) for at, task in enumerate(self._tasks))
-        self._stage.engine.release()
         rewards = [e.reward for e in episodes if e.reward is not None]
         return float(np.mean(rewards)) if rewards else 0.0
 
