@@ -30,9 +30,9 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     """Behaviour cloning on expert demonstrations.
 
     Collects the demonstrations first, unless `workdir/demos` holds them. Writes demos/,
-    checkpoints/, metrics.jsonl, decisions.jsonl, tensorboard/ and policy/: the last policy or, where
-    `bc.eval_updates` is set, the one that did best on the tasks of the training split that were
-    held out for it.
+    checkpoints/, metrics.jsonl, decisions.jsonl, tensorboard/ and policy/: the last policy or, with
+    validation (`bc.eval_updates`), the one with the highest success rate on held-out tasks of the
+    training split.
 
     Returns:
         The Hugging Face directory of the trained policy, `workdir/policy`.
