@@ -3,7 +3,8 @@
 python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
 
 The peer of `update` and `generate` is google-tunix (third_party/README.md), which needs an
-environment of its own: --peer_python is its interpreter; without one the peer is left out. Those
+environment of its own: --peer_python is its interpreter; without one the peer is left out. That of
+`language_model` is transformers on torch, for which --peer_python=.venv/bin/python will do. Those
 of `browser` are BrowserGym (--peer_python), VisualAgentBench's parser (there too, from
 --peer_checkout) and plain Playwright, which needs nothing.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from webagent_jax import benchmark
+from webagent_jax import benchmark, heap
 
 _SUITE = flags.DEFINE_enum(
     "suite", None, sorted(benchmark.SUITES), "What to measure.", required=True
@@ -33,6 +34,7 @@ _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmar
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    heap.keep_freed_memory()  # as in every launcher
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
     report = benchmark.run(
         _SUITE.value,

@@ -156,7 +156,8 @@ class BrowserGymConfig:
 class ArenaConfig:
     """The embedded arena (docs/arena.md)."""
 
-    thoughts: Literal["short", "long"] = "short"  # of the oracles; long ones are R1-CoT's
+    # Of the experts: the next step alone, the task and the next step, or those of R1-CoT.
+    thoughts: Literal["short", "restate", "long"] = "short"
     # Seed of training tasks drawn anew instead of the 647; -1 keeps those.
     fresh_seed: int = -1
     fresh_tasks: int = 10_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from webagent_jax import config
+from webagent_jax import config, heap
 from webagent_jax.browser import ChromiumMissing
 from webagent_jax.config import RunConfig
 from webagent_jax.suites import opening
@@ -23,6 +23,7 @@ def begin(argv: Sequence[str], default_workdir: str | None = None) -> Path:
     """Refuses stray arguments and returns the workdir. Raises app.UsageError."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    heap.keep_freed_memory()
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
     workdir = _WORKDIR.value or default_workdir
     if workdir is None:

@@ -39,7 +39,9 @@ SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
     "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
     "evaluate": lambda asked: evaluate.run(asked.repeats, asked.policy),
     "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
-    "language_model": lambda asked: language_model.run(asked.repeats, asked.policy),
+    "language_model": lambda asked: language_model.run(
+        asked.repeats, asked.policy, asked.peer_python
+    ),
     "rows": lambda asked: rows.run(asked.repeats),
     "training": lambda asked: training.run(asked.repeats),
     "update": lambda asked: update.run(asked.repeats, asked.peer_python),

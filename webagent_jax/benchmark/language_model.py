@@ -1,7 +1,8 @@
-"""Update, prefill and decode of one policy, in tokens per second and against the machine's floor.
+"""Update, prefill and decode of one policy, in tokens per second, against floor and peer.
 
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and its
-weights, read once per decode step, at the bandwidth of memory.
+weights, read once per decode step, at the bandwidth of memory. Peers are transformers on torch, in
+float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
 """
 
 from __future__ import annotations
@@ -13,34 +14,79 @@ import jax
 import numpy as np
 
 from webagent_jax import learn, policy
-from webagent_jax.benchmark import measure
+from webagent_jax.benchmark import measure, peer
 from webagent_jax.benchmark.episodes import Shape, branches
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.generate import Engine
 from webagent_jax.policy import ModelConfig, Params, flops
-from webagent_jax.types import Completion
+from webagent_jax.types import Completion, ForestRows
 
 _ROW_TOKENS = 512
 _SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
 _SLOTS = (1, 16)
 _PROMPT, _NEW_TOKENS = 384, 32
+_DECODE_PROMPT = 8  # so short that nearly all of the time is decoding
 
 
-def run(repeats: int, policy_path: str) -> Iterator[dict[str, Any]]:
-    """Yield one result for the update, and two for each number of engine slots."""
+def run(repeats: int, policy_path: str, peer_python: str = "") -> Iterator[dict[str, Any]]:
+    """Yield one result for the update, and two for each number of engine slots.
+
+    Args:
+        peer_python: interpreter with torch and transformers; empty leaves the peer out.
+    """
     config, params = policy.load_hf(policy_path)
+    rows = _rows(config)
+    peers: dict[str, dict[str, float]] = {}
+    if peer_python:
+        peers = peer.ask(
+            peer_python,
+            "transformers/language_model.py",
+            {
+                "policy": str(policy.directory(policy_path)),
+                "repeats": repeats,
+                "slots": _SLOTS,
+                "prompt": _PROMPT,
+                "decode_prompt": _DECODE_PROMPT,
+                "new_tokens": _NEW_TOKENS,
+                "row_tokens": _ROW_TOKENS,
+                "targets": int(np.count_nonzero(rows.weights)),
+            },
+        )
     peak = measure.matmul_rate()
-    yield _update(config, params, repeats, peak)
+    yield _beside(peers, "update", _update(config, params, rows, repeats, peak))
     for slots in _SLOTS:
         with Engine(config, params, slots=slots, max_tokens=_ROW_TOKENS) as engine:
-            yield from _sampling(config, engine, slots, repeats, peak)
+            for name, result in _sampling(config, engine, slots, repeats, peak):
+                yield _beside(peers, f"{name} {slots}", result)
 
 
-def _update(config: ModelConfig, params: Params, repeats: int, peak: float) -> dict[str, Any]:
-    """Measure one M-GRPO step over one forest row, without a reference policy."""
+def _beside(
+    peers: dict[str, dict[str, float]], name: str, result: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the result with the rate of each peer, and how many times faster this engine is."""
+    rates = {
+        f"transformers, {dtype}": {
+            "tokens_per_second": values[name],
+            "times_faster": result["tokens_per_second"] / values[name],
+        }
+        for dtype, values in peers.items()
+    }
+    return result | rates
+
+
+def _rows(config: ModelConfig) -> ForestRows:
+    """Return one forest row of a group of episodes."""
     group = branches(_SHAPE, config.vocab_size, seed=0)
     fitting = [b for b in group if len(b.prompt_ids) + len(b.response_ids) <= _ROW_TOKENS]
-    rows = jax.tree.map(lambda x: x[:1], learn.build(fitting, row_tokens=_ROW_TOKENS).rows)
+    rows = learn.build(fitting, row_tokens=_ROW_TOKENS).rows
+    first: ForestRows = jax.tree.map(lambda x: x[:1], rows)
+    return first
+
+
+def _update(
+    config: ModelConfig, params: Params, rows: ForestRows, repeats: int, peak: float
+) -> dict[str, Any]:
+    """Measure one M-GRPO step over one forest row, without a reference policy."""
     optimizer = learn.make_optimizer(OptimizerConfig(), 1_000)
     state = learn.init_state(params, optimizer)
 
@@ -61,7 +107,7 @@ def _update(config: ModelConfig, params: Params, repeats: int, peak: float) -> d
 
 def _sampling(
     config: ModelConfig, engine: Engine, slots: int, repeats: int, peak: float
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     rng = np.random.default_rng(0)
 
     def generate(prompt_tokens: int, new_tokens: int) -> list[Completion]:
@@ -74,18 +120,23 @@ def _sampling(
 
     seconds = measure.seconds(lambda: generate(_PROMPT, 1), repeats)
     work = slots * flops.layers(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
-    yield {
-        "name": f"prefill of {slots} prompts of {_PROMPT}",
-        "tokens_per_second": slots * _PROMPT / seconds,
-        "times_the_floor": seconds / (work / peak),
-    }
-    prompt = 8  # so short that nearly all of the time is decoding
-    seconds = measure.seconds(lambda: generate(prompt, _NEW_TOKENS), repeats)
-    step_flops = flops.layers(config, slots, slots * (prompt + _NEW_TOKENS // 2))
+    yield (
+        "prefill",
+        {
+            "name": f"prefill of {slots} prompts of {_PROMPT}",
+            "tokens_per_second": slots * _PROMPT / seconds,
+            "times_the_floor": seconds / (work / peak),
+        },
+    )
+    seconds = measure.seconds(lambda: generate(_DECODE_PROMPT, _NEW_TOKENS), repeats)
+    step_flops = flops.layers(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
     step_flops += flops.head(config, slots)
     step = max(step_flops / peak, policy.weight_bytes(config) / measure.bandwidth())
-    yield {
-        "name": f"decoding of {slots} sequences",
-        "tokens_per_second": slots * _NEW_TOKENS / seconds,
-        "times_the_floor": seconds / (_NEW_TOKENS * step),
-    }
+    yield (
+        "decode",
+        {
+            "name": f"decoding of {slots} sequences",
+            "tokens_per_second": slots * _NEW_TOKENS / seconds,
+            "times_the_floor": seconds / (_NEW_TOKENS * step),
+        },
+    )

@@ -90,6 +90,18 @@ def test_long_thoughts_tell_the_task_what_is_done_and_why() -> None:
         assert "It is among the details" in decisions[-1].thought
 
 
+def test_restating_thoughts_name_the_task_before_the_same_decisions() -> None:
+    for other in opened("compact"):
+        short = played(other, first_of(other, "shop/sku"))[1]
+    for other in opened("compact", ArenaConfig(thoughts="restate")):
+        task = first_of(other, "shop/sku")
+        reward, decisions = played(other, task)
+        assert reward == 1.0
+        assert [decision.action for decision in decisions] == [each.action for each in short]
+        for decision, each in zip(decisions, short, strict=True):
+            assert decision.thought == f"Task: {task.intent} Next: {each.thought}"
+
+
 def test_fresh_tasks_are_played_like_the_others() -> None:
     for suite in opened("compact", ArenaConfig(fresh_seed=5, fresh_tasks=20)):
         task = suite.tasks("train")[0]

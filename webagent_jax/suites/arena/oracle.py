@@ -247,7 +247,18 @@ def _called(name: str, element: str) -> str:
     return f"{name[:_NAME_LIMIT].strip()} [{element}]"
 
 
-# --- long thoughts -------------------------------------------------------------------------------
+# --- other thoughts -------------------------------------------------------------------------------
+
+
+def restate(oracle: Expert, intent: str) -> Expert:
+    """The same decisions, each after the whole task: what to do follows right after it."""
+    page: Observation | None = None
+    while True:
+        try:
+            decision = next(oracle) if page is None else oracle.send(page)
+        except StopIteration:
+            return
+        page = yield Decision(f"Task: {intent} Next: {decision.thought}", decision.action)
 
 
 def deliberate(oracle: Expert, intent: str, page: Observation) -> Expert:

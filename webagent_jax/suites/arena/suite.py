@@ -77,6 +77,8 @@ class ArenaSuite:
         """The oracle of the task's template. Raises KeyError for a task of another suite."""
         draft = self._by_name[_name(task)]
         expert = draft.template.oracle(draft.instance.slots, start.observation)
+        if self._thoughts == "restate":
+            return oracle.restate(expert, task.intent)
         if self._thoughts == "long":
             return oracle.deliberate(expert, task.intent, start.observation)
         return expert

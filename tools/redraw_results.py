@@ -1,0 +1,147 @@
+"""Redraw tables and figures of docs/results.md from the runs stored in docs/results/.
+
+python tools/redraw_results.py          # rewrite them
+python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
+
+A stored run is a folder with the small files of a workdir: config.json, metrics.jsonl and, after an
+evaluation, eval.json. A table stands in docs/results.md between `<!-- table: NAME -->` and
+`<!-- end of table -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+DOCS = Path(__file__).parents[1] / "docs"
+RUNS = DOCS / "results"
+PAGE = DOCS / "results.md"
+
+Json = dict[str, Any]
+
+
+class Run:
+    """Stored files of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder.name
+        self.config: Json = json.loads((folder / "config.json").read_text())
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        self.metrics: list[Json] = [json.loads(line) for line in lines]
+
+    @property
+    def commit(self) -> str:
+        """Short hash of the commit that the run was started from."""
+        return str(self.config.get("commit", "unknown"))[:7]
+
+    def series(self, metric: str) -> tuple[list[int], list[float]]:
+        """Return the steps with a value of the metric, and the values."""
+        pairs = [(line["step"], line[metric]) for line in self.metrics if metric in line]
+        return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def load_runs(table: str) -> list[Run]:
+    """Return the runs of a table, sorted by name."""
+    return [Run(folder) for folder in sorted((RUNS / table).iterdir()) if folder.is_dir()]
+
+
+def draw(path: Path, runs: Sequence[Run], metrics: Sequence[str], labels: Callable[[Run], str]):
+    """Draw metrics in percent against updates, a panel for each metric and a line for each run."""
+    figure = Figure(figsize=(4.2 * len(metrics), 2.8), layout="constrained")
+    for axes, metric in zip(
+        figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True
+    ):
+        for run in runs:
+            steps, values = run.series(metric)
+            axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=labels(run))
+        axes.set_xlabel("update")
+        axes.set_ylabel(f"{metric}, %")
+        axes.set_ylim(0, 100)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize="small")
+    figure.savefig(path, dpi=130)
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def bc_options(run: Run) -> str:
+    bc = run.config["config"]["bc"]
+    rate = bc["optimizer"]["learning_rate"]
+    return f"batch {bc['batch_episodes']}, {bc['epochs']} epochs, learning rate {rate:g}"
+
+
+def bc_quickstart() -> str:
+    """Return the table of validation success of BC on MiniWoB++, and draw its curves."""
+    runs = load_runs("bc_quickstart")
+    draw(DOCS / "images" / "bc_quickstart.png", runs, ["validation/success"], bc_options)
+    rows = []
+    for run in runs:
+        steps, values = run.series("validation/success")
+        best = max(range(len(values)), key=lambda i: values[i])
+        last, highest = percent(values[-1]), percent(values[best])
+        updates = str(len(run.metrics))
+        rows.append([run.commit, bc_options(run), updates, last, highest, str(steps[best])])
+    header = ["commit", "options", "updates", "success, last, %", "best, %", "best at update"]
+    return table_of(header, rows)
+
+
+def bc_decisions() -> str:
+    """Return the table of decision accuracy of SmolLM2-135M on the arena, and draw its curves."""
+    runs = load_runs("bc_decisions")
+    kinds = ["decisions/train", "decisions/held_out"]
+    draw(DOCS / "images" / "bc_decisions.png", runs, kinds, lambda run: run.name)
+    rows = []
+    for run in runs:
+        columns = [run.series(kind)[1] for kind in kinds]
+        for step, train, held_out in zip(run.series(kinds[0])[0], *columns, strict=True):
+            rows.append([run.commit, run.name, str(step), percent(train), percent(held_out)])
+    return table_of(["commit", "run", "update", "trained on, %", "held out, %"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "bc_quickstart": bc_quickstart,
+    "bc_decisions": bc_decisions,
+}
+
+
+def redraw(page: str) -> str:
+    """Return the page with every table drawn anew."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in TABLES:
+            sys.exit(f"{PAGE}: no table is named {name!r}; there are: {', '.join(TABLES)}")
+        return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end of table -->"
+
+    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end of table -->", replace, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare only; write no table")
+    arguments = parser.parse_args()
+    before = PAGE.read_text()
+    after = redraw(before)
+    if not arguments.check:
+        PAGE.write_text(after)
+    elif before != after:
+        sys.exit(f"{PAGE} differs from docs/results/: run python tools/redraw_results.py")
+
+
+if __name__ == "__main__":
+    main()
