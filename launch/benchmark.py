@@ -3,10 +3,10 @@
 python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
 
 The peer of `update` and `generate` is google-tunix (third_party/README.md), which needs an
-environment of its own: --peer_python is its interpreter; without one the peer is left out. That of
-`language_model` is transformers on torch, for which --peer_python=.venv/bin/python will do. Those
-of `browser` are BrowserGym (--peer_python), VisualAgentBench's parser (there too, from
---peer_checkout) and plain Playwright, which needs nothing.
+environment of its own: --peer_python is its interpreter; without one the peer is left out. Peers of
+`language_model` are transformers on torch (--peer_python=.venv/bin/python will do) and llama.cpp
+(--peer_checkout). Those of `browser` are BrowserGym (--peer_python), VisualAgentBench's parser
+(there too, from --peer_checkout) and plain Playwright, which needs nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _SUITE = flags.DEFINE_enum(
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
 _PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
-_CHECKOUT = flags.DEFINE_string("peer_checkout", "", "Checkout of VisualAgentBench.")
+_CHECKOUT = flags.DEFINE_string(
+    "peer_checkout",
+    "",
+    "Checkout of VisualAgentBench, or folder with llama.cpp.",
+)
 _POLICY = flags.DEFINE_string(
     "policy", "webagent-tiny", "Name or directory, for `evaluate` and `language_model`."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -63,12 +64,15 @@ def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_policy_is_measured_against_the_floor(monkeypatch):
+def test_a_policy_is_measured_against_floor_and_peer(monkeypatch):
     monkeypatch.setattr(language_model, "_SLOTS", (2,))
-    update, prefill, decoding = language_model.run(1, "webagent-tiny")
+    update, prefill, decoding = language_model.run(1, "webagent-tiny", sys.executable)
     for result in (update, prefill, decoding):
         assert result["tokens_per_second"] > 0
         assert result["times_the_floor"] > 0.5, result["name"]
+        for name in ("transformers, float32", "transformers, bfloat16"):
+            rate = result[name]["tokens_per_second"]
+            assert result[name]["times_faster"] == pytest.approx(result["tokens_per_second"] / rate)
     assert decoding["name"] == "decoding of 2 sequences"
 
 

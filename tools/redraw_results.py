@@ -63,6 +63,7 @@ def draw(path: Path, runs: Sequence[Run], metrics: Sequence[str], labels: Callab
             axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=labels(run))
         axes.set_xlabel("update")
         axes.set_ylabel(f"{metric}, %")
+        axes.set_xlim(left=0)
         axes.set_ylim(0, 100)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize="small")
@@ -82,13 +83,16 @@ def percent(value: float) -> str:
 def bc_options(run: Run) -> str:
     bc = run.config["config"]["bc"]
     rate = bc["optimizer"]["learning_rate"]
-    return f"batch {bc['batch_episodes']}, {bc['epochs']} epochs, learning rate {rate:g}"
+    demos = f"{bc['demos_per_task']} demonstrations per page"
+    batch = f"batch {bc['batch_episodes']}, {bc['epochs']} epochs"
+    return f"{demos}, {batch}, learning rate {rate:g}"
 
 
 def bc_quickstart() -> str:
     """Return the table of validation success of BC on MiniWoB++, and draw its curves."""
     runs = load_runs("bc_quickstart")
-    draw(DOCS / "images" / "bc_quickstart.png", runs, ["validation/success"], bc_options)
+    path = DOCS / "images" / "bc_quickstart.png"
+    draw(path, runs, ["validation/success"], lambda run: run.name.replace("_", ", "))
     rows = []
     for run in runs:
         steps, values = run.series("validation/success")
@@ -101,10 +105,9 @@ def bc_quickstart() -> str:
 
 
 def bc_decisions() -> str:
-    """Return the table of decision accuracy of SmolLM2-135M on the arena, and draw its curves."""
+    """Return the table of decision accuracy of SmolLM2-135M on the shop."""
     runs = load_runs("bc_decisions")
     kinds = ["decisions/train", "decisions/held_out"]
-    draw(DOCS / "images" / "bc_decisions.png", runs, kinds, lambda run: run.name)
     rows = []
     for run in runs:
         columns = [run.series(kind)[1] for kind in kinds]

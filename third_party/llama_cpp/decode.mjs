@@ -8,9 +8,10 @@ import {readFileSync} from "node:fs";
 import {pathToFileURL} from "node:url";
 
 const asked = JSON.parse(readFileSync(0, "utf-8"));
-const resolved = createRequire(asked.node_modules + "/").resolve("node-llama-cpp");
+const resolved = createRequire(asked.folder + "/").resolve("node-llama-cpp");
 const {getLlama} = await import(pathToFileURL(resolved));
-const llama = await getLlama({gpu: false, build: "never", logLevel: "error"});
+// Its threads wait in busy loops: more of them than free cores make it many times slower.
+const llama = await getLlama({gpu: false, build: "never", logLevel: "error", maxThreads: asked.threads});
 const model = await llama.loadModel({modelPath: asked.gguf});
 const vocabulary = 49_000; // ids below it exist in any of the models in use
 
@@ -42,7 +43,9 @@ async function seconds(run) {
 
 const rates = {};
 for (const slots of asked.slots) {
-    const context = await model.createContext({sequences: slots, contextSize: 1024, batchSize: 1024});
+    const context = await model.createContext({
+        sequences: slots, contextSize: 512, batchSize: 512, threads: asked.threads,
+    });
     const sequences = Array.from({length: slots}, () => context.getSequence());
     const prefill = await seconds(() => generate(context, sequences, asked.prompt, 1));
     const decode = await seconds(() => generate(context, sequences, asked.decode_prompt, asked.new_tokens));

@@ -40,7 +40,7 @@ SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
     "evaluate": lambda asked: evaluate.run(asked.repeats, asked.policy),
     "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
     "language_model": lambda asked: language_model.run(
-        asked.repeats, asked.policy, asked.peer_python
+        asked.repeats, asked.policy, asked.peer_python, asked.peer_checkout
     ),
     "rows": lambda asked: rows.run(asked.repeats),
     "training": lambda asked: training.run(asked.repeats),
@@ -63,7 +63,8 @@ def run(
         repeats: of every measurement; the median counts.
         peer_python: interpreter of an environment that has the peer; empty leaves it out.
         show: is given the figures as they come.
-        peer_checkout: of VisualAgentBench, for the suite `browser`; empty leaves it out.
+        peer_checkout: of VisualAgentBench for the suite `browser`, folder of llama.cpp for
+            `language_model`; empty leaves the peer out.
         policy: name or directory of that of the suites `evaluate` and `language_model`.
     """
     device = jax.devices()[0]

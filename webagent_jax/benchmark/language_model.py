@@ -7,7 +7,9 @@ float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,30 +30,36 @@ _PROMPT, _NEW_TOKENS = 384, 32
 _DECODE_PROMPT = 8  # so short that nearly all of the time is decoding
 
 
-def run(repeats: int, policy_path: str, peer_python: str = "") -> Iterator[dict[str, Any]]:
+def run(
+    repeats: int, policy_path: str, peer_python: str = "", llama_cpp: str = ""
+) -> Iterator[dict[str, Any]]:
     """Yield one result for the update, and two for each number of engine slots.
 
     Args:
         peer_python: interpreter with torch and transformers; empty leaves the peer out.
+        llama_cpp: folder with node_modules/node-llama-cpp and one .gguf file; empty leaves the peer
+            out.
     """
     config, params = policy.load_hf(policy_path)
     rows = _rows(config)
+    asked = {
+        "policy": str(policy.directory(policy_path)),
+        "repeats": repeats,
+        "slots": _SLOTS,
+        "prompt": _PROMPT,
+        "decode_prompt": _DECODE_PROMPT,
+        "new_tokens": _NEW_TOKENS,
+        "row_tokens": _ROW_TOKENS,
+        "targets": int(np.count_nonzero(rows.weights)),
+    }
     peers: dict[str, dict[str, float]] = {}
     if peer_python:
-        peers = peer.ask(
-            peer_python,
-            "transformers/language_model.py",
-            {
-                "policy": str(policy.directory(policy_path)),
-                "repeats": repeats,
-                "slots": _SLOTS,
-                "prompt": _PROMPT,
-                "decode_prompt": _DECODE_PROMPT,
-                "new_tokens": _NEW_TOKENS,
-                "row_tokens": _ROW_TOKENS,
-                "targets": int(np.count_nonzero(rows.weights)),
-            },
-        )
+        rates = peer.ask(peer_python, "transformers/language_model.py", asked)
+        peers |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
+    if llama_cpp:
+        (file,) = Path(llama_cpp).glob("*.gguf")
+        asked |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
+        peers[f"llama.cpp, {file.name}"] = peer.ask("node", "llama_cpp/decode.mjs", asked)
     peak = measure.matmul_rate()
     yield _beside(peers, "update", _update(config, params, rows, repeats, peak))
     for slots in _SLOTS:
@@ -65,11 +73,12 @@ def _beside(
 ) -> dict[str, Any]:
     """Return the result with the rate of each peer, and how many times faster this engine is."""
     rates = {
-        f"transformers, {dtype}": {
+        label: {
             "tokens_per_second": values[name],
             "times_faster": result["tokens_per_second"] / values[name],
         }
-        for dtype, values in peers.items()
+        for label, values in peers.items()
+        if name in values
     }
     return result | rates
 
