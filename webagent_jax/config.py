@@ -302,6 +302,7 @@ class GuardConfig:
     kl: float = 0.0  # nats of a token from the reference, at most
     sampler_gap: float = 0.0  # nats between sampler and learner before the first step, at most
     repetition: float = 0.0  # share of turns that repeat the one before, at most
+    infra: float = 0.99  # share of episodes of an update lost to browsers or sites, at most
     patience: int = 3  # updates in a row beyond a limit before the run stops
 
 

@@ -42,3 +42,21 @@ def test_limits_of_0_and_metrics_that_are_missing_stop_nothing():
     off = Guards(GuardConfig(patience=1))
     assert off.check(1, {"entropy": 0.0, "kl": 1e9, "sampler_gap": 1e9, "repetition": 1.0}) == []
     assert Guards(CFG).check(1, {}) == []
+
+
+def test_updates_without_a_scored_episode_stop_the_run_by_default():
+    guards = Guards(GuardConfig(patience=2))
+    lost = {"infra": 96.0, "episodes": 96.0}
+    (warning,) = guards.check(3, lost)
+    assert warning == "update 3: 100% of the episodes are lost to browsers or sites (INFRA)"
+    assert not guards.quiet
+    with pytest.raises(GuardTripped, match=r"run the same command again.*guard\.infra=0"):
+        guards.check(4, lost)
+
+
+def test_some_lost_episodes_stop_nothing():
+    guards = Guards(GuardConfig(patience=1))
+    assert guards.check(1, {"infra": 90.0, "episodes": 96.0}) == []
+    assert (
+        Guards(GuardConfig(patience=1, infra=0.0)).check(1, {"infra": 1.0, "episodes": 1.0}) == []
+    )

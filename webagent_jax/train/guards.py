@@ -38,9 +38,7 @@ class Guards:
             if self._in_a_row[name] >= self._cfg.patience:
                 raise GuardTripped(
                     f"stopped after update {update}: {told}, {self._in_a_row[name]} updates in a "
-                    "row. The last checkpoint is from before the first of them: make a policy of "
-                    "it with launch/export_weights.py, and begin another run from that with a "
-                    f"lower learning rate, or with another guard.{name}"
+                    f"row. The last checkpoint is from before the first of them: {_remedy(name)}"
                 )
         return warnings
 
@@ -49,9 +47,26 @@ class Guards:
         cfg = self._cfg
         below = {"entropy": cfg.entropy}
         above = {"kl": cfg.kl, "sampler_gap": cfg.sampler_gap, "repetition": cfg.repetition}
+        if metrics.get("episodes"):
+            lost = metrics.get("infra", 0.0) / metrics["episodes"]
+            message = f"{lost:.0%} of the episodes are lost to browsers or sites (INFRA)"
+            yield "infra", bool(cfg.infra) and lost > cfg.infra, message
         for name, limit in below.items():
             value = metrics.get(name, math.inf)
             yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"
         for name, limit in above.items():
             value = metrics.get(name, 0.0)
             yield name, bool(limit) and value > limit, f"{name} {value:.3g} is above {limit:g}"
+
+
+def _remedy(name: str) -> str:
+    """Return how to go on after a guard has stopped the run."""
+    if name == "infra":
+        return (
+            "check the sites (launch/doctor.py) and run the same command again, which resumes "
+            "there; guard.infra=0 turns this guard off"
+        )
+    return (
+        "make a policy of it with launch/export_weights.py, and begin another run from that with a "
+        f"lower learning rate, or with another guard.{name}"
+    )
