@@ -2,10 +2,12 @@
 
 python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
+python tools/redraw_results.py --store=WORKDIR --as=quickstart/seed0  # store a run first
 
-A stored run is a folder with the small files of a workdir: config.json, metrics.jsonl and, after an
-evaluation, eval.json. A table stands in docs/results.md between `<!-- table: NAME -->` and
-`<!-- end of table -->`.
+A stored run is a folder with the small files of a workdir: config.json and metrics.jsonl of a
+training; config.json, summary.json and the metrics of both trainings of a quickstart. The summary
+keeps the reward of each episode and leaves out the rest. A table is between `<!-- table: NAME -->`
+and `<!-- end of table -->` in docs/results.md.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +27,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 RUNS = DOCS / "results"
 PAGE = DOCS / "results.md"
 
+STAGES = ("base", "bc", "grpo")
+NAMES = {"base": "base", "bc": "BC", "grpo": "M-GRPO"}
+
 Json = dict[str, Any]
 
 
@@ -33,8 +39,9 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
         self.config: Json = json.loads((folder / "config.json").read_text())
-        lines = (folder / "metrics.jsonl").read_text().splitlines()
-        self.metrics: list[Json] = [json.loads(line) for line in lines]
+        self.metrics = _read_jsonl(folder / "metrics.jsonl")
+        summary = folder / "summary.json"
+        self.summary: Json = json.loads(summary.read_text()) if summary.exists() else {}
 
     @property
     def commit(self) -> str:
@@ -45,6 +52,34 @@ class Run:
         """Return the steps with a value of the metric, and the values."""
         pairs = [(line["step"], line[metric]) for line in self.metrics if metric in line]
         return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def _read_jsonl(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def store(workdir: Path, folder: Path) -> None:
+    """Copy the small files of a training or a quickstart to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {
+        "config.json": "config.json",
+        "metrics.jsonl": "metrics.jsonl",
+        "bc/metrics.jsonl": "bc_metrics.jsonl",
+        "grpo/metrics.jsonl": "grpo_metrics.jsonl",
+    }
+    for source, target in names.items():
+        if (workdir / source).exists():
+            shutil.copyfile(workdir / source, folder / target)
+    if not (workdir / "summary.json").exists():
+        return
+    summary = json.loads((workdir / "summary.json").read_text())
+    for stage in STAGES:
+        evaluation = summary[stage]
+        summary[stage] = {name: evaluation[name] for name in ("success_rate", "ci95", "n")} | {
+            "by_site": {site: v["success_rate"] for site, v in evaluation["by_site"].items()},
+            "rewards": {task["task_id"]: task["reward"] for task in evaluation["tasks"]},
+        }
+    (folder / "summary.json").write_text(json.dumps(summary, separators=(",", ":")) + "\n")
 
 
 def load_runs(table: str) -> list[Run]:
@@ -78,6 +113,39 @@ def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+def interval(stage: Json, sign: str = "") -> str:
+    """Return a rate or difference in percent with its interval."""
+    value = stage.get("success_rate", stage.get("difference"))
+    low, high = stage["ci95"]
+    return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"
+
+
+def quickstart() -> str:
+    """Return the table of the quickstart's stages, a row for each seed."""
+    rows = []
+    for run in load_runs("quickstart"):
+        cells = [interval(run.summary[stage]) for stage in STAGES]
+        gain = interval(run.summary["grpo_minus_bc"], "+")
+        minutes = sum(run.summary["seconds"].values()) / 60
+        seed = str(run.config["config"]["seed"])
+        rows.append([run.commit, seed, *cells, gain, f"{minutes:.1f}"])
+    header = ["commit", "seed", "base", "BC", "M-GRPO", "M-GRPO minus BC, paired", "minutes"]
+    return table_of(header, rows)
+
+
+def quickstart_tasks() -> str:
+    """Return the table of the quickstart's success by task."""
+    runs = load_runs("quickstart")
+    columns = [(run, stage) for run in runs for stage in STAGES]
+    header = ["success, % of 34", *(f"{NAMES[stage]}, {run.name}" for run, stage in columns)]
+    sites = runs[0].summary["base"]["by_site"]
+    rows = [
+        [site, *(f"{100 * run.summary[stage]['by_site'][site]:.0f}" for run, stage in columns)]
+        for site in sites
+    ]
+    return table_of(header, rows)
 
 
 def bc_options(run: Run) -> str:
@@ -117,6 +185,8 @@ def bc_decisions() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "quickstart": quickstart,
+    "quickstart_tasks": quickstart_tasks,
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
 }
@@ -137,7 +207,13 @@ def redraw(page: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only; write no table")
+    parser.add_argument("--store", type=Path, metavar="WORKDIR", help="store this run first")
+    parser.add_argument("--as", dest="name", metavar="TABLE/NAME", help="folder of the stored run")
     arguments = parser.parse_args()
+    if arguments.store and not (arguments.name and (arguments.store / "config.json").exists()):
+        sys.exit(f"--store={arguments.store} needs --as=TABLE/NAME and a folder with config.json")
+    if arguments.store:
+        store(arguments.store, RUNS / arguments.name)
     before = PAGE.read_text()
     after = redraw(before)
     if not arguments.check:
