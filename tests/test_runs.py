@@ -21,7 +21,8 @@ from webagent_jax.report.progress import NullProgress
 from webagent_jax.report.store import load_episodes
 from webagent_jax.types import Outcome
 
-pytestmark = pytest.mark.browser
+# The fixture is a whole run, compilations included.
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent
 SMOKE = config.from_config_dict(quickstart_config.get_config("smoke"))
