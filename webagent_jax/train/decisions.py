@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """One turn of a demonstration."""
+    """Turn of a demonstration whose action the policy has to decide."""
 
     split: str
     task: Task
@@ -37,7 +37,7 @@ class _Decision:
 
     @property
     def key(self) -> str:
-        """Where the decision counts, besides its split."""
+        """Metric that the decision counts in: first turn or later turns."""
         return "first_turn" if self.index == 0 else "later_turns"
 
 
