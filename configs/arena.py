@@ -81,10 +81,8 @@ _SMOLLM2 = replace(
     policy=PolicyConfig(path="smollm2-135m"),
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(rows_per_device=1),
-    suite=replace(
-        _ARENA.suite, arena=ArenaConfig(fresh_seed=0, fresh_tasks=1_000, thoughts="restate")
-    ),
-    engine=EngineConfig(slots=16, max_tokens=2_048),
+    suite=replace(_ARENA.suite, arena=replace(_ARENA.suite.arena, thoughts="restate")),
+    engine=replace(_ARENA.engine, max_tokens=2_048),
     rollout=replace(_ARENA.rollout, max_new_tokens=224),
     bc=replace(
         _ARENA.bc,

@@ -13,10 +13,9 @@ const {getLlama} = await import(pathToFileURL(resolved));
 // Its threads wait in busy loops: more of them than free cores make it many times slower.
 const llama = await getLlama({gpu: false, build: "never", logLevel: "error", maxThreads: asked.threads});
 const model = await llama.loadModel({modelPath: asked.gguf});
-const vocabulary = 49_000; // ids below it exist in any of the models in use
 
 function prompt(length) {
-    return Array.from({length}, () => Math.floor(Math.random() * vocabulary));
+    return Array.from({length}, () => Math.floor(Math.random() * asked.vocabulary));
 }
 
 // Evaluate a prompt of each sequence and sample `count` tokens after it, all sequences in one batch.

@@ -26,10 +26,9 @@ def seconds(run, repeats):
 
 def sample(model, asked, slots, repeats):
     """Return tokens per second of prefill and decode with `slots` sequences."""
-    vocab = model.config.vocab_size
 
     def prompts(length):
-        return torch.randint(0, vocab, (slots, length))
+        return torch.randint(0, asked["vocabulary"], (slots, length))
 
     def prefill():
         model(prompts(asked["prompt"]), use_cache=True, logits_to_keep=1)
@@ -56,7 +55,7 @@ def update(model, asked, repeats):
     """Return tokens per second of an AdamW step over one row; targets are spread over it."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     length = asked["row_tokens"]
-    ids = torch.randint(0, model.config.vocab_size, (1, length))
+    ids = torch.randint(0, asked["vocabulary"], (1, length))
     scored = torch.linspace(0, length - 2, asked["targets"]).long()
 
     def step():

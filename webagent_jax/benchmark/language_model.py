@@ -45,6 +45,7 @@ def run(
     asked = {
         "policy": str(policy.directory(policy_path)),
         "repeats": repeats,
+        "vocabulary": config.vocab_size,
         "slots": _SLOTS,
         "prompt": _PROMPT,
         "decode_prompt": _DECODE_PROMPT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ def append_jsonl(path: Path, records: Iterable[Any]) -> None:
     _cut_half_line(path)
     with path.open("a", encoding="ascii") as file:
         file.write(lines)
+
+
+def filter_jsonl(path: Path, keep: Callable[[Any], bool]) -> None:
+    """Replace a log by its records for which `keep` is true; do nothing if there is no log."""
+    if path.exists():
+        kept = [record for record in read_jsonl(path) if keep(record)]
+        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def read_jsonl(path: Path) -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import uuid
 from collections.abc import Mapping, Sequence
@@ -53,10 +52,7 @@ class JsonlWriter:
         files.append_jsonl(self._path, [{"step": int(step), **finite}])
 
     def truncate_after(self, step: int) -> None:
-        if not self._path.exists():
-            return
-        kept = [record for record in files.read_jsonl(self._path) if record["step"] <= step]
-        files.write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        files.filter_jsonl(self._path, lambda record: record["step"] <= step)
 
     def close(self) -> None:
         pass

@@ -66,18 +66,20 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         done, best = position["update"], position["best"]
         writer = opened.enter_context(closing(open_writer(workdir, cfg)))
         writer.truncate_after(done)
+        log = _DecisionLog(workdir, done)
         progress.log(learner.about())
         progress.phase("behaviour cloning", total, "updates", done=done)
         forest: learn.Forest
         for update, forest in enumerate(demos.iterate(forests, begin=done), done + 1):
-            stats = learner.clone(learner.even(forest.rows))
-            stats |= metrics.of_rows(forest, learner.model.attention)
+            stats = learner.clone(learner.even(forest.rows)) | metrics.of_rows(
+                forest, learner.model.attention
+            )
             last = update == total
             if last or (cfg.bc.eval_updates and update % cfg.bc.eval_updates == 0):
                 measured, records = _evaluate(cfg, tokenizer, learner, validation, decisions)
+                log.append(update, records)
                 stats |= measured
-                _append(workdir, update, records)
-                success = measured.get("validation/success", 0.0)
+                success = stats.get("validation/success", 0.0)
                 if validation and (best is None or success > best["success"]):
                     best = {"update": update, "success": success}
                     checkpoint.save_params(workdir / "best", learner.state.params)
@@ -138,11 +140,16 @@ def _evaluate(
     return stats | {"validation/success": float(np.mean(success))}, records
 
 
-def _append(workdir: Path, update: int, records: list[Json]) -> None:
-    """Append records of decisions to the log of this process."""
-    suffix = f"-host-{hosts.this()}" if hosts.this() else ""
-    path = workdir / f"decisions{suffix}.jsonl"
-    files.append_jsonl(path, [{"update": update, **record} for record in records])
+class _DecisionLog:
+    """Log of the decisions of this process; records after update `done` are removed."""
+
+    def __init__(self, workdir: Path, done: int) -> None:
+        suffix = f"-host-{hosts.this()}" if hosts.this() else ""
+        self._path = workdir / f"decisions{suffix}.jsonl"
+        files.filter_jsonl(self._path, lambda record: record["update"] <= done)
+
+    def append(self, update: int, records: list[Json]) -> None:
+        files.append_jsonl(self._path, [{"update": update} | record for record in records])
 
 
 def _check_lengths(
