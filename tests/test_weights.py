@@ -61,22 +61,43 @@ def test_a_checkpoint_of_a_training_is_exported(workdir, tmp_path, step, seed):
     assert (tmp_path / "exported" / "tokenizer.json").exists()
 
 
-def test_adapters_are_merged_into_what_they_were_trained_on(workdir, original, tmp_path):
+@pytest.fixture
+def lora_workdir(workdir, original, tmp_path):
+    """Return the workdir of a training of adapters, and the params that it trained."""
     _, params = weights.load(original)
     adapters = lora.init(params, jax.random.key(0), rank=2, projections=("q", "down"))
     adapters = jax.tree.map(lambda x: x + 0.1, adapters)
     with Checkpointer(tmp_path / "tuned" / "checkpoints") as checkpoints:
         checkpoints.save(3, learn.init_state(adapters, optax.adam(0.1)), {})
-    told = json.loads((workdir / "config.json").read_text())
-    told["config"]["lora"] = {"rank": 2, "alpha": 8.0, "projections": ["q", "down"]}
-    (tmp_path / "tuned" / "config.json").write_text(json.dumps(told))
-    weights.export_weights(tmp_path / "tuned", tmp_path / "exported", dtype="float32")
-    expected = lora.merge(lora.whole(lora.Base(params, 4.0), adapters))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        weights.load(tmp_path / "exported")[1],
-        expected,
-    )
+    record = json.loads((workdir / "config.json").read_text())
+    record["config"]["lora"] = {"rank": 2, "alpha": 8.0, "projections": ["q", "down"]}
+    (tmp_path / "tuned" / "config.json").write_text(json.dumps(record))
+    return tmp_path / "tuned", lora.merge(lora.whole(lora.Base(params, 4.0), adapters))
+
+
+def assert_close(a, b, tolerance=1e-6):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance), a, b)
+
+
+def test_adapters_are_merged_into_what_they_were_trained_on(lora_workdir, tmp_path):
+    workdir, expected = lora_workdir
+    weights.export_weights(workdir, tmp_path / "exported", dtype="float32")
+    assert_close(weights.load(tmp_path / "exported")[1], expected)
+
+
+def test_exported_adapter_loads_as_a_policy(lora_workdir, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    workdir, expected = lora_workdir
+    weights.export_adapter(workdir, tmp_path / "adapter")
+    assert_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)  # in bfloat16
+    assert (policy.directory(tmp_path / "adapter") / "tokenizer.json").exists()
+
+
+def test_export_adapter_names_the_reason_for_refusal(workdir, tmp_path):
+    with pytest.raises(ValueError, match=r"trained all weights \(lora\.rank=0\)"):
+        weights.export_adapter(workdir, tmp_path / "adapter")
+    with pytest.raises(FileNotFoundError, match="no checkpoints/"):
+        weights.export_adapter(tmp_path / "nothing", tmp_path / "adapter")
 
 
 def test_what_is_not_there_is_named(workdir, original, tmp_path):

@@ -15,8 +15,8 @@ import jax
 from jax.sharding import Mesh
 
 from webagent_jax import checkpoint, policy
-from webagent_jax.config import from_config_dict
-from webagent_jax.policy import ModelConfig, Params, lora, sharding
+from webagent_jax.config import RunConfig, from_config_dict
+from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, sharding
 from webagent_jax.policy.lora import Base
 
 
@@ -79,9 +79,50 @@ def export_weights(
     policy.copy_tokenizer(where, destination)
 
 
+def export_adapter(
+    workdir: Path, destination: Path, *, dtype: str = "", step: int | None = None
+) -> None:
+    """Write the adapters of a training as a directory that PEFT loads.
+
+    Args:
+        workdir: of a training with `lora.rank` above 0.
+        destination: to create or overwrite.
+        dtype: of the tensors; empty means float32, as they are trained.
+        step: checkpoint to export; the latest by default.
+
+    Raises:
+        FileNotFoundError: the workdir contains no training or no such checkpoint.
+        ValueError: the training has no adapters.
+    """
+    run = _run_config(workdir)
+    if not run.lora.rank:
+        raise ValueError(f"{workdir} trained all weights (lora.rank=0): leave out --adapter")
+    where = policy.directory(run.policy.path)
+    config = policy.load_config(where)
+    wanted = lora.abstract(policy.abstract_params(config), run.lora.rank, run.lora.projections)
+    with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
+        adapters = checkpoints.restore_params(_wanted(wanted, _shared(where)), step)
+    peft_adapter.save(
+        destination,
+        config,
+        adapters,
+        rank=run.lora.rank,
+        alpha=run.lora.alpha,
+        base_name=run.policy.path,
+        dtype=dtype or "float32",
+    )
+
+
+def _run_config(workdir: Path) -> RunConfig:
+    """Return the config of a training; raises FileNotFoundError if the workdir has none."""
+    if not (workdir / "checkpoints").is_dir():
+        raise FileNotFoundError(f"no training in {workdir}: it contains no checkpoints/")
+    return from_config_dict(json.loads((workdir / "config.json").read_text())["config"])
+
+
 def _trained(workdir: Path, step: int | None) -> tuple[Path, ModelConfig, Params]:
-    """What a training began with, and the params of one of its checkpoints."""
-    run = from_config_dict(json.loads((workdir / "config.json").read_text())["config"])
+    """Return the directory of the initial policy, its config, and the params of a checkpoint."""
+    run = _run_config(workdir)
     where = policy.directory(run.policy.path)
     mesh = _shared(where)
     base = None

@@ -18,10 +18,10 @@ from jax.sharding import Mesh, Sharding
 from safetensors import safe_open
 
 from webagent_jax.config import PolicyNotFoundError
-from webagent_jax.policy import hf_config, hf_tensors, hf_writer, sharding
+from webagent_jax.policy import hf_config, hf_tensors, hf_writer, peft_adapter, sharding
 from webagent_jax.policy.attention import choose
 from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
-from webagent_jax.policy.pretrained import PRETRAINED, pretrained_dir
+from webagent_jax.policy.pretrained import PRETRAINED, merged_dir, pretrained_dir
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
@@ -38,18 +38,25 @@ _TOKENIZER_FILES = (
 
 
 def directory(path: str | Path) -> Path:
-    """Return the directory of a policy path or name; fetch a pretrained one on first use.
+    """Return the Hugging Face directory of a policy path or name.
+
+    A pretrained policy is fetched on first use. An adapter in the format of PEFT is merged into
+    the base that it names, once, in the cache.
 
     Raises:
         PolicyNotFoundError: no such directory, or no network to fetch from.
+        ConfigError: an adapter that is not supported or does not fit its base.
     """
     if str(path) in PRETRAINED:
         return pretrained_dir(str(path))
     where = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
+    if peft_adapter.is_adapter(where):
+        base = directory(peft_adapter.read_config(where)["base_model_name_or_path"])
+        return merged_dir(where, base)
     if not (where / "config.json").is_file():
         raise PolicyNotFoundError(
             f"no policy at {where}: expected a Hugging Face directory with config.json, "
-            f"or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
+            f"a PEFT adapter, or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
         )
     return where
 

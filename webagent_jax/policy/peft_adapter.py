@@ -1,0 +1,162 @@
+"""LoRA adapters in the format of PEFT: adapter_config.json and adapter_model.safetensors.
+
+PEFT stores A as `lora_A.weight` [rank, in] and B as `lora_B.weight` [out, rank] of each module, and
+adds lora_alpha / r times B A to the weight [out, in] of the base (huggingface/peft, LoRA).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from webagent_jax.config import ConfigError
+from webagent_jax.policy import hf_tensors
+from webagent_jax.policy.hf_tensors import Weight
+from webagent_jax.policy.lora import DOWN, UP, Adapters
+from webagent_jax.policy.transformer import ModelConfig
+
+CONFIG_FILE = "adapter_config.json"
+_TENSOR_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+
+# Options of PEFT that change the function of an adapter, with the only supported value.
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    "fan_in_fan_out": (False, None),
+    "use_dora": (False, None),
+    "modules_to_save": (None, []),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+}
+
+
+def is_adapter(directory: Path) -> bool:
+    """Return whether a directory contains an adapter and no model of its own."""
+    return (directory / CONFIG_FILE).is_file() and not (directory / "config.json").is_file()
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return adapter_config.json of an adapter.
+
+    Raises:
+        ConfigError: the adapter is not LoRA, or uses an option that is not supported; names it.
+    """
+    config: dict[str, Any] = json.loads((directory / CONFIG_FILE).read_text())
+    for option, values in _SUPPORTED.items():
+        if option in config and config[option] not in values:
+            raise ConfigError(
+                f"{directory / CONFIG_FILE}: {option}={config[option]!r} is not supported.\n"
+                "Merge the adapter with PEFT (merge_and_unload) and name the merged directory."
+            )
+    return config
+
+
+def merge(adapter: Path, base: Path, destination: Path) -> None:
+    """Write the Hugging Face directory of a base with an adapter merged into its weights.
+
+    Products and sums are float32; tensors keep the dtype of the base. One file of the base is in
+    memory at a time.
+
+    Args:
+        adapter: directory of the adapter.
+        base: Hugging Face directory of the base.
+        destination: directory to create.
+
+    Raises:
+        ConfigError: the base lacks a module that the adapter modifies, or has another shape.
+    """
+    config = read_config(adapter)
+    rank = config["r"]
+    scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    tensors = load_file(adapter / _TENSOR_FILE)
+    modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
+    merged = set()
+    files = sorted(base.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(
+            f"{base} contains no *.safetensors to merge {adapter} into.\n"
+            f"Write a Hugging Face directory: python launch/export_weights.py --path={base}"
+        )
+    shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))
+    for file in files:
+        weights: dict[str, Weight] = load_file(file)
+        for name, weight in weights.items():
+            module = _PREFIX + name.removesuffix(".weight")
+            if module not in modules:
+                continue
+            down, up = (tensors[f"{module}.lora_{x}.weight"].astype(np.float32) for x in "AB")
+            if (len(up), down.shape[1]) != weight.shape:
+                raise ConfigError(
+                    f"{adapter} does not fit {base}: {name} is {weight.shape} in the base, and "
+                    f"{(len(up), down.shape[1])} in the adapter"
+                )
+            weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
+            merged.add(module)
+        save_file(weights, destination / file.name, metadata={"format": "pt"})
+    if modules - merged:
+        raise ConfigError(f"{adapter} does not fit {base}: the base has no {min(modules - merged)}")
+
+
+def save(
+    directory: Path,
+    config: ModelConfig,
+    adapters: Adapters,
+    *,
+    rank: int,
+    alpha: float,
+    base_name: str,
+    dtype: str = "float32",
+) -> None:
+    """Write adapters as a directory that `peft` loads.
+
+    Args:
+        directory: to create or overwrite.
+        config: architecture of the base.
+        adapters: tree of `lora.init`.
+        rank: of the adapters.
+        alpha: numerator of their scale, alpha / rank.
+        base_name: name or path of the base policy.
+        dtype: of the tensors.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = dict(_tensors(config, adapters, jnp.dtype(dtype)))
+    partial = directory / f"{_TENSOR_FILE}.partial"
+    save_file(tensors, partial, metadata={"format": "pt"})
+    partial.replace(directory / _TENSOR_FILE)
+    modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
+    content = {
+        "base_model_name_or_path": base_name,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": rank,
+        "target_modules": modules,
+        "task_type": "CAUSAL_LM",
+        "use_rslora": False,
+    }
+    (directory / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _tensors(config: ModelConfig, adapters: Adapters, dtype: Any) -> Iterator[tuple[str, Weight]]:
+    for leaf in hf_tensors.leaves(config):
+        adapter = adapters["layers"].get(leaf.path[1]) if leaf.path[-1] == "kernel" else None
+        if adapter is None:
+            continue
+        downs, ups = (np.asarray(adapter[part]).astype(dtype) for part in (DOWN, UP))
+        for name, down, up in zip(leaf.names, downs, ups, strict=True):
+            module = _PREFIX + name.removesuffix(".weight")
+            rank = len(up)
+            yield f"{module}.lora_A.weight", np.ascontiguousarray(down.reshape(-1, rank).T)
+            yield f"{module}.lora_B.weight", np.ascontiguousarray(up.reshape(rank, -1).T)
