@@ -26,7 +26,7 @@ slowtest: .dev  ## the tests marked slow: every expert on five seeds
 lint: .dev  ## ruff, mypy, import-linter
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	$(PY) -m mypy webagent_jax $(wildcard launch/*.py)
+	$(PY) -m mypy webagent_jax tools/benchmarks $(wildcard launch/*.py)
 	.venv/bin/lint-imports
 
 format: .dev  ## puts the code in order

@@ -12,15 +12,19 @@ environment of its own: --peer_python is its interpreter; without one the peer i
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags, logging
 
-from webagent_jax import benchmark, heap
+from webagent_jax import heap
+
+sys.path.append(str(Path(__file__).parents[1]))  # tools/ is not part of the installed package
+from tools import benchmarks
 
 _SUITE = flags.DEFINE_enum(
-    "suite", None, sorted(benchmark.SUITES), "What to measure.", required=True
+    "suite", None, sorted(benchmarks.SUITES), "What to measure.", required=True
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
 _PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
@@ -40,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     heap.keep_freed_memory()  # as in every launcher
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
-    report = benchmark.run(
+    report = benchmarks.run(
         _SUITE.value,
         _REPEATS.value,
         _PEER.value,

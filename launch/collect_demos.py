@@ -15,20 +15,20 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import collect, demos, launcher
-from webagent_jax.collect import By
-from webagent_jax.report.progress import open_progress
+from webagent_jax import cli, collect_demos, demos
+from webagent_jax.collect_demos import By
+from webagent_jax.tracking.progress import open_progress
 
 _BY = flags.DEFINE_enum("by", "expert", typing.get_args(By), "Scripted experts, or the policy.")
 
 
 def main(argv: Sequence[str]) -> None:
-    directory = launcher.begin(argv) / "demos"
-    cfg = launcher.playable_config()
+    directory = cli.begin(argv) / "demos"
+    cfg = cli.playable_config()
     if demos.exists(directory):
         raise app.UsageError(f"{directory} holds demonstrations already; choose another workdir")
-    with launcher.told_plainly(), open_progress() as progress:
-        collect.collect_demos(cfg, directory, progress, typing.cast(By, _BY.value))
+    with cli.told_plainly(), open_progress() as progress:
+        collect_demos.collect_demos(cfg, directory, progress, typing.cast(By, _BY.value))
     print(f"{len(demos.read(directory))} demonstrations in {directory}")
 
 

@@ -14,19 +14,22 @@ from pathlib import Path
 
 from absl import app, flags
 
-from webagent_jax import launcher
-from webagent_jax.report import ablation, files, tables
+from webagent_jax import cli
+from webagent_jax.report import eval_table, tables
+from webagent_jax.tracking import atomic_files
 
 _OUT = flags.DEFINE_string("out", None, "Folder for compare.md and compare.svg.", required=True)
 
 
 def main(argv: Sequence[str]) -> None:
-    with launcher.told_plainly():
-        entries = ablation.read(argv[1:])
-    rows, notes = ablation.table(entries), ablation.warnings(entries)
+    with cli.told_plainly():
+        entries = eval_table.read(argv[1:])
+    rows, notes = eval_table.table(entries), eval_table.warnings(entries)
     out = Path(_OUT.value)
-    files.write_text(out / "compare.md", "\n".join([tables.markdown(rows), *_paragraphs(notes)]))
-    files.write_text(out / "compare.svg", ablation.figure(entries))
+    atomic_files.write_text(
+        out / "compare.md", "\n".join([tables.markdown(rows), *_paragraphs(notes)])
+    )
+    atomic_files.write_text(out / "compare.svg", eval_table.figure(entries))
     print("\n".join([tables.grid(rows), *notes]))
     print(f"Open {out / 'compare.svg'}")
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import compile_check, launcher
+from webagent_jax import cli, compile_check
 
 _TOPOLOGY = flags.DEFINE_string("topology", None, "Such as v5e:4x4 or v5p:2x2x2.", required=True)
 _DEVICES = flags.DEFINE_integer(
@@ -25,9 +25,9 @@ _DEVICES = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = launcher.begin(argv)
+    workdir = cli.begin(argv)
     try:
-        report = compile_check.check(launcher.run_config(), _TOPOLOGY.value, print, _DEVICES.value)
+        report = compile_check.check(cli.run_config(), _TOPOLOGY.value, print, _DEVICES.value)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     workdir.mkdir(parents=True, exist_ok=True)

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import doctor, launcher
+from webagent_jax import cli, doctor
 
 _OUTPUT = flags.DEFINE_enum("output", "table", ("table", "json"), "JSON has a finding a line.")
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = launcher.begin(argv, default_workdir="runs")
-    findings = doctor.examine(launcher.run_config(), workdir)
+    workdir = cli.begin(argv, default_workdir="runs")
+    findings = doctor.examine(cli.run_config(), workdir)
     if _OUTPUT.value == "json":
         for finding in findings:
             print(json.dumps(dataclasses.asdict(finding)))

@@ -19,24 +19,25 @@ from pathlib import Path
 
 from absl import app, flags
 
-from webagent_jax import evaluate, launcher
-from webagent_jax.report import comparison, files, tables
-from webagent_jax.report.progress import open_progress
+from webagent_jax import cli, evaluate
+from webagent_jax.report import comparison, tables
+from webagent_jax.tracking import atomic_files
+from webagent_jax.tracking.progress import open_progress
 
 _COMPARE = flags.DEFINE_string("compare", "", "Another eval.json, or its folder, to test against.")
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = launcher.begin(argv)
-    with launcher.told_plainly():
+    workdir = cli.begin(argv)
+    with cli.told_plainly():
         other = comparison.read(Path(_COMPARE.value)) if _COMPARE.value else None
         with open_progress() as progress:
-            evaluate.evaluate(launcher.playable_config(), workdir, progress)
+            evaluate.evaluate(cli.playable_config(), workdir, progress)
         record = comparison.read(workdir)
         print(f"\n{tables.evaluation(record)}")
         if other is not None:
             compared = comparison.compare(record, other)
-            files.write_json(workdir / "comparison.json", compared.to_json())
+            atomic_files.write_json(workdir / "comparison.json", compared.to_json())
             print(f"\n{tables.change(compared, _COMPARE.value)}")
     print(f"\nOpen {workdir / 'report.html'}")
     if record["infra"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from webagent_jax import weights
+from webagent_jax.train import export
 
 _PATH = flags.DEFINE_string(
     "path", None, "Workdir of a training, or what import_weights.py wrote.", required=True
@@ -29,8 +29,8 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     try:
-        export = weights.export_adapter if _ADAPTER.value else weights.export_weights
-        export(Path(_PATH.value), Path(_OUT.value), dtype=_DTYPE.value, step=_STEP.value)
+        write = export.export_adapter if _ADAPTER.value else export.export_weights
+        write(Path(_PATH.value), Path(_OUT.value), dtype=_DTYPE.value, step=_STEP.value)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     print(f"--config.policy.path={_OUT.value}")

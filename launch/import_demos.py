@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import demos, launcher
+from webagent_jax import cli, demos
 from webagent_jax.demos import webrl
 
 _WEBRL = flags.DEFINE_string("webrl", None, "JSON file of conversations.", required=True)
 
 
 def main(argv: Sequence[str]) -> None:
-    directory = launcher.begin(argv) / "demos"
+    directory = cli.begin(argv) / "demos"
     try:
         imported = webrl.load(_WEBRL.value)
         demos.write(directory, imported.demonstrations)

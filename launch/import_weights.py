@@ -1,6 +1,6 @@
 """Import weights for `policy.path`: a Hugging Face directory or a GGUF file of llama.cpp.
 
-A Hugging Face directory becomes an Orbax checkpoint, of which every host reads its shards:
+A Hugging Face directory becomes an Orbax checkpoint, of which every process reads its shards:
 
     python launch/import_weights.py --path=Qwen2.5-3B --out=weights/qwen2.5-3b
 
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from absl import app, flags
 
-from webagent_jax import policy, weights
+from webagent_jax import policy
+from webagent_jax.policy import weights
 
 _PATH = flags.DEFINE_string("path", None, "Hugging Face directory.")
 _GGUF = flags.DEFINE_string("gguf", None, "GGUF file.")

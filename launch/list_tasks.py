@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import launcher
+from webagent_jax import cli
 from webagent_jax.config import SuiteName
-from webagent_jax.suites import opening
+from webagent_jax.suites import registry
 from webagent_jax.types import Split, Task
 
 _SUITE = flags.DEFINE_enum("suite", None, typing.get_args(SuiteName), "Else the config's.")
@@ -25,13 +25,13 @@ _JSON = flags.DEFINE_bool("json", False, "Whole tasks as JSON instead of name an
 
 
 def main(argv: Sequence[str]) -> None:
-    launcher.begin(argv, default_workdir=".")  # nothing is written
-    with launcher.told_plainly():
-        suite = launcher.run_config().suite
+    cli.begin(argv, default_workdir=".")  # nothing is written
+    with cli.told_plainly():
+        suite = cli.run_config().suite
         if _SUITE.value not in (None, suite.name):  # whose tasks are named otherwise
             name = typing.cast(SuiteName, _SUITE.value)
             suite = dataclasses.replace(suite, name=name, tasks=())
-        for task in opening.listed(suite, typing.cast(Split, _SPLIT.value)):
+        for task in registry.listed(suite, typing.cast(Split, _SPLIT.value)):
             print(json.dumps(dataclasses.asdict(task)) if _JSON.value else _line(task))
 
 

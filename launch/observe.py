@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax import launcher
+from webagent_jax import cli
 from webagent_jax.browser import ChromiumMissing
-from webagent_jax.browser.look import look
+from webagent_jax.browser.observe_url import look
 from webagent_jax.config import ObservationFormat
 from webagent_jax.types import InfraError
 
@@ -29,8 +29,8 @@ _ORIGINS = flags.DEFINE_list("origins", [], "More hosts to load from, as host:po
 
 
 def main(argv: Sequence[str]) -> None:
-    launcher.begin(argv, default_workdir=".")  # nothing is written
-    config = launcher.run_config().browser
+    cli.begin(argv, default_workdir=".")  # nothing is written
+    config = cli.run_config().browser
     chosen = typing.cast(ObservationFormat, _FORMAT.value or config.observation)
     config = dataclasses.replace(config, observation=chosen)
     try:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from absl import app
 
-from webagent_jax import launcher, quickstart
-from webagent_jax.report.progress import open_progress
+from webagent_jax import cli, quickstart
+from webagent_jax.tracking.progress import open_progress
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = launcher.begin(argv, default_workdir="runs/quickstart")
-    with launcher.told_plainly(), open_progress() as progress:
-        summary = quickstart.quickstart(launcher.playable_config(), workdir, progress)
+    workdir = cli.begin(argv, default_workdir="runs/quickstart")
+    with cli.told_plainly(), open_progress() as progress:
+        summary = quickstart.quickstart(cli.playable_config(), workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")
 

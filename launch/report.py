@@ -12,8 +12,8 @@ from pathlib import Path
 from absl import app, flags
 from rich.console import Console
 
-from webagent_jax import launcher
-from webagent_jax.report import html, terminal, workdir
+from webagent_jax import cli
+from webagent_jax.report import html, run_loader, terminal
 
 _ALSO = flags.DEFINE_list(
     "also", [], "Other work directories; runs that differ only in their seed share a curve."
@@ -21,10 +21,10 @@ _ALSO = flags.DEFINE_list(
 
 
 def main(argv: Sequence[str]) -> None:
-    path = launcher.begin(argv)
+    path = cli.begin(argv)
     try:
         page = html.write_report(path, [Path(other) for other in _ALSO.value])
-        run = workdir.load(path)
+        run = run_loader.load(path)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
     Console(highlight=False, markup=False, soft_wrap=True).print(terminal.summary(run))

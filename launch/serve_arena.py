@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from webagent_jax.suites.arena import front
+from webagent_jax.arena import index_page
 
 _PORT = flags.DEFINE_integer("port", 8020, "Port on 127.0.0.1.", lower_bound=1, upper_bound=65535)
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     print(f"The arena is at http://localhost:{_PORT.value}/ (stop it with Ctrl-C)")
     try:
-        front.serve_people(_PORT.value)
+        index_page.serve_people(_PORT.value)
     except OSError as error:
         sys.exit(f"port {_PORT.value} cannot be used: {error.strerror}; choose another --port")
 

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 from absl import app
 
-from webagent_jax import launcher, multihost, train
-from webagent_jax.report.progress import open_progress
+from webagent_jax import cli, distributed
+from webagent_jax.tracking.progress import open_progress
+from webagent_jax.train.bc import train_bc
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = launcher.begin(argv)
-    with launcher.told_plainly(), multihost.joined(), open_progress() as progress:
-        policy = train.bc(launcher.playable_config(), workdir, progress)
+    workdir = cli.begin(argv)
+    with cli.told_plainly(), distributed.initialized(), open_progress() as progress:
+        policy = train_bc(cli.playable_config(), workdir, progress)
     print(policy)
 
 

@@ -8,18 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from webagent_jax import benchmark
-from webagent_jax.benchmark import (
+from tools import benchmarks
+from tools.benchmarks import (
+    baseline,
     browser,
     generate,
     language_model,
-    measure,
-    peer,
-    rows,
+    packing,
     site,
+    timing,
     update,
 )
-from webagent_jax.benchmark.episodes import Shape, branches
+from tools.benchmarks.episodes import Shape, branches
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
 
@@ -38,7 +38,7 @@ def test_siblings_share_the_first_prompt_and_turns_their_history():
 @pytest.mark.slow
 def test_forest_rows_are_the_same_update_as_a_row_per_turn(monkeypatch, capsys):
     monkeypatch.setattr(update, "_SUITE", ((SMALL, 64),))
-    report = benchmark.run("update", 1, "", show=print)
+    report = benchmarks.run("update", 1, "", show=print)
     (result,) = json.loads(json.dumps(report))["results"]
     assert result["largest difference of the gradients"] < 1e-5 * result["norm of the gradient"]
     assert result["row per turn / forest"]["tokens"] > 1
@@ -52,7 +52,7 @@ def test_sampling_is_measured_on_the_same_trace(monkeypatch, capsys):
     small = {"_TRACES": (SMALL,), "_TASK": 5, "_GROUPS": 2, "_ROWS": 2, "_PROMPT": 70}
     for name, value in small.items():
         monkeypatch.setattr(generate, name, value)
-    report = benchmark.run("generate", 1, "", show=print)
+    report = benchmarks.run("generate", 1, "", show=print)
     static, trace = json.loads(json.dumps(report))["results"]
     assert static["ours"]["decode_step_seconds"] > 0
     assert static["decode step / time to read weights and cache once"] > 0.5
@@ -79,8 +79,8 @@ def test_a_policy_is_measured_against_floor_and_peer(monkeypatch):
 def test_rows_are_built_of_prompts_as_long_as_they_say(monkeypatch):
     small = {"_GROUPS": 2, "_SIBLINGS": 3, "_TURNS": 2, "_PROMPTS": (600,), "_ROW_TOKENS": (2_048,)}
     for name, value in small.items():
-        monkeypatch.setattr(rows, name, value)
-    (found,) = rows.run(repeats=1)
+        monkeypatch.setattr(packing, name, value)
+    (found,) = packing.run(repeats=1)
     assert (found["turns"], found["prompt tokens"]) == (12, 12 * 600)
     # The system prompt, then by group: its first prompt, three replies; a placeholder, three turns.
     tokens = 300 + 2 * (300 + 3 * 60 + 12 + 3 * (60 + 188 + 60))
@@ -90,7 +90,7 @@ def test_rows_are_built_of_prompts_as_long_as_they_say(monkeypatch):
 
 
 def test_spread_is_median_and_ninetieth_percentile():
-    assert measure.spread(range(1, 12)) == {"median": 6.0, "p90": 10.0}
+    assert timing.spread(range(1, 12)) == {"median": 6.0, "p90": 10.0}
 
 
 def test_the_pages_are_as_large_as_they_say():
@@ -105,7 +105,7 @@ def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
     small = {"_ELEMENTS": 30, "_ROWS": 3, "_CONTEXTS": (1, 2), "_STEPS": 6}
     for name, value in (small | {"_LATENCIES": 1, "_THOUGHT": 0.0}).items():
         monkeypatch.setattr(browser, name, value)
-    report = json.loads(json.dumps(benchmark.run("browser", 1, "", show=print)))
+    report = json.loads(json.dumps(benchmarks.run("browser", 1, "", show=print)))
     *pages, steps, ours, idle, slept = report["results"]
     assert [page["name"].partition(": ")[2] for page in pages] == [
         "small",
@@ -127,4 +127,4 @@ def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
 
 def test_an_unhappy_peer_is_told():
     with pytest.raises(RuntimeError, match="failed"):
-        peer.ask("false", "playwright/settle.py", {})
+        baseline.ask("false", "playwright/settle.py", {})

@@ -21,8 +21,8 @@ from webagent_jax.endpoint import (
     ChatRequest,
     Server,
     Usage,
+    http_client,
     prices,
-    server,
 )
 from webagent_jax.types import InfraError, Message
 
@@ -43,7 +43,7 @@ def chats(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between tries, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr("webagent_jax.endpoint.server.time.sleep", made.append)
+    monkeypatch.setattr("webagent_jax.endpoint.http_client.time.sleep", made.append)
     return made
 
 
@@ -179,7 +179,7 @@ def test_retry_after_is_heeded(chats: ChatServer, pauses: list[float]) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
 def test_a_retry_after_that_asks_for_nothing(value: str) -> None:
-    assert server.retry_after(value) == 0
+    assert http_client.retry_after(value) == 0
 
 
 def test_a_pause_that_does_not_fit_is_not_made(chats: ChatServer, pauses: list[float]) -> None:

@@ -26,9 +26,9 @@ from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import ConfigError, EvalConfig, RunConfig, SuiteConfig
 from webagent_jax.endpoint import Usage
-from webagent_jax.report.progress import NullProgress
-from webagent_jax.report.store import load_episodes
 from webagent_jax.rollout import Collector, Rules
+from webagent_jax.tracking.episode_log import load_episodes
+from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import Completion, InfraError, Observation, Start, Step, Task
 
 ROOT = Path(__file__).parents[1]
@@ -134,7 +134,7 @@ def run(tokenizer, monkeypatch):
 
     def evaluated(folder: Path, *, suite=None, progress=None, usage=None, name="miniwob", **told):
         pages = suite or Pages()
-        monkeypatch.setattr(evaluate, "opening_policy", lambda cfg: (None, None))
+        monkeypatch.setattr(evaluate, "initial_policy", lambda cfg: (None, None))
         monkeypatch.setattr(
             evaluate, "Stage", lambda cfg, *_: FakeStage(cfg, tokenizer, pages, usage)
         )

@@ -14,11 +14,12 @@ from absl import flags
 from absl.testing import flagsaver
 
 from configs import quickstart as quickstart_config
-from tests.records import untimed
-from webagent_jax import config, policy, train
-from webagent_jax.report.metrics import read_metrics
-from webagent_jax.report.progress import NullProgress
-from webagent_jax.report.store import load_episodes
+from tests.metric_records import untimed
+from webagent_jax import config, policy
+from webagent_jax.tracking.episode_log import load_episodes
+from webagent_jax.tracking.metric_writers import read_metrics
+from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.grpo import train_grpo
 from webagent_jax.types import Outcome
 
 # The fixture is a whole run, compilations included.
@@ -121,10 +122,10 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
         grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, drop_flat_groups=False),
     )
-    whole = train.grpo(cfg, tmp_path / "whole")
+    whole = train_grpo(cfg, tmp_path / "whole")
     with pytest.raises(_Killed):
-        train.grpo(cfg, tmp_path / "cut", _KilledAfterOneUpdate())
-    cut = train.grpo(cfg, tmp_path / "cut")
+        train_grpo(cfg, tmp_path / "cut", _KilledAfterOneUpdate())
+    cut = train_grpo(cfg, tmp_path / "cut")
     params = [policy.load_hf(path)[1] for path in (whole, cut)]
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]

@@ -1,13 +1,11 @@
-"""What a restart needs, all of it, on disk: the train state and the position in the run.
+"""Checkpoints of a run: the train state and the state of the training loop.
 
-Orbax writes each checkpoint aside, on threads of its own while the run goes on, and renames it when
-it is whole: a process that is killed while it saves leaves the one before. Nothing else of the
-package imports orbax.
+Orbax writes a checkpoint to a temporary directory, on its own threads while the run continues, and
+renames it when it is complete: a process killed while it saves leaves the previous checkpoint.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,57 +14,14 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from webagent_jax import policy
 from webagent_jax.learn import TrainState
+from webagent_jax.policy import Params
+from webagent_jax.policy.weights import restore_params
 
 _logger = logging.getLogger(__name__)
 
 Position = Mapping[str, Any]
 """Where the run stands, as JSON: next update, seeds, lines of metrics written, ..."""
-
-
-def save_params(directory: Path, params: policy.Params) -> None:
-    """Params alone, each device writing what it holds. Replaces what is there."""
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(directory.absolute(), params, force=True)
-
-
-def restore_params(
-    directory: Path, abstract_params: policy.Params, *, within: tuple[str, ...] = ()
-) -> policy.Params:
-    """What `save_params` wrote, straight into the shards of `abstract_params`.
-
-    Args:
-        within: where in a larger tree the params stand; the rest of it is not read.
-
-    Raises:
-        ValueError: they are not there, damaged, or of other shapes.
-    """
-    wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_params)
-    for name in reversed(within):
-        wanted = {name: wanted}
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-        try:
-            # Before the arrays are read: a reading that fails half-way leaves threads behind.
-            _check_shapes(reader.metadata(directory.absolute()).item_metadata.tree, wanted)
-            placed = ocp.checkpoint_utils.construct_restore_args(wanted)
-            read = ocp.args.PyTreeRestore(wanted, placed, partial_restore=True)
-            params = reader.restore(directory.absolute(), args=read)
-        except Exception as error:
-            told = f"no params of this model can be read from {directory}: {error}"
-            raise ValueError(told) from error
-    for name in within:
-        params = params[name]
-    return params
-
-
-def _check_shapes(found: Any, wanted: Any) -> None:
-    """Raises KeyError or ValueError, naming the array."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(wanted):
-        at = functools.reduce(lambda tree, part: tree[part.key], path, found)
-        if tuple(at.shape) != tuple(leaf.shape):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            raise ValueError(f"{name} is {tuple(at.shape)} there, and {leaf.shape} in the model")
 
 
 class Checkpointer:
@@ -130,9 +85,7 @@ class Checkpointer:
             )
         return None
 
-    def restore_params(
-        self, abstract_params: policy.Params, step: int | None = None
-    ) -> policy.Params:
+    def restore_params(self, abstract_params: Params, step: int | None = None) -> Params:
         """The params of one checkpoint, the latest by default, and nothing else of it.
 
         Raises:

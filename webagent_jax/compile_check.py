@@ -20,10 +20,10 @@ from jax.sharding import Mesh
 
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
-from webagent_jax.generate import cache as kv
-from webagent_jax.generate import device, programs
-from webagent_jax.generate.sizes import Sizes
-from webagent_jax.policy import ModelConfig, flops, lora, published, sharding
+from webagent_jax.inference import kv_cache as kv
+from webagent_jax.inference import prefill_decode, programs
+from webagent_jax.inference.engine_shapes import Sizes
+from webagent_jax.policy import ModelConfig, flops, lora, presets, sharding
 from webagent_jax.policy.lora import Base
 from webagent_jax.policy.sharding import device_bytes
 from webagent_jax.types import ForestRows
@@ -156,7 +156,7 @@ def check(
 def model_config(given: PolicyConfig) -> ModelConfig:
     """By the directory's config.json, or by its name where there is no directory yet."""
     attention = "tpu" if given.attention == "auto" else given.attention
-    known = published.published(given.path)
+    known = presets.published(given.path)
     if known is None or policy.is_directory(given.path):
         known = policy.load_config(given.path, attention="dense")
     return dataclasses.replace(
@@ -232,7 +232,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor, devices=own)
     sampled = jax.eval_shape(lora.whole, base, trained)
     serving = sharding.placed(
-        jax.eval_shape(lambda params: device.serving_params(model, params), sampled),
+        jax.eval_shape(lambda params: prefill_decode.serving_params(model, params), sampled),
         programs.serving_shardings(sampled, engine_mesh),
     )
     sizes = Sizes.of(

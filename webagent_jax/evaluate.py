@@ -14,11 +14,13 @@ from typing import Any
 from webagent_jax import seeds
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.endpoint import Usage
-from webagent_jax.report import figures, files, html, provenance, store
-from webagent_jax.report.progress import NullProgress, Progress
+from webagent_jax.policy.loading import initial_policy
+from webagent_jax.report import html
 from webagent_jax.rollout import Job
+from webagent_jax.rollout.runtime import Stage
 from webagent_jax.seeds import Stream
-from webagent_jax.stage import Stage, opening_policy
+from webagent_jax.tracking import atomic_files, episode_log, episode_stats, run_metadata
+from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.types import (
     Agent,
     Completion,
@@ -53,18 +55,20 @@ def evaluate(
             many worlds of one.
     """
     progress = progress or NullProgress()
-    provenance.open_workdir(workdir, cfg)
+    run_metadata.open_workdir(workdir, cfg)
     journal = _Journal(workdir / "episodes")
     finished = _finished(workdir / "eval.json", journal)
     if finished:
         report = _report(cfg, journal, finished)
     else:
-        with Stage(cfg, progress, *opening_policy(cfg)) as stage:
+        with Stage(cfg, progress, *initial_policy(cfg)) as stage:
             jobs = _jobs(cfg, stage, journal.meter)
             progress.phase(name, len(jobs), "episodes", done=len(journal.episodes))
             _play(jobs, stage, journal, progress)
         report = _report(cfg, journal, [_key(job) for job in jobs])
-        files.write_json(workdir / "eval.json", store.eval_json(report, cfg, provenance.commit()))
+        atomic_files.write_json(
+            workdir / "eval.json", episode_log.eval_json(report, cfg, run_metadata.commit())
+        )
     html.write_report(workdir)
     return report
 
@@ -73,7 +77,7 @@ def _finished(path: Path, journal: _Journal) -> list[_Key]:
     """All episodes of an evaluation of which none is left to be played, and else nothing."""
     if not path.exists():
         return []
-    keys = [(told["task_id"], told["attempt"]) for told in files.read_json(path)["tasks"]]
+    keys = [(told["task_id"], told["attempt"]) for told in atomic_files.read_json(path)["tasks"]]
     return keys if all(key in journal.episodes for key in keys) else []
 
 
@@ -81,10 +85,11 @@ def _report(cfg: RunConfig, journal: _Journal, keys: Sequence[_Key]) -> EvalRepo
     episodes = [journal.episodes[key] for key in keys]
     seconds = journal.spent["seconds"]
     busy = {
-        "browser": figures.browser_seconds(episodes) / max(seconds * cfg.rollout.contexts, 1e-9),
+        "browser": episode_stats.browser_seconds(episodes)
+        / max(seconds * cfg.rollout.contexts, 1e-9),
         "engine": journal.spent["engine"] / max(seconds, 1e-9),
     }
-    return figures.summarize(
+    return episode_stats.summarize(
         episodes,
         seconds,
         max_turns=cfg.eval.max_turns,
@@ -176,9 +181,9 @@ class _Journal:
 
     def __init__(self, folder: Path) -> None:
         self._log, self._ledger = folder / "episodes.jsonl", folder / "spent.json"
-        loaded = store.load_episodes(self._log)
+        loaded = episode_log.load_episodes(self._log)
         self.episodes = {(e.task.id, e.sibling): e for e in loaded if e.reward is not None}
-        known = files.read_json(self._ledger) if self._ledger.exists() else {}
+        known = atomic_files.read_json(self._ledger) if self._ledger.exists() else {}
         self._before: dict[str, Any] = {"seconds": 0.0, "engine": 0.0} | known
         self.spent = self._before
         self.meter = _Meter()
@@ -193,7 +198,7 @@ class _Journal:
         self._count()
 
     def add(self, episode: Episode) -> None:
-        store.append_episodes(self._log, [episode])
+        episode_log.append_episodes(self._log, [episode])
         self.episodes[episode.task.id, episode.sibling] = episode
         self._count()
 
@@ -204,7 +209,7 @@ class _Journal:
         if usage is not None:
             before = self._before.get("usage", {})
             self.spent["usage"] = _sum(before, dataclasses.asdict(usage))
-        files.write_json(self._ledger, self.spent)
+        atomic_files.write_json(self._ledger, self.spent)
 
 
 def _sum(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

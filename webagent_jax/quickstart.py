@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from webagent_jax import train
 from webagent_jax.config import RunConfig
 from webagent_jax.evaluate import evaluate
-from webagent_jax.report import files, html, provenance, statistics
-from webagent_jax.report.progress import Progress
-from webagent_jax.stage import with_policy
+from webagent_jax.policy.loading import with_policy_path
+from webagent_jax.report import html
+from webagent_jax.tracking import atomic_files, run_metadata, statistics
+from webagent_jax.tracking.progress import Progress
+from webagent_jax.train.bc import train_bc
+from webagent_jax.train.grpo import check_sampling, train_grpo
 
 Json = dict[str, Any]
 
@@ -24,8 +26,8 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     Writes bc/, grpo/, eval/base, eval/bc, eval/grpo (each a workdir of its own), summary.json and
     report.html. Killed at any moment, it goes on where it stopped when it is started again.
     """
-    train.check_sampling(cfg)  # before the hour of work that precedes M-GRPO
-    provenance.open_workdir(workdir, cfg)
+    check_sampling(cfg)  # before the hour of work that precedes M-GRPO
+    run_metadata.open_workdir(workdir, cfg)
     seconds: dict[str, float] = {}
 
     def phase(name: str, work: Callable[[], object]) -> None:
@@ -34,15 +36,18 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
 
     def evaluated(stage: str, path: str) -> Callable[[], object]:
         return lambda: evaluate(
-            with_policy(cfg, path), workdir / "eval" / stage, progress, name=f"evaluate {stage}"
+            with_policy_path(cfg, path),
+            workdir / "eval" / stage,
+            progress,
+            name=f"evaluate {stage}",
         )
 
     bc_policy = str(workdir / "bc" / "policy")
     grpo_policy = str(workdir / "grpo" / "policy")
     phase("eval_base", evaluated("base", cfg.policy.path))
-    phase("bc", lambda: train.bc(cfg, workdir / "bc", progress))
+    phase("bc", lambda: train_bc(cfg, workdir / "bc", progress))
     phase("eval_bc", evaluated("bc", bc_policy))
-    phase("grpo", lambda: train.grpo(with_policy(cfg, bc_policy), workdir / "grpo", progress))
+    phase("grpo", lambda: train_grpo(with_policy_path(cfg, bc_policy), workdir / "grpo", progress))
     phase("eval_grpo", evaluated("grpo", grpo_policy))
     return _write(workdir, seconds)
 
@@ -52,8 +57,8 @@ def _once(marker: Path, work: Callable[[], object]) -> float:
     if not marker.exists():
         begun = time.monotonic()
         work()
-        files.write_json(marker, {"seconds": time.monotonic() - begun})
-    return float(files.read_json(marker)["seconds"])
+        atomic_files.write_json(marker, {"seconds": time.monotonic() - begun})
+    return float(atomic_files.read_json(marker)["seconds"])
 
 
 def _write(workdir: Path, seconds: dict[str, float]) -> Json:
@@ -62,11 +67,11 @@ def _write(workdir: Path, seconds: dict[str, float]) -> Json:
     for stage in ("base", "bc", "grpo"):
         path = workdir / "eval" / stage / "eval.json"
         if path.exists():
-            summary[stage] = files.read_json(path)
+            summary[stage] = atomic_files.read_json(path)
     if "grpo" in summary:
         summary["grpo_minus_bc"] = _paired(summary["grpo"], summary["bc"])
-    summary |= {"seconds": seconds, "hardware": provenance.hardware()}
-    files.write_json(workdir / "summary.json", summary)
+    summary |= {"seconds": seconds, "hardware": run_metadata.hardware()}
+    atomic_files.write_json(workdir / "summary.json", summary)
     html.write_report(workdir)
     return summary
 

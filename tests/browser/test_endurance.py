@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Site
-from webagent_jax.browser import BrowserPool, memory
+from webagent_jax.browser import BrowserPool, process_memory
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -80,11 +80,11 @@ class Run:
 def left_of(browsers: set[int]) -> list[int]:
     """Processes of these browsers that are still there; each browser is a session of its own."""
     known = browsers - {0}  # 0 is what a process that has just ended has, and the kernel's own
-    return [pid for pid in memory._pids() if session_of(pid) in known]
+    return [pid for pid in process_memory._pids() if session_of(pid) in known]
 
 
 def session_of(pid: int) -> int:
-    fields = memory._read(pid, "stat").rpartition(")")[2].split()
+    fields = process_memory._read(pid, "stat").rpartition(")")[2].split()
     return int(fields[3]) if len(fields) > 3 else 0
 
 
@@ -97,8 +97,8 @@ def comes_true(condition: Callable[[], bool]) -> None:
 
 def sizes() -> tuple[float, float]:
     """MiB of this process alone, and with all below it."""
-    own = memory.own_mb(os.getpid())
-    return own, memory.resident_mb(os.getpid())
+    own = process_memory.own_mb(os.getpid())
+    return own, process_memory.resident_mb(os.getpid())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, memory
+from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
 from webagent_jax.browser.context import EpisodeContext
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
@@ -32,7 +32,7 @@ def browsers() -> set[int]:
         int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdecimal()
-        and "--webagent-instance=" in memory._read(int(entry.name), "cmdline")
+        and "--webagent-instance=" in process_memory._read(int(entry.name), "cmdline")
         and descends(int(entry.name))
     }
 
@@ -41,7 +41,7 @@ def descends(pid: int) -> bool:
     while pid > 1:
         if pid == os.getpid():
             return True
-        pid = memory._parent(pid)
+        pid = process_memory._parent(pid)
     return False
 
 
@@ -77,13 +77,15 @@ def test_a_killed_run_leaves_neither_driver_nor_browser() -> None:
     ):
         killed.callback(run.kill)
         assert run.stdout and run.stdout.readline() == "busy\n"
-        family = {pid for pid in memory._pids() if run.pid in memory._ancestors(pid)}
-        commands = [memory._read(pid, "cmdline") for pid in family]
+        family = {
+            pid for pid in process_memory._pids() if run.pid in process_memory._ancestors(pid)
+        }
+        commands = [process_memory._read(pid, "cmdline") for pid in family]
         assert sum("run-driver" in command for command in commands) == 2
         assert sum("--type=renderer" in command for command in commands) >= 4
     deadline = time.monotonic() + 20
     while left := [pid for pid in family if Path(f"/proc/{pid}/exe").exists()]:
-        assert time.monotonic() < deadline, [memory._read(pid, "cmdline") for pid in left]
+        assert time.monotonic() < deadline, [process_memory._read(pid, "cmdline") for pid in left]
         time.sleep(0.1)
 
 
@@ -309,9 +311,9 @@ def test_missing_chromium_names_one_command(
 
 
 def test_memory_of_this_very_process() -> None:
-    assert 1 < memory.resident_mb(os.getpid()) < 100_000
-    assert memory.find_process("--no-process-has-this") is None
-    memory.kill(os.getpid())  # not a Chromium of ours: left alone
+    assert 1 < process_memory.resident_mb(os.getpid()) < 100_000
+    assert process_memory.find_process("--no-process-has-this") is None
+    process_memory.kill(os.getpid())  # not a Chromium of ours: left alone
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, Session, memory
+from webagent_jax.browser import BrowserPool, Session, process_memory
 from webagent_jax.config import BrowserConfig
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def test_what_playwright_switches_off_stays_off() -> None:
     with BrowserPool(BrowserConfig()) as pool, pool.session(origins=["127.0.0.1:1"]):
         (host,) = pool._workers[0]._all
         assert host.pid is not None
-        command = memory._read(host.pid, "cmdline").split("\0")
+        command = process_memory._read(host.pid, "cmdline").split("\0")
         theirs, ours = (
             set(switch.removeprefix(_OFF).split(","))
             for switch in command

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests import reference
-from tests.learn import drawn
-from tests.learn.drawn import TOKENS, Batch, as_batch, batches
+from tests.learn import random_batches
+from tests.learn.random_batches import TOKENS, Batch, as_batch, batches
 from webagent_jax import learn
 from webagent_jax.config import ConfigError, GRPOConfig, RolloutConfig, RunConfig
 from webagent_jax.learn import Surrogate, Totals, has_signal, rows_of, tally
@@ -65,7 +65,7 @@ def drawn_for(name: str) -> st.SearchStrategy[Batch]:
 def learnt(batch: Batch, config: GRPOConfig, groups=None, **options) -> ForestRows:
     """The rows of all groups, or of those given, with the proximal policy where there is one."""
     given = batch.groups if groups is None else groups
-    rows = rows_of(given, config, ROLLOUT, decode=drawn.decode(batch), **options).rows
+    rows = rows_of(given, config, ROLLOUT, decode=random_batches.decode(batch), **options).rows
     rows = learn.widened(rows, count=64, row_targets=ROW)
     numbers = np.take_along_axis(rows.tokens, rows.targets, axis=1) % TOKENS
     return replace(rows, prox_logp=np.where(rows.weights != 0, batch.prox_logp[numbers], 0))
@@ -73,7 +73,7 @@ def learnt(batch: Batch, config: GRPOConfig, groups=None, **options) -> ForestRo
 
 def loss_and_grad(batch: Batch, config: GRPOConfig, rows: ForestRows):
     surrogate = Surrogate(*(getattr(config, name) for name in Surrogate._fields))
-    (loss, stats), grad = drawn.loss_and_grad(
+    (loss, stats), grad = random_batches.loss_and_grad(
         batch.logits, batch.labels, batch.ref_logp, rows, surrogate=surrogate
     )
     return float(loss), np.asarray(grad, np.float64), stats
@@ -87,7 +87,7 @@ def assert_same(found, expected):
 
 
 def has_something(batch: Batch, config: GRPOConfig) -> bool:
-    return tally(batch.groups, config, drawn.decode(batch)).episodes > 0
+    return tally(batch.groups, config, random_batches.decode(batch)).episodes > 0
 
 
 @every_objective
@@ -135,7 +135,7 @@ def test_hosts_add_up_to_the_batch(name, data):
     batch, config = data.draw(drawn_for(name)), config_of(name)
     if not has_something(batch, config):
         return
-    decode = drawn.decode(batch)
+    decode = random_batches.decode(batch)
     cut = data.draw(st.integers(0, len(batch.groups)))
     hosts = [batch.groups[:cut], batch.groups[cut:]]
     totals = Totals(*np.sum([tally(groups, config, decode) for groups in hosts], axis=0))
@@ -189,7 +189,8 @@ def test_shifted_rewards_change_nothing(advantages, batch):
 
 def episode(reward: float, *lengths: int, truncated: bool = False) -> reference.Episode:
     turns = [
-        reference.Turn(np.zeros((n, drawn.V)), [0] * n, [-1.0] * n, [-1.0] * n) for n in lengths
+        reference.Turn(np.zeros((n, random_batches.V)), [0] * n, [-1.0] * n, [-1.0] * n)
+        for n in lengths
     ]
     return reference.Episode(reward, turns, truncated)
 

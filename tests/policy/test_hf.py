@@ -14,7 +14,7 @@ import pytest
 
 from webagent_jax import policy
 from webagent_jax.policy import hf_tensors
-from webagent_jax.policy.published import PUBLISHED
+from webagent_jax.policy.presets import PUBLISHED
 
 LLAMA = {"qkv_bias": False}
 QWEN3 = {"qkv_bias": False, "qk_norm": True}

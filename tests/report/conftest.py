@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from webagent_jax import types
 from webagent_jax.config import RunConfig
-from webagent_jax.report import files, metrics, statistics, store
+from webagent_jax.tracking import atomic_files, episode_log, metric_writers, statistics
 
 SITES = ("login-user", "click-checkboxes", "search-engine", "click-tab", "enter-text", "use-menu")
 STAGES = {"base": 0.04, "bc": 0.45, "grpo": 0.75}
@@ -149,16 +149,16 @@ def build_workdir(path: Path) -> Path:
     }
     for stage, rate in STAGES.items():
         report = evaluation(stage, rate)
-        summary[stage] = store.eval_json(report, RunConfig(), "0123456789abcdef")
+        summary[stage] = episode_log.eval_json(report, RunConfig(), "0123456789abcdef")
         log = path / "eval" / stage / "episodes" / "episodes.jsonl"
-        store.append_episodes(log, report.episodes)
+        episode_log.append_episodes(log, report.episodes)
     for update in (1, 2):
         log = path / "grpo" / "episodes" / f"update-{update:05d}.jsonl"
-        store.append_episodes(log, training(update))
-    files.write_json(path / "summary.json", summary)
+        episode_log.append_episodes(log, training(update))
+    atomic_files.write_json(path / "summary.json", summary)
     rng = np.random.default_rng(0)
     for phase in ("bc", "grpo"):
-        writer = metrics.JsonlWriter(path / phase / "metrics.jsonl")
+        writer = metric_writers.JsonlWriter(path / phase / "metrics.jsonl")
         for step in range(1, 41):
             rise = step / 40
             noise = rng.normal(0, 0.06)

@@ -12,8 +12,9 @@ from absl import app
 from absl.testing import flagsaver
 
 from tests.launchers import main_of
-from webagent_jax.report import files, html, metrics
-from webagent_jax.report import workdir as workdirs
+from webagent_jax.report import html
+from webagent_jax.report import run_loader as workdirs
+from webagent_jax.tracking import atomic_files, metric_writers
 
 
 @pytest.fixture
@@ -62,11 +63,11 @@ def test_what_became_of_the_pairs_is_counted_and_linked(workdir: Path, page: str
 
 def test_text_of_a_run_stays_text(copy: Path) -> None:
     hostile = '<img src=x onerror="document.title=1">'
-    summary = files.read_json(copy / "summary.json")
+    summary = atomic_files.read_json(copy / "summary.json")
     summary["hardware"] = {hostile: hostile}
     summary["grpo"]["by_site"][hostile] = {"success_rate": 0.5, "n": 2}
     summary["grpo"]["infra"] = [{"task_id": hostile, "note": hostile}]
-    files.write_json(copy / "summary.json", summary)
+    atomic_files.write_json(copy / "summary.json", summary)
     page = html.write_report(copy).read_text("utf-8")
     assert "&lt;img src=x" in page
     assert not any(tag == "img" or "onerror" in attrs for tag, attrs in Tags(page).found)
@@ -88,11 +89,11 @@ def test_empty_workdir_is_a_run_under_way(tmp_path: Path) -> None:
 
 
 def test_run_with_base_and_bc_so_far(copy: Path) -> None:
-    summary = files.read_json(copy / "summary.json")
+    summary = atomic_files.read_json(copy / "summary.json")
     del summary["grpo"], summary["seconds"], summary["hardware"]
     shutil.rmtree(copy / "bc")
     shutil.rmtree(copy / "grpo")
-    files.write_json(copy / "summary.json", summary)
+    atomic_files.write_json(copy / "summary.json", summary)
     page = html.write_report(copy).read_text("utf-8")
     assert "BC against Base" in page and "Success so far went" in page
 
@@ -107,8 +108,8 @@ def test_run_whose_logs_end_in_the_middle_of_a_line(copy: Path) -> None:
 
 def test_evaluation_alone_with_all_that_it_may_tell(copy: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
-    record = files.read_json(copy / "summary.json")["grpo"]
-    files.write_json(
+    record = atomic_files.read_json(copy / "summary.json")["grpo"]
+    atomic_files.write_json(
         alone / "eval.json",
         record
         | {
@@ -157,8 +158,8 @@ def test_comparison_pairs_the_same_tasks_only() -> None:
 
 
 def write_curve(folder: Path, config: dict[str, object], level: float) -> Path:
-    files.write_json(folder / "config.json", {"config": config})
-    writer = metrics.JsonlWriter(folder / "metrics.jsonl")
+    atomic_files.write_json(folder / "config.json", {"config": config})
+    writer = metric_writers.JsonlWriter(folder / "metrics.jsonl")
     for step in (1, 2, 3):
         writer.write(step, {"reward": level + 0.1 * step})
     return folder

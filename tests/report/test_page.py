@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.report.browsing import PHONE, chromium, opened
 from tests.report.conftest import INJECTION
-from webagent_jax.report import html, store
+from webagent_jax.report import html
+from webagent_jax.tracking import episode_log
 
 pytestmark = pytest.mark.browser
 
@@ -108,7 +109,7 @@ def test_what_was_learned_is_listed_with_what_was_before(page: Page, workdir: Pa
     rewards = {
         stage: {
             e.task.id: e.reward
-            for e in store.load_episodes(workdir / f"eval/{stage}/episodes/episodes.jsonl")
+            for e in episode_log.load_episodes(workdir / f"eval/{stage}/episodes/episodes.jsonl")
         }
         for stage in ("bc", "grpo")
     }

@@ -15,7 +15,8 @@ from tests.report.browsing import chromium, opened
 from webagent_jax import config, policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.evaluate import evaluate
-from webagent_jax.report import html, store
+from webagent_jax.report import html
+from webagent_jax.tracking import episode_log
 from webagent_jax.types import Episode
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)]
@@ -42,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def episodes(run: Path) -> tuple[Episode, ...]:
-    return store.load_episodes(run / "episodes" / "episodes.jsonl")
+    return episode_log.load_episodes(run / "episodes" / "episodes.jsonl")
 
 
 def test_every_episode_can_be_found(
@@ -105,7 +106,7 @@ def test_a_thousand_episodes_open_while_one_waits(
 ) -> None:
     for attempt in range(4):
         again = (dataclasses.replace(episode, sibling=attempt) for episode in episodes)
-        store.append_episodes(tmp_path / "episodes" / "episodes.jsonl", again)
+        episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", again)
     report = html.write_report(tmp_path)
     begun = time.monotonic()
     with opened(browser, report) as page:

@@ -14,7 +14,8 @@ from absl.testing import flagsaver
 
 from webagent_jax import types
 from webagent_jax.config import ConfigError, EvalConfig, RunConfig, SuiteConfig, WebArenaConfig
-from webagent_jax.report import ablation, comparison, figures, published, store, tables
+from webagent_jax.report import comparison, eval_table, paper_results, tables
+from webagent_jax.tracking import episode_log, episode_stats
 
 LITE = ("reddit", "gitlab", "shopping_admin", "map", "shopping")
 
@@ -36,8 +37,8 @@ def record(rewards: dict[str, float | None], suite: Any = "miniwob", **options: 
         suite=SuiteConfig(name=suite, webarena=WebArenaConfig(test_file="x")),
         eval=EvalConfig(**options),
     )
-    report = figures.summarize(episodes, 61.0, busy={"browser": 0.25, "engine": 0.5})
-    return json.loads(json.dumps(store.eval_json(report, cfg, "abc")))
+    report = episode_stats.summarize(episodes, 61.0, busy={"browser": 0.25, "engine": 0.5})
+    return json.loads(json.dumps(episode_log.eval_json(report, cfg, "abc")))
 
 
 def solved(sites: tuple[str, ...], of: int, share: float) -> dict[str, float | None]:
@@ -88,13 +89,13 @@ def test_the_arena_has_the_same_columns_by_its_own_names() -> None:
 def test_published_averages_are_of_their_sites() -> None:
     """With the counts of the test split, and between none and all of the 10 tasks across sites."""
     counts = dict(zip(LITE, (19, 30, 35, 26, 45), strict=True))
-    row = next(row for row in published.WEBARENA_LITE if row.policy == "Qwen2.5-3B, BC")
+    row = next(row for row in paper_results.WEBARENA_LITE if row.policy == "Qwen2.5-3B, BC")
     hits = [
         round((rate or 0) / 100 * n) for rate, n in zip(row.by_site, counts.values(), strict=True)
     ]
     assert hits == [8, 5, 8, 7, 5]
-    assert 100 * sum(hits) / published.TASKS == pytest.approx(row.average, abs=0.05)
-    assert tuple(published.COLUMNS) == LITE
+    assert 100 * sum(hits) / paper_results.TASKS == pytest.approx(row.average, abs=0.05)
+    assert tuple(paper_results.COLUMNS) == LITE
 
 
 # --- comparisons ---------------------------------------------------------------------------------
@@ -194,8 +195,8 @@ def test_ablations_are_a_table_and_a_figure(
 
 def test_other_tasks_and_missing_rewards_are_told(folders: dict[str, Path]) -> None:
     (folders["r1"] / "eval.json").write_text(json.dumps(record({"a/0": None, "a/1": 1.0})))
-    entries = ablation.read([f"BC={folders['bc']}", f"R1={folders['r1']}"])
-    assert ablation.warnings(entries) == [
+    entries = eval_table.read([f"BC={folders['bc']}", f"R1={folders['r1']}"])
+    assert eval_table.warnings(entries) == [
         "R1 was evaluated on other tasks than BC.",
         "R1 leaves out 1 episodes without a reward (INFRA).",
     ]
@@ -212,9 +213,9 @@ def test_other_tasks_and_missing_rewards_are_told(folders: dict[str, Path]) -> N
 )
 def test_what_cannot_be_compared_is_refused(told: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ablation.read(told)
+        eval_table.read(told)
 
 
 def test_names_are_told_once(folders: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="R1/a is told twice"):
-        ablation.read([f"R1/a={folders['r1']}", f"R1/a={folders['bc']}"])
+        eval_table.read([f"R1/a={folders['r1']}", f"R1/a={folders['bc']}"])

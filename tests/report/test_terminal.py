@@ -5,12 +5,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from webagent_jax.report import files, terminal, workdir
+from webagent_jax.report import run_loader, terminal
+from webagent_jax.tracking import atomic_files
 
 
 def told(path: Path) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=100, highlight=False).print(terminal.summary(workdir.load(path)))
+    Console(file=stream, width=100, highlight=False).print(terminal.summary(run_loader.load(path)))
     return stream.getvalue()
 
 
@@ -34,7 +35,7 @@ def test_limits_attempts_and_what_was_lost(tmp_path: Path) -> None:
         "by_outcome": {"SUCCESS": 1, "FAILURE": 1, "INFRA": 3},
         "by_max_turns": [{"max_turns": 5} | point, {"max_turns": 10} | point],
     }
-    files.write_json(tmp_path / "eval.json", record)
+    atomic_files.write_json(tmp_path / "eval.json", record)
     said = told(tmp_path)
     assert "Policy: 3 without a reward" in said
     assert "Policy by turns: 50.0 % at 5, 50.0 % at 10" in said

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from webagent_jax.config import ConfigError
+from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.browsergym import BrowserGym, page
 from webagent_jax.suites.browsergym.process import Worker
-from webagent_jax.suites.static_site import StaticSite
 from webagent_jax.types import Action, ActionKind, InfraError, Task
 
 PYTHON = os.environ.get("WEBAGENT_BROWSERGYM_PYTHON", "")

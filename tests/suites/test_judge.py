@@ -175,7 +175,7 @@ def test_an_endpoint_that_is_not_there_is_a_fault(monkeypatch: pytest.MonkeyPatc
 
 def test_pauses_grow(endpoint: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("webagent_jax.endpoint.server.time.sleep", pauses.append)
+    monkeypatch.setattr("webagent_jax.endpoint.http_client.time.sleep", pauses.append)
     endpoint.replies = [503]
     with pytest.raises(InfraError):
         judge_at(endpoint, pause=0.5).same_meaning("How many?", "2", "two")

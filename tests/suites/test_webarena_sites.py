@@ -10,7 +10,7 @@ import pytest
 
 from tests.suites.webarena_sites import ResetServer, StandIn
 from webagent_jax.config import ConfigError
-from webagent_jax.suites.webarena import sites, web
+from webagent_jax.suites.webarena import http, sites
 from webagent_jax.suites.webarena.sites import ResetHook
 from webagent_jax.types import InfraError
 
@@ -117,7 +117,7 @@ def test_all_that_is_wrong_is_told_at_once(stand_in: Callable[..., StandIn]) -> 
 
 def test_cookies_do_not_leave_the_site(stand_in: Callable[..., StandIn]) -> None:
     elsewhere = stand_in("reddit")
-    reply = web.fetch(
+    reply = http.fetch(
         stand_in(sends_on_to=f"{elsewhere.base}/about").base,
         timeout=5,
         headers={"Cookie": "secret=1"},
@@ -128,13 +128,13 @@ def test_cookies_do_not_leave_the_site(stand_in: Callable[..., StandIn]) -> None
 
 def test_redirects_on_the_site_are_followed(stand_in: Callable[..., StandIn]) -> None:
     site = stand_in()
-    reply = web.fetch(f"{site.base}/-/profile", timeout=5)
+    reply = http.fetch(f"{site.base}/-/profile", timeout=5)
     assert (reply.status, reply.url) == (200, f"{site.base}/users/sign_in")
 
 
 def test_what_is_no_json_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
     with pytest.raises(InfraError, match="answered no JSON"):
-        web.fetch(stand_in().base, timeout=5).json()
+        http.fetch(stand_in().base, timeout=5).json()
 
 
 # --- resets ---------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_reset_hook_joins_a_reset_that_is_under_way(
 ) -> None:
     site = stand_in(notes=["old"])
     server = reset_server(site, polls=2)
-    web.fetch(f"{server.base}/reset", timeout=5)
-    assert web.fetch(f"{server.base}/reset", timeout=5).status == 418
+    http.fetch(f"{server.base}/reset", timeout=5)
+    assert http.fetch(f"{server.base}/reset", timeout=5).status == 418
     ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")([("gitlab", site.address)])
     assert (site.notes, site.resets) == ([], 1)
 

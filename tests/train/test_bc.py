@@ -10,13 +10,13 @@ import pytest
 
 from configs import quickstart
 from tests.demos.test_demos import episode
-from webagent_jax import config, demos, train
+from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import directory
-from webagent_jax.report.progress import NullProgress
-from webagent_jax.train.bc import _check_lengths, make_forest
+from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.bc import _check_lengths, make_forest, train_bc
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
@@ -63,7 +63,7 @@ def test_a_turn_longer_than_a_row_stops_before_the_first_update(cfg, tmp_path):
     demos.write(tmp_path / "demos", (demonstration(n, page) for n, page in enumerate(pages)))
     turn, prompt, _ = longest(cfg, tmp_path / "demos")
     with pytest.raises(ConfigError) as error:
-        train.bc(cfg, tmp_path)
+        train_bc(cfg, tmp_path)
     message = str(error.value)
     assert "1 of 12 turns, in 1 of 6 demonstrations, do not fit bc.row_tokens=512" in message
     assert f"bc.row_tokens={turn} holds all" in message

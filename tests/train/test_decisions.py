@@ -12,7 +12,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
 from webagent_jax.config import ConfigError
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import directory
-from webagent_jax.stage import open_engine
+from webagent_jax.rollout.runtime import open_engine
 from webagent_jax.train.bc import _split
 from webagent_jax.train.decisions import DecisionAccuracy
 from webagent_jax.types import Action, ActionKind, Decision, Observation, PolicySnapshot, Task

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from webagent_jax import train
 from webagent_jax.config import ConfigError, RolloutConfig, RunConfig
 from webagent_jax.quickstart import quickstart
-from webagent_jax.report.progress import NullProgress
+from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.grpo import train_grpo
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from webagent_jax.report.progress import NullProgress
 )
 def test_filtered_samples_are_refused(tmp_path, rollout, message):
     cfg = replace(RunConfig(), rollout=rollout)
-    for run in (train.grpo, quickstart):
+    for run in (train_grpo, quickstart):
         with pytest.raises(ConfigError, match=message):
             run(cfg, tmp_path, NullProgress())
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webagent_jax.config import GuardConfig
-from webagent_jax.train.guards import Guards, GuardTripped
+from webagent_jax.train.metrics import Guards, GuardTripped
 
 GOOD = {"entropy": 0.5, "kl": 0.01, "sampler_gap": 1e-6, "repetition": 0.1}
 CFG = GuardConfig(entropy=0.1, kl=1.0, sampler_gap=0.01, repetition=0.5, patience=2)

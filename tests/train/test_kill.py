@@ -15,10 +15,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.records import TIMED
+from tests.metric_records import TIMED
 from webagent_jax import policy
-from webagent_jax.report.metrics import read_metrics
-from webagent_jax.report.store import load_episodes
+from webagent_jax.tracking.episode_log import load_episodes
+from webagent_jax.tracking.metric_writers import read_metrics
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3_600)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from webagent_jax import learn, policy
 from webagent_jax.config import ConfigError, OptimizerConfig, PolicyConfig, RunConfig
-from webagent_jax.generate import Engine
+from webagent_jax.inference import Engine
 from webagent_jax.learn import Branch, NonFiniteUpdate
 from webagent_jax.train.learner import Learner
 

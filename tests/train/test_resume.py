@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from tests.rollout.fakes import TASK, FakeSuite
-from webagent_jax import policy
+from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import GRPOConfig
 from webagent_jax.rollout import Collector, Groups, Job, Rules
-from webagent_jax.train import hosts
 from webagent_jax.train.batches import Batch, next_batch
-from webagent_jax.train.journal import Journal
-from webagent_jax.train.position import Position
+from webagent_jax.train.resume import Journal, Position
 from webagent_jax.types import Completion, ReplyRequest
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
@@ -87,14 +85,14 @@ class Run:
             tasks_per_update=CFG.tasks_per_update // count,
             max_refills=CFG.max_refills // count,
         )
-        monkeypatch.setattr(hosts, "count", lambda: count)
-        monkeypatch.setattr(hosts, "gather", lambda value: [value])
+        monkeypatch.setattr(distributed, "process_count", lambda: count)
+        monkeypatch.setattr(distributed, "allgather", lambda value: [value])
         self.learner.update = after
         ended: set[tuple[int, int]] = set()
         with ExitStack() as opened:
             everyone = []
             for this in range(count):
-                monkeypatch.setattr(hosts, "this", lambda this=this: this)
+                monkeypatch.setattr(distributed, "process_index", lambda this=this: this)
                 position = Position.of(self.saved[-1] if after else {})
                 journal = Journal(self.folder, this)
                 known = {

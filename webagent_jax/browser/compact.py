@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webagent_jax.browser.walk import Entry
+from webagent_jax.browser.dom_walk import Entry
 
 
 def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Dialog, Frame, Page
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from webagent_jax.browser import act, injected, navigate, observe, reuse, settle, walk
+from webagent_jax.browser import act, context_pool, dom_walk, injected, navigate, observe, settle
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 from webagent_jax.unicode import to_well_formed
@@ -116,7 +116,7 @@ class EpisodeContext:
         page.remove_listener("crash", self._crashed)
         page.remove_listener("framenavigated", self._shows)
         self._traffic.stop()
-        await reuse.wipe(self._context, page, *self._visited)
+        await context_pool.wipe(self._context, page, *self._visited)
         renewed = EpisodeContext(self._context, self._spec, self._config)
         renewed._opened(page)
         return renewed
@@ -235,7 +235,7 @@ class EpisodeContext:
         told = [error] if error else []
         told += [self._told_of(*failure) for failure in self._traffic.failures]
         told += self._said
-        if not told and page.url.startswith(walk.NO_PAGE):
+        if not told and page.url.startswith(dom_walk.NO_PAGE):
             told = ["the page did not load"]
         self._traffic.failures.clear()
         self._said.clear()
@@ -326,7 +326,7 @@ class EpisodeContext:
 
 
 async def _tab_line(index: int, page: Page, front: bool) -> str:
-    title = "" if page.url.startswith(walk.NO_PAGE) else await page.title()
+    title = "" if page.url.startswith(dom_walk.NO_PAGE) else await page.title()
     return f"[tab {index}{', open' if front else ''}] {title}".rstrip()
 
 

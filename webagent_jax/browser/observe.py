@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from playwright.async_api import Page
 
 from webagent_jax.browser import compact, webarena_lite
-from webagent_jax.browser.walk import Entry, walk
+from webagent_jax.browser.dom_walk import Entry, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Element, Observation
 

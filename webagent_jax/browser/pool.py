@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins
-from webagent_jax.browser.machines import Machine, RemoteMachine, ThisMachine
-from webagent_jax.browser.process import Worker
+from webagent_jax.browser.launchers import Machine, RemoteMachine, ThisMachine
 from webagent_jax.browser.session import Session
+from webagent_jax.browser.worker import Worker
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from webagent_jax.browser.context import EpisodeContext
-from webagent_jax.browser.process import Chromium, Worker
+from webagent_jax.browser.worker import Chromium, Worker
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 

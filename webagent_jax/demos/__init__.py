@@ -3,7 +3,8 @@
 They are text, so that any tokenizer and template can make training rows of them.
 """
 
-from webagent_jax.demos.builder import (
+from webagent_jax.demos.batching import batches, iterate
+from webagent_jax.demos.dataset import (
     Demonstrations,
     DemosError,
     WebagentDemos,
@@ -12,7 +13,6 @@ from webagent_jax.demos.builder import (
     write,
 )
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode, to_episode
-from webagent_jax.demos.order import batches, iterate
 
 __all__ = [
     "DemoTurn",

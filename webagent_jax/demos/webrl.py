@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from webagent_jax.agent import TEMPLATES, actions
-from webagent_jax.demos.builder import DemosError
+from webagent_jax.demos.dataset import DemosError
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn
 from webagent_jax.types import ActionKind, Decision, Observation, ParseError, Task
 from webagent_jax.unicode import to_well_formed

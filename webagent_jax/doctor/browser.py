@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, memory
+from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
 from webagent_jax.config import BrowserConfig, RunConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
-from webagent_jax.suites.static_site import StaticSite
+from webagent_jax.local_site import StaticSite
 from webagent_jax.types import InfraError
 
 _PAGE = "<!doctype html><title>doctor</title><button>Well</button>"
@@ -68,7 +68,7 @@ def _here(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]
         (folder / "index.html").write_text(_PAGE)
         site = opened.enter_context(StaticSite(folder))
         pool = opened.enter_context(BrowserPool(config, executable=path))
-        alone = memory.resident_mb(os.getpid())
+        alone = process_memory.resident_mb(os.getpid())
         begun = time.monotonic()
 
         def show() -> Session:
@@ -89,10 +89,10 @@ def _here(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]
         yield ok("browser", f"{_version(first)} at {path}, first page after {seconds:.1f} s")
         on = "on" if config.sandbox else "off; browser.sandbox is for pages that are not yours"
         yield ok("sandbox", on)
-        one = memory.resident_mb(os.getpid()) - alone
+        one = process_memory.resident_mb(os.getpid()) - alone
         for _ in range(_MORE):
             show()
-        each = max((memory.resident_mb(os.getpid()) - alone - one) / _MORE, 0.0)
+        each = max((process_memory.resident_mb(os.getpid()) - alone - one) / _MORE, 0.0)
     if one > 0:
         yield _memory(cfg, one, each)
 

@@ -19,8 +19,8 @@ from webagent_jax import policy, xla_flags
 from webagent_jax.config import RunConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
-from webagent_jax.generate import cache as kv
-from webagent_jax.generate.sizes import Sizes
+from webagent_jax.inference import kv_cache as kv
+from webagent_jax.inference.engine_shapes import Sizes
 from webagent_jax.policy import ModelConfig, sharding
 
 # Device files of accelerators, the backend that would use them, and the extra that brings it.

@@ -12,7 +12,7 @@ from webagent_jax.browser import BrowserPool, ChromiumMissing
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, ok, warning
 from webagent_jax.suites import webarena
-from webagent_jax.suites.opening import open_suite
+from webagent_jax.suites.registry import open_suite
 from webagent_jax.suites.webarena import sites
 from webagent_jax.types import InfraError
 

@@ -1,7 +1,7 @@
 """OpenAI-compatible chat endpoints: one way to ask them, for agents and for judges."""
 
 from webagent_jax.endpoint.chat import ChatEndpoint, ChatReply, ChatRequest, Usage
-from webagent_jax.endpoint.server import Passing, Refused, Server, persist
+from webagent_jax.endpoint.http_client import Passing, Refused, Server, persist
 
 __all__ = [
     "ChatEndpoint",

@@ -13,7 +13,7 @@ import numpy as np
 
 from webagent_jax.config import ConfigError, EndpointConfig
 from webagent_jax.endpoint import prices
-from webagent_jax.endpoint.server import Passing, Refused, Server, persist
+from webagent_jax.endpoint.http_client import Passing, Refused, Server, persist
 from webagent_jax.types import FinishReason, InfraError, Message
 
 

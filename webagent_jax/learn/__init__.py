@@ -12,7 +12,7 @@ from webagent_jax.learn.losses import GRPOStats, Surrogate, bc_loss, grpo_loss
 from webagent_jax.learn.microbatches import accumulate
 from webagent_jax.learn.objective import Totals, has_signal, rows_of, tally
 from webagent_jax.learn.optimizer import learning_rate, make_optimizer
-from webagent_jax.learn.step import (
+from webagent_jax.learn.train_step import (
     NonFiniteUpdate,
     Optimizer,
     TrainState,

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from webagent_jax.config import GRPOConfig, RolloutConfig
-from webagent_jax.learn import advantages, forest, released
+from webagent_jax.learn import advantages, forest, webagent_r1_layout
 from webagent_jax.learn.advantages import Weigh
 from webagent_jax.learn.forest import Forest
-from webagent_jax.learn.released import Decode
+from webagent_jax.learn.webagent_r1_layout import Decode
 from webagent_jax.types import Episode, FloatArray, Group
 
 
@@ -101,9 +101,9 @@ def rows_of(
     if not episodes:
         return forest.stack([], **size, alone=0)
     if grpo.rows == "released":
-        paths = [released.path(episode, decode) for episode in episodes]
+        paths = [webagent_r1_layout.path(episode, decode) for episode in episodes]
         weights = [float(w) for (w,) in weigh([[len(path.targets)] for path in paths])]
-        return released.build(paths, weights, gains, **size)
+        return webagent_r1_layout.build(paths, weights, gains, **size)
     return forest.build(forest.branches(episodes, gains, weigh), **size)
 
 
@@ -145,7 +145,7 @@ def _learnt_from(episode: Episode, reward: float, grpo: GRPOConfig) -> bool:
 def _lengths(episode: Episode, grpo: GRPOConfig, decode: Decode | None) -> list[int]:
     """Response tokens of each turn; the published trainer knows one long turn."""
     if grpo.rows == "released":
-        return [len(released.path(episode, decode).targets)]
+        return [len(webagent_r1_layout.path(episode, decode).targets)]
     return [len(turn.completion.token_ids) for turn in episode.turns]
 
 

@@ -1,1 +1,1 @@
-"""Everything people see of a run: metrics, progress, episodes on disk, and the report page."""
+"""Reports of runs: report.html, training curves, comparisons, tables for the terminal."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from webagent_jax.config import ConfigError
-from webagent_jax.report import files, statistics
-from webagent_jax.report.statistics import Interval
+from webagent_jax.tracking import atomic_files, statistics
+from webagent_jax.tracking.statistics import Interval
 
 Json = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def read(path: Path) -> Json:
     if not file.is_file():
         raise ConfigError(f"{path} holds no evaluation: give an eval.json, or the folder of one")
     try:
-        record: Json = files.read_json(file)
+        record: Json = atomic_files.read_json(file)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if not isinstance(record, Mapping) or not record.keys() >= {"success_rate", "tasks"}:

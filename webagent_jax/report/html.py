@@ -15,9 +15,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from webagent_jax.report import dynamics, files, folder, plots, workdir
-from webagent_jax.report.progress import duration
-from webagent_jax.report.workdir import Evaluation, Point, Run
+from webagent_jax.report import episode_pages, plots, run_loader, training_curves
+from webagent_jax.report.run_loader import Evaluation, Point, Run
+from webagent_jax.tracking import atomic_files
+from webagent_jax.tracking.progress import duration
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -30,7 +31,7 @@ class SiteRow:
     """One site in all stages that were evaluated on it."""
 
     site: str
-    rates: Mapping[str, workdir.SiteRate]  # by stage
+    rates: Mapping[str, run_loader.SiteRate]  # by stage
     gain: float  # last stage minus the first
 
 
@@ -53,10 +54,10 @@ def write_report(path: Path, also: Sequence[Path] = ()) -> Path:
     Returns the path of report.html, which is replaced in one step. Raises FileNotFoundError when
     there is no such directory, and ValueError that names the file when one cannot be read.
     """
-    run = workdir.load(path)
-    others = [workdir.load(other) for other in also]
-    episodes = folder.write(path, run.logs)
-    files.write_text(path / "report.html", render(run, others, episodes))
+    run = run_loader.load(path)
+    others = [run_loader.load(other) for other in also]
+    episodes = episode_pages.write(path, run.logs)
+    atomic_files.write_text(path / "report.html", render(run, others, episodes))
     return path / "report.html"
 
 
@@ -76,8 +77,8 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
         "combine": lambda defaults, known: {**defaults, **known},
         "thousands": lambda number: f"{number:,}",
     }
-    groups = dynamics.by_config([run, *others])
-    found_phases = dynamics.find_phases(groups[0])
+    groups = training_curves.by_config([run, *others])
+    found_phases = training_curves.find_phases(groups[0])
     begins = [phase.first for phase in found_phases[1:]]
     script = _scripts()
     return environment.get_template("report.html.j2").render(
@@ -89,12 +90,12 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
         style=Markup("".join(_template(name) for name in _STYLES)),
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,
-        panels=dynamics.curves(groups, "grpo", dynamics.PANELS, begins),
-        panel_titles=[metric.title for metric in dynamics.PANELS],
+        panels=training_curves.curves(groups, "grpo", training_curves.PANELS, begins),
+        panel_titles=[metric.title for metric in training_curves.PANELS],
         phases=found_phases,
         more_curves=[
-            *dynamics.curves(groups, "grpo", dynamics.MORE, begins),
-            *dynamics.curves(groups, "bc", (*dynamics.MORE, *dynamics.PANELS)),
+            *training_curves.curves(groups, "grpo", training_curves.MORE, begins),
+            *training_curves.curves(groups, "bc", (*training_curves.MORE, *training_curves.PANELS)),
         ],
         scaling=_scaling(run),
         sites=_site_rows(run),
@@ -114,7 +115,7 @@ def _scaling(run: Run) -> list[Scaling]:
 def _scaled(title: str, by_stage: Mapping[str, Sequence[Point]]) -> Scaling:
     told = {stage: points for stage, points in by_stage.items() if len(points) > 1}
     rates = "; ".join(
-        f"{workdir.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.at}' for p in points)}"
+        f"{run_loader.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.at}' for p in points)}"
         for stage, points in told.items()
     )
     curves = [_points(stage, points) for stage, points in told.items()]

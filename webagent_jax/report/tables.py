@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from webagent_jax.report import published, statistics
+from webagent_jax.report import paper_results
 from webagent_jax.report.comparison import Comparison
-from webagent_jax.report.progress import duration
+from webagent_jax.tracking import statistics
+from webagent_jax.tracking.progress import duration
 
 Json = Mapping[str, Any]
 Rows = Sequence[Sequence[str]]
@@ -101,7 +102,7 @@ def _success(record: Json) -> list[list[str]]:
         return _by_column(record, _ARENA_COLUMNS)
     if record["config"]["suite"]["name"] != "webarena_lite":
         return _by_row(record)
-    ours = _by_column(record, published.COLUMNS)
+    ours = _by_column(record, paper_results.COLUMNS)
     return [*ours, *_published()] if _like_published(record) else ours
 
 
@@ -139,7 +140,7 @@ def _like_published(record: Json) -> bool:
 
 
 def _published() -> Iterator[list[str]]:
-    for row in published.WEBARENA_LITE:
+    for row in paper_results.WEBARENA_LITE:
         cells = ("-" if rate is None else f"{rate:.1f}" for rate in row.by_site)
         yield [f"published: {row.policy}", *cells, f"{row.average:.1f}"]
 
@@ -157,7 +158,7 @@ def _notes(record: Json) -> Iterator[str]:
         yield "The arena is not WebArena: its figures compare with one another alone."
     if _like_published(record):
         yield (
-            f"Published rows: {published.SOURCE}, {published.TASKS} tasks, of which this "
+            f"Published rows: {paper_results.SOURCE}, {paper_results.TASKS} tasks, of which this "
             f"evaluation has {len({result['task_id'] for result in record['tasks']})}."
         )
     across = sum(entry["n"] for site, entry in record["by_site"].items() if "," in site)

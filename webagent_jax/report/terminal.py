@@ -10,14 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from webagent_jax.report import dynamics, plots
-from webagent_jax.report.dynamics import Metric
-from webagent_jax.report.workdir import Comparison, Evaluation, Run
+from webagent_jax.report import plots, training_curves
+from webagent_jax.report.run_loader import Comparison, Evaluation, Run
+from webagent_jax.report.training_curves import Metric
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # characters of a curve
 _KEYS = ("loss", "kl", "entropy", "busy/browser", "busy/engine", "busy/learner")
-_CURVES = (*dynamics.PANELS, *(metric for metric in dynamics.MORE if metric.key in _KEYS))
+_CURVES = (
+    *training_curves.PANELS,
+    *(metric for metric in training_curves.MORE if metric.key in _KEYS),
+)
 
 
 def summary(run: Run) -> RenderableType:
@@ -82,7 +85,7 @@ def _curves(run: Run, phase: str) -> Table | None:
     found = [
         (metric, values)
         for metric in _CURVES
-        if len(values := list(dynamics.series(run.metrics[phase], metric.key).values())) > 1
+        if len(values := list(training_curves.series(run.metrics[phase], metric.key).values())) > 1
     ]
     if not found:
         return None

@@ -17,9 +17,10 @@ import numpy as np
 
 from webagent_jax import types
 from webagent_jax.agent import actions
-from webagent_jax.report import figures, pictures
-from webagent_jax.report.pictures import Rect
-from webagent_jax.report.pieces import Pieces
+from webagent_jax.report import screenshots
+from webagent_jax.report.screenshots import Rect
+from webagent_jax.report.token_text import Pieces
+from webagent_jax.tracking import episode_stats
 
 Json = dict[str, Any]
 
@@ -53,7 +54,7 @@ def detail(episode: types.Episode, pieces: Pieces) -> Json:
     the rest: written out, a long episode would be mostly its own repetition.
     """
     shown = [turn.picture for turn in episode.turns] + [episode.last_picture]
-    crop = pictures.content([picture for picture in shown if picture])
+    crop = screenshots.content([picture for picture in shown if picture])
     steps = []
     before = ""
     for turn, after in _with_next(episode):
@@ -116,7 +117,7 @@ def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Obser
 
 
 def _shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
-    shot = pictures.shot(picture, crop, mark)
+    shot = screenshots.shot(picture, crop, mark)
     return dataclasses.asdict(shot) if shot else None
 
 
@@ -202,6 +203,6 @@ def picture_bytes(episode: types.Episode) -> Sequence[bytes]:
 def task(episode: types.Episode) -> Mapping[str, str]:
     return {
         "id": episode.task.id,
-        "site": figures.site(episode),
+        "site": episode_stats.site(episode),
         "intent": episode.intent or episode.task.intent,
     }

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
+from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.miniwob_experts import EXPERTS
-from webagent_jax.suites.static_site import StaticSite
 from webagent_jax.types import Action, ActionKind, Expert, Split, Start, Step, Task
 
 FIRST_TEST_SEED = 1_000_000

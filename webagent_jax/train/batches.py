@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from webagent_jax import learn, seeds
 from webagent_jax.config import GRPOConfig, RunConfig
 from webagent_jax.rollout import Groups, Job
+from webagent_jax.rollout.runtime import Stage
 from webagent_jax.seeds import Stream
-from webagent_jax.stage import Stage
 from webagent_jax.types import Episode, Group, Suite, Task
 
 

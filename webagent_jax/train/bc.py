@@ -1,32 +1,37 @@
-"""Behaviour cloning on demonstrations."""
+"""Behavior cloning: training loop, validation and the log of decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from webagent_jax import checkpoint, demos, learn, policy, seeds
+from webagent_jax import demos, distributed, learn, policy, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
-from webagent_jax.collect import collect_demos
+from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
+from webagent_jax.inference import Engine
 from webagent_jax.learn.advantages import Weigh
-from webagent_jax.report import files
-from webagent_jax.report.progress import NullProgress, Progress
+from webagent_jax.policy import ModelConfig, weights
+from webagent_jax.policy.loading import require_local_policy
+from webagent_jax.rollout import Job
+from webagent_jax.rollout.runtime import Stage, open_engine
 from webagent_jax.seeds import Stream
-from webagent_jax.stage import check_weights, open_engine
-from webagent_jax.train import hosts, metrics
+from webagent_jax.tracking import atomic_files
+from webagent_jax.tracking.progress import NullProgress, Progress
+from webagent_jax.train import metrics
 from webagent_jax.train.decisions import DecisionAccuracy, Json
-from webagent_jax.train.folder import open_folder, open_writer
 from webagent_jax.train.learner import Learner
-from webagent_jax.train.validation import Validation
+from webagent_jax.train.resume import open_folder, open_writer
+from webagent_jax.types import PolicySnapshot, Task
 
 
-def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
+def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     """Behaviour cloning on expert demonstrations.
 
     Collects the demonstrations first, unless `workdir/demos` holds them. Writes demos/,
@@ -43,11 +48,11 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         NonFiniteUpdate: loss or gradient is not finite; the last checkpoint is good.
     """
     progress = progress or NullProgress()
-    check_weights(cfg)
+    require_local_policy(cfg)
     open_folder(workdir, cfg)
-    if hosts.this() == 0 and not demos.exists(workdir / "demos"):
+    if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
         collect_demos(cfg, workdir / "demos", progress)
-    hosts.wait("demonstrations")
+    distributed.barrier("demonstrations")
     with ExitStack() as opened:
         learner = opened.enter_context(Learner(cfg, workdir))
         validation = None
@@ -82,7 +87,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
                 success = stats.get("validation/success", 0.0)
                 if validation and (best is None or success > best["success"]):
                     best = {"update": update, "success": success}
-                    checkpoint.save_params(workdir / "best", learner.state.params)
+                    weights.save_params(workdir / "best", learner.state.params)
             writer.write(update, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.weights)))
             if update % cfg.bc.checkpoint_updates == 0 or last:
@@ -90,7 +95,7 @@ def bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
         kept = None
         if best is not None:
             progress.log(f"kept: update {best['update']}, {best['success']:.1%} in validation")
-            kept = checkpoint.restore_params(workdir / "best", learner.state.params)
+            kept = weights.restore_params(workdir / "best", learner.state.params)
         return learner.export(workdir / "policy", kept)
 
 
@@ -136,7 +141,7 @@ def _evaluate(
             return decisions.measure(engine)
     with validation.engine(snapshot) as engine:
         stats, records = decisions.measure(engine)
-        success = hosts.gather(validation.success_rate())
+        success = distributed.allgather(validation.success_rate())
     return stats | {"validation/success": float(np.mean(success))}, records
 
 
@@ -144,12 +149,12 @@ class _DecisionLog:
     """Log of the decisions of this process; records after update `done` are removed."""
 
     def __init__(self, workdir: Path, done: int) -> None:
-        suffix = f"-host-{hosts.this()}" if hosts.this() else ""
+        suffix = f"-host-{distributed.process_index()}" if distributed.process_index() else ""
         self._path = workdir / f"decisions{suffix}.jsonl"
-        files.filter_jsonl(self._path, lambda record: record["update"] <= done)
+        atomic_files.filter_jsonl(self._path, lambda record: record["update"] <= done)
 
     def append(self, update: int, records: list[Json]) -> None:
-        files.append_jsonl(self._path, [{"update": update} | record for record in records])
+        atomic_files.append_jsonl(self._path, [{"update": update} | record for record in records])
 
 
 def _check_lengths(
@@ -202,12 +207,12 @@ def make_forest(
     template = TEMPLATES[cfg.prompt.template]
     own = [
         demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking)
-        for demo in batch[hosts.this() :: hosts.count()]
+        for demo in batch[distributed.process_index() :: distributed.process_count()]
     ]
-    if len(batch) < hosts.count():
+    if len(batch) < distributed.process_count():
         raise ConfigError(
-            f"a batch of {len(batch)} demonstrations leaves some of {hosts.count()} hosts without "
-            "one: raise bc.batch_episodes"
+            f"a batch of {len(batch)} demonstrations is smaller than the number of processes, "
+            f"{distributed.process_count()}: raise bc.batch_episodes"
         )
     return learn.build(
         learn.branches(own, [0.0] * len(own), _token_weights(cfg, batch)),
@@ -225,3 +230,58 @@ def _token_weights(cfg: RunConfig, batch: Sequence[Demonstration]) -> Weigh:
 
 def _tokenizer(cfg: RunConfig) -> ChatTokenizer:
     return ChatTokenizer(policy.directory(cfg.policy.path))
+
+
+class Validation:
+    """Plays `bc.eval_episodes` training tasks, the same ones each time: use `with`."""
+
+    def __init__(
+        self, cfg: RunConfig, progress: Progress, model: ModelConfig, snapshot: PolicySnapshot
+    ) -> None:
+        self._cfg = cfg
+        self._stage = Stage(cfg, progress, model, snapshot)
+        draw = seeds.generator(cfg.seed, Stream.BC_VALIDATION)
+        names = self._stage.suite.names("train")
+        self._tasks = [
+            self._stage.suite.task(name, "train", int(draw.integers(cfg.suite.train_seeds)))
+            for name in draw.permutation(np.resize(names, cfg.bc.eval_episodes))
+        ]
+        self._stage.engine.release()
+
+    @property
+    def task_ids(self) -> frozenset[str]:
+        """No demonstration of these may be learned from."""
+        return frozenset(task.id for task in self._tasks)
+
+    @contextmanager
+    def engine(self, snapshot: PolicySnapshot) -> Iterator[Engine]:
+        """Return the engine with these params; its cache is released on exit."""
+        self._stage.update_policy(snapshot)
+        self._stage.engine.resume()
+        try:
+            yield self._stage.engine
+        finally:
+            self._stage.engine.release()
+
+    def success_rate(self) -> float:
+        """Return the success rate in [0, 1] over the tasks with a reward; call it in `engine`.
+
+        Responses are sampled as in evaluation.
+        """
+        episodes = self._stage.play(self._job(at, task) for at, task in enumerate(self._tasks))
+        rewards = [e.reward for e in episodes if e.reward is not None]
+        return float(np.mean(rewards)) if rewards else 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stage.__exit__(*error)
+
+    def _job(self, number: int, task: Task) -> Job:
+        return Job(
+            task,
+            seeds.derive(self._cfg.seed, Stream.BC_VALIDATION, number),
+            self._stage.rules(self._cfg.rollout.max_turns, evaluation=True),
+            lambda: self._stage.policy_agent(evaluation=True),
+        )

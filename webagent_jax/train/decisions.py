@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from webagent_jax import demos, seeds
+from webagent_jax import demos, distributed, seeds
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
 from webagent_jax.config import RunConfig
 from webagent_jax.demos import Demonstration
-from webagent_jax.generate import Engine
+from webagent_jax.inference import Engine
 from webagent_jax.seeds import Stream
-from webagent_jax.train import hosts
 from webagent_jax.types import Completion, Task, Turn
 
 Json = dict[str, Any]
@@ -77,7 +76,7 @@ class DecisionAccuracy:
             for name in (decision.split, f"{decision.split}/{decision.key}"):
                 correct, total = counts.get(name, (0, 0))
                 counts[name] = [correct + record["correct"], total + 1]
-        gathered = hosts.gather(counts)
+        gathered = distributed.allgather(counts)
         names = sorted({name for process in gathered for name in process})
         sums = {name: np.sum([c[name] for c in gathered if name in c], axis=0) for name in names}
         return (
@@ -99,7 +98,7 @@ class DecisionAccuracy:
         chosen = first[:num_first] + later[: count - num_first]
         template, thinking = TEMPLATES[self._cfg.prompt.template], self._cfg.prompt.thinking
         limit = self._cfg.engine.max_tokens - self._cfg.rollout.max_new_tokens
-        for which, index in chosen[hosts.this() :: hosts.count()]:
+        for which, index in chosen[distributed.process_index() :: distributed.process_count()]:
             demo = demonstrations[which]
             turn = demos.to_episode(demo, self._tokenizer, template, thinking).turns[index]
             if len(turn.prompt_ids) <= limit:

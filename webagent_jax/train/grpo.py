@@ -12,22 +12,21 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from webagent_jax import learn
+from webagent_jax import distributed, learn
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
-from webagent_jax.report.progress import NullProgress, Progress
+from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import Groups
-from webagent_jax.stage import Stage, check_weights
-from webagent_jax.train import hosts, metrics
+from webagent_jax.rollout.runtime import Stage
+from webagent_jax.tracking.progress import NullProgress, Progress
+from webagent_jax.train import metrics
 from webagent_jax.train.batches import Batch, next_batch, siblings, split_minibatches
-from webagent_jax.train.folder import open_folder, open_writer
-from webagent_jax.train.guards import Guards
-from webagent_jax.train.journal import Journal
 from webagent_jax.train.learner import Learner
-from webagent_jax.train.position import Position
+from webagent_jax.train.metrics import Guards
+from webagent_jax.train.resume import Journal, Position, open_folder, open_writer
 from webagent_jax.types import Episode
 
 
-def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
+def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
     """Multi-turn GRPO; with `grpo.staleness` above 0 episodes go on while the policy is updated.
 
     Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. Killed at any moment it
@@ -42,7 +41,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         GuardTripped: a limit of `guard` was crossed too often; the last checkpoint is good.
     """
     progress = progress or NullProgress()
-    check_weights(cfg)
+    require_local_policy(cfg)
     check_sampling(cfg)
     open_folder(workdir, cfg)
     total = cfg.grpo.updates
@@ -55,7 +54,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
         writer = opened.enter_context(closing(open_writer(workdir, cfg)))
         writer.truncate_after(position.update)
         stage = opened.enter_context(Stage(cfg, progress, learner.model, learner.snapshot()))
-        journal = Journal(workdir / "episodes", hosts.this())
+        journal = Journal(workdir / "episodes", distributed.process_index())
         clock = metrics.Clock(stage)
 
         def ended(episode: Episode) -> None:
@@ -66,7 +65,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
             stage.collector(),
             partial(siblings, cfg, stage),
             first=position.drawn,
-            stride=hosts.count(),
+            stride=distributed.process_count(),
             again=position.open,
             backlog=position.backlog,
             known=journal.load(since=position.update - cfg.grpo.staleness),
@@ -87,7 +86,7 @@ def grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Pat
                 learned = _learn(cfg, stage, learner, batch)
                 stage.update_policy(learner.snapshot())
             seen |= clock.lap() | metrics.of_memory()
-            record = metrics.merged(hosts.gather(seen)) | learned
+            record = metrics.merged(distributed.allgather(seen)) | learned
             writer.write(update + 1, record)
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
@@ -114,19 +113,24 @@ def check_sampling(cfg: RunConfig) -> None:
 
 
 def _share(grpo: GRPOConfig) -> GRPOConfig:
-    """What one host plays of it. Raises ConfigError where the hosts' shares are not equal."""
-    tasks, rest = divmod(grpo.tasks_per_update, hosts.count())
+    """Return the options of one process.
+
+    Raises:
+        ConfigError: the tasks of an update do not divide evenly over the processes.
+    """
+    processes = distributed.process_count()
+    tasks, rest = divmod(grpo.tasks_per_update, processes)
     if rest:
         raise ConfigError(
-            f"grpo.tasks_per_update={grpo.tasks_per_update} cannot be dealt to {hosts.count()} "
-            "hosts: choose a multiple of their number"
+            f"grpo.tasks_per_update={grpo.tasks_per_update} does not divide over {processes} "
+            "processes: choose a multiple of their number"
         )
     if tasks < grpo.minibatches:
         raise ConfigError(
             f"grpo.minibatches={grpo.minibatches} is more than the {tasks} tasks of each of "
-            f"{hosts.count()} hosts: raise grpo.tasks_per_update or lower grpo.minibatches"
+            f"{processes} processes: raise grpo.tasks_per_update or lower grpo.minibatches"
         )
-    refills = math.ceil(grpo.max_refills / hosts.count())
+    refills = math.ceil(grpo.max_refills / processes)
     return replace(grpo, tasks_per_update=tasks, max_refills=refills)
 
 
@@ -137,7 +141,7 @@ def _learn(cfg: RunConfig, stage: Stage, learner: Learner, batch: Batch) -> dict
     """
     grpo, decode = cfg.grpo, stage.tokenizer.decode
     parts = split_minibatches(batch.groups, _share(grpo))
-    tallies = hosts.gather([learn.tally(part.groups, grpo, decode) for part in parts])
+    tallies = distributed.allgather([learn.tally(part.groups, grpo, decode) for part in parts])
     forests: list[learn.Forest] = []
     for at, part in enumerate(parts):
         totals = learn.Totals(*np.sum([host[at] for host in tallies], axis=0))
@@ -148,7 +152,7 @@ def _learn(cfg: RunConfig, stage: Stage, learner: Learner, batch: Batch) -> dict
             grpo,
             cfg.rollout,
             row_multiple=learner.row_multiple,
-            whole=part.full_size * hosts.count(),
+            whole=part.full_size * distributed.process_count(),
             totals=totals,
             decode=decode,
         )

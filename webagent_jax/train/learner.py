@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from webagent_jax import learn, policy, seeds
+from webagent_jax import distributed, learn, policy, seeds
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import ConfigError, OptimizerConfig, RunConfig
 from webagent_jax.learn import NonFiniteUpdate, TrainState
 from webagent_jax.policy import lora, sharding
+from webagent_jax.policy.loading import load_policy
 from webagent_jax.policy.lora import Base
 from webagent_jax.seeds import Stream
-from webagent_jax.stage import load_policy
-from webagent_jax.train import hosts
 from webagent_jax.types import ForestRows, PolicySnapshot
 
 _MICROBATCHES = 16  # rows come in multiples: empty ones cost nothing, a new shape a compilation
@@ -34,9 +33,10 @@ class Learner:
     def __init__(self, cfg: RunConfig, workdir: Path) -> None:
         self._cfg = cfg
         self.mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
-        if self.microbatch % hosts.count():
+        if self.microbatch % distributed.process_count():
             raise ConfigError(
-                f"microbatches of {self.microbatch} rows cannot be dealt to {hosts.count()} hosts: "
+                f"microbatches of {self.microbatch} rows do not divide over "
+                f"{distributed.process_count()} processes: "
                 "choose mesh.data x mesh.fsdp x mesh.rows_per_device as a multiple of their number"
             )
         self.model, params = load_policy(cfg, self.mesh)
@@ -87,11 +87,11 @@ class Learner:
     @property
     def row_multiple(self) -> int:
         """What the number of rows that this host brings to a batch must be a multiple of."""
-        return _MICROBATCHES * self.microbatch // hosts.count()
+        return _MICROBATCHES * self.microbatch // distributed.process_count()
 
     def even(self, rows: ForestRows) -> ForestRows:
         """The same rows, with empty ones to make as many as every other host brings."""
-        shapes = np.max(hosts.gather(rows.targets.shape), axis=0)
+        shapes = np.max(distributed.allgather(rows.targets.shape), axis=0)
         return learn.widened(rows, count=int(shapes[0]), row_targets=int(shapes[1]))
 
     def proximal(self, rows: ForestRows) -> ForestRows:
@@ -168,10 +168,10 @@ class Learner:
         """
         params = self.state.params if trained is None else trained
         merged = sharding.on_host(lora.merge(lora.whole(self._base, params)))
-        if hosts.this() == 0:
+        if distributed.process_index() == 0:
             policy.save_hf(directory, self.model, merged)
             policy.copy_tokenizer(policy.directory(self._cfg.policy.path), directory)
-        hosts.wait("export")
+        distributed.barrier("export")
         return directory
 
 

@@ -1,20 +1,22 @@
-"""The numbers of an update, by the names they have in metrics.jsonl."""
+"""Metrics of an update, as written to metrics.jsonl, and guards over them."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
 
-from webagent_jax.browser import memory
-from webagent_jax.generate import EngineStats
+from webagent_jax.browser import process_memory
+from webagent_jax.config import GuardConfig
+from webagent_jax.inference import EngineStats
 from webagent_jax.learn import Forest
-from webagent_jax.report import figures
-from webagent_jax.stage import Stage
+from webagent_jax.rollout.runtime import Stage
+from webagent_jax.tracking import episode_stats
 from webagent_jax.train.batches import Batch
 from webagent_jax.types import Episode, Outcome, Turn
 
@@ -43,7 +45,7 @@ def of_batch(batch: Batch) -> dict[str, float]:
     tokens = [len(turn.completion.token_ids) for turn in turns]
     by_site: dict[str, list[float]] = {}
     for episode in scored:
-        by_site.setdefault(figures.site(episode), []).append(episode.reward or 0.0)
+        by_site.setdefault(episode_stats.site(episode), []).append(episode.reward or 0.0)
     return values | {
         "reward": float(np.mean([e.reward for e in scored])),
         "trajectory_tokens": sum(tokens) / len(scored),
@@ -59,8 +61,8 @@ def of_memory() -> dict[str, float]:
     """MiB held by this process, by it and its browsers, and by its fullest device at most so far,
     where the device tells (a CPU does not)."""
     told = {
-        "memory/process_mib": memory.own_mb(os.getpid()),
-        "memory/with_browsers_mib": memory.resident_mb(os.getpid()),
+        "memory/process_mib": process_memory.own_mb(os.getpid()),
+        "memory/with_browsers_mib": process_memory.resident_mb(os.getpid()),
     }
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     peaks = [each["peak_bytes_in_use"] for each in stats if "peak_bytes_in_use" in each]
@@ -115,7 +117,7 @@ class Clock:
     def add(self, episode: Episode) -> None:
         """An episode has ended."""
         with self._lock:
-            self._browser += figures.browser_seconds([episode])
+            self._browser += episode_stats.browser_seconds([episode])
 
     def batch_is_there(self) -> None:
         """The learner has all it waited for."""
@@ -157,3 +159,67 @@ def _repetition(episodes: Sequence[Episode]) -> float:
 
 def _repeats(before: Turn, after: Turn) -> bool:
     return before.action == after.action and before.observation.text == after.observation.text
+
+
+class GuardTripped(RuntimeError):
+    """A limit was crossed too often in a row. The message names limit and updates."""
+
+
+class Guards:
+    """Counts the updates in a row beyond each limit of the config."""
+
+    def __init__(self, cfg: GuardConfig) -> None:
+        self._cfg = cfg
+        self._in_a_row: dict[str, int] = {}
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the last update kept all limits: only then its checkpoint is a good one."""
+        return not any(self._in_a_row.values())
+
+    def check(self, update: int, metrics: Mapping[str, float]) -> list[str]:
+        """What to warn of, a line each.
+
+        Raises:
+            GuardTripped: a limit was crossed `patience` times in a row, this one included.
+        """
+        warnings = []
+        for name, crossed, told in self._limits(metrics):
+            self._in_a_row[name] = self._in_a_row.get(name, 0) + 1 if crossed else 0
+            if crossed:
+                warnings.append(f"update {update}: {told}")
+            if self._in_a_row[name] >= self._cfg.patience:
+                raise GuardTripped(
+                    f"stopped after update {update}: {told}, {self._in_a_row[name]} updates in a "
+                    f"row. The last checkpoint is from before the first of them: {_remedy(name)}"
+                )
+        return warnings
+
+    def _limits(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, bool, str]]:
+        """Name of the limit, whether it was crossed, and how to say it."""
+        cfg = self._cfg
+        below = {"entropy": cfg.entropy}
+        above = {"kl": cfg.kl, "sampler_gap": cfg.sampler_gap, "repetition": cfg.repetition}
+        if metrics.get("episodes"):
+            lost = metrics.get("infra", 0.0) / metrics["episodes"]
+            message = f"{lost:.0%} of the episodes are lost to browsers or sites (INFRA)"
+            yield "infra", bool(cfg.infra) and lost > cfg.infra, message
+        for name, limit in below.items():
+            value = metrics.get(name, math.inf)
+            yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"
+        for name, limit in above.items():
+            value = metrics.get(name, 0.0)
+            yield name, bool(limit) and value > limit, f"{name} {value:.3g} is above {limit:g}"
+
+
+def _remedy(name: str) -> str:
+    """Return how to go on after a guard has stopped the run."""
+    if name == "infra":
+        return (
+            "check the sites (launch/doctor.py) and run the same command again, which resumes "
+            "there; guard.infra=0 turns this guard off"
+        )
+    return (
+        "make a policy of it with launch/export_weights.py, and begin another run from that with a "
+        f"lower learning rate, or with another guard.{name}"
+    )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webagent_jax.browser import compact
-from webagent_jax.browser.walk import Entry
+from webagent_jax.browser.dom_walk import Entry
 from webagent_jax.types import Action, ActionKind, Element, Observation
 
 Node = Mapping[str, Any]

@@ -6,7 +6,7 @@ They read the intent and the observations and nothing else, so that what they do
 from __future__ import annotations
 
 from webagent_jax.suites.miniwob_experts import browsing, clicking, forms, messages
-from webagent_jax.suites.miniwob_experts.steps import Solver
+from webagent_jax.suites.miniwob_experts.helpers import Solver
 
 EXPERTS: dict[str, Solver] = {
     "book-flight": browsing.book_flight,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from webagent_jax.suites.miniwob_experts.steps import (
+from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
     between,
     click,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from webagent_jax.suites.miniwob_experts.steps import (
+from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
     between,
     click,

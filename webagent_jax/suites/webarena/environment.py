@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from webagent_jax.browser import Session
-from webagent_jax.suites import evaluators, live, task_file
+from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.judge import Judge
-from webagent_jax.suites.live import LiveWorld
 from webagent_jax.suites.matching import Rules
-from webagent_jax.suites.webarena import web
-from webagent_jax.suites.webarena.leases import Lease
-from webagent_jax.suites.webarena.sign_in import Account
+from webagent_jax.suites.site_state import LiveWorld
+from webagent_jax.suites.webarena import http
+from webagent_jax.suites.webarena.auth import Account
+from webagent_jax.suites.webarena.replicas import Lease
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -75,7 +75,7 @@ class WebArenaEnvironment:
     def start(self) -> Start:
         """A tab for each start page, the first in front. Raises InfraError for a bad page."""
         with self._watched():
-            live.open_tabs(self._session, task_file.start_urls(self._task))
+            site_state.open_tabs(self._session, task_file.start_urls(self._task))
             return Start(self._task.intent, self._observe(), self._session.spent())
 
     def step(self, action: Action) -> Step:
@@ -135,7 +135,7 @@ class WebArenaEnvironment:
 def _rest(url: str, **request: Any) -> Any:
     place = url.partition("?")[0]
     try:
-        reply = web.fetch(url, timeout=_REST_TIMEOUT, **request)
+        reply = http.fetch(url, timeout=_REST_TIMEOUT, **request)
     except InfraError as error:
         raise InfraError(f"the shop's REST API does not answer at {place}: {error}") from error
     if reply.status >= 300:

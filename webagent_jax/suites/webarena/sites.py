@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from webagent_jax.browser.context import checked_origins, origin_of
 from webagent_jax.config import ConfigError
 from webagent_jax.suites import task_file
-from webagent_jax.suites.webarena import web
+from webagent_jax.suites.webarena import http
 from webagent_jax.types import InfraError
 
 FIRST_PAGE_TIMEOUT = 180.0  # seconds; Magento takes minutes after its cache was flushed
@@ -69,7 +69,7 @@ def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
 def trouble(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -> str | None:
     """What is wrong with a site and how to mend it; None when it is well."""
     try:
-        reply = web.fetch(address, timeout=timeout)
+        reply = http.fetch(address, timeout=timeout)
     except InfraError as error:
         return (
             f"{site} at {address} does not answer ({error}): is its container up, and can this "
@@ -152,7 +152,7 @@ class ResetHook:
 
     def _start(self, site: str, url: str) -> None:
         try:
-            reply = web.fetch(url, timeout=self.timeout)
+            reply = http.fetch(url, timeout=self.timeout)
         except InfraError as error:
             raise InfraError(f"{site} was not reset: {url} does not answer ({error})") from error
         # Replicas are reset before their next episode, so a reset under way began after the last.
@@ -171,7 +171,7 @@ class ResetHook:
         while True:
             status = "no answer"
             try:
-                reply = web.fetch(url, timeout=max(end - time.monotonic(), 1.0))
+                reply = http.fetch(url, timeout=max(end - time.monotonic(), 1.0))
             except InfraError as error:
                 status = str(error)
             else:

@@ -19,11 +19,11 @@ from webagent_jax.config import ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.suites.judge import EndpointJudge
 from webagent_jax.suites.matching import LITE, WEBARENA
-from webagent_jax.suites.webarena import catalogue, map_probe, sites
-from webagent_jax.suites.webarena.catalogue import ACCOUNT_SITES, Catalogue
+from webagent_jax.suites.webarena import catalog, map_probe, sites
+from webagent_jax.suites.webarena.auth import SignIns, accounts_from_environment
+from webagent_jax.suites.webarena.catalog import ACCOUNT_SITES, Catalogue
 from webagent_jax.suites.webarena.environment import Scoring, WebArenaEnvironment
-from webagent_jax.suites.webarena.leases import Leases
-from webagent_jax.suites.webarena.sign_in import SignIns, accounts_from_environment
+from webagent_jax.suites.webarena.replicas import Leases
 from webagent_jax.suites.webarena.sites import Addresses, ResetHook
 from webagent_jax.types import Expert, InfraError, Split, Start, Task
 
@@ -41,7 +41,7 @@ def read(
     if not task_file.addresses_from_environment(environ):
         needed = config.sites or tuple(site for site in task_file.SITES if site != "homepage")
         task_file.addresses_from_environment(environ, needed)  # raises
-    tasks = catalogue.read(config, names)
+    tasks = catalog.read(config, names)
     return tasks, sites.addresses_from_environment(environ, tasks.sites)
 
 
@@ -117,10 +117,10 @@ class WebArena:
         """Waits for the task's turn on its sites. Raises InfraError: no turn, or a bad site."""
         with ExitStack() as opened:
             lease = opened.enter_context(
-                self._leases.held(task.sites, writes=catalogue.changes(task))
+                self._leases.held(task.sites, writes=catalog.changes(task))
             )
             at = lease.addresses
-            signed_in = {site: at[site] for site in catalogue.signed_in(task)}
+            signed_in = {site: at[site] for site in catalog.signed_in(task)}
             try:
                 state = opened.enter_context(self._sign_ins.lent(signed_in))
                 session = self._pool.session(

@@ -1,0 +1,21 @@
+"""The benchmark of the arena visits real pages and real worlds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.benchmarks import arena
+from webagent_jax.arena.registry import SITES
+
+
+def test_every_site_and_its_worlds_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"_PAGES": 3, "_ROUNDS": 1, "_WORLDS": 2, "_COPIES": 1}
+    for name, value in small.items():
+        monkeypatch.setattr(arena, name, value)
+    *pages, worlds = arena.run(1)
+    assert [page["name"] for page in pages] == [f"page, ms: {site.name}" for site in SITES]
+    for page in pages:
+        assert page["pages"] == 3
+        assert 0 < page["p50"] <= page["p95"] <= page["most"]
+    assert set(worlds["first write"]) == {site.database.name for site in SITES}
+    assert worlds["begin"]["median"] < worlds["copy of one that wrote on all sites"]["median"]

@@ -1,0 +1,68 @@
+"""Run in a process of its own with 8 CPU devices: an engine cut over several against one on one.
+
+python -m tests.inference.sharded TENSOR ...
+prints JSON, by number of devices: whether tokens are the same, the largest difference of their
+log-probabilities, and over how many devices params and pages are cut.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from webagent_jax import inference, policy
+from webagent_jax.policy import sharding
+from webagent_jax.types import Completion
+
+MODEL = policy.ModelConfig(
+    vocab_size=64, d_model=32, num_layers=2, num_heads=8, num_kv_heads=4, head_dim=8, d_ff=48
+)
+
+
+def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Completion]:
+    rng = np.random.default_rng(0)
+    common = rng.integers(0, 64, 130)
+    prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
+    prompts[3] = prompts[3][1:]  # begins with something else
+    options: dict[str, Any] = {"slots": 4, "max_tokens": 320, "preamble": common[:100]}
+    with inference.Engine(MODEL, params, **options, mesh=mesh) as engine:
+        half = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
+        replies = [future.result(120) for future in half]
+        other = jax.tree.map(lambda x: x * 1.01, params)
+        engine.update(other, version=1)
+        rest = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
+        replies += [future.result(120) for future in rest]
+        assert engine._state is not None
+        cut = [
+            engine._params["layers"][0]["gate"]["kernel"],
+            engine._state.pages[0].keys,
+            engine._preamble[0].keys,
+        ]
+        found["cut"] = [x.size // x.addressable_shards[0].data.size for x in cut]
+    return replies
+
+
+def main() -> None:
+    mesh = sharding.make_mesh(fsdp=8)
+    params = policy.init(MODEL, jax.random.key(0), mesh)
+    params = {**params, "embed": params["embed"] * 20.0}
+    expected = sampled(params, None, {})
+    report = {}
+    for tensor in map(int, sys.argv[1:]):
+        found: dict[str, Any] = {}
+        here = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])
+        replies = sampled(params, here, found)
+        pairs = list(zip(replies, expected, strict=True))
+        found["same"] = all(np.array_equal(a.token_ids, b.token_ids) for a, b in pairs)
+        if found["same"]:
+            found["logp"] = max(float(np.max(np.abs(a.logp - b.logp))) for a, b in pairs)
+        report[tensor] = found
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

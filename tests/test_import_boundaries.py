@@ -1,0 +1,31 @@
+"""Import contracts of pyproject.toml at run time, where lazy imports and libraries count too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BROWSER_SIDE = ("agent", "arena", "browser", "suites", "rollout.episode")
+DEVICE_SIDE = ("policy", "learn", "inference")
+LEARNER = ("train.learner", "train.export")
+BROWSER_MODULES = {"webagent_jax.arena", "webagent_jax.browser", "webagent_jax.suites"}
+
+
+@pytest.mark.parametrize(
+    ("modules", "forbidden"),
+    [
+        (BROWSER_SIDE, {"jax", "flax", "optax", "orbax"}),
+        (DEVICE_SIDE, {"playwright", "tensorflow_datasets", "transformers"}),
+        (LEARNER, {"playwright", "starlette", *BROWSER_MODULES}),
+    ],
+)
+def test_import_does_not_load(modules: tuple[str, ...], forbidden: set[str]) -> None:
+    script = "".join(f"import webagent_jax.{module}\n" for module in modules)
+    script += f"import sys\nprint(*sorted({forbidden!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webagent_jax import types
+from webagent_jax.config import RunConfig
+from webagent_jax.tracking import episode_log
+
+PICTURES = (b"\xff\xd8 one", b"\xff\xd8 two")
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality of nouns that hold arrays: types, shapes and bits."""
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if dataclasses.is_dataclass(a):
+        fields = [field.name for field in dataclasses.fields(a)]
+        return type(a) is type(b) and all(same(getattr(a, f), getattr(b, f)) for f in fields)
+    if isinstance(a, tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+def turn(action: types.Action | types.ParseError, picture: bytes | None) -> types.Turn:
+    return types.Turn(
+        prompt_ids=np.array([1, 2**31 - 1, 0], np.int32),
+        completion=types.Completion(
+            token_ids=np.array([], np.int32),
+            logp=np.array([-0.1, -np.inf, np.nan, -1e-38], np.float32),
+            policy_version=np.array([3, 4], np.int32),
+            finish="length",
+        ),
+        reply="Grüße\n\u2028 \ud800 </script>",
+        action=action,
+        observation=types.Observation(
+            text="button Ok [1]",
+            url="http://x/",
+            error="no such element",
+            truncated=True,
+            elements={"1": types.Element("button", "Ok", box=(0.1, 2.0, 1e-9, 4.0))},
+        ),
+        seconds={"model": 0.1 + 0.2},
+        picture=picture,
+    )
+
+
+def episode() -> types.Episode:
+    return types.Episode(
+        task=types.Task("a/b/1", "a", ("b", "c"), "do", "http://x/", 5, None, {"kind": ["x", 1]}),
+        intent="do it",
+        turns=(
+            turn(types.Action(types.ActionKind.TYPE, "1", "text"), PICTURES[0]),
+            turn(types.Action(types.ActionKind.GO_BACK), PICTURES[0]),
+            turn(types.ParseError("no action"), None),
+        ),
+        reward=1.0,
+        outcome=types.Outcome.SUCCESS,
+        answer="",
+        seconds=1.5,
+        last_picture=PICTURES[1],
+        truncated=True,
+        group=3,
+        update=2,
+    )
+
+
+def infra() -> types.Episode:
+    task = types.Task("a/b/2", "a", ("b",), "do", "http://x/")
+    return types.Episode(task, "", (), None, types.Outcome.INFRA, note="Chromium is gone")
+
+
+def test_episodes_come_back_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "episodes.jsonl"
+    episode_log.append_episodes(path, [episode()])
+    episode_log.append_episodes(path, [infra(), episode()])
+    assert same(episode_log.load_episodes(path), (episode(), infra(), episode()))
+
+
+@pytest.mark.parametrize(("outcome", "truncated"), [("TRUNCATED", True), ("SUCCESS", False)])
+def test_older_logs_tell_of_a_limit_by_their_outcome_alone(
+    tmp_path: Path, outcome: str, truncated: bool
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [episode()])
+    record = json.loads(path.read_text()) | {"outcome": outcome}
+    del record["truncated"]
+    path.write_text(json.dumps(record) + "\n")
+    assert episode_log.load_episodes(path)[0].truncated is truncated
+
+
+def test_equal_pictures_are_kept_once_beside_the_log(tmp_path: Path) -> None:
+    episode_log.append_episodes(tmp_path / "episodes.jsonl", [episode(), episode()])
+    kept = sorted(picture.read_bytes() for picture in (tmp_path / "pictures").glob("*.jpg"))
+    assert kept == sorted(PICTURES)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_no_log_holds_no_episodes(tmp_path: Path) -> None:
+    assert episode_log.load_episodes(tmp_path / "episodes.jsonl") == ()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 500])
+def test_half_written_line_is_left_out_and_written_over(
+    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [episode(), infra(), episode()])
+    path.write_bytes(path.read_bytes()[:-cut])
+    with caplog.at_level("WARNING", logger="absl"):
+        assert same(episode_log.load_episodes(path), (episode(), infra()))
+    assert "half-written" in caplog.text
+    episode_log.append_episodes(path, [infra()])
+    assert same(episode_log.load_episodes(path), (episode(), infra(), infra()))
+
+
+def test_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [infra()])
+    path.write_bytes(b"{oops\n" + path.read_bytes())
+    with pytest.raises(ValueError, match="line 1"):
+        episode_log.load_episodes(path)
+
+
+def test_lost_picture_costs_the_picture_alone(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [episode()])
+    for picture in (tmp_path / "pictures").iterdir():
+        picture.unlink()
+    (loaded,) = episode_log.load_episodes(path)
+    assert loaded.last_picture is None and len(loaded.turns) == 3
+
+
+def test_eval_json_has_the_documented_form() -> None:
+    report = types.EvalReport(
+        success_rate=1.0,
+        n=1,
+        ci95=(0.2, 1.0),
+        by_site={"b": types.Rate(1.0, 1, (0.3, 1.0))},
+        by_outcome={types.Outcome.SUCCESS: 1, types.Outcome.INFRA: 1},
+        mean_turns=3.0,
+        mean_response_tokens=0.0,
+        seconds=2.0,
+        episodes=(episode(), infra()),
+        turns=types.Spread(3.0, 3.0, 3.0, 3.0),
+        parse_error_rate=0.25,
+        invalid_action_rate=0.5,
+        busy={"browser": 0.5, "engine": 1.0},
+    )
+    record = json.loads(
+        json.dumps(episode_log.eval_json(report, RunConfig(), "abc"), allow_nan=False)
+    )
+    assert record.pop("config")["grpo"]["updates"] == RunConfig().grpo.updates
+    nothing = {"mean": 0.0, "p50": 0.0, "p90": 0.0, "max": 0.0}
+    assert record == {
+        "success_rate": 1.0,
+        "n": 1,
+        "ci95": [0.2, 1.0],
+        "by_site": {"b": {"success_rate": 1.0, "n": 1, "ci95": [0.3, 1.0]}},
+        "by_outcome": {"SUCCESS": 1, "INFRA": 1},
+        "attempts": 1,
+        "mean_turns": 3.0,
+        "mean_response_tokens": 0.0,
+        "turns": {"mean": 3.0, "p50": 3.0, "p90": 3.0, "max": 3.0},
+        "response_tokens": nothing,
+        "episode_seconds": nothing,
+        "parse_error_rate": 0.25,
+        "invalid_action_rate": 0.5,
+        "busy": {"browser": 0.5, "engine": 1.0},
+        "infra": [{"task_id": "a/b/2", "attempt": 0, "note": "Chromium is gone"}],
+        "seconds": 2.0,
+        "commit": "abc",
+        "tasks": [
+            {
+                "task_id": "a/b/1",
+                "attempt": 0,
+                "site": "b,c",
+                "reward": 1.0,
+                "outcome": "SUCCESS",
+                "turns": 3,
+                "max_turns_used": 10,
+                "response_tokens": 0,
+                "parse_errors": 1,
+                "invalid_actions": 2,
+                "seconds": 1.5,
+                "answer": "",
+            },
+            {
+                "task_id": "a/b/2",
+                "attempt": 0,
+                "site": "b",
+                "reward": None,
+                "outcome": "INFRA",
+                "turns": 0,
+                "max_turns_used": 10,
+                "response_tokens": 0,
+                "parse_errors": 0,
+                "invalid_actions": 0,
+                "seconds": 0.0,
+                "answer": None,
+            },
+        ],
+    }
+
+
+def test_eval_json_tells_what_was_asked_for_several_times() -> None:
+    report = types.EvalReport(
+        success_rate=0.5,
+        n=2,
+        ci95=(0.1, 0.9),
+        by_site={},
+        by_outcome={},
+        mean_turns=3.0,
+        mean_response_tokens=0.0,
+        seconds=2.0,
+        episodes=(),
+        attempts=2,
+        pass_at_k={1: types.Rate(0.5, 1, (0.1, 0.9)), 2: types.Rate(1.0, 1, (0.2, 1.0))},
+        by_max_turns={5: types.Rate(0.0, 2, (0.0, 0.7)), 10: types.Rate(0.5, 2, (0.1, 0.9))},
+        usage={"prompt_tokens": 5, "completion_tokens": 1, "dollars": None},
+    )
+    record = episode_log.eval_json(report, RunConfig(), "abc")
+    assert record["pass_at_k"] == {
+        "1": {"rate": 0.5, "ci95": [0.1, 0.9]},
+        "2": {"rate": 1.0, "ci95": [0.2, 1.0]},
+    }
+    assert record["by_max_turns"] == [
+        {"max_turns": 5, "success_rate": 0.0, "n": 2, "ci95": [0.0, 0.7]},
+        {"max_turns": 10, "success_rate": 0.5, "n": 2, "ci95": [0.1, 0.9]},
+    ]
+    assert record["usage"] == {"prompt_tokens": 5, "completion_tokens": 1, "dollars": None}

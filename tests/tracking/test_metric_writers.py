@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webagent_jax.config import ConfigError
+from webagent_jax.tracking import atomic_files, metric_writers
+
+
+class FakeWandb:
+    """What of the package wandb is used, noting every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def init(self, **options: Any) -> FakeWandb:
+        self.calls.append(("init", options))
+        return self
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.calls.append(("define_metric", name, step_metric))
+
+    def log(self, values: Mapping[str, float]) -> None:
+        self.calls.append(("log", values))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
+
+
+def test_lines_are_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "metrics.jsonl"
+    writer = metric_writers.JsonlWriter(path)
+    writer.write(1, {"reward": np.float32(0.25), "kl": math.nan})
+    (first,) = metric_writers.read_metrics(path)
+    assert first["step"] == 1 and first["reward"] == 0.25 and math.isnan(first["kl"])
+    strict = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert strict == {"step": 1, "reward": 0.25, "kl": None}
+
+
+def test_resumed_run_forgets_later_steps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in range(1, 6):
+        metric_writers.JsonlWriter(path).write(step, {"reward": step})
+    with path.open("a") as file:
+        file.write('{"step": 6, "rew')
+    resumed = metric_writers.JsonlWriter(path)
+    resumed.truncate_after(3)
+    resumed.write(4, {"reward": 40})
+    rewards = [(line["step"], line["reward"]) for line in metric_writers.read_metrics(path)]
+    assert rewards == [(1, 1), (2, 2), (3, 3), (4, 40)]
+
+
+def test_truncating_a_new_run_is_no_error(tmp_path: Path) -> None:
+    metric_writers.JsonlWriter(tmp_path / "metrics.jsonl").truncate_after(0)
+
+
+def test_all_writers_hear_everything(tmp_path: Path) -> None:
+    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    writer = metric_writers.MultiWriter([metric_writers.JsonlWriter(log) for log in logs])
+    writer.write(1, {"x": 1.0})
+    writer.write(2, {"x": 2.0})
+    writer.truncate_after(1)
+    writer.close()
+    assert [len(metric_writers.read_metrics(log)) for log in logs] == [1, 1]
+
+
+def test_usual_pair_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
+    writer = metric_writers.open_writer(tmp_path)
+    writer.write(1, {"x": 1.0, "y": math.inf})
+    writer.truncate_after(1)
+    writer.write(2, {"x": 2.0})
+    writer.close()
+    assert len(metric_writers.read_metrics(tmp_path / "metrics.jsonl")) == 2
+    events = list((tmp_path / "tensorboard").iterdir())
+    assert events and all(b"brain.Event" in event.read_bytes() for event in events)
+
+
+def test_null_writer_takes_everything() -> None:
+    writer: metric_writers.MetricsWriter = metric_writers.NullWriter()
+    writer.write(1, {"x": 1.0})
+    writer.truncate_after(0)
+    writer.close()
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    atomic_files.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        atomic_files.write_json(path, {"a": math.nan})
+    assert atomic_files.read_json(path) == {"a": 1}
+
+
+def test_unreadable_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(ValueError, match=r"summary\.json"):
+        atomic_files.read_json(tmp_path / "summary.json")
+
+
+def test_a_project_gets_one_run_however_often_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for steps in ((1, 2, 3), (2, 3)):
+        writer = metric_writers.open_writer(tmp_path / "run", "agents")
+        writer.truncate_after(steps[0] - 1)
+        for step in steps:
+            writer.write(step, {"x": np.float32(step), "y": math.nan})
+        writer.close()
+    metric_writers.open_writer(tmp_path / "other", "agents").close()
+    first, again, other = (call[1] for call in wandb.calls if call[0] == "init")
+    assert first == again  # with the same id, W&B goes on with the run
+    assert first["project"] == "agents" and first["resume"] == "allow"
+    assert first["id"] and first["id"] != other["id"]
+    assert "mode" not in first  # which would win over WANDB_MODE
+    assert ("define_metric", "*", "update") in wandb.calls
+    logged = [call[1] for call in wandb.calls if call[0] == "log"]
+    assert logged == [{"update": step, "x": step} for step in (1, 2, 3, 2, 3)]
+    assert wandb.calls.count(("finish",)) == 3
+    lines = metric_writers.read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2, 3]
+
+
+def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r"pip install 'webagent_jax\[wandb\]'"):
+        metric_writers.open_writer(tmp_path, "agents")
+    metric_writers.open_writer(tmp_path).close()

@@ -1,0 +1,152 @@
+"""Update, prefill and decode of one policy, in tokens per second, against floor and peer.
+
+The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and its
+weights, read once per decode step, at the bandwidth of memory. Peers are transformers on torch, in
+float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tools.benchmarks import baseline, timing
+from tools.benchmarks.episodes import Shape, branches
+from webagent_jax import learn, policy
+from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.inference import Engine
+from webagent_jax.policy import ModelConfig, Params, flops
+from webagent_jax.types import Completion, ForestRows
+
+_ROW_TOKENS = 512
+_SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
+_SLOTS = (1, 16)
+_PROMPT, _NEW_TOKENS = 384, 32
+_DECODE_PROMPT = 8  # so short that nearly all of the time is decoding
+
+
+def run(
+    repeats: int, policy_path: str, peer_python: str = "", llama_cpp: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield one result for the update, and two for each number of engine slots.
+
+    Args:
+        peer_python: interpreter with torch and transformers; empty leaves the peer out.
+        llama_cpp: folder with node_modules/node-llama-cpp and one .gguf file; empty leaves the peer
+            out.
+    """
+    config, params = policy.load_hf(policy_path)
+    rows = _rows(config)
+    asked = {
+        "policy": str(policy.directory(policy_path)),
+        "repeats": repeats,
+        "vocabulary": config.vocab_size,
+        "slots": _SLOTS,
+        "prompt": _PROMPT,
+        "decode_prompt": _DECODE_PROMPT,
+        "new_tokens": _NEW_TOKENS,
+        "row_tokens": _ROW_TOKENS,
+        "targets": int(np.count_nonzero(rows.weights)),
+    }
+    peers: dict[str, dict[str, float]] = {}
+    if peer_python:
+        rates = baseline.ask(peer_python, "transformers/language_model.py", asked)
+        peers |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
+    if llama_cpp:
+        (file,) = Path(llama_cpp).glob("*.gguf")
+        asked |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
+        peers[f"llama.cpp, {file.name}"] = baseline.ask("node", "llama_cpp/decode.mjs", asked)
+    peak = timing.matmul_rate()
+    yield _beside(peers, "update", _update(config, params, rows, repeats, peak))
+    for slots in _SLOTS:
+        with Engine(config, params, slots=slots, max_tokens=_ROW_TOKENS) as engine:
+            for name, result in _sampling(config, engine, slots, repeats, peak):
+                yield _beside(peers, f"{name} {slots}", result)
+
+
+def _beside(
+    peers: dict[str, dict[str, float]], name: str, result: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the result with the rate of each peer, and how many times faster this engine is."""
+    rates = {
+        label: {
+            "tokens_per_second": values[name],
+            "times_faster": result["tokens_per_second"] / values[name],
+        }
+        for label, values in peers.items()
+        if name in values
+    }
+    return result | rates
+
+
+def _rows(config: ModelConfig) -> ForestRows:
+    """Return one forest row of a group of episodes."""
+    group = branches(_SHAPE, config.vocab_size, seed=0)
+    fitting = [b for b in group if len(b.prompt_ids) + len(b.response_ids) <= _ROW_TOKENS]
+    rows = learn.build(fitting, row_tokens=_ROW_TOKENS).rows
+    first: ForestRows = jax.tree.map(lambda x: x[:1], rows)
+    return first
+
+
+def _update(
+    config: ModelConfig, params: Params, rows: ForestRows, repeats: int, peak: float
+) -> dict[str, Any]:
+    """Measure one M-GRPO step over one forest row, without a reference policy."""
+    optimizer = learn.make_optimizer(OptimizerConfig(), 1_000)
+    state = learn.init_state(params, optimizer)
+
+    def step() -> Any:
+        nonlocal state
+        state, _ = learn.grpo_update(config, optimizer, state, rows, grpo=GRPOConfig(kl_beta=0.0))
+        return state.params
+
+    seconds = timing.seconds(step, repeats)
+    pairs = int(np.sum(rows.ends - np.arange(_ROW_TOKENS)))
+    forward = flops.layers(config, _ROW_TOKENS, pairs) + flops.head(config, rows.targets.size)
+    return {
+        "name": f"update of a row of {_ROW_TOKENS}",
+        "tokens_per_second": _ROW_TOKENS / seconds,
+        "times_the_floor": seconds / (3 * forward / peak),  # backward is twice forward
+    }
+
+
+def _sampling(
+    config: ModelConfig, engine: Engine, slots: int, repeats: int, peak: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    rng = np.random.default_rng(0)
+
+    def generate(prompt_tokens: int, new_tokens: int) -> list[Completion]:
+        prompts = rng.integers(0, config.vocab_size, (slots, prompt_tokens)).astype(np.int32)
+        futures = [
+            engine.submit(prompt, max_new_tokens=new_tokens, seed=seed)
+            for seed, prompt in enumerate(prompts)
+        ]
+        return [future.result() for future in futures]
+
+    seconds = timing.seconds(lambda: generate(_PROMPT, 1), repeats)
+    work = slots * flops.layers(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
+    yield (
+        "prefill",
+        {
+            "name": f"prefill of {slots} prompts of {_PROMPT}",
+            "tokens_per_second": slots * _PROMPT / seconds,
+            "times_the_floor": seconds / (work / peak),
+        },
+    )
+    seconds = timing.seconds(lambda: generate(_DECODE_PROMPT, _NEW_TOKENS), repeats)
+    step_flops = flops.layers(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
+    step_flops += flops.head(config, slots)
+    step = max(step_flops / peak, policy.weight_bytes(config) / timing.bandwidth())
+    yield (
+        "decode",
+        {
+            "name": f"decoding of {slots} sequences",
+            "tokens_per_second": slots * _NEW_TOKENS / seconds,
+            "times_the_floor": seconds / (_NEW_TOKENS * step),
+        },
+    )

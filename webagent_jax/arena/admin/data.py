@@ -1,0 +1,128 @@
+"""The shop's database, and what only its back office keeps: drawn once the shop is filled."""
+
+from __future__ import annotations
+
+import datetime
+import sqlite3
+from pathlib import Path
+
+from webagent_jax.arena import common, random_data
+from webagent_jax.arena.common import TODAY
+from webagent_jax.arena.database import Database
+from webagent_jax.arena.shop.data import DATABASE as SHOP
+
+CARRIERS = {"Parcelway": "PW", "Northline": "NL", "Swift Post": "SP", "Bluebird Freight": "BF"}
+"""Who carries parcels, and how their tracking numbers begin."""
+
+REFUND_REASONS = (
+    "Damaged in transit",
+    "Wrong item sent",
+    "Does not fit",
+    "Arrived too late",
+    "Changed their mind",
+    "Not as described",
+)
+
+# Beside those of the shop: (code, name, percent, minimum in cents, first day, last day, active)
+PROMOTIONS = (
+    ("KITCHEN8", "Kitchen weekend", 8, 3_000, "2022-03-04", "2022-03-07", 0),
+    ("SCHOOL10", "Back to school", 10, 2_500, "2022-08-15", "2022-09-15", 0),
+    ("PICNIC7", "Picnic season", 7, 2_000, "2023-05-15", "2023-07-31", 1),
+    ("TEATIME5", "Tea and coffee days", 5, 1_500, "2023-04-01", "2023-09-30", 1),
+    ("BIKES12", "Ride to work", 12, 9_000, "2023-06-01", "2023-06-30", 1),
+    ("PLAY15", "Toys and games week", 15, 4_000, "2023-07-10", "2023-07-16", 1),
+    ("HARVEST10", "Harvest festival", 10, 5_000, "2023-09-15", "2023-10-15", 1),
+    ("CABLES20", "Cable clearance", 20, 1_000, "2022-10-01", "2022-10-31", 0),
+)
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    SHOP.fill(connection)
+    _fill_promotions(connection)
+    _fill_shipments(connection)
+    _fill_refunds(connection)
+    _fill_remarks(connection)
+    _fill_notes(connection)
+    _fill_search_terms(connection)
+
+
+def _fill_promotions(connection: sqlite3.Connection) -> None:
+    connection.executemany(
+        "INSERT INTO promotion (code, name, percent, minimum, starts, ends, active)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        PROMOTIONS,
+    )
+
+
+def _fill_shipments(connection: sqlite3.Connection) -> None:
+    """Of every order that has left the house."""
+    rng = random_data.stream("admin", "shipments")
+    rows = []
+    sql = "SELECT id, placed FROM purchase WHERE status IN ('Shipped', 'Complete', 'Refunded')"
+    for number, placed in connection.execute(sql).fetchall():
+        carrier = rng.choices(tuple(CARRIERS), (50, 25, 15, 10))[0]
+        sent = datetime.date.fromisoformat(placed[:10]) + datetime.timedelta(rng.randint(1, 3))
+        tracking = f"{CARRIERS[carrier]}{rng.randint(10_000_000, 99_999_999)}"
+        rows.append((number, carrier, tracking, min(sent, TODAY).isoformat()))
+    connection.executemany("INSERT INTO shipment VALUES (?, ?, ?, ?)", rows)
+
+
+def _fill_refunds(connection: sqlite3.Connection) -> None:
+    rng = random_data.stream("admin", "refunds")
+    rows = []
+    sql = "SELECT id, placed, total, shipping FROM purchase WHERE status = 'Refunded'"
+    for number, placed, total, shipping in connection.execute(sql).fetchall():
+        given = datetime.date.fromisoformat(placed[:10]) + datetime.timedelta(rng.randint(5, 20))
+        amount = total if rng.random() < 0.7 else total - shipping
+        reason = rng.choice(REFUND_REASONS)
+        rows.append((number, amount, reason, min(given, TODAY).isoformat()))
+    connection.executemany("INSERT INTO refund VALUES (?, ?, ?, ?)", rows)
+
+
+def _fill_remarks(connection: sqlite3.Connection) -> None:
+    rng = random_data.stream("admin", "remarks")
+    bodies = random_data.lines("admin_remarks")
+    rows = []
+    for number, placed in connection.execute("SELECT id, placed FROM purchase").fetchall():
+        if rng.random() < 0.12:
+            told = (rng.choice(bodies), int(rng.random() < 0.3))
+            rows.append((number, placed[:10] + " 17:30:00", common.me().name, *told))
+    connection.executemany(
+        "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
+        rows,
+    )
+
+
+def _fill_notes(connection: sqlite3.Connection) -> None:
+    rng = random_data.stream("admin", "notes")
+    bodies = random_data.lines("admin_customer_notes")
+    customers = [number for (number,) in connection.execute("SELECT id FROM customer WHERE id > 1")]
+    rows = [(number, rng.choice(bodies)) for number in sorted(rng.sample(customers, 120))]
+    connection.executemany("INSERT INTO customer_note VALUES (?, ?)", rows)
+
+
+def _fill_search_terms(connection: sqlite3.Connection) -> None:
+    """Kinds of products, in full or by their last word, and some that the shop has nothing for."""
+    rng = random_data.stream("admin", "search terms")
+    kinds = [kind.lower() for (kind,) in connection.execute("SELECT DISTINCT kind FROM product")]
+    terms = list(dict.fromkeys([*kinds, *(kind.split()[-1] for kind in kinds)]))
+    terms = [*rng.sample(sorted(terms), 110), "gift card", "piano", "mattress", "aquarium"]
+    popular = random_data.Popularity(rng, terms, exponent=1.0)
+    asked = popular.draw(rng, 6_000)
+    rows = []
+    for term in terms:
+        found = " AND ".join(f"instr(words, '{word}')" for word in term.split())
+        (results,) = connection.execute(f"SELECT count(*) FROM product WHERE {found}").fetchone()
+        last = TODAY - datetime.timedelta(rng.randint(0, 40))
+        rows.append((term, asked.count(term) + 1, results, last.isoformat()))
+    connection.executemany(
+        "INSERT INTO search_term (term, uses, results, last) VALUES (?, ?, ?, ?)", rows
+    )
+
+
+DATABASE = Database(
+    name=SHOP.name,
+    schema=SHOP.schema + (Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"),
+    fill=fill,
+)
+"""Stands for the shop's own wherever both sites are served."""

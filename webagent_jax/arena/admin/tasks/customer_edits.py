@@ -1,0 +1,135 @@
+"""What is changed about customers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena import common, random_data
+from webagent_jax.arena.admin.customers import GROUPS
+from webagent_jax.arena.admin.tasks.helpers import ADMIN, a_customer, to_customer
+from webagent_jax.arena.expert_steps import choose, click, done, type_text
+from webagent_jax.arena.shop.data import CUSTOMERS
+from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def _group(data: Data, rng: random.Random) -> Instance | None:
+    customer, group = a_customer(data, rng), rng.choice(GROUPS)
+    if customer["customer_group"] == group:
+        return None
+    spec = page_has(f"{ADMIN}/customers/{customer['id']}", ".group", f"{group} group")
+    return Instance({"customer": customer["name"], "group": group}, spec)
+
+
+@tasks.add(
+    "customer-group",
+    _group,
+    "Move {customer} to the customer group {group}.",
+    "Change the group of the customer {customer} to {group}.",
+    "{customer} should be in the {group} group from now on",
+    "Put {customer} into the group {group}.",
+    "Make {group} the customer group of {customer}.",
+)
+def customer_group(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_customer(page, slots["customer"])
+    page = yield from click(page, "Edit Customer", "link", about="")
+    page = yield from choose(page, "Group", slots["group"])
+    yield from click(page, "Save Customer", "button", about="")
+    yield from done("The group is saved")
+
+
+def _note(data: Data, rng: random.Random) -> Instance | None:
+    customer, note = a_customer(data, rng), rng.choice(random_data.lines("admin_customer_notes"))
+    if customer["note"] == note:
+        return None
+    spec = page_is(f"{ADMIN}/customers/{customer['id']}", ".note", note)
+    return Instance({"customer": customer["name"], "note": note}, spec)
+
+
+@tasks.add(
+    "customer-note",
+    _note,
+    'Set the note of the customer {customer} to "{note}"',
+    'Write "{note}" as the note on {customer}, in place of what is there.',
+    'The note about {customer} should read: "{note}"',
+    'Please note on the account of {customer}: "{note}" Nothing else should stand there.',
+    'Save "{note}" as the note of {customer}',
+)
+def customer_note(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_customer(page, slots["customer"])
+    page = yield from click(page, "Edit Customer", "link", about="")
+    page = yield from type_text(page, "Note", slots["note"])
+    yield from click(page, "Save Customer", "button", about="")
+    yield from done("The note is saved")
+
+
+def _contact(data: Data, rng: random.Random) -> Instance | None:
+    customer = a_customer(data, rng)
+    phone = f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}"
+    email = f"{customer['last'].lower()}{rng.randint(10, 99)}@newmail.example"
+    here = f"{ADMIN}/customers/{customer['id']}"
+    spec = both(page_is(here, ".email", email), page_is(here, ".phone", phone))
+    return Instance({"customer": customer["name"], "email": email, "phone": phone}, spec)
+
+
+@tasks.add(
+    "customer-contact",
+    _contact,
+    "{customer} has a new email address, {email}, and a new phone number, {phone}. Save both.",
+    "Change the email of {customer} to {email} and the phone number to {phone}.",
+    "Update the contact data of {customer}: email {email}, phone {phone}",
+    "The customer {customer} can be reached at {email} and {phone} from now on. Correct it.",
+    "Put {email} and {phone} into the account of {customer}.",
+)
+def customer_contact(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_customer(page, slots["customer"])
+    page = yield from click(page, "Edit Customer", "link", about="")
+    page = yield from type_text(page, "Email", slots["email"])
+    page = yield from type_text(page, "Phone", slots["phone"])
+    yield from click(page, "Save Customer", "button", about="")
+    yield from done("The contact data is saved")
+
+
+def _new(data: Data, rng: random.Random) -> Instance | None:
+    person, group = rng.choice(common.persons()[CUSTOMERS:]), rng.choice(GROUPS)
+    slots = {
+        "first": person.first,
+        "last": person.last,
+        "email": person.email,
+        "phone": person.phone,
+        "group": group,
+    }
+    row = f"{person.name}\t{person.email}\t{group}\t0"
+    spec = page_has(f"{ADMIN}/customers?q={person.email}", "table", row)
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "new-customer",
+    _new,
+    "Add a new customer: {first} {last}, {email}, {phone}, group {group}.",
+    "Create an account for {first} {last} ({email}, phone {phone}) in the group {group}.",
+    "We have a new {group} customer, {first} {last}. Email {email}, phone {phone}. Add them",
+    "Enter {first} {last} as a customer of the {group} group with {email} and {phone}.",
+    "Register a customer for me: first name {first}, last name {last}, email {email}, "
+    "phone {phone}, group {group}.",
+)
+def new_customer(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(page, "Add Customer", "link", about="")
+    page = yield from type_text(page, "First name", slots["first"])
+    page = yield from type_text(page, "Last name", slots["last"])
+    page = yield from type_text(page, "Email", slots["email"])
+    page = yield from type_text(page, "Phone", slots["phone"])
+    if slots["group"] != GROUPS[0]:
+        page = yield from choose(page, "Group", slots["group"])
+    yield from click(page, "Save Customer", "button", about="")
+    yield from done("The customer is saved")

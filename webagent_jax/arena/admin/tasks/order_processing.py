@@ -1,0 +1,272 @@
+"""What is done with orders: invoice, ship, cancel, refund, comment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena import random_data
+from webagent_jax.arena.admin.data import CARRIERS, REFUND_REASONS
+from webagent_jax.arena.admin.orders import CANCEL_REASONS
+from webagent_jax.arena.admin.tasks.helpers import (
+    ADMIN,
+    ORDER_ROW,
+    an_order,
+    find_orders,
+    rows_of,
+    to_order,
+)
+from webagent_jax.arena.expert_steps import Moves, choose, click, done, has, tick, type_text
+from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+def order_is(number: int, status: str, *facts: str) -> Spec:
+    """Its status, and what its page tells beside."""
+    here = f"{ADMIN}/orders/{number}"
+    specs = [page_is(here, "h1 .status", status)]
+    return both(*specs, page_has(here, ".columns", *facts)) if facts else specs[0]
+
+
+def _parcel(rng: random.Random) -> dict[str, str]:
+    """A carrier, and a number it would give a parcel."""
+    carrier = rng.choice(list(CARRIERS))
+    return {
+        "carrier": carrier,
+        "tracking": f"{CARRIERS[carrier]}{rng.randint(10_000_000, 99_999_999)}",
+    }
+
+
+def _ship_it(page: Observation, slots: Slots) -> Moves:
+    page = yield from click(page, "Ship", "link", about="ship")
+    if slots["carrier"] != next(iter(CARRIERS)):
+        page = yield from choose(page, "Carrier", slots["carrier"])
+    page = yield from type_text(page, "Tracking number", slots["tracking"])
+    return (yield from click(page, "Ship Order", "button", about=""))
+
+
+# --- on the way to the customer ------------------------------------------------------------------
+
+
+def _invoice(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(data, rng, "status = 'Pending'")
+    slots = {"number": str(order["id"]), "customer": order["name"]}
+    return Instance(slots, order_is(order["id"], "Processing"))
+
+
+@tasks.add(
+    "invoice",
+    _invoice,
+    "Invoice the pending order {number} of {customer}.",
+    "Create the invoice for order {number} by {customer}.",
+    "{customer} paid for order {number}: invoice it",
+    "Order {number} ({customer}) is to be invoiced.",
+    "Make out the invoice of the order {number} placed by {customer}.",
+)
+def invoice(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    yield from click(page, "Invoice", "button", about="invoice")
+    yield from done("The invoice is created")
+
+
+def _ship(data: Data, rng: random.Random) -> Instance | None:
+    order, parcel = an_order(data, rng, "status = 'Processing'"), _parcel(rng)
+    slots = {"number": str(order["id"]), **parcel}
+    return Instance(slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"]))
+
+
+@tasks.add(
+    "ship",
+    _ship,
+    "Ship order {number} with {carrier}, tracking number {tracking}.",
+    "Order {number} leaves with {carrier} under the tracking number {tracking}. Enter it.",
+    "Mark order {number} as shipped: carrier {carrier}, tracking number {tracking}",
+    "The parcel of order {number} was picked up by {carrier} ({tracking}). Record the shipment.",
+    "Enter the shipment of order {number}: {tracking} by {carrier}.",
+)
+def ship(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    yield from _ship_it(page, slots)
+    yield from done("The order is shipped")
+
+
+def _invoice_and_ship(data: Data, rng: random.Random) -> Instance | None:
+    order, parcel = an_order(data, rng, "status = 'Pending'"), _parcel(rng)
+    slots = {"number": str(order["id"]), **parcel}
+    return Instance(slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"]))
+
+
+@tasks.add(
+    "invoice-and-ship",
+    _invoice_and_ship,
+    "Invoice order {number} and ship it with {carrier}, tracking number {tracking}.",
+    "Order {number} is paid: invoice it, then ship it by {carrier} under {tracking}.",
+    "Bring the pending order {number} on its way: invoice, then shipment with {carrier}, "
+    "{tracking}",
+    "Create the invoice of order {number} and enter its shipment ({carrier}, {tracking}).",
+    "First invoice order {number}, then mark it as shipped by {carrier}, number {tracking}.",
+)
+def invoice_and_ship(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from click(page, "Invoice", "button", about="invoice")
+    yield from _ship_it(page, slots)
+    yield from done("The order is shipped")
+
+
+def _complete(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(data, rng, "status = 'Shipped'")
+    body = rng.choice(
+        ("Delivered today.", "Signed for at the door.", "Carrier confirmed delivery.")
+    )
+    spec = order_is(order["id"], "Complete", body)
+    return Instance({"number": str(order["id"]), "comment": body}, spec)
+
+
+@tasks.add(
+    "complete",
+    _complete,
+    'Order {number} arrived. Add the comment "{comment}" and complete it.',
+    'Comment on order {number} with "{comment}" and set it to complete',
+    'Write "{comment}" into the history of order {number}, then complete the order.',
+    'Close order {number}: add "{comment}" as a comment and mark it as complete.',
+    'The order {number} can be completed. Leave the comment "{comment}" as well.',
+)
+def complete(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from type_text(page, "Comment", slots["comment"])
+    page = yield from click(page, "Add Comment", "button", about="")
+    yield from click(page, "Complete", "button", about="complete")
+    yield from done("The order is complete")
+
+
+def _hold(data: Data, rng: random.Random) -> Instance | None:
+    """The only order of a customer that can be held."""
+    held = "status IN ('Pending', 'Processing')"
+    order = an_order(data, rng, held)
+    sql = f"SELECT count(*) FROM purchase WHERE customer_id = ? AND {held}"
+    (count,) = data["shop"].execute(sql, [order["customer_id"]]).fetchone()
+    if count > 1:
+        return None
+    status = order["status"].lower()
+    slots = {"customer": order["name"], "status": status}
+    return Instance(slots, order_is(order["id"], "On Hold"))
+
+
+@tasks.add(
+    "hold",
+    _hold,
+    "Put the {status} order of {customer} on hold.",
+    "{customer} called: the {status} order must wait. Put it on hold.",
+    "Hold the order by {customer} that is {status}",
+    "Find the {status} order that {customer} placed and put it on hold.",
+    "The order of {customer} with the status {status} should be on hold.",
+)
+def hold(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_order_of(page, slots["customer"], slots["status"])
+    yield from click(page, "Hold", "button", about="hold")
+    yield from done("The order is on hold")
+
+
+def _to_order_of(page: Observation, customer: str, status: str) -> Moves:
+    page = yield from find_orders(page, customer)
+    while True:
+        page, rows = yield from rows_of(page, ORDER_ROW)
+        fitting = [row[1] for row in rows if row[5].lower() == status]
+        if fitting or not has(page, "Next", "link"):
+            break
+        page = yield from click(page, "Next", "link", about="", why="It is not among these")
+    return (yield from click(page, fitting[0], "link", about="", why=f"This one is {status}"))
+
+
+# --- undone --------------------------------------------------------------------------------------
+
+
+def _cancel(data: Data, rng: random.Random) -> Instance | None:
+    order, reason = (
+        an_order(data, rng, "status IN ('Pending', 'Processing')"),
+        rng.choice(CANCEL_REASONS),
+    )
+    slots = {"number": str(order["id"]), "reason": reason}
+    return Instance(slots, order_is(order["id"], "Cancelled", f"Cancelled: {reason}"))
+
+
+@tasks.add(
+    "cancel",
+    _cancel,
+    'Cancel order {number} with the reason "{reason}".',
+    'Order {number} has to be cancelled. Reason: "{reason}"',
+    'Please cancel the order {number} and give "{reason}" as the reason',
+    'Stop order {number}: cancel it, reason "{reason}".',
+    'We cannot deliver order {number}. Cancel it for the reason "{reason}".',
+)
+def cancel(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from click(page, "Cancel", "link", about="cancel")
+    if slots["reason"] != CANCEL_REASONS[0]:
+        page = yield from choose(page, "Reason", slots["reason"])
+    yield from click(page, "Cancel Order", "button", about="", why="It asks once more")
+    yield from done("The order is cancelled")
+
+
+def _refund(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(
+        data, rng, "status IN ('Shipped', 'Complete') AND id > 303500 AND total > 3000"
+    )
+    reason = rng.choice(REFUND_REASONS)
+    amount = rng.randrange(5, order["total"] // 100) * 100
+    slots = {"number": str(order["id"]), "amount": dollars(amount), "reason": reason}
+    told = f"Refunded ${dollars(amount)}: {reason}"
+    return Instance(slots, order_is(order["id"], "Refunded", told))
+
+
+@tasks.add(
+    "refund",
+    _refund,
+    'Refund ${amount} of order {number}, reason "{reason}".',
+    'Pay back ${amount} on order {number} because of "{reason}".',
+    'Order {number}: refund ${amount}; the reason is "{reason}"',
+    "The customer of order {number} gets ${amount} back. Enter the refund with the reason "
+    '"{reason}".',
+    'Give a refund of ${amount} for the order {number}, with "{reason}" as the reason.',
+)
+def refund(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from click(page, "Refund", "link", about="refund")
+    page = yield from type_text(page, "Amount", slots["amount"])
+    if slots["reason"] != REFUND_REASONS[0]:
+        page = yield from choose(page, "Reason", slots["reason"])
+    yield from click(page, "Refund Order", "button", about="")
+    yield from done("The refund is entered")
+
+
+def _remark(data: Data, rng: random.Random) -> Instance | None:
+    order, comment = an_order(data, rng), rng.choice(random_data.lines("admin_remarks"))
+    sql = "SELECT 1 FROM remark WHERE purchase_id = ?"
+    if data["shop"].execute(sql, [order["id"]]).fetchone():
+        return None
+    spec = page_has(
+        f"{ADMIN}/orders/{order['id']}", ".history", f"Jun 15, 2023, customer notified {comment}"
+    )
+    return Instance({"number": str(order["id"]), "comment": comment}, spec)
+
+
+@tasks.add(
+    "comment-and-notify",
+    _remark,
+    'Add the comment "{comment}" to order {number} and notify the customer.',
+    'Comment on order {number}: "{comment}" The customer should be notified.',
+    'Write "{comment}" into the history of order {number} and let the customer know',
+    'Leave "{comment}" as a comment on order {number}, with a notice to the customer.',
+    'Order {number} needs the comment "{comment}"; notify the customer of it.',
+)
+def comment_and_notify(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from type_text(page, "Comment", slots["comment"])
+    page = yield from tick(page, "Notify customer")
+    yield from click(page, "Add Comment", "button", about="")
+    yield from done("The comment is added")

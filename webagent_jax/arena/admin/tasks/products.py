@@ -1,0 +1,228 @@
+"""Products: questions about them, and which there are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.admin.products import SORTS
+from webagent_jax.arena.admin.tasks.helpers import (
+    ADMIN,
+    a_product,
+    row_is,
+    save_product,
+    shown,
+    to_product,
+)
+from webagent_jax.arena.expert_steps import Moves, answer, choose, click, done, found, type_text
+from webagent_jax.arena.shop.product_catalog import categories
+from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.task import Data, Instance, Templates, answers, both, ends_at, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+def _stock(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng, "stock > 0")
+    if product is None:
+        return None
+    slots = {"product": product["name"]}
+    return Instance(slots, answers(product["sku"], str(product["stock"])))
+
+
+@tasks.add(
+    "stock-and-sku",
+    _stock,
+    "How many {product} are in stock, and what is the SKU?",
+    "Give me the SKU and the stock of the {product}.",
+    "Tell me the SKU of the {product} and how many pieces we have.",
+    "Look up the {product}: SKU and number in stock",
+    "I need the stock and the SKU of our {product}.",
+)
+def stock_and_sku(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    sku, stock = found(page, r"(\S+), \$"), found(page, r"(\d+) in stock")
+    yield from answer(f"SKU {sku}, {stock} in stock", why="Its page tells both")
+
+
+def _dearest(data: Data, rng: random.Random) -> Instance | None:
+    departments = data["shop"].execute("SELECT * FROM department").fetchall()
+    department, kind = pick(rng, departments), rng.choice(list(_ENDS))
+    sql = (
+        "SELECT product.name FROM product JOIN category ON category.id = category_id"
+        f" WHERE department_id = ? ORDER BY {SORTS[_ENDS[kind]][1].replace(', id', '')}, product.id"
+    )
+    column = {"price": "price", "sold": "sold", "stock": "stock"}[_ENDS[kind].split("-")[0]]
+    best = data["shop"].execute(
+        sql.replace("product.name", f"product.name, {column}"), [department["id"]]
+    )
+    first, second = best.fetchmany(2)
+    if first[1] == second[1]:
+        return None
+    return Instance({"department": department["name"], "kind": kind}, answers(first[0]))
+
+
+_ENDS = {
+    "the highest price": "price-down",
+    "the lowest price": "price-up",
+    "the highest stock": "stock-down",
+    "the most pieces sold so far": "sold",
+}
+
+
+@tasks.add(
+    "extreme-product",
+    _dearest,
+    "Which product of {department} has {kind}?",
+    "In the department {department}, which product has {kind}?",
+    "Name the product with {kind} in {department}.",
+    "Find out which of our {department} products has {kind}",
+    "Of everything in {department}, tell me the product that has {kind}.",
+)
+def extreme_product(slots: Slots, page: Observation) -> Expert:
+    page = yield from _list(page, slots["department"], _ENDS[slots["kind"]], slots["kind"])
+    links = [each.name for each in page.elements.values() if each.kind == "link"]
+    first = links[links.index("Clear") + 1]
+    yield from answer(first, why="It comes first in this order")
+
+
+def _list(page: Observation, department: str, sort: str, about: str) -> Moves:
+    page = yield from click(page, "Products", "link", about="", why="The list can be narrowed")
+    page = yield from choose(page, "Department", department)
+    page = yield from click(page, "Filter", "button", about="")
+    return (yield from choose(page, "Sort by", SORTS[sort][0], about=about))
+
+
+def _listed(data: Data, rng: random.Random) -> Instance | None:
+    department = pick(rng, data["shop"].execute("SELECT * FROM department").fetchall())
+    sort = rng.choice([key for key in SORTS if key])
+    slots = {"department": department["name"], "order": SORTS[sort][0].lower()}
+    url = f"{ADMIN}/products?department={department['slug']}&sort={sort}"
+    return Instance(slots, ends_at(url))
+
+
+@tasks.add(
+    "list-products",
+    _listed,
+    "List the products of {department}, sorted by: {order}.",
+    "Show me all products of the department {department}, sorted: {order}.",
+    "Filter the products by the department {department} and sort them ({order})",
+    "I want to look through our {department} products, {order}.",
+    "Open the product list for {department} with the sorting {order}.",
+)
+def list_products(slots: Slots, page: Observation) -> Expert:
+    sort = next(key for key, (text, _) in SORTS.items() if text.lower() == slots["order"])
+    yield from _list(page, slots["department"], sort, slots["order"])
+    yield from done("The products are listed")
+
+
+# --- what is sold --------------------------------------------------------------------------------
+
+
+def _disable(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng)
+    if product is None:
+        return None
+    return Instance({"product": product["name"]}, row_is(product["sku"], 5, "Disabled"))
+
+
+@tasks.add(
+    "disable-product",
+    _disable,
+    "Disable the {product}.",
+    "The {product} is no longer sold. Disable it in the catalogue.",
+    "Take the {product} out of the shop by disabling it",
+    "Set the status of the {product} to disabled.",
+    "Please disable the product {product}, but do not change anything else.",
+)
+def disable_product(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    page = yield from choose(page, "Status", "Disabled", about="disable")
+    yield from save_product(page)
+    yield from done("The product is disabled")
+
+
+def _rename(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng)
+    if product is None:
+        return None
+    name = f"{product['name']} {rng.choice(('II', '2023', 'Limited Edition', 'Special'))}"
+    return Instance({"product": product["name"], "name": name}, row_is(product["sku"], 1, name))
+
+
+@tasks.add(
+    "rename-product",
+    _rename,
+    'Rename the {product} to "{name}"',
+    'Change the name of the {product} to "{name}".',
+    'The {product} is called "{name}" from now on. Change its name.',
+    'Give the product {product} the new name "{name}"',
+    'Edit the {product}: its name should be "{name}".',
+)
+def rename_product(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    page = yield from type_text(page, "Name", slots["name"])
+    yield from save_product(page)
+    yield from done("The name is saved")
+
+
+_LINES = ("Harvest", "Aurora", "Juniper", "Solstice", "Meadow", "Harbour", "Cobalt", "Saffron")
+
+
+def _new(data: Data, rng: random.Random) -> Instance | None:
+    category = rng.choice(list(categories()))
+    kind, brand = rng.choice(category.kinds), rng.choice(category.words["brands"])
+    name = f"{brand} {rng.choice(_LINES)} {kind.name}"
+    price = rng.randint(kind.cheapest, kind.dearest) * 100 + rng.choice((0, 50, 90))
+    slots = {
+        "department": category.department,
+        "category": category.name,
+        "name": name,
+        "brand": brand,
+        "sku": f"NEW{rng.randint(20_000, 99_999)}",
+        "price": dollars(price).replace(",", ""),
+        "stock": str(rng.randint(5, 200)),
+    }
+    sql = "SELECT 1 FROM product WHERE name = ?"
+    if data["shop"].execute(sql, [name]).fetchone():
+        return None
+    told = (name, slots["sku"], f"${dollars(price)}", slots["stock"])
+    spec = both(*(row_is(slots["sku"], i, text) for i, text in enumerate(told, 1)))
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "new-product",
+    _new,
+    'Add a product to {department}, category {category}: "{name}" by {brand}, SKU {sku}, price '
+    "${price}, {stock} in stock.",
+    "Create the {name} in {department} / {category}. Brand {brand}, SKU {sku}, price ${price}, "
+    "stock {stock}.",
+    'We sell something new under {category} ({department}): "{name}", brand {brand}, SKU {sku}, '
+    "${price}, {stock} pieces. Enter it",
+    "Enter a new product. Department: {department}. Category: {category}. Name: {name}. Brand: "
+    "{brand}. SKU: {sku}. Price: ${price}. Stock: {stock}.",
+    "Put the {name} (brand {brand}, SKU {sku}) into the category {category} of {department} at "
+    "${price} with a stock of {stock}.",
+)
+def new_product(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Products", "link", about="", why="Products are added there")
+    page = yield from click(page, "Add Product", "link", about="")
+    if shown(page, "Department") != slots["department"]:
+        page = yield from choose(page, "Department", slots["department"])
+    page = yield from click(page, "Continue", "button", about="")
+    page = yield from type_text(page, "Name", slots["name"])
+    page = yield from type_text(page, "SKU", slots["sku"])
+    page = yield from type_text(page, "Brand", slots["brand"])
+    if shown(page, "Category") != slots["category"]:
+        page = yield from choose(page, "Category", slots["category"])
+    page = yield from type_text(page, "Price", slots["price"])
+    page = yield from type_text(page, "Stock", slots["stock"])
+    yield from save_product(page)
+    yield from done("The product is added")

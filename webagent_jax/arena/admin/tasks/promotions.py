@@ -1,0 +1,141 @@
+"""Coupons: to look up, to create, to change, to end."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from webagent_jax.arena.admin.tasks.helpers import ADMIN
+from webagent_jax.arena.common import TODAY
+from webagent_jax.arena.expert_steps import Moves, click, done, has, type_text
+from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.site import day
+from webagent_jax.arena.task import Data, Instance, Templates, page_has, page_is, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+def _a_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:
+    return pick(rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall())
+
+
+def _to_promotion(page: Observation, name: str) -> Moves:
+    page = yield from click(page, "Promotions", "link", about="", why="Promotions have a list")
+    while not has(page, name, "link") and has(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", about="", why="It is not among these")
+    return (yield from click(page, name, "link"))
+
+
+_OCCASIONS = (
+    ("Summer sale", "SUNNY"),
+    ("Father's day", "DAD"),
+    ("Garden party", "PARTY"),
+    ("Weekend deal", "WEEKEND"),
+    ("Neighbours' week", "NEXTDOOR"),
+    ("Late summer", "LATE"),
+    ("Members only", "MEMBER"),
+    ("Autumn opening", "AUTUMN"),
+)
+
+
+def _new(data: Data, rng: random.Random) -> Instance | None:
+    name, word = rng.choice(_OCCASIONS)
+    percent, minimum = (
+        rng.choice((5, 10, 12, 15, 20, 25, 30)),
+        rng.choice((20, 30, 40, 50, 80, 100)),
+    )
+    starts = TODAY + datetime.timedelta(rng.randint(1, 60))
+    ends = starts + datetime.timedelta(rng.choice((6, 13, 20, 30)))
+    slots = {
+        "name": name,
+        "code": f"{word}{percent}",
+        "percent": str(percent),
+        "minimum": str(minimum),
+        "starts": starts.isoformat(),
+        "ends": ends.isoformat(),
+    }
+    days = f"{day(slots['starts'])}\t{day(slots['ends'])}"
+    row = f"{name}\t{slots['code']}\t{percent}%\t${dollars(minimum * 100)}\t{days}\tScheduled"
+    return Instance(slots, page_has(f"{ADMIN}/promotions", "table", row))
+
+
+@tasks.add(
+    "new-promotion",
+    _new,
+    'Create a promotion "{name}" with the coupon {code}: {percent}% off from a subtotal of '
+    "${minimum}, from {starts} to {ends}.",
+    'Set up the coupon {code} ("{name}"): {percent} percent off orders of at least ${minimum}, '
+    "valid {starts} to {ends}.",
+    'We plan "{name}": with the code {code} customers get {percent}% off if they spend ${minimum}. '
+    "It starts {starts} and ends {ends}. Add it",
+    'Add a promotion. Name: "{name}". Code: {code}. Discount: {percent}%. Minimum: ${minimum}. '
+    "First day: {starts}. Last day: {ends}.",
+    'Enter "{name}" as a promotion from {starts} until {ends}, coupon code {code}, discount '
+    "{percent}%, minimum subtotal ${minimum}.",
+)
+def new_promotion(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Promotions", "link", about="", why="Promotions have a list")
+    page = yield from click(page, "Add Promotion", "link", about="")
+    page = yield from type_text(page, "Name", slots["name"])
+    page = yield from type_text(page, "Coupon code", slots["code"])
+    page = yield from type_text(page, "Discount in percent", slots["percent"])
+    page = yield from type_text(page, "Minimum subtotal", slots["minimum"])
+    page = yield from type_text(page, "Starts", slots["starts"])
+    page = yield from type_text(page, "Ends", slots["ends"])
+    yield from click(page, "Save Promotion", "button", about="")
+    yield from done("The promotion is saved")
+
+
+def _disable(data: Data, rng: random.Random) -> Instance | None:
+    row = _a_promotion(data, rng, "active")
+    spec = page_is(f"{ADMIN}/promotions/{row['id']}", "h1 .status", "Disabled")
+    return Instance({"name": row["name"]}, spec)
+
+
+@tasks.add(
+    "disable-promotion",
+    _disable,
+    'Disable the promotion "{name}".',
+    'End the promotion "{name}" at once: disable it.',
+    'Customers should not use "{name}" any more. Disable this promotion',
+    'Switch the promotion "{name}" off, but do not delete it.',
+    'Please disable "{name}" among the promotions.',
+)
+def disable_promotion(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_promotion(page, slots["name"])
+    yield from click(page, "Disable", "button", about="disable")
+    yield from done("The promotion is disabled")
+
+
+def _extend(data: Data, rng: random.Random) -> Instance | None:
+    row, percent = _a_promotion(data, rng, "active"), rng.randint(6, 33)
+    ends = (TODAY + datetime.timedelta(rng.randint(30, 180))).isoformat()
+    if row["percent"] == percent or row["starts"] > ends:
+        return None
+    told = f"{row['name']}\t{row['code']}\t{percent}%\t${dollars(row['minimum'])}"
+    days = f"\t{day(row['starts'])}\t{day(ends)}\t"
+    number = 1 if row["id"] > 6 else 2
+    spec = page_has(f"{ADMIN}/promotions?page={number}", "table", told + days)
+    return Instance({"name": row["name"], "percent": str(percent), "ends": ends}, spec)
+
+
+@tasks.add(
+    "change-promotion",
+    _extend,
+    'Change the promotion "{name}": {percent}% off, until {ends}.',
+    'Let the promotion "{name}" last until {ends}, with a discount of {percent} percent.',
+    'The discount of "{name}" should be {percent}% and its last day {ends}. Change the promotion',
+    'Edit "{name}" among the promotions: discount {percent}%, ends {ends}.',
+    'Set the promotion "{name}" to {percent} percent and move its end to {ends}.',
+)
+def change_promotion(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_promotion(page, slots["name"])
+    page = yield from type_text(page, "Discount in percent", slots["percent"])
+    page = yield from type_text(page, "Ends", slots["ends"])
+    yield from click(page, "Save Promotion", "button", about="")
+    yield from done("The promotion is changed")

@@ -1,0 +1,246 @@
+"""What is sold: bestsellers and sales, asked of their reports."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.admin.tasks.helpers import (
+    ADMIN,
+    LONGER,
+    MONTHS,
+    a_month,
+    between,
+    days_of,
+    during,
+    month_name,
+    rows_of,
+    to_report,
+)
+from webagent_jax.arena.expert_steps import Moves, answer, click, done, has
+from webagent_jax.arena.shop.tasks.helpers import cents, dollars
+from webagent_jax.arena.task import Data, Instance, Templates, answers, ends_at
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+# --- bestsellers ---------------------------------------------------------------------------------
+
+_BEST_ROW = r"(?:[A-Z][a-z]{2} )?\d{4} (\d) ([^$]+) \$([\d,.]+) (\d+)(?= |$)"
+"""Place, product, price, pieces."""
+
+
+def _best(data: Data, period: str) -> list[tuple[str, int]]:
+    """Products and pieces, the best first."""
+    sql = (
+        "SELECT product.name, sum(quantity) AS pieces FROM purchase"
+        " JOIN purchase_item ON purchase_id = purchase.id JOIN product ON product.id = product_id"
+        f" WHERE status != 'Cancelled' AND {during()} GROUP BY product_id ORDER BY pieces DESC"
+    )
+    return [tuple(row) for row in data["shop"].execute(sql, days_of(period)).fetchmany(6)]
+
+
+def _top(data: Data, rng: random.Random) -> Instance | None:
+    months = [month_name(month, "%b %Y") for month in MONTHS]
+    period, count = rng.choice([*months, *LONGER]), rng.randint(1, 5)
+    best = _best(data, period)
+    if best[count - 1][1] == best[count][1]:
+        return None
+    wanted = answers(*(name for name, _ in best[:count]))
+    return Instance({"n": str(count), "period": period}, wanted)
+
+
+@tasks.add(
+    "top-products",
+    _top,
+    "What are the top-{n} best-selling products in {period}",
+    "What is the top-{n} best-selling product in {period}?",
+    "List the {n} product(s) we sold most of in {period}.",
+    "Name the top {n} bestseller(s) of {period}, by pieces sold.",
+    "Look at the bestsellers of {period}: which product(s) take the first {n} place(s)?",
+    "I need the names of the top-{n} sellers in {period}",
+)
+def top_products(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_best(page, slots["period"])
+    page, rows = yield from rows_of(page, _BEST_ROW)
+    names = [row[2] for row in rows[: int(slots["n"])]]
+    yield from answer(", ".join(names), why="The rows are in the order of pieces sold")
+
+
+def _to_best(page: Observation, period: str) -> Moves:
+    page = yield from to_report(page, "Bestsellers", "It tells which products are sold most")
+    kind = "Month" if period.split(maxsplit=1)[0].isalpha() and "of" not in period else "Year"
+    return (yield from between(page, days_of(period), kind))
+
+
+def _pieces(data: Data, rng: random.Random) -> Instance | None:
+    period, place = month_name(rng.choice(MONTHS)), rng.randint(1, 4)
+    best = _best(data, period)
+    pieces = [number for _, number in best]
+    if pieces.count(pieces[place - 1]) > 1:
+        return None
+    name, sold = best[place - 1]
+    rank = ("best", "second best", "third best", "fourth best")[place - 1]
+    return Instance({"rank": rank, "month": period}, answers(name, str(sold)))
+
+
+@tasks.add(
+    "best-and-pieces",
+    _pieces,
+    "Which was our {rank} selling product in {month}, and how many pieces of it were sold?",
+    "Name the {rank} selling product of {month} and the number of pieces sold.",
+    "Tell me the {rank} seller of {month} together with the quantity sold.",
+    "In {month}, what sold {rank} and how often?",
+    "From the bestsellers of {month}: give me the {rank} selling product and its pieces",
+)
+def best_and_pieces(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_best(page, slots["month"])
+    page, rows = yield from rows_of(page, _BEST_ROW)
+    place = ("best", "second best", "third best", "fourth best").index(slots["rank"])
+    text = f"{rows[place][2]}, {rows[place][4]} pieces"
+    yield from answer(text, seen=f"place {place + 1}", why="Places are by pieces sold")
+
+
+def _best_report(data: Data, rng: random.Random) -> Instance | None:
+    period = rng.choice(LONGER)
+    first, last = days_of(period)
+    report = rng.choice(("bestsellers", "sales"))
+    step = rng.choice(("daily", "monthly", "yearly"))
+    key = {"daily": "day", "monthly": "month", "yearly": "year"}[step]
+    url = f"{ADMIN}/reports/{report}?period={key}&from={first}&to={last}"
+    return Instance({"step": step, "report": report, "period": period}, ends_at(url))
+
+
+@tasks.add(
+    "show-report",
+    _best_report,
+    "Create a {step} {report} report for {period}.",
+    "Show me the {report} report of {period}, {step}.",
+    "Run the {report} report for {period} with {step} figures",
+    "I want to see {step} {report} for {period}. Leave the report open.",
+    "Open the {report} report and show {period} on a {step} basis.",
+)
+def show_report(slots: Slots, page: Observation) -> Expert:
+    name = slots["report"].capitalize()
+    page = yield from to_report(page, name, "That is the wanted report")
+    step = {"daily": "Day", "monthly": "Month", "yearly": "Year"}[slots["step"]]
+    yield from between(page, days_of(slots["period"]), step)
+    yield from done("The report is shown")
+
+
+# --- sales ---------------------------------------------------------------------------------------
+
+_SALES_ROW = r"([A-Z][a-z]{2} \d{4}) ([\d,]+) \$([\d,.]+) \$([\d,.]+) \$([\d,.]+)"
+_FIGURES = {"number of orders": 2, "discounts": 3, "refunds": 4, "revenue": 5}
+"""What a row of the report tells, and where."""
+
+
+def _sales(data: Data, first: str, last: str) -> list[tuple[str, int, int, int, int]]:
+    """Month, orders, discounts, refunds, revenue."""
+    sql = (
+        "SELECT substr(placed, 1, 7), count(*), sum(discount), coalesce(sum(amount), 0), sum(total)"
+        " FROM purchase LEFT JOIN refund ON purchase_id = purchase.id"
+        f" WHERE status != 'Cancelled' AND {during()} GROUP BY 1 ORDER BY 1"
+    )
+    return [tuple(row) for row in data["shop"].execute(sql, [first, last])]
+
+
+def _written(figure: str, value: int) -> str:
+    return str(value) if figure == "number of orders" else dollars(value)
+
+
+def _figure(data: Data, rng: random.Random) -> Instance | None:
+    month, figure = a_month(rng), rng.choice(list(_FIGURES))
+    ((_, *values),) = _sales(data, *days_of(month))
+    value = values[_FIGURES[figure] - 2]
+    return Instance({"figure": figure, "month": month}, answers(_written(figure, value)))
+
+
+@tasks.add(
+    "sales-figure",
+    _figure,
+    "According to the sales report, what was the {figure} in {month}?",
+    "Tell me the {figure} of {month} (sales report).",
+    "What does the sales report give as {figure} for {month}?",
+    "Look up the {figure} for {month}; cancelled orders do not count.",
+    "I need the {figure} of our shop in {month}, as the sales report has it",
+)
+def sales_figure(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_report(page, "Sales", "It sums up the orders of a time")
+    page = yield from between(page, days_of(slots["month"]), "Month")
+    page, rows = yield from rows_of(page, _SALES_ROW)
+    value = rows[0][_FIGURES[slots["figure"]]]
+    money = "" if slots["figure"] == "number of orders" else "$"
+    yield from answer(f"{money}{value}", seen=rows[0][1], why="That is the row of the month")
+
+
+_SPANS = ("the first half of 2022", "the second half of 2022", "2022")
+
+
+def _extreme(data: Data, rng: random.Random) -> Instance | None:
+    span, figure, end = (
+        rng.choice(each) for each in (_SPANS, list(_FIGURES), ("highest", "lowest"))
+    )
+    rows = sorted(_sales(data, *days_of(span)), key=lambda row: int(row[_FIGURES[figure] - 1]))
+    best = rows[-1 if end == "highest" else 0]
+    value = best[_FIGURES[figure] - 1]
+    if sum(row[_FIGURES[figure] - 1] == value for row in rows) > 1:
+        return None
+    wanted = f"{month_name(best[0], '%B')} |OR| {month_name(best[0], '%b %Y')}"
+    spec = answers(wanted, _written(figure, int(value)))
+    return Instance({"end": end, "figure": figure, "span": span}, spec)
+
+
+@tasks.add(
+    "extreme-month",
+    _extreme,
+    "In which month of {span} was the {figure} {end}, and what was it?",
+    "Which month of {span} had the {end} {figure}? Give the month and the figure.",
+    "Find the month with the {end} {figure} in {span}, and tell me the value too.",
+    "By the sales report of {span}, when was the {figure} {end}, and how much was that?",
+    "Look through {span} month by month: where is the {figure} {end}? Name month and value",
+)
+def extreme_month(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_report(page, "Sales", "It has a row for each month")
+    page = yield from between(page, days_of(slots["span"]), "Month")
+    page, rows = yield from rows_of(page, _SALES_ROW)
+    while has(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", about="", why="There are more months")
+        page, more = yield from rows_of(page, _SALES_ROW)
+        rows += more
+    column = _FIGURES[slots["figure"]]
+    choice = max if slots["end"] == "highest" else min
+    best = choice(rows, key=lambda row: cents(row[column]))
+    money = "" if slots["figure"] == "number of orders" else "$"
+    text = f"{best[1]}, {money}{best[column]}"
+    yield from answer(text, why=f"Of all months this is the {slots['end']}")
+
+
+def _difference(data: Data, rng: random.Random) -> Instance | None:
+    index = rng.randrange(len(MONTHS) - 1)
+    a, b = MONTHS[index], MONTHS[index + 1]
+    (*_, first), (*_, second) = _sales(data, f"{a}-01", days_of(month_name(b))[1])
+    slots = {"a": month_name(a), "b": month_name(b)}
+    return Instance(slots, answers(dollars(abs(second - first))))
+
+
+@tasks.add(
+    "revenue-difference",
+    _difference,
+    "By how much did our revenue change from {a} to {b}?",
+    "What is the difference between the revenue of {a} and that of {b}?",
+    "Compare {a} with {b}: how many dollars lie between the two revenues?",
+    "How far apart are the revenues of {a} and {b}, in dollars?",
+    "Use the sales report to tell me the difference in revenue between {a} and {b}",
+)
+def revenue_difference(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_report(page, "Sales", "It tells the revenue of each month")
+    days = (days_of(slots["a"])[0], days_of(slots["b"])[1])
+    page = yield from between(page, days, "Month")
+    page, rows = yield from rows_of(page, _SALES_ROW)
+    low, high = sorted(cents(row[5]) for row in rows)
+    text = f"${dollars(high - low)}"
+    yield from answer(text, seen=f"{dollars(high)} - {dollars(low)}", why="I take the difference")

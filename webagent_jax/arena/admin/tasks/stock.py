@@ -1,0 +1,136 @@
+"""Prices and stock to change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.admin.tasks.helpers import a_product, row_is, save_product, to_product
+from webagent_jax.arena.expert_steps import click, done, found, search, type_text
+from webagent_jax.arena.shop.tasks.helpers import SHOP, cents, dollars
+from webagent_jax.arena.task import Data, Instance, Templates, both, page_is
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("admin", "shopping_admin")
+
+Slots = Mapping[str, str]
+
+
+# --- price and stock -----------------------------------------------------------------------------
+
+
+def _price(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng, "old_price IS NULL AND price > 2000")
+    if product is None:
+        return None
+    price = product["price"] + rng.choice((-500, -300, -200, 100, 200, 400))
+    slots = {"product": product["name"], "price": dollars(price).replace(",", "")}
+    spec = page_is(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${dollars(price)}")
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "price",
+    _price,
+    "Change the price of the {product} to ${price}.",
+    "Set the price of the {product} to {price} dollars.",
+    "The {product} should cost ${price} from now on",
+    "Sell the {product} for ${price}: change its price.",
+    "Update the {product}; the new price is ${price}.",
+)
+def price(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    page = yield from type_text(page, "Price", slots["price"])
+    yield from save_product(page)
+    yield from done("The price is saved")
+
+
+def _reduced(data: Data, rng: random.Random) -> Instance | None:
+    product, percent = a_product(data, rng, "old_price IS NULL"), rng.choice((10, 20, 25, 50))
+    if product is None or product["price"] * percent % 100:
+        return None
+    price = product["price"] * (100 - percent) // 100
+    here = f"{SHOP}/product/{product['slug']}"
+    spec = both(
+        page_is(here, ".offer .price", f"${dollars(price)}"),
+        page_is(here, ".offer .was", f"was ${dollars(product['price'])}"),
+    )
+    return Instance({"product": product["name"], "percent": str(percent)}, spec)
+
+
+@tasks.add(
+    "reduce",
+    _reduced,
+    "Reduce the price of the {product} by {percent}%, and keep the old one as its price before.",
+    "Put the {product} on sale: {percent} percent off; enter the old price as the price before.",
+    "Take {percent}% off the price of the {product}. Its price before is what it costs now",
+    "The {product} gets {percent}% cheaper. Move the current price to the price before.",
+    "Make the {product} a deal with {percent} percent off and show today's price as the one "
+    "before.",
+)
+def reduce(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    before = found(page, r"\$([\d,.]+), ").replace(",", "")
+    price = cents(before) * (100 - int(slots["percent"])) // 100
+    percent = f"{slots['percent']} percent off {before}"
+    page = yield from type_text(page, "Price", f"{price / 100:.2f}", why=percent)
+    page = yield from type_text(page, "Price before", before, why="That was the price")
+    yield from save_product(page)
+    yield from done("The product is reduced")
+
+
+def _received(data: Data, rng: random.Random) -> Instance | None:
+    product, pieces = a_product(data, rng), rng.randint(5, 90)
+    if product is None:
+        return None
+    slots = {"product": product["name"], "pieces": str(pieces)}
+    return Instance(slots, row_is(product["sku"], 4, str(product["stock"] + pieces)))
+
+
+@tasks.add(
+    "received",
+    _received,
+    "We received {pieces} more pieces of the {product}. Add them to its stock.",
+    "{pieces} {product} came in. Raise the stock by that number.",
+    "Increase the stock of the {product} by {pieces}",
+    "A delivery of {pieces} {product} arrived: book it into the stock.",
+    "Add {pieces} to the number of {product} in stock.",
+)
+def received(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    before = found(page, r"(\d+) in stock")
+    after = str(int(before) + int(slots["pieces"]))
+    page = yield from type_text(page, "Stock", after, why=f"{before} + {slots['pieces']}")
+    yield from save_product(page)
+    yield from done("The stock is saved")
+
+
+def _counted(data: Data, rng: random.Random) -> Instance | None:
+    a, b = a_product(data, rng), a_product(data, rng)
+    counts = [rng.randint(1, 250), rng.randint(1, 250)]
+    if a is None or b is None or a["stock"] == counts[0] or b["stock"] == counts[1]:
+        return None
+    slots = {"a": a["sku"], "n": str(counts[0]), "b": b["sku"], "m": str(counts[1])}
+    spec = both(row_is(a["sku"], 4, slots["n"]), row_is(b["sku"], 4, slots["m"]))
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "stocktaking",
+    _counted,
+    "We counted the shelves: there are {n} pieces of {a} and {m} of {b}. Correct both stocks.",
+    "Set the stock of the product with the SKU {a} to {n} and that of {b} to {m}.",
+    "Stocktaking: {a} has {n} pieces, {b} has {m}. Enter it",
+    "Correct the stock of two products by their SKU: {a} to {n}, {b} to {m}.",
+    "The true stock of {a} is {n}, and of {b} it is {m}. Change both products.",
+)
+def stocktaking(slots: Slots, page: Observation) -> Expert:
+    for sku, count in ((slots["a"], slots["n"]), (slots["b"], slots["m"])):
+        page = yield from click(page, "Products", "link", about="", why="Products are edited there")
+        page = yield from search(page, "Name or SKU", sku)
+        links = [each.name for each in page.elements.values() if each.kind == "link"]
+        name = links[links.index("Clear") + 1]
+        page = yield from click(page, name, "link", about="", why="It is the only one found")
+        page = yield from type_text(page, "Stock", count)
+        page = yield from save_product(page)
+    yield from done("Both are saved")

@@ -1,0 +1,260 @@
+"""What happened in the projects: commits, milestones, issues, merge requests, what was said."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from webagent_jax.arena import random_data
+from webagent_jax.arena.code.sample_projects import Team, insert, plural, slug
+from webagent_jax.arena.common import NOW
+
+ME = 1
+
+
+class _Writer:
+    """Fills what words of the list leave open with what a project is about."""
+
+    def __init__(self, rng: random.Random, team: Team) -> None:
+        self.rng, self.team = rng, team
+        self.words: Any = random_data.table("code_words")
+
+    def text(self, choices: Sequence[str]) -> str:
+        noun, other = self.rng.sample(self.team.plan.nouns, 2)
+        text = self.rng.choice(choices).format(
+            noun=noun,
+            nouns=plural(noun),
+            Noun=noun.capitalize(),
+            other=other,
+            others=plural(other),
+            count=self.rng.choice((3, 5, 12, 20, 40, 75, 120, 300)),
+            minor=self.rng.randint(2, 19),
+        )
+        return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", text)
+
+    def new(self, choices: Sequence[str], taken: set[str]) -> str:
+        """One that is not taken yet; takes it."""
+        text = self.text(choices)
+        while text in taken:
+            text = self.text(choices)
+        taken.add(text)
+        return text
+
+    def moment(self, since: datetime.datetime, until: datetime.datetime) -> datetime.datetime:
+        """In waking hours, to the minute."""
+        at = since + (until - since) * self.rng.random()
+        return at.replace(
+            hour=self.rng.randint(7, 22), minute=self.rng.randrange(60), second=0, microsecond=0
+        )
+
+
+def fill(connection: sqlite3.Connection, teams: Sequence[Team], users: Sequence[int]) -> None:
+    rng = random_data.stream("code", "work")
+    sizes = [round(150 / (rank + 3) ** 0.55) for rank in range(len(teams))]
+    rng.shuffle(sizes)
+    for team, size in zip(teams, sizes, strict=True):
+        writer = _Writer(rng, team)
+        _fill_commits(connection, writer, size)
+        milestones = _fill_milestones(connection, writer)
+        _fill_issues(connection, writer, size, milestones, users)
+        _fill_requests(connection, writer, size)
+    connection.execute(
+        "UPDATE project SET active = max("
+        "(SELECT max(written) FROM revision WHERE project_id = project.id),"
+        " (SELECT max(created) FROM issue WHERE project_id = project.id))"
+    )
+    _fill_to_dos(connection)
+
+
+def _committers(writer: _Writer) -> list[int]:
+    """Who may push, as often as they do: each about two thirds as much as the one before."""
+    able = [
+        user
+        for user, role in writer.team.members.items()
+        if role in ("Developer", "Maintainer", "Owner")
+    ]
+    writer.rng.shuffle(able)
+    return [user for rank, user in enumerate(able) for _ in range(max(1, round(30 * 0.66**rank)))]
+
+
+def _fill_commits(connection: sqlite3.Connection, writer: _Writer, size: int) -> None:
+    rng, team = writer.rng, writer.team
+    authors = _committers(writer)
+    paths = sorted(team.paths)
+    code = [path for path in paths if "/" in path and not path.startswith("docs")] or paths
+    until = NOW - datetime.timedelta(hours=20)
+    moments = sorted(writer.moment(team.created, until) for _ in range(size * 2))
+    owner = next(user for user, role in team.members.items() if role == "Owner")
+    _commit(connection, writer, owner, ("main", "First version", team.created, paths))
+    for moment in moments:
+        touched = rng.sample(code, min(len(code), rng.choice((1, 1, 2, 3))))
+        title = writer.text(writer.words["commits"])
+        if title == "Update change log":
+            touched = ["CHANGELOG.md"]
+        elif " docs" in title or title.startswith("Document"):
+            touched = ["docs/usage.md"]
+        author = rng.choice(authors)
+        _commit(connection, writer, author, ("main", title, moment, touched))
+    insert(connection, "branch", [(team.id, "main", moments[-1].isoformat(" "), 1)])
+    for stem in rng.sample(("experiment", "next", "cleanup", "docs-rewrite", "async", "v2"), 3):
+        name = f"{stem}-{rng.choice(team.plan.nouns)}"
+        moment = writer.moment(NOW - datetime.timedelta(60), until)
+        _commit(
+            connection,
+            writer,
+            rng.choice(authors),
+            (name, writer.text(writer.words["commits"]), moment, rng.sample(code, 1)),
+        )
+        insert(connection, "branch", [(team.id, name, moment.isoformat(" "), 0)])
+
+
+def _commit(
+    connection: sqlite3.Connection,
+    writer: _Writer,
+    author: int,
+    what: tuple[str, str, datetime.datetime, Sequence[str]],
+) -> None:
+    branch, title, moment, touched = what
+    sha = f"{writer.rng.getrandbits(32):08x}"
+    row = (None, writer.team.id, branch, sha, author, title, moment.isoformat(" "))
+    number = connection.execute("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?, ?)", row).lastrowid
+    changes = []
+    for path in touched:
+        lines = writer.team.paths[path].count("\n")
+        start = 1 if title == "First version" else writer.rng.randint(1, max(1, lines - 4))
+        added = lines if title == "First version" else writer.rng.randint(1, 8)
+        removed = 0 if title == "First version" else writer.rng.randint(0, 6)
+        changes.append((number, path, start, added, removed))
+    insert(connection, "revision_file", changes)
+
+
+def _fill_milestones(connection: sqlite3.Connection, writer: _Writer) -> list[tuple[int, str]]:
+    """Id and state of each."""
+    made, taken = [], set[str]()
+    for _ in range(writer.rng.randint(3, 5)):
+        title = writer.new(writer.words["milestones"], taken)
+        due = (NOW + datetime.timedelta(writer.rng.randint(-200, 160))).date()
+        state = "closed" if due < NOW.date() and writer.rng.random() < 0.8 else "open"
+        note = writer.rng.choice(writer.words["milestone_notes"])
+        row = (None, writer.team.id, title, note, due.isoformat(), state)
+        number = connection.execute("INSERT INTO milestone VALUES (?, ?, ?, ?, ?, ?)", row)
+        made.append((number.lastrowid or 0, state))
+    return made
+
+
+def _fill_issues(
+    connection: sqlite3.Connection,
+    writer: _Writer,
+    size: int,
+    milestones: Sequence[tuple[int, str]],
+    users: Sequence[int],
+) -> None:
+    rng, team, words = writer.rng, writer.team, writer.words
+    labels: dict[str, int] = {}
+    for name, hue in words["labels"]:
+        row = (None, team.id, name, hue)
+        made = connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", row)
+        labels[name] = made.lastrowid or 0
+    members, taken = list(team.members), set[str]()
+    kinds = list(words["issues"])
+    outside = team.plan.visibility != "private"
+    moments = sorted(writer.moment(team.created, NOW) for _ in range(size))
+    for number, created in enumerate(moments, 1):
+        created = min(created, NOW - datetime.timedelta(minutes=rng.randint(30, 600)))
+        kind = rng.choices(kinds, (34, 28, 10, 8, 6, 4, 5, 5))[0]
+        title = writer.new(words["issues"][kind], taken)
+        body = writer.text(words["bodies"].get(kind, words["bodies"]["other"]))
+        age = (NOW - created).days
+        state = "closed" if rng.random() < min(0.75, 0.15 + age / 500) else "open"
+        fitting = [m for m, of in milestones if of == "open" or state == "closed"]
+        author = rng.choice(users if outside and rng.random() < 0.35 else members)
+        assignee = rng.choice(members) if rng.random() < 0.68 else None
+        milestone = rng.choice(fitting) if fitting and rng.random() < 0.45 else None
+        due = (NOW + datetime.timedelta(rng.randint(3, 90))).date().isoformat()
+        updated = min(created + datetime.timedelta(rng.randint(0, 40)), NOW).isoformat(" ")
+        facts = (None, team.id, number, title, body, state, author, assignee, milestone)
+        times = (due if rng.random() < 0.15 else None, created.isoformat(" "), updated)
+        issue = connection.execute(
+            f"INSERT INTO issue VALUES ({', '.join('?' * 12)})", (*facts, *times)
+        ).lastrowid
+        chosen = {kind, *rng.sample(("help wanted", "good first issue"), rng.random() < 0.25)}
+        insert(connection, "issue_label", [(issue, labels[name]) for name in sorted(chosen)])
+        _comments(connection, writer, (issue, None), created)
+
+
+def _comments(
+    connection: sqlite3.Connection,
+    writer: _Writer,
+    place: tuple[int | None, int | None],
+    since: datetime.datetime,
+) -> None:
+    count = writer.rng.choices((0, 1, 2, 3, 4), (34, 28, 20, 12, 6))[0]
+    until = min(since + datetime.timedelta(20), NOW)
+    moments = sorted(since + (until - since) * writer.rng.random() for _ in range(count))
+    taken = set[str]()
+    for moment in moments:
+        text = writer.new(writer.words["comments"], taken)
+        author = writer.rng.choice(list(writer.team.members))
+        written = moment.replace(second=0, microsecond=0).isoformat(" ")
+        row = (None, *place, author, text, written)
+        connection.execute("INSERT INTO comment VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def _fill_requests(connection: sqlite3.Connection, writer: _Writer, size: int) -> None:
+    rng, team, words = writer.rng, writer.team, writer.words
+    authors = sorted(set(_committers(writer)))
+    reviewers = [u for u, role in team.members.items() if role in ("Maintainer", "Owner")]
+    code = sorted(path for path in team.paths if "/" in path)
+    moments = sorted(writer.moment(team.created, NOW) for _ in range(4 + size // 4))
+    taken = set[str]()
+    for number, created in enumerate(moments, 1):
+        created = min(created, NOW - datetime.timedelta(hours=rng.randint(2, 30)))
+        title = writer.new(words["requests"], taken)
+        age = (NOW - created).days
+        is_open = rng.random() < (0.6 if age < 60 else 0.15)
+        state = "open" if is_open else rng.choices(("merged", "closed"), (85, 15))[0]
+        source = slug(title)
+        author = rng.choice(authors)
+        reviewer = rng.choice(reviewers) if rng.random() < 0.75 else None
+        updated = min(created + datetime.timedelta(rng.randint(0, 12)), NOW).isoformat(" ")
+        row = (None, team.id, number, title, writer.text(words["request_bodies"]), state)
+        rest = (source, "main", author, reviewer, created.isoformat(" "), updated)
+        request = connection.execute(
+            f"INSERT INTO merge_request VALUES ({', '.join('?' * 12)})", (*row, *rest)
+        ).lastrowid
+        touched = rng.sample(code, min(len(code), rng.randint(1, 2)))
+        _commit(connection, writer, author, (source, title, created, touched))
+        if state == "open":
+            insert(connection, "branch", [(team.id, source, updated, 0)])
+        able = [user for user in team.members if user not in (author, ME)]
+        approvals = rng.sample(able, rng.choice((0, 0, 1, 2) if is_open else (1, 2)))
+        if approvals and state != "closed":
+            insert(connection, "approval", [(request, user) for user in sorted(approvals)])
+        _comments(connection, writer, (None, request), created)
+
+
+def _fill_to_dos(connection: sqlite3.Connection) -> None:
+    """What others want of me: the latest issues and merge requests that are mine."""
+    rng = random_data.stream("code", "to-dos")
+    issues = connection.execute(
+        "SELECT id, author_id, created FROM issue WHERE assignee_id = ? AND author_id != ?"
+        " AND state = 'open' ORDER BY created DESC LIMIT 9",
+        (ME, ME),
+    ).fetchall()
+    requests = connection.execute(
+        "SELECT id, author_id, created FROM merge_request WHERE reviewer_id = ? AND author_id != ?"
+        " AND state = 'open' ORDER BY created DESC LIMIT 6",
+        (ME, ME),
+    ).fetchall()
+    rows: list[tuple[Any, ...]] = []
+    for number, author, created in issues:
+        action = rng.choice(("assigned you", "assigned you", "mentioned you in"))
+        rows.append((ME, author, action, number, None, created))
+    for number, author, created in requests:
+        rows.append((ME, author, "asked you to review", None, number, created))
+    rows.sort(key=lambda row: row[-1])
+    insert(connection, "to_do", [(None, *row, int(i < 3)) for i, row in enumerate(rows)])

@@ -1,0 +1,234 @@
+"""What is not about one project: sign-in, my work, exploring, searching, new projects and "
+"groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
+from webagent_jax.arena.forms import Form
+from webagent_jax.arena.pagination import listing
+from webagent_jax.arena.site import Views, Visit
+
+views = Views()
+
+LANGUAGES = ("C", "Go", "Python", "Rust", "TypeScript")
+SORTS = {
+    "updated": ("Last updated", "active DESC"),
+    "stars": ("Most stars", "stars DESC"),
+    "created": ("Newest", "created DESC"),
+    "name": ("Name", "project.name COLLATE NOCASE"),
+}
+
+
+@views.get("/sign-in")
+def sign_in_form(visit: Visit) -> Response:
+    return visit.page("sign_in.html.j2", form=Form(visit.query))
+
+
+@views.post("/sign-in")
+def sign_in(visit: Visit) -> Response:
+    form = Form(visit.form)
+    username, password = form.text("username"), form.text("password")
+    if not form.errors:
+        number = visit.value(
+            "SELECT id FROM user WHERE ? COLLATE NOCASE IN (username, email) AND password = ?",
+            *(username, password),
+        )
+        if number:
+            return visit.sign_in(number, "/")
+        form.errors["password"] = "The user name or the password is wrong."
+    return visit.page("sign_in.html.j2", 422, form=form)
+
+
+@views.post("/sign-out")
+def sign_out(visit: Visit) -> Response:
+    visit.session.account = None
+    return visit.redirect("/explore", "You are signed out.")
+
+
+@views.get("/")
+def my_projects(visit: Visit) -> Response:
+    if not me(visit):
+        return visit.redirect("/explore")
+    return _projects(
+        visit,
+        "Your projects",
+        "project.id IN (SELECT project_id FROM member WHERE user_id = ?1)",
+        "work",
+    )
+
+
+@views.get("/starred")
+def starred(visit: Visit) -> Response:
+    return _projects(
+        visit,
+        "Starred projects",
+        "project.id IN (SELECT project_id FROM star WHERE user_id = ?1)",
+        "work",
+    )
+
+
+@views.get("/explore")
+def explore(visit: Visit) -> Response:
+    return _projects(visit, "Explore projects", "1", "")
+
+
+def _projects(visit: Visit, heading: str, where: str, side: str) -> Response:
+    kept = {name: value for name, value in visit.query.items() if value}
+    if len(kept) < len(visit.query):
+        return visit.redirect(visit.path, **kept)
+    values: list[Any] = [me(visit)]
+    if kept.get("language") in LANGUAGES:
+        where += " AND language = ?2"
+        values.append(kept["language"])
+    order = SORTS.get(kept.get("sort", ""), SORTS["updated"])[1]
+    rest = f"{JOINED} WHERE {where} AND {SEEN} ORDER BY {order}, project.id"
+    found = listing(visit, FACTS, rest, values, size=7)
+    sorts = [(key, text) for key, (text, _) in SORTS.items()]
+    context: dict[str, Any] = {"heading": heading, "found": found, "side": side, "sorts": sorts}
+    return visit.page("projects.html.j2", **context, languages=LANGUAGES, form=Form(visit.query))
+
+
+@views.get("/issues")
+def my_issues(visit: Visit) -> Response:
+    if not me(visit):
+        return visit.sign_in_first()
+    rest = (
+        "FROM issue JOIN project ON project.id = project_id JOIN namespace"
+        " ON namespace.id = namespace_id WHERE assignee_id = ? AND state = 'open'"
+        " ORDER BY issue.created DESC, issue.id DESC"
+    )
+    columns = f"{FACTS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
+    found = listing(visit, columns, rest, [me(visit)], size=8)
+    return visit.page("my_work.html.j2", heading="Issues assigned to you", found=found)
+
+
+@views.get("/merge-requests")
+def my_requests(visit: Visit) -> Response:
+    """Those I wrote, or those that wait for my review."""
+    if not me(visit):
+        return visit.sign_in_first()
+    reviews = visit.query.get("role") == "reviewer"
+    column = "reviewer_id" if reviews else "author_id"
+    rest = (
+        "FROM merge_request JOIN project ON project.id = project_id JOIN namespace"
+        f" ON namespace.id = namespace_id WHERE {column} = ? AND state = 'open'"
+        " ORDER BY merge_request.created DESC, merge_request.id DESC"
+    )
+    columns = (
+        f"{FACTS}, merge_request.number, merge_request.title, merge_request.created,"
+        " NULL AS due, 'merge-requests' AS kind"
+    )
+    found = listing(visit, columns, rest, [me(visit)], size=8)
+    heading = "Merge requests to review" if reviews else "Your merge requests"
+    return visit.page("my_work.html.j2", heading=heading, found=found)
+
+
+# --- to-dos --------------------------------------------------------------------------------------
+
+
+@views.get("/to-dos")
+def to_dos(visit: Visit) -> Response:
+    if not me(visit):
+        return visit.sign_in_first()
+    done = visit.query.get("state") == "done"
+    rest = (
+        "FROM to_do JOIN user ON user.id = to_do.author_id"
+        " LEFT JOIN issue ON issue.id = issue_id"
+        " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
+        " JOIN project ON project.id = coalesce(issue.project_id, merge_request.project_id)"
+        " JOIN namespace ON namespace.id = namespace_id WHERE to_do.user_id = ? AND done = ?"
+        " ORDER BY to_do.written DESC, to_do.id DESC"
+    )
+    columns = (
+        f"{FACTS}, to_do.id AS to_do, action, to_do.written, user.name AS author,"
+        " coalesce(issue.title, merge_request.title) AS title,"
+        " coalesce(issue.number, merge_request.number) AS number,"
+        " iif(issue_id IS NULL, 'merge-requests', 'issues') AS kind"
+    )
+    found = listing(visit, columns, rest, [me(visit), int(done)], size=6)
+    return visit.page("to_dos.html.j2", found=found, done=done)
+
+
+@views.post("/to-dos/done")
+def to_do_done(visit: Visit) -> Response:
+    visit.do(
+        "UPDATE to_do SET done = 1 WHERE id = ? AND user_id = ?",
+        *(visit.form.get("to_do", ""), me(visit)),
+    )
+    return visit.redirect("/to-dos", "The to-do is done.")
+
+
+@views.post("/to-dos/all-done")
+def all_done(visit: Visit) -> Response:
+    visit.do("UPDATE to_do SET done = 1 WHERE user_id = ?", me(visit))
+    return visit.redirect("/to-dos", "All to-dos are done.")
+
+
+# --- search --------------------------------------------------------------------------------------
+
+_SCOPES = {
+    "projects": "Projects",
+    "issues": "Issues",
+    "merge-requests": "Merge requests",
+    "users": "People",
+}
+
+
+@views.get("/search")
+def search(visit: Visit) -> Response:
+    """All words must be in the name or the title, in any order."""
+    asked = visit.query.get("q", "").strip()
+    if not asked:
+        return visit.redirect("/explore", "Type what you are looking for.")
+    scope = visit.query.get("scope", "projects")
+    scope = scope if scope in _SCOPES else "projects"
+    text = {
+        "projects": "lower(project.name || ' ' || namespace.path || ' ' || project.description)",
+        "issues": "lower(issue.title)",
+        "merge-requests": "lower(merge_request.title)",
+        "users": "lower(name || ' ' || username)",
+    }[scope]
+    words = asked.lower().split()[:8]
+    where = " AND ".join(f"instr({text}, ?{i})" for i in range(2, len(words) + 2))
+    joined = "JOIN project ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
+    match scope:
+        case "projects":
+            columns, rest = FACTS, f"{JOINED} WHERE {where} AND {SEEN} ORDER BY stars DESC"
+        case "users":
+            columns, rest = "*", f"FROM user WHERE {where} ORDER BY name"
+        case _:
+            table = scope.replace("-", "_").removesuffix("s")
+            columns = f"{FACTS}, {table}.number, {table}.title, state, {table}.created"
+            rest = f"FROM {table} {joined} WHERE {where} AND {SEEN} ORDER BY {table}.created DESC"
+    found = listing(visit, columns, rest, [me(visit), *words], size=6)
+    return visit.page("search.html.j2", asked=asked, scope=scope, scopes=_SCOPES, found=found)
+
+
+# --- my profile ----------------------------------------------------------------------------------
+
+
+@views.get("/profile")
+def profile_form(visit: Visit) -> Response:
+    if not me(visit):
+        return visit.sign_in_first()
+    here = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
+    return visit.page("profile.html.j2", form=Form({**here}))
+
+
+@views.post("/profile")
+def profile(visit: Visit) -> Response:
+    form = Form(visit.form)
+    values = [form.text("name", most=60)]
+    values += [form.text(name, required=False) for name in ("status", "bio", "location")]
+    if form.errors:
+        return visit.page("profile.html.j2", 422, form=form)
+    visit.do(
+        "UPDATE user SET name = ?, status = ?, bio = ?, location = ? WHERE id = ?",
+        *(*values, me(visit)),
+    )
+    username = visit.value("SELECT username FROM user WHERE id = ?", me(visit))
+    return visit.redirect(f"/{username}", "Your profile was saved.")

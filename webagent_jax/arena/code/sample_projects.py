@@ -1,0 +1,139 @@
+"""The projects of the word list, and the files each of them holds."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sqlite3
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from webagent_jax.arena import random_data
+
+_SOURCES = Path(__file__).parents[1] / "data/code_sources.txt"
+_ODD_PLURALS = {"species": "species", "die": "dice", "shelf": "shelves", "axis": "axes"}
+_TESTS = {
+    "Python": "pytest",
+    "TypeScript": "npm test",
+    "Go": "go test ./...",
+    "Rust": "cargo test",
+    "C": "make test",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    path: str
+    name: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A project as the word list has it."""
+
+    owner: str  # path of a group, or number of a person
+    name: str
+    language: str
+    visibility: str
+    license: str
+    nouns: tuple[str, ...]
+    about: str
+    topics: str
+
+    @property
+    def slug(self) -> str:
+        return slug(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A project and who works on it, for what they do to be drawn."""
+
+    id: int
+    plan: Plan
+    created: datetime.datetime
+    members: dict[int, str]  # role by user
+    paths: dict[str, str]  # content by path
+
+
+def insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
+    holes = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+
+
+def slug(name: str) -> str:
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def plural(noun: str) -> str:
+    if noun in _ODD_PLURALS:
+        return _ODD_PLURALS[noun]
+    if re.search(r"[^aeiou]y$", noun):
+        return noun[:-1] + "ies"
+    return noun + ("es" if re.search(r"(s|x|ch|sh)$", noun) else "s")
+
+
+def plans() -> Iterator[Group | Plan]:
+    """Of data/code_projects.txt: a group comes before its projects."""
+    owner = ""
+    for line in random_data.lines("code_projects"):
+        if line.startswith("= "):
+            group = Group(*line[2:].split(" | "))
+            owner = group.path
+            yield group
+        elif line.startswith("@ "):
+            owner = line[2:].replace("me", "1")
+        else:
+            name, language, visibility, terms, nouns, about, topics = line.split(" | ")
+            words = tuple(nouns.split(", "))
+            yield Plan(owner, name, language, visibility, terms, words, about, topics)
+
+
+def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
+    """Path and content of every file; `holder` has the copyright."""
+    rng = random_data.stream("code", "files", plan.name)
+    minor = rng.randint(3, 19)
+    words = {
+        "owner": owner,
+        "name": plan.name,
+        "slug": plan.slug,
+        "pkg": plan.slug.replace("-", "_"),
+        "description": plan.about,
+        "license": plan.license,
+        "test": _TESTS[plan.language],
+        "minor": str(minor),
+        "before": str(minor - 1),
+        "limit": str(rng.choice((20, 25, 32, 40, 50, 64, 100))),
+        "days": str(rng.choice((7, 14, 30, 60, 90))),
+        "few": str(rng.randint(1, 6)),
+        "python": str(rng.choice((9, 10, 11))),
+    }
+    for number, noun in enumerate(plan.nouns, 1):
+        words |= {f"noun{number}": noun, f"nouns{number}": plural(noun)}
+        words |= {f"Noun{number}": noun.capitalize(), f"Nouns{number}": plural(noun).capitalize()}
+    made = {"README.md": _readme(words)}
+    terms = random_data.table("code_licenses")[plan.license]
+    made["LICENSE"] = terms.format(year=year, holder=holder)
+    for language, path, text in _sources():
+        if language in ("all", plan.language):
+            made[string.Template(path).substitute(words)] = string.Template(text).substitute(words)
+    return made
+
+
+def _sources() -> Iterator[tuple[str, str, str]]:
+    """Language, path and text of the files of data/code_sources.txt, names still open."""
+    text = _SOURCES.read_text(encoding="utf-8")
+    for part in text.split("== ")[1:]:
+        head, _, body = part.partition("\n")
+        language, _, path = head.partition(" ")
+        yield language, path, body
+
+
+def _readme(words: dict[str, str]) -> str:
+    return string.Template(
+        "# $name\n\nVersion 1.$minor is used every day. The format of $nouns1 is stable,"
+        " $nouns2 may still change.\n\n    $test\n"
+    ).substitute(words)

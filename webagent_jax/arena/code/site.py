@@ -1,0 +1,89 @@
+"""Slipway, a host for code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
+
+from webagent_jax.arena import common
+from webagent_jax.arena.code import (
+    dashboard,
+    issues,
+    members,
+    merge_requests,
+    milestones,
+    new_project,
+    people,
+    project,
+)
+from webagent_jax.arena.code.data import DATABASE
+from webagent_jax.arena.code.permissions import me
+from webagent_jax.arena.site import Site, Visit
+
+
+def _everywhere(visit: Visit) -> Mapping[str, Any]:
+    pending = visit.value("SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", me(visit))
+    user = visit.rows("SELECT * FROM user WHERE id = ?", me(visit))
+    return {"pending": pending, "visitor": user[0] if user else None}
+
+
+def marked(text: str) -> Markup:
+    """Headings, lists, code and paragraphs of simple Markdown."""
+    parts: list[str] = []
+    for block in text.replace("\n- ", "\n\n- ").split("\n\n"):
+        lines = block.strip("\n").splitlines()
+        if not lines:
+            continue
+        told = str(escape(" ".join(lines)))
+        if lines[0].startswith("#"):
+            level = len(lines[0]) - len(lines[0].lstrip("#")) + 1
+            parts.append(f"<h{level}>{escape(lines[0].lstrip('# '))}</h{level}>")
+        elif lines[0].startswith("    "):
+            parts.append(f"<pre>{escape(chr(10).join(line[4:] for line in lines))}</pre>")
+        elif lines[0].startswith("- "):
+            parts.append(f"<p class='item'>{told[2:]}</p>")
+        else:
+            parts.append(f"<p>{told}</p>")
+    return Markup("\n".join(parts))
+
+
+def initials(name: str) -> str:
+    """Nora Whitfield -> NW"""
+    return "".join(word[0] for word in name.split()[:2]).upper()
+
+
+def dict_without(values: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def query(values: Mapping[str, str], **more: str) -> str:
+    """ "?a=1&b=2", without what is empty; "" of nothing."""
+    kept = {name: value for name, value in {**values, **more}.items() if value}
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+SITE = Site(
+    name="code",
+    task_name="gitlab",
+    title="Slipway",
+    about="A host for code: 60 projects, files and commits, issues, merge requests, members",
+    database=DATABASE,
+    views=[
+        dashboard.views,
+        new_project.views,
+        people.views,
+        project.views,
+        issues.views,
+        milestones.views,
+        merge_requests.views,
+        members.views,
+    ],
+    folder=Path(__file__).parent,
+    account=common.me().id,
+    everywhere=_everywhere,
+    filters={"marked": marked, "initials": initials, "dict_without": dict_without, "query": query},
+)

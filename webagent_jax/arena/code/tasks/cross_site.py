@@ -1,0 +1,225 @@
+"""Tasks that need the forum as well: what is told there of projects, and who tells it."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from webagent_jax.arena.code.tasks.helpers import (
+    CODE,
+    Slots,
+    a_project,
+    next_number,
+    rows,
+    to_part,
+    to_project,
+)
+from webagent_jax.arena.expert_steps import (
+    answer,
+    bring,
+    click,
+    done,
+    found,
+    names,
+    names_after,
+    search,
+    switch,
+    type_text,
+)
+from webagent_jax.arena.forum.tasks.helpers import (
+    FORUM,
+    NEXT_POST,
+    a_community,
+    a_post,
+    submit,
+    to_community,
+    to_post,
+    to_top,
+)
+from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, page_is
+from webagent_jax.types import Expert, Observation
+
+from_code = Templates("across", "gitlab", "reddit")
+from_forum = Templates("across", "reddit", "gitlab")
+
+
+# --- starting on the code host -------------------------------------------------------------------
+
+
+def _new_post(data: Data, rng: random.Random) -> tuple[Any, Any, str]:
+    """A project, a community, and where a new post of it will be."""
+    project = a_project(data, rng, where="project.visibility = 'public'")
+    community = a_community(data, rng)
+    return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST}"
+
+
+def _clone(data: Data, rng: random.Random) -> Instance | None:
+    project, community, url = _new_post(data, rng)
+    slots = {"project": project["name"], "community": community["title"]}
+    address = f"git@slipway.example:{project['path']}.git"
+    return Instance(slots, page_has(url, "#post", project["name"], address))
+
+
+@from_code.add(
+    "post-clone-address",
+    _clone,
+    'Post the SSH clone address of {project} in the forum\'s community "{community}", with the '
+    "name of the project as title.",
+    'In "{community}" on the forum, create a post titled with the name {project} whose text is the '
+    "SSH address to clone that project on Slipway.",
+    "Look up how {project} is cloned with SSH on Slipway and post this address in the community "
+    '"{community}"; the title is the name of the project',
+    'Tell the forum community "{community}" the SSH clone address of {project}: a post whose title '
+    "is the project's name and whose text has the address.",
+    'Write a post for "{community}" on the forum. Title: {project}. Text: the SSH clone address of '
+    "this project.",
+)
+def post_clone_address(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    page, element = yield from bring(page, "Clone with SSH", "textbox")
+    address = page.elements[element].value
+    page = yield from switch(1, "The forum is open in the other tab")
+    page = yield from to_community(page, slots["community"])
+    yield from submit(page, slots["project"], body=address)
+    yield from done("The address is posted")
+
+
+def _stars(data: Data, rng: random.Random) -> Instance | None:
+    project, community, url = _new_post(data, rng)
+    slots = {"project": project["name"], "community": community["title"]}
+    stars = f"{project['stars']} star{'' if project['stars'] == 1 else 's'}"
+    return Instance(slots, page_has(url, "#post h1", f"{project['name']} has {stars}"))
+
+
+@from_code.add(
+    "post-stars",
+    _stars,
+    'Create a post in the forum community "{community}" titled "{project} has N stars", where N is '
+    "the number of stars of that project on Slipway.",
+    'How many stars does {project} have on Slipway? Tell "{community}" on the forum with a post '
+    'that is titled "{project} has N stars", with the number for N.',
+    'Post in "{community}" on the forum. The title is "{project} has N stars"; put the real number '
+    "of stars of the project for N",
+    'Look up the stars of {project} and let "{community}" know in a post with the title "{project} '
+    'has N stars" (N is the number).',
+    'The members of "{community}" should read a post "{project} has N stars" on the forum. Find '
+    "out N on Slipway and post it.",
+)
+def post_stars(slots: Slots, page: Observation) -> Expert:
+    project = slots["project"]
+    page = yield from to_project(page, project)
+    stars = found(page, r"(\d+ stars?), \d+ fork")
+    page = yield from switch(1, "The forum is open in the other tab")
+    page = yield from to_community(page, slots["community"])
+    yield from submit(page, f"{project} has {stars}")
+    yield from done("The stars are told")
+
+
+# --- starting in the forum -----------------------------------------------------------------------
+
+
+def _author(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
+    """A post, and its author as a user of the code host."""
+    post = a_post(data, rng, "author_id BETWEEN 2 AND 220")
+    found = post and rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
+    return (post, found[0]) if found else None
+
+
+def _name(data: Data, rng: random.Random) -> Instance | None:
+    drawn = _author(data, rng)
+    return drawn and Instance({"title": drawn[0]["title"]}, answers(drawn[1]["name"]))
+
+
+@from_forum.add(
+    "author-name",
+    _name,
+    'The author of the forum post "{title}" has the same user name on Slipway. What is the full '
+    "name?",
+    'Who wrote "{title}" on the forum? Tell me the full name that Slipway knows for this user '
+    "name.",
+    'Find out the real name of whoever posted "{title}" on the forum: Slipway has the same user '
+    "names",
+    'Look up the author of "{title}" in the forum, then the full name of that user on Slipway.',
+    "What is the full name, according to Slipway, of the person who wrote the forum post "
+    '"{title}"?',
+)
+def author_name(slots: Slots, page: Observation) -> Expert:
+    page, name = yield from _to_profile(page, slots)
+    yield from answer(name, seen="the profile", why="The profile tells the full name")
+
+
+def _to_profile(page: Observation, slots: Slots) -> Any:
+    """On Slipway, of the author of the post; and the full name."""
+    page = yield from to_post(page, slots["title"])
+    links = names(page, "link")
+    username = next(name for name in links if re.fullmatch(r"[a-z][a-z.]*\d*", name))
+    page = yield from switch(1, "Slipway is open in the other tab")
+    page = yield from search(page, "Search Slipway", username)
+    page = yield from click(page, "People", "link", about="")
+    name = names_after(page, "People", "link")[0]
+    return (yield from click(page, name, "link", about="author")), name
+
+
+def _follow(data: Data, rng: random.Random) -> Instance | None:
+    drawn = _author(data, rng)
+    sql = "SELECT 1 FROM follow WHERE follower_id = 1 AND followed_id = ?"
+    if drawn is None or rows(data, sql, drawn[1]["id"]):
+        return None
+    spec = page_is(f"{CODE}/{drawn[1]['username']}", ".head button", "Unfollow")
+    return Instance({"title": drawn[0]["title"]}, spec)
+
+
+@from_forum.add(
+    "follow-author",
+    _follow,
+    'Follow the author of the forum post "{title}" on Slipway, where the user name is the same.',
+    'Who wrote "{title}" on the forum? Follow this user on Slipway.',
+    'I like the forum post "{title}". Follow its author on Slipway, too',
+    'Find out the user name behind "{title}" in the forum and follow that user on Slipway.',
+    'On Slipway, follow whoever posted "{title}" on the forum; the user names are the same.',
+)
+def follow_author(slots: Slots, page: Observation) -> Expert:
+    page, _ = yield from _to_profile(page, slots)
+    yield from click(page, "Follow", "button", about="follow")
+    yield from done("I follow the author")
+
+
+def _issue(data: Data, rng: random.Random) -> Instance | None:
+    project, community = a_project(data, rng), a_community(data, rng)
+    sql = "SELECT title FROM post WHERE community_id = ? ORDER BY posted DESC, id DESC LIMIT 1"
+    ((title,),) = data["forum"].execute(sql, [community["id"]]).fetchall()
+    if "  " in title or len(title) > 150:
+        return None
+    slots = {"project": project["name"], "community": community["title"]}
+    url = f"{CODE}/{project['path']}/issues/{next_number(data, project)}"
+    return Instance(slots, page_is(url, "h1", title))
+
+
+@from_forum.add(
+    "issue-from-post",
+    _issue,
+    "Open an issue in {project} on Slipway with the title of the newest post in the forum "
+    "community "
+    '"{community}".',
+    'Take the title of the latest post in "{community}" and make it the title of a new issue of '
+    "the Slipway project {project}.",
+    'The newest post of "{community}" on the forum belongs into {project}: create an issue there '
+    "with the same title",
+    "Create an issue in the project {project}. Its title is that of the most recent post in "
+    '"{community}" on the forum.',
+    'Look at the newest post in "{community}" and report it as an issue of {project}, under the '
+    "same title.",
+)
+def issue_from_post(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_top(page, slots["community"], "New")
+    title = names_after(page, "Most commented", "link")[0]
+    page = yield from switch(1, "Slipway is open in the other tab")
+    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from click(page, "New Issue", "link", about="")
+    page = yield from type_text(page, "Title", title)
+    yield from click(page, "Create Issue", "button", about="")
+    yield from done("The issue is there")
+
+
+tasks = (*from_code, *from_forum)

@@ -1,0 +1,340 @@
+"""Members, milestones, labels and settings of projects."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.code.tasks.helpers import (
+    CODE,
+    a_project,
+    outsiders,
+    rows,
+    the_members,
+    to_part,
+)
+from webagent_jax.arena.common import TODAY
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    choose,
+    click,
+    done,
+    has,
+    read_on,
+    tick,
+    type_text,
+)
+from webagent_jax.arena.site import day
+from webagent_jax.arena.task import (
+    Data,
+    Instance,
+    Templates,
+    both,
+    page_has,
+    page_is,
+    page_lists,
+    pick,
+)
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("code", "gitlab")
+
+Slots = Mapping[str, str]
+
+_GIVEN = ("Guest", "Reporter", "Developer", "Maintainer")
+
+# --- members -------------------------------------------------------------------------------------
+
+
+def invite(page: Observation, person: str, role: str) -> Moves:
+    """From a page that has the link, through the form."""
+    page = yield from click(page, "Invite Member", "link", about="")
+    page = yield from type_text(page, "User name, full name or email", person)
+    page = yield from choose(page, "Role", role)
+    return (yield from click(page, "Invite", "button", about=""))
+
+
+def member_url(data: Data, project: str, user: int) -> str:
+    return f"{CODE}/{project}/members/{user}"
+
+
+def _invite(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Maintainer")
+    person, role = rng.choice(outsiders(data, project)), rng.choice(_GIVEN)
+    who = rng.choice((person["name"], person["username"], person["email"]))
+    slots = {"project": project["name"], "person": who, "role": role}
+    url = member_url(data, project["path"], person["id"])
+    return Instance(slots, page_has(url, ".facts", f"@{person['username']}, {role} of"))
+
+
+@tasks.add(
+    "invite",
+    _invite,
+    "Invite {person} to {project} as {role}.",
+    "Add {person} to the members of {project} with the role {role}.",
+    "{person} should take part in {project} as {role}: send the invitation",
+    "Make {person} a {role} of the project {project}; that person is no member yet.",
+    "In {project}, invite a new member: {person}, role {role}.",
+)
+def invite_one(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Members")
+    yield from invite(page, slots["person"], slots["role"])
+    yield from done("The invitation is sent")
+
+
+def _invite_two(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Maintainer")
+    one, other = rng.sample(outsiders(data, project), 2)
+    first, second = rng.sample(_GIVEN, 2)
+    slots = {"project": project["name"], "one": one["name"], "first": first}
+    slots |= {"other": other["name"], "second": second}
+    told = [(one, first), (other, second)]
+    spec = both(
+        *(
+            page_has(
+                member_url(data, project["path"], user["id"]),
+                ".facts",
+                f"@{user['username']}, {role} of",
+            )
+            for user, role in told
+        )
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "invite-two",
+    _invite_two,
+    "Invite {one} to {project} as {first} and {other} as {second}.",
+    "Add two members to {project}: {one} with the role {first} and {other} with the role {second}.",
+    "{one} ({first}) and {other} ({second}) should join {project}: invite both",
+    "In {project}, invite {one} as {first}; invite {other}, too, as {second}.",
+    "The team of {project} grows. Make {one} a {first} and {other} a {second} of it.",
+)
+def invite_two(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Members")
+    page = yield from invite(page, slots["one"], slots["first"])
+    yield from invite(page, slots["other"], slots["second"])
+    yield from done("Both are invited")
+
+
+def _to_member(page: Observation, slots: Slots) -> Moves:
+    page = yield from to_part(page, slots["project"], "Members")
+    edit = f"Edit {slots['person']}"
+    page, found = yield from read_on(page, rf"{slots['person']} @")
+    if found is None:
+        page = yield from click(page, "Next", "link", about="", why="The list goes on")
+        while not has(page, edit, "link") and has(page, "Next", "link"):
+            page = yield from click(page, "Next", "link", about="", why="The list goes on")
+    return (yield from click(page, edit, "link", about=slots["person"]))
+
+
+def _role(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Maintainer")
+    member, role = pick(rng, the_members(data, project)), rng.choice(_GIVEN)
+    if member["role"] in (role, "Owner"):
+        return None
+    slots = {"project": project["name"], "person": member["name"], "role": role}
+    url = member_url(data, project["path"], member["id"])
+    return Instance(slots, page_has(url, ".facts", f"@{member['username']}, {role} of"))
+
+
+@tasks.add(
+    "change-role",
+    _role,
+    "Make {person} a {role} of {project}; the role is another one now.",
+    "Change the role of {person} in {project} to {role}.",
+    "{person} should be {role} in the project {project}: change the role",
+    "In {project}, set the role of the member {person} to {role}.",
+    "Give {person} the role {role} in {project} instead of the present one.",
+)
+def change_role(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_member(page, slots)
+    page = yield from choose(page, "Role", slots["role"])
+    yield from click(page, "Save Role", "button", about="")
+    yield from done("The role is changed")
+
+
+def _remove(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Maintainer")
+    members = the_members(data, project)
+    member = pick(rng, members)
+    if member["role"] == "Owner" or len(members) > 8:
+        return None
+    names = [row["name"] for row in members if row["name"] != member["name"]]
+    left = " ; ".join(sorted([*names, "Nora Whitfield"]))
+    slots = {"project": project["name"], "person": member["name"]}
+    url = f"{CODE}/{project['path']}/members"
+    return Instance(slots, page_is(url, "#members div > a", left))
+
+
+@tasks.add(
+    "remove-member",
+    _remove,
+    "Remove {person} from {project}.",
+    "{person} has left us: remove this member from {project}.",
+    "Take {person} out of the members of the project {project}",
+    "In {project}, end the membership of {person}.",
+    "{person} must not be a member of {project} any longer.",
+)
+def remove_member(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_member(page, slots)
+    yield from click(page, "Remove Member", "button", about="remove")
+    yield from done("The member is removed")
+
+
+# --- milestones and labels -----------------------------------------------------------------------
+
+_GOALS = (
+    ("Winter release", "Everything that was promised in spring."),
+    ("2.0", "The new format, and nothing else."),
+    ("Translation", "Five languages by the end of the year."),
+    ("Bug hunt", "No open bug older than a month."),
+    ("Faster", "Half the time for everything."),
+    ("Workshop", "What we want to show."),
+)
+
+
+def _milestone(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    title, about = rng.choice(_GOALS)
+    due = (TODAY + datetime.timedelta(rng.randint(10, 200))).isoformat()
+    slots = {"project": project["name"], "title": title, "about": about, "due": due}
+    ((number,),) = rows(data, "SELECT max(id) + 1 FROM milestone")
+    url = f"{CODE}/{project['path']}/milestones"
+    line = f"{title}, Due {day(due)}. 0 of 0 issues closed"
+    spec = both(
+        page_lists(url, "main .list li", "a, p", line), page_has(f"{url}/{number}", "main", about)
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "create-milestone",
+    _milestone,
+    'Create the milestone "{title}" in {project}, due {due}, with the description "{about}".',
+    'Add a milestone to {project}: title "{title}", description "{about}", due date {due}.',
+    'In {project}, plan a milestone called "{title}" ("{about}") for {due}',
+    'Set up the milestone "{title}" for {project}. It is due {due}. Description: "{about}"',
+    'Make a new milestone of {project}. Title: "{title}". Due: {due}. Description: "{about}"',
+)
+def create_milestone(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Milestones")
+    page = yield from click(page, "New Milestone", "link", about="")
+    page = yield from type_text(page, "Title", slots["title"])
+    page = yield from type_text(page, "Description", slots["about"])
+    page = yield from type_text(page, "Due date", slots["due"])
+    yield from click(page, "Create Milestone", "button", about="")
+    yield from done("The milestone is created")
+
+
+def _finish(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    sql = "SELECT * FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
+    milestone = pick(rng, rows(data, sql, project["id"]))
+    if milestone is None:
+        return None
+    url = f"{CODE}/{project['path']}/milestones/{milestone['id']}"
+    slots = {"project": project["name"], "milestone": milestone["title"]}
+    return Instance(slots, page_is(url, ".head .state", "Closed"))
+
+
+@tasks.add(
+    "close-milestone",
+    _finish,
+    'Close the milestone "{milestone}" of {project}.',
+    'The milestone "{milestone}" in {project} is reached: close it.',
+    'In {project}, close the milestone called "{milestone}"',
+    'Mark the milestone "{milestone}" of the project {project} as closed.',
+    'We are done with "{milestone}" in {project}. Close this milestone.',
+)
+def close_milestone(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Milestones")
+    page = yield from click(page, slots["milestone"], "link")
+    yield from click(page, "Close Milestone", "button", about="close")
+    yield from done("The milestone is closed")
+
+
+def _new_label(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Maintainer")
+    label = rng.choice(("urgent", "wontfix", "duplicate", "blocked", "design", "needs info"))
+    slots = {"project": project["name"], "label": label}
+    return Instance(slots, page_has(f"{CODE}/{project['path']}/labels", ".list", label))
+
+
+@tasks.add(
+    "create-label",
+    _new_label,
+    'Create the label "{label}" in {project}.',
+    'Add a new label called "{label}" to the project {project}.',
+    'In {project}, issues should be able to have the label "{label}": create it',
+    'The project {project} needs a label "{label}". Make it.',
+    'Go to the settings of {project} and add the label "{label}" there.',
+)
+def create_label(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from click(page, "Labels", "link", about="label")
+    page = yield from type_text(page, "Name of new label", slots["label"])
+    yield from click(page, "Create Label", "button", about="")
+    yield from done("The label is there")
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+_ABOUT = (
+    "Looking for a new maintainer",
+    "Not ready for use yet",
+    "Moved to maintenance mode",
+    "A weekend project that got out of hand",
+    "Under new management",
+)
+_NAMES = ("Nutshell", "Second Try", "Lighthouse", "Workbench", "Compass", "Driftwood")
+
+
+def _describe(data: Data, rng: random.Random) -> Instance | None:
+    project, about = a_project(data, rng, "Maintainer"), rng.choice(_ABOUT)
+    slots = {"project": project["name"], "about": about}
+    return Instance(slots, page_is(f"{CODE}/{project['path']}", ".head div > p", about))
+
+
+@tasks.add(
+    "describe",
+    _describe,
+    'Change the description of {project} to "{about}".',
+    'The description of {project} should read "{about}".',
+    'Set the description of the project {project} to "{about}"',
+    'In the settings of {project}, replace the description by "{about}".',
+    'Describe {project} as "{about}" from now on.',
+)
+def describe(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from type_text(page, "Description", slots["about"])
+    yield from click(page, "Save Changes", "button", about="")
+    yield from done("The description is changed")
+
+
+def _settle(data: Data, rng: random.Random) -> Instance | None:
+    project, name = a_project(data, rng, "Maintainer"), rng.choice(_NAMES)
+    visibility = rng.choice(("Public", "Internal", "Private"))
+    if project["visibility"] == visibility.lower():
+        return None
+    slots = {"project": project["name"], "name": name, "visibility": visibility}
+    return Instance(slots, page_is(f"{CODE}/{project['path']}", "h1", f"{name} {visibility}"))
+
+
+@tasks.add(
+    "rename-project",
+    _settle,
+    "Rename {project} to {name} and set its visibility to {visibility}.",
+    "The project {project} should be called {name}, and its visibility should be {visibility}.",
+    "Change the name of {project} to {name} and the visibility to {visibility}",
+    "In the settings of {project}, choose the visibility {visibility} and the new name {name}.",
+    "Set {project} to {visibility} and give it the name {name}.",
+)
+def rename_project(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from type_text(page, "Project name", slots["name"])
+    page = yield from tick(page, slots["visibility"])
+    yield from click(page, "Save Changes", "button", about="")
+    yield from done("Name and visibility are changed")

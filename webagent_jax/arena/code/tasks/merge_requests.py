@@ -1,0 +1,337 @@
+"""Merge requests, branches and files: to open, judge, merge and change them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from webagent_jax.arena.code.tasks.helpers import (
+    CODE,
+    ME,
+    a_project,
+    a_request,
+    closed_with,
+    next_number,
+    pick,
+    rows,
+    the_members,
+    to_file,
+    to_part,
+    to_project,
+    to_request,
+)
+from webagent_jax.arena.expert_steps import choose, click, done, type_text
+from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("code", "gitlab")
+
+Slots = Mapping[str, str]
+
+
+def url_of(project: Any, number: int) -> str:
+    return f"{CODE}/{project['path']}/merge-requests/{number}"
+
+
+# --- merge requests ------------------------------------------------------------------------------
+
+
+def _approve(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    mine = f"SELECT merge_request_id FROM approval WHERE user_id = {ME}"
+    request = a_request(data, rng, project, f"state = 'open' AND merge_request.id NOT IN ({mine})")
+    if request is None:
+        return None
+    slots = {"title": request["title"], "project": project["name"]}
+    return Instance(
+        slots, page_has(url_of(project, request["number"]), "#approvals", "Nora Whitfield")
+    )
+
+
+@tasks.add(
+    "approve",
+    _approve,
+    'Approve the merge request "{title}" of {project}.',
+    'In {project}, approve the open merge request "{title}".',
+    'I have read the merge request "{title}" of {project} and like it. Approve it',
+    'Give my approval to "{title}", a merge request of {project}.',
+    'The merge request "{title}" in the project {project} needs my approval: give it.',
+)
+def approve(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_request(page, slots["project"], slots["title"])
+    yield from click(page, "Approve", "button", about="")
+    yield from done("It is approved")
+
+
+def _merge(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    request = a_request(data, rng, project)
+    if request is None:
+        return None
+    slots = {"title": request["title"], "project": project["name"]}
+    return Instance(slots, page_is(url_of(project, request["number"]), ".head .state", "Merged"))
+
+
+@tasks.add(
+    "merge",
+    _merge,
+    'Merge the merge request "{title}" of {project}.',
+    'In {project}, merge the open merge request "{title}".',
+    'The merge request "{title}" of {project} is ready: merge it',
+    'Bring "{title}", a merge request of {project}, into main.',
+    'Please merge "{title}" in the project {project}.',
+)
+def merge(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_request(page, slots["project"], slots["title"])
+    yield from click(page, "Merge", "button", about="merge")
+    yield from done("It is merged")
+
+
+_REASONS = (
+    "Not needed any more.",
+    "We decided against it.",
+    "Replaced by a smaller change.",
+    "Please split this into two.",
+    "No news for months, closing.",
+)
+
+
+def _decline(data: Data, rng: random.Random) -> Instance | None:
+    project, text = a_project(data, rng, "Developer"), rng.choice(_REASONS)
+    request = a_request(data, rng, project)
+    if request is None:
+        return None
+    slots = {"title": request["title"], "project": project["name"], "text": text}
+    return Instance(slots, closed_with(url_of(project, request["number"]), text))
+
+
+@tasks.add(
+    "decline",
+    _decline,
+    'Close the merge request "{title}" of {project} with the comment "{text}".',
+    'Comment "{text}" on the merge request "{title}" in {project} and close it without merging.',
+    'We do not want the merge request "{title}" of {project}: write "{text}" and close it',
+    'Decline "{title}", a merge request of {project}: comment "{text}", then close it.',
+    'In {project}, close the open merge request "{title}" after commenting "{text}".',
+)
+def decline(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from type_text(page, "Write a comment", slots["text"])
+    page = yield from click(page, "Comment", "button", about="")
+    yield from click(page, "Close Merge Request", "button", about="close")
+    yield from done("It is closed")
+
+
+def _ask_author(data: Data, rng: random.Random) -> Instance | None:
+    project, text = (
+        a_project(data, rng),
+        rng.choice(
+            (
+                "Any progress here?",
+                "Thank you!",
+                "Is this ready for review?",
+                "Can I help?",
+                "Nice work.",
+            )
+        ),
+    )
+    request = a_request(data, rng, project)
+    if request is None:
+        return None
+    slots = {"title": request["title"], "project": project["name"], "text": text}
+    spec = page_has(
+        url_of(project, request["number"]), ".comment:last-of-type", "Nora Whitfield", text
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "comment-request",
+    _ask_author,
+    'Comment "{text}" on the merge request "{title}" of {project}.',
+    'Write "{text}" below the open merge request "{title}" in {project}.',
+    'Add the comment "{text}" to the merge request "{title}" of {project}',
+    'Say "{text}" to the author of "{title}", an open merge request of {project}.',
+    'In {project}, answer the merge request "{title}" with "{text}"',
+)
+def comment_request(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from type_text(page, "Write a comment", slots["text"])
+    yield from click(page, "Comment", "button", about="")
+    yield from done("The comment is written")
+
+
+_TITLES = ("Merge my experiment", "Bring this to main", "Small clean-up", "New parser", "Draft")
+
+
+def _request(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    sql = (
+        "SELECT name FROM branch WHERE project_id = ?1 AND NOT is_default AND name NOT IN"
+        " (SELECT source FROM merge_request WHERE project_id = ?1) ORDER BY name"
+    )
+    branch = pick(rng, rows(data, sql, project["id"]))
+    member, title = pick(rng, the_members(data, project)), rng.choice(_TITLES)
+    if branch is None:
+        return None
+    slots = {"branch": branch["name"], "project": project["name"], "title": title}
+    slots |= {"person": member["name"]}
+    url = url_of(project, next_number(data, project, "merge_request"))
+    spec = both(
+        page_is(url, "h1", title),
+        page_has(url, ".by", f"{branch['name']} into main"),
+        page_is(url, "#reviewer", member["name"]),
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "open-request",
+    _request,
+    'Open a merge request from {branch} into main in {project}: title "{title}", reviewer '
+    "{person}.",
+    'In {project}, create a merge request titled "{title}" for the branch {branch} and ask '
+    "{person} "
+    "to review it.",
+    'Submit the branch {branch} of {project} for merging into main. Title: "{title}". Reviewer: '
+    "{person}",
+    'Make a merge request of {branch} in {project}. Call it "{title}"; {person} is the reviewer.',
+    "{person} should review a merge request in {project} that merges {branch} into main and is "
+    'called "{title}". Create it.',
+)
+def open_request(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Merge Requests")
+    page = yield from click(page, "New Merge Request", "link", about="")
+    page = yield from choose(page, "Source branch", slots["branch"])
+    page = yield from type_text(page, "Title", slots["title"])
+    page = yield from choose(page, "Reviewer", slots["person"])
+    yield from click(page, "Create Merge Request", "button", about="")
+    yield from done("The merge request is open")
+
+
+# --- branches and files --------------------------------------------------------------------------
+
+
+def _branch(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    name = rng.choice(("release", "fix", "try", "feature"))
+    branch = f"{name}-{rng.choice(('login', 'import', 'search', 'colours', 'speed', '2024'))}"
+    spec = page_has(f"{CODE}/{project['path']}/branches", "main .list", branch)
+    return Instance({"branch": branch, "project": project["name"]}, spec)
+
+
+@tasks.add(
+    "create-branch",
+    _branch,
+    "Create a branch called {branch} in {project}.",
+    "Make a new branch {branch} in the project {project}.",
+    "In {project}, start the branch {branch} from main",
+    "I want to work on {project} in a branch of its own: create {branch}.",
+    "Add the branch {branch} to the repository {project}.",
+)
+def create_branch(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Branches")
+    page = yield from type_text(page, "Name of new branch", slots["branch"])
+    yield from click(page, "Create Branch", "button", about="")
+    yield from done("The branch is there")
+
+
+def _delete_branch(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    sql = (
+        "SELECT name FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
+    )
+    listed = [row["name"] for row in rows(data, sql, project["id"])]
+    if not 3 <= len(listed) <= 6:  # one page, so that what is left can be told exactly
+        return None
+    branch = rng.choice(listed[1:])
+    left = [name for name in listed if name != branch]
+    url = f"{CODE}/{project['path']}/branches"
+    spec = page_is(url, "main .list li > div > a", " ; ".join(left))
+    return Instance({"branch": branch, "project": project["name"]}, spec)
+
+
+DELETE_BRANCH = (
+    "Delete the branch {branch} of {project}.",
+    "Remove the branch {branch} from the project {project}.",
+    "The branch {branch} in {project} is not needed any more: delete it",
+    "Clean up {project}: its branch {branch} can go.",
+    "Please delete {branch}, a branch of {project}.",
+)
+
+
+@tasks.add("delete-branch", _delete_branch, *DELETE_BRANCH)
+def delete_branch(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Branches")
+    yield from click(page, f"Delete {slots['branch']}", "button", about=slots["branch"])
+    yield from done("The branch is gone")
+
+
+_FILES = (
+    ("AUTHORS.md", "Everybody who sent a change."),
+    ("docs/faq.md", "Nobody has asked anything yet."),
+    ("SECURITY.md", "Write to us before you write about us."),
+    ("CODEOWNERS", "* @whitfieldno33"),
+    ("docs/roadmap.md", "First faster, then prettier."),
+    ("NEWS.md", "Nothing new this month."),
+)
+
+
+def _new_file(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    path, content = rng.choice(_FILES)
+    message = rng.choice(("Add a missing file", "Tell who we are", "As agreed", "More docs"))
+    slots = {"path": path, "content": content, "project": project["name"], "message": message}
+    url = f"{CODE}/{project['path']}/blob/{path}"
+    spec = both(page_has(url, "main", content), page_has(url, ".latest", message))
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "add-file",
+    _new_file,
+    'Add the file {path} to {project} with the content "{content}". Commit message: "{message}"',
+    'Create {path} in {project}. It should contain "{content}"; the commit message is "{message}".',
+    'Commit a new file {path} to {project} with the text "{content}" and the message "{message}"',
+    'In {project}, put "{content}" into a new file {path} and commit it as "{message}".',
+    'Write the file {path} for {project}: "{content}". Use "{message}" as commit message.',
+)
+def add_file(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    page = yield from click(page, "New File", "link", about="")
+    page = yield from type_text(page, "File name", slots["path"])
+    page = yield from type_text(page, "Content", slots["content"])
+    page = yield from type_text(page, "Commit message", slots["message"])
+    yield from click(page, "Commit Changes", "button", about="")
+    yield from done("The file is committed")
+
+
+def _rewrite(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Developer")
+    path = rng.choice(("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "docs/design.md"))
+    content = rng.choice(
+        ("Under construction.", "This text has moved to our wiki.", "See the web site.", "Later.")
+    )
+    slots = {"path": path, "content": content, "project": project["name"]}
+    url = f"{CODE}/{project['path']}/blob/{path}"
+    shown = ".source" if path == "LICENSE" else ".readme"
+    return Instance(slots, page_is(url, shown, content))
+
+
+@tasks.add(
+    "rewrite-file",
+    _rewrite,
+    'Replace the whole content of {path} in {project} by "{content}".',
+    'The file {path} of {project} should say nothing but "{content}".',
+    'Edit {path} in the project {project} so that all it contains is "{content}"',
+    'In {project}, overwrite {path} with the text "{content}" and commit.',
+    'Commit a new version of {path} to {project}. Its only text is "{content}"',
+)
+def rewrite_file(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    page = yield from to_file(page, slots["path"])
+    page = yield from click(page, "Edit", "link", about="")
+    page = yield from type_text(page, "Content", slots["content"])
+    yield from click(page, "Commit Changes", "button", about="")
+    yield from done("The change is committed")

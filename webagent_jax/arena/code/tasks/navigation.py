@@ -1,0 +1,309 @@
+"""Pages to find and to leave open."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from webagent_jax.arena.code.dashboard import LANGUAGES
+from webagent_jax.arena.code.tasks.helpers import (
+    CODE,
+    a_project,
+    an_issue,
+    narrow,
+    rows,
+    the_members,
+    to_file,
+    to_issue,
+    to_mine,
+    to_part,
+    to_project,
+)
+from webagent_jax.arena.code.tasks.issue_questions import LABELS
+from webagent_jax.arena.code.tasks.repository_questions import contributors
+from webagent_jax.arena.expert_steps import choose, click, done, flat, names
+from webagent_jax.arena.task import Data, Instance, Templates, ends_at, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("code", "gitlab")
+
+Slots = Mapping[str, str]
+
+
+def _file(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    path = pick(
+        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+    )["path"]
+    slots = {"path": path, "project": project["name"]}
+    return Instance(slots, ends_at(f"{CODE}/{project['path']}/blob/{path}"))
+
+
+@tasks.add(
+    "open-file",
+    _file,
+    "Open the file {path} of {project}.",
+    "Show me {path} in the project {project}.",
+    "Go to {project} and open {path}",
+    "I want to read {path} from the repository {project}. Bring it up.",
+    "Find the file {path} in {project} and leave it open.",
+)
+def open_file(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    yield from to_file(page, slots["path"])
+    yield from done("The file is open")
+
+
+def _history(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    path = pick(
+        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+    )["path"]
+    query = urlencode({"path": path})
+    slots = {"path": path, "project": project["name"]}
+    return Instance(slots, ends_at(f"{CODE}/{project['path']}/commits?{query}"))
+
+
+@tasks.add(
+    "file-history",
+    _history,
+    "Show the history of {path} in {project}.",
+    "Open the list of commits that changed {path} of {project}.",
+    "I want to see all commits to {project} that touched the file {path}",
+    "Bring up the history of the file {path} in the project {project}.",
+    "Which commits changed {path} in {project}? Show me the list.",
+)
+def file_history(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    page = yield from to_file(page, slots["path"])
+    yield from click(page, "History", "link", why="The page of the file leads to its history")
+    yield from done("These are the commits of the file")
+
+
+def _issues(data: Data, rng: random.Random) -> Instance | None:
+    project, label = a_project(data, rng), rng.choice(LABELS)
+    state = rng.choice(("open", "closed"))
+    query = {"state": state} if state == "closed" else {}
+    slots = {"state": state, "label": label, "project": project["name"]}
+    url = f"{CODE}/{project['path']}/issues?{urlencode({**query, 'label': label})}"
+    return Instance(slots, ends_at(url))
+
+
+@tasks.add(
+    "issues-labelled",
+    _issues,
+    'Show the {state} issues of {project} with the label "{label}".',
+    'List all {state} issues labelled "{label}" in {project}.',
+    'Open the list of {state} issues of {project} that carry the label "{label}"',
+    'In {project}, filter the {state} issues by the label "{label}".',
+    'I want to see only the {state} "{label}" issues of the project {project}.',
+)
+def issues_labelled(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Issues")
+    if slots["state"] == "closed":
+        page = yield from click(page, "Closed", "link", about="closed")
+    yield from narrow(page, "Label", slots["label"])
+    yield from done("The list is filtered")
+
+
+def _of_person(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    member = pick(rng, the_members(data, project))
+    word, name = rng.choice((("assigned to", "assignee"), ("opened by", "author")))
+    query = urlencode({name: member["username"]})
+    slots = {"word": word, "person": member["name"], "project": project["name"]}
+    return Instance(slots, ends_at(f"{CODE}/{project['path']}/issues?{query}"))
+
+
+@tasks.add(
+    "issues-of-person",
+    _of_person,
+    "Show the open issues of {project} that are {word} {person}.",
+    "List all open issues {word} {person} in {project}.",
+    "Open the list of the open issues {word} {person} in the project {project}",
+    "In {project}, filter the open issues: only those {word} {person}.",
+    "Which open issues of {project} are {word} {person}? Bring up the list.",
+)
+def issues_of_person(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Issues")
+    field = "Assignee" if slots["word"] == "assigned to" else "Author"
+    yield from narrow(page, field, slots["person"])
+    yield from done("The list is filtered")
+
+
+def _commits(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    name, _ = rng.choice(contributors(data, project["id"]))
+    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", name)
+    slots = {"person": name, "project": project["name"]}
+    return Instance(slots, ends_at(f"{CODE}/{project['path']}/commits?author={username}"))
+
+
+@tasks.add(
+    "commits-of-person",
+    _commits,
+    "Show the commits of {person} to {project}.",
+    "List all commits in {project} that {person} made.",
+    "Open the list of commits of {project}, only those by {person}",
+    "In {project}, filter the commits by the author {person}.",
+    "What did {person} commit to {project}? Bring up the list of commits.",
+)
+def commits_of_person(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Commits")
+    yield from choose(page, "Author", slots["person"])
+    yield from done("The list is filtered")
+
+
+_SORTS = {
+    "most stars first": ("stars", "Most stars"),
+    "newest first": ("created", "Newest"),
+    "by name": ("name", "Name"),
+}
+
+
+def _explored(data: Data, rng: random.Random) -> Instance | None:
+    language, order = rng.choice(LANGUAGES), rng.choice(list(_SORTS))
+    query = urlencode({"language": language, "sort": _SORTS[order][0]})
+    return Instance({"language": language, "order": order}, ends_at(f"{CODE}/explore?{query}"))
+
+
+@tasks.add(
+    "explore",
+    _explored,
+    "Show all {language} projects on Slipway, {order}.",
+    "List the projects in {language} that one can explore here, {order}.",
+    "Explore the projects written in {language} and sort them {order}",
+    "I am looking for {language} projects. Bring up the list of all of them, {order}.",
+    "Open the list of everybody's {language} projects, sorted {order}.",
+)
+def explore(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Explore", "link", about="")
+    page = yield from choose(page, "Language", slots["language"])
+    yield from choose(page, "Sort by", _SORTS[slots["order"]][1], about=slots["order"])
+    yield from done("The list is filtered and sorted")
+
+
+_MINE = {
+    "open issues that are assigned to me": ("My Issues", "/issues"),
+    "open merge requests I wrote": ("My Merge Requests", "/merge-requests"),
+    "merge requests that wait for my review": (
+        "My Merge Requests",
+        "/merge-requests?role=reviewer",
+    ),
+    "projects I starred": ("Starred", "/starred"),
+    "finished to-dos of mine": ("", "/to-dos?state=done"),
+}
+
+
+def _mine(data: Data, rng: random.Random) -> Instance | None:
+    what = rng.choice(list(_MINE))
+    return Instance({"what": what}, ends_at(CODE + _MINE[what][1]))
+
+
+@tasks.add(
+    "mine",
+    _mine,
+    "Show me the {what}.",
+    "Open the list of {what}.",
+    "Where are the {what}? Bring them up.",
+    "Go to the page with the {what}",
+    "I want to look through the {what}.",
+)
+def mine(slots: Slots, page: Observation) -> Expert:
+    entry, path = _MINE[slots["what"]]
+    if entry:
+        page = yield from to_mine(page, entry)
+    else:
+        page = yield from click(page, "To-Dos", "link", about="to-dos")
+        page = yield from click(page, "Done", "link", about="finished")
+    if "reviewer" in path:
+        page = yield from click(page, "To review", "link", about="wait for my review")
+    yield from done("This is the list")
+
+
+def _open_issue(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    issue = an_issue(data, rng, project, "state = 'closed'")
+    if issue is None:
+        return None
+    slots = {"title": issue["title"], "project": project["name"]}
+    return Instance(slots, ends_at(f"{CODE}/{project['path']}/issues/{issue['number']}"))
+
+
+@tasks.add(
+    "open-closed-issue",
+    _open_issue,
+    'Open the closed issue "{title}" of {project}.',
+    'Show me the issue "{title}" in {project}; it is closed already.',
+    'Go to {project} and open the closed issue titled "{title}"',
+    'I want to read again the closed issue "{title}" of the project {project}. Bring it up.',
+    'Find "{title}" among the closed issues of {project} and leave it open on the screen.',
+)
+def open_closed_issue(slots: Slots, page: Observation) -> Expert:
+    yield from to_issue(page, slots["project"], slots["title"], "Closed")
+    yield from done("The issue is open")
+
+
+_STATES = {"open": "", "merged": "Merged", "closed": "Closed"}
+
+
+def _latest_request(data: Data, rng: random.Random) -> Instance | None:
+    project, state = a_project(data, rng), rng.choice(list(_STATES))
+    sql = (
+        "SELECT number FROM merge_request WHERE project_id = ? AND state = ?"
+        " ORDER BY created DESC, id DESC LIMIT 1"
+    )
+    found = rows(data, sql, project["id"], state)
+    if not found:
+        return None
+    slots = {"state": state, "project": project["name"]}
+    url = f"{CODE}/{project['path']}/merge-requests/{found[0]['number']}"
+    return Instance(slots, ends_at(url))
+
+
+@tasks.add(
+    "latest-request",
+    _latest_request,
+    "Open the latest {state} merge request of {project}.",
+    "Show me the newest {state} merge request in {project}.",
+    "Go to the most recently created merge request of {project} that is {state}",
+    "Bring up the {state} merge request of {project} that was opened last.",
+    "In {project}, find the newest of the {state} merge requests and open it.",
+)
+def latest_request(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Merge Requests")
+    tab = _STATES[slots["state"]]
+    if tab:
+        page = yield from click(page, tab, "link", about=slots["state"])
+    links = names(page, "link")
+    first = links[links.index("All") + 1]
+    yield from click(page, first, "link", about="latest", why="The newest come first")
+    yield from done("The merge request is open")
+
+
+def _profile(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng)
+    ranked = contributors(data, project["id"])
+    if ranked[0][1] == ranked[1][1]:
+        return None
+    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", ranked[0][0])
+    return Instance({"project": project["name"]}, ends_at(f"{CODE}/{username}"))
+
+
+@tasks.add(
+    "top-profile",
+    _profile,
+    "Open the profile of whoever made the most commits to {project}.",
+    "Show me the profile page of the top contributor of {project}.",
+    "Go to the page of the person with the most commits in {project}",
+    "Who contributed most commits to {project}? Bring up that profile.",
+    "Find the most active committer of {project} and open their profile.",
+)
+def top_profile(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Contributors")
+    listed = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", flat(page))
+    name = listed[0][0]
+    yield from click(page, name, "link", about="most commits", why="The most active come first")
+    yield from done("This is the profile")

@@ -1,0 +1,391 @@
+"""Projects and groups to make, fork and star; what I tell of myself and what I have to do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.code.dashboard import LANGUAGES
+from webagent_jax.arena.code.sample_projects import slug
+from webagent_jax.arena.code.tasks.helpers import (
+    CODE,
+    ME,
+    a_project,
+    rows,
+    to_mine,
+    to_part,
+    to_project,
+)
+from webagent_jax.arena.code.tasks.members import invite
+from webagent_jax.arena.common import me
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    choose,
+    click,
+    done,
+    found,
+    go_back,
+    names,
+    search,
+    tick,
+    type_text,
+)
+from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("code", "gitlab")
+
+Slots = Mapping[str, str]
+
+_NAMES = (
+    "Awesome Notes", "Bread Calendar", "Cloud Atlas", "Desk Lamp", "Echo Chamber", "Fig Tree",
+    "Grain Silo", "Honey Jar", "Iron Kettle", "Jigsaw", "Kite Log", "Lemon Press",
+)  # fmt: skip
+_VISIBILITIES = ("Public", "Internal", "Private")
+
+
+# --- projects and groups -------------------------------------------------------------------------
+
+
+def _fill(page: Observation, slots: Slots) -> Moves:
+    page = yield from click(page, "New Project", "link", about="")
+    page = yield from type_text(page, "Project name", slots["name"])
+    return (yield from tick(page, slots["visibility"]))
+
+
+def _create(data: Data, rng: random.Random) -> Instance | None:
+    name, visibility = rng.choice(_NAMES), rng.choice(_VISIBILITIES)
+    url = f"{CODE}/{me().username}/{slug(name)}"
+    spec = both(page_is(url, "h1", f"{name} {visibility}"), page_has(url, ".tree", "README.md"))
+    return Instance({"name": name, "visibility": visibility}, spec)
+
+
+@tasks.add(
+    "create-project",
+    _create,
+    "Create a new project {name} with the visibility {visibility} and a README.",
+    "Start a project called {name}. Its visibility is {visibility}; let it begin with a README.",
+    "Make a new {visibility} project named {name} that has a README from the start",
+    "I need a project {name} (visibility: {visibility}) with a README file.",
+    "Set up {name} as a new project with a README and the visibility {visibility}.",
+)
+def create_project(slots: Slots, page: Observation) -> Expert:
+    page = yield from _fill(page, slots)
+    page = yield from tick(page, "Add a README")
+    yield from click(page, "Create Project", "button", about="")
+    yield from done("The project is created")
+
+
+_STARTS = {
+    "Python library": "pyproject.toml",
+    "Static web site": "index.html",
+    "Go service": "Dockerfile",
+}
+
+
+def _create_team(data: Data, rng: random.Random) -> Instance | None:
+    name, visibility, start = rng.choice(_NAMES), rng.choice(_VISIBILITIES), rng.choice([*_STARTS])
+    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    role = rng.choice(("Developer", "Maintainer", "Reporter"))
+    url = f"{CODE}/{me().username}/{slug(name)}"
+    slots = {"name": name, "visibility": visibility, "start": start, "role": role}
+    slots |= {"one": one["name"], "other": other["name"]}
+    spec = both(
+        page_is(url, "h1", f"{name} {visibility}"),
+        page_has(url, ".tree", _STARTS[start]),
+        *(
+            page_has(f"{url}/members/{user['id']}", ".facts", f"{role} of {name}")
+            for user in (one, other)
+        ),
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "create-team-project",
+    _create_team,
+    'Create the project {name} ({visibility}) from the template "{start}" and invite {one} and '
+    "{other} as {role}.",
+    'Start a {visibility} project called {name} with the template "{start}", then add {one} and '
+    "{other} to it, both with the role {role}.",
+    'Set up {name}, a new project with the visibility {visibility} that starts from "{start}". '
+    "{one} and {other} are to be invited as {role}",
+    "{one} and {other} should work with me on {name}, each as {role}. Create that project from "
+    '"{start}" with the visibility {visibility} and invite them.',
+    'Make a new project {name} from "{start}", visibility {visibility}. Members: {one} ({role}) '
+    "and {other} ({role}).",
+)
+def create_team_project(slots: Slots, page: Observation) -> Expert:
+    page = yield from _fill(page, slots)
+    page = yield from choose(page, "Start from", slots["start"])
+    page = yield from click(page, "Create Project", "button", about="")
+    page = yield from click(page, "Members", "link", about="")
+    for person in (slots["one"], slots["other"]):
+        page = yield from invite(page, person, slots["role"])
+    yield from done("The project and its team are there")
+
+
+_GROUPS = (
+    "Night Owls", "Paper Planes", "Quick Fixers", "River Data", "Slow Software", "Tea Makers",
+    "Upper Deck", "Window Seat", "Yellow House", "Zebra Crossing",
+)  # fmt: skip
+
+
+def _group(data: Data, rng: random.Random) -> Instance | None:
+    name, visibility = rng.choice(_GROUPS), rng.choice(_VISIBILITIES)
+    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    role = rng.choice(("Developer", "Maintainer", "Guest"))
+    slots = {"name": name, "visibility": visibility, "role": role}
+    slots |= {"one": one["name"], "other": other["name"]}
+    url = f"{CODE}/{slug(name)}"
+    spec = both(
+        page_is(url, "h1", f"{name} {visibility}"),
+        page_has(url, "#members", f"{one['name']} {role}", f"{other['name']} {role}"),
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "create-group",
+    _group,
+    "Create a group {name} with the visibility {visibility} and the members {one} and {other}, "
+    "both as {role}.",
+    "Make a new {visibility} group called {name} and invite {one} and {other} as {role}.",
+    "I want a group named {name} (visibility {visibility}). {one} and {other} should be in it as "
+    "{role}",
+    "Start the group {name}, visibility {visibility}, then invite {one} and {other}, each with "
+    "the role {role}.",
+    "Set up a group for {one} and {other}: name {name}, visibility {visibility}, role of both "
+    "{role}.",
+)
+def create_group(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_mine(page, "Groups")
+    page = yield from click(page, "New Group", "link", about="")
+    page = yield from type_text(page, "Group name", slots["name"])
+    page = yield from tick(page, slots["visibility"])
+    page = yield from click(page, "Create Group", "button", about="")
+    for person in (slots["one"], slots["other"]):
+        page = yield from invite(page, person, slots["role"])
+    yield from done("The group is there")
+
+
+def _fork(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, where="project.visibility = 'public'")
+    spaces = [me().username, "homestead", "lanternworks", "openpantry"]
+    space, visibility = rng.choice(spaces), rng.choice(_VISIBILITIES)
+    if project["owner"] == space:
+        return None
+    slots = {"project": project["name"], "space": space, "visibility": visibility}
+    url = f"{CODE}/{space}/{project['slug']}"
+    spec = both(
+        page_is(url, "h1", f"{project['name']} {visibility}"),
+        page_has(url, "main", f"Forked from {project['name']}"),
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "fork",
+    _fork,
+    "Fork {project} into {space} with the visibility {visibility}.",
+    "Make a fork of {project} under {space}; its visibility should be {visibility}.",
+    "Copy the project {project} to {space} as a {visibility} fork",
+    "I want to try something with {project}. Fork it into {space}, visibility {visibility}.",
+    "Create a {visibility} fork of the project {project} in {space}.",
+)
+def fork(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_project(page, slots["project"])
+    page = yield from click(page, "Fork", "link", about="fork")
+    page = yield from choose(page, "Fork into", slots["space"])
+    page = yield from tick(page, slots["visibility"])
+    yield from click(page, "Fork Project", "button", about="")
+    yield from done("The project is forked")
+
+
+def _delete(data: Data, rng: random.Random) -> Instance | None:
+    project = a_project(data, rng, "Owner")
+    slots = {"project": project["name"]}
+    return Instance(slots, page_is(f"{CODE}/{project['path']}", "h1", "Page not found"))
+
+
+@tasks.add(
+    "delete-project",
+    _delete,
+    "Delete my project {project}.",
+    "I do not need {project} any more: delete the project.",
+    "Remove the project {project} from Slipway for good",
+    "The project {project} can go. Delete it, I am its owner.",
+    "Get rid of {project}: delete it in its settings and confirm.",
+)
+def delete_project(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from click(page, "Delete Project", "link", about="delete")
+    path = found(page, r"Type (\S+/\S+)")
+    page = yield from type_text(page, "Path of the project", path)
+    yield from click(page, "Delete Project", "button", about="delete")
+    yield from done("The project is gone")
+
+
+# --- stars, people, to-dos -----------------------------------------------------------------------
+
+
+def _star(data: Data, rng: random.Random) -> Instance | None:
+    language, count = rng.choice(LANGUAGES), rng.choice((2, 3))
+    top = rows(
+        data,
+        "SELECT project.*, namespace.path || '/' || slug AS path FROM project JOIN namespace"
+        " ON namespace.id = namespace_id WHERE language = ? AND project.visibility != 'private'"
+        " ORDER BY stars DESC LIMIT 5",
+        language,
+    )
+    if top[count - 1]["stars"] == top[count]["stars"]:
+        return None
+    held = {row["project_id"] for row in rows(data, f"SELECT * FROM star WHERE user_id = {ME}")}
+    if held & {row["id"] for row in top[:count]}:
+        return None
+    told = [page_is(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in top[:count]]
+    return Instance({"language": language, "count": str(count)}, both(*told))
+
+
+@tasks.add(
+    "star-top",
+    _star,
+    "Star the {count} most starred {language} projects.",
+    "Give a star to each of the {count} {language} projects that have the most stars.",
+    "Find the top {count} projects in {language} by stars and star all of them",
+    "Explore the {language} projects and star the {count} with the most stars.",
+    "The {count} {language} projects with the most stars deserve one of mine as well: star them.",
+)
+def star_top(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Explore", "link", about="")
+    page = yield from choose(page, "Language", slots["language"])
+    page = yield from choose(page, "Sort by", "Most stars", about="most stars")
+    links = [name for name in names(page, "link") if " / " in name][: int(slots["count"])]
+    for link in links:
+        page = yield from click(page, link, "link", about="", why="It is among the first")
+        page = yield from click(page, "Star", "button", about="star")
+        while link not in names(page, "link"):
+            page = yield from go_back("The list goes on")
+    yield from done("They have my star")
+
+
+def _star_one(data: Data, rng: random.Random) -> Instance | None:
+    one, other = a_project(data, rng), a_project(data, rng)
+    held = {row["project_id"] for row in rows(data, f"SELECT * FROM star WHERE user_id = {ME}")}
+    if one["id"] == other["id"] or held & {one["id"], other["id"]}:
+        return None
+    told = [page_is(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in (one, other)]
+    return Instance({"one": one["name"], "other": other["name"]}, both(*told))
+
+
+@tasks.add(
+    "star-two",
+    _star_one,
+    "Star the projects {one} and {other}.",
+    "Give a star to {one} and another one to {other}.",
+    "I like {one} and {other}: star both",
+    "Put a star on each of these projects: {one}, {other}.",
+    "Add {one} and {other} to the projects I starred.",
+)
+def star_two(slots: Slots, page: Observation) -> Expert:
+    for project in (slots["one"], slots["other"]):
+        page = yield from to_project(page, project)
+        page = yield from click(page, "Star", "button", about="star")
+    yield from done("Both have my star")
+
+
+def _follow(data: Data, rng: random.Random) -> Instance | None:
+    users = rows(
+        data,
+        "SELECT * FROM user WHERE id != 1 AND id NOT IN (SELECT followed_id FROM follow"
+        " WHERE follower_id = 1) ORDER BY id",
+    )
+    one, other = rng.sample(users, 2)
+    told = [
+        page_is(f"{CODE}/{user['username']}", ".head button", "Unfollow") for user in (one, other)
+    ]
+    return Instance({"one": one["name"], "other": other["name"]}, both(*told))
+
+
+@tasks.add(
+    "follow",
+    _follow,
+    "Follow {one} and {other}.",
+    "I want to hear from {one} and {other} on Slipway: follow both.",
+    "Find the people {one} and {other} and follow them",
+    "Make me a follower of {one} and of {other}.",
+    "Go to the profiles of {one} and {other} and follow each.",
+)
+def follow(slots: Slots, page: Observation) -> Expert:
+    for person in (slots["one"], slots["other"]):
+        page = yield from search(page, "Search Slipway", person)
+        page = yield from click(page, "People", "link", about="")
+        page = yield from click(page, person, "link")
+        page = yield from click(page, "Follow", "button", about="follow")
+    yield from done("I follow both")
+
+
+_STATUSES = (
+    "On holiday", "Busy until Friday", "Reviewing all week", "At a conference", "Back in July",
+    "Enjoying life", "Out for lunch", "Working from a train",
+)  # fmt: skip
+
+
+def _profile(data: Data, rng: random.Random) -> Instance | None:
+    status = rng.choice(_STATUSES)
+    url = f"{CODE}/{me().username}"
+    if rng.random() < 0.5:
+        return Instance({"field": "status", "value": status}, page_is(url, "#status", status))
+    bio = rng.choice(("Gardens and compilers", "Ask me about maps", "Slow but thorough", "Reader"))
+    return Instance({"field": "bio", "value": bio}, page_is(url, "#bio", bio))
+
+
+@tasks.add(
+    "profile",
+    _profile,
+    'Set my {field} to "{value}".',
+    'Change the {field} in my profile to "{value}".',
+    'My {field} here should say "{value}"',
+    'Update my profile: {field} "{value}".',
+    'Let others read "{value}" as my {field}.',
+)
+def profile(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_mine(page, "Edit Profile")
+    page = yield from type_text(page, slots["field"].capitalize(), slots["value"])
+    yield from click(page, "Save Profile", "button", about="")
+    yield from done("My profile is saved")
+
+
+def _to_do(data: Data, rng: random.Random) -> Instance | None:
+    listed = rows(
+        data,
+        "SELECT to_do.id, coalesce(issue.title, merge_request.title) AS title, user.name FROM to_do"
+        " JOIN user ON user.id = to_do.author_id LEFT JOIN issue ON issue.id = issue_id"
+        " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
+        f" WHERE to_do.user_id = {ME} AND NOT done ORDER BY to_do.written DESC",
+    )
+    chosen = pick(rng, listed)
+    if [row["title"] for row in listed].count(chosen["title"]) > 1:
+        return None
+    slots = {"title": chosen["title"], "person": chosen["name"]}
+    return Instance(slots, page_has(f"{CODE}/to-dos?state=done", "#to-dos", chosen["title"]))
+
+
+@tasks.add(
+    "to-do",
+    _to_do,
+    'Mark the to-do about "{title}" from {person} as done.',
+    'I have taken care of "{title}", which {person} wanted: mark this to-do as done.',
+    'Among my to-dos, the one by {person} on "{title}" is done. Mark it',
+    'Tick off what {person} wanted of me concerning "{title}" in my to-dos.',
+    'Set my to-do "{title}" (by {person}) to done.',
+)
+def to_do(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "To-Dos", "link", about="to-do")
+    while slots["title"] not in names(page, "link"):
+        page = yield from click(page, "Next", "link", about="", why="It is not on this page")
+    elements = list(page.elements.values())
+    at = next(i for i, each in enumerate(elements) if each.name == slots["title"])
+    button = next(each.name for each in elements[at:] if each.kind == "button")
+    yield from click(page, button, "button", about="done", why="The button behind it")
+    yield from done("The to-do is done")

@@ -1,0 +1,333 @@
+"""What people talk about on the forum: communities, posts and comments, drawn from data/."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webagent_jax.arena import common, database, random_data
+from webagent_jax.arena.common import NOW, Person
+from webagent_jax.arena.database import Database
+from webagent_jax.arena.shop.data import DATABASE as SHOP
+
+POSTS = 3_000
+MINE = 28  # posts of the person whose browser the agent uses
+MY_COMMENTS = 60
+MODERATED = ("port-hadley", "gardening", "boardgames")  # by that person
+SUBSCRIBED = (*MODERATED, "cooking", "hiking", "books", "history", "worthit", "photography")
+FIRST_DAY = datetime.datetime(2022, 1, 3)
+DEPTH = 3  # of replies to replies
+MOST_COMMENTS = 20  # of a post
+
+# What posts are about; a link leads out of the forum, a product is one of the shop's.
+_ABOUT = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
+_ABOUT_BUYING = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Community:
+    slug: str
+    title: str
+    description: str
+    sidebar: str
+    words: dict[str, list[str]]  # things, problems, doing, opinions, tips
+    town: str = ""  # that it is about, if it is about one
+
+
+def communities() -> Iterator[Community]:
+    """Of data/forum_communities.txt, in its order; its last entry makes one for each town."""
+    for head, *lines in _paragraphs():
+        words = dict(line.split(": ", 1) for line in lines)
+        sidebar = words.pop("sidebar")
+        lists = {name: text.split("; ") for name, text in words.items()}
+        if head.startswith("== "):
+            yield Community(*_three(head[3:]), sidebar, lists)
+            continue
+        about = head[2:].split(" | ")[1]
+        for city in common.cities():
+            town = city.name
+            told = (about.format(town=town), sidebar.format(town=town))
+            yield Community(town.lower().replace(" ", "-"), town, *told, lists, town)
+
+
+def _three(head: str) -> tuple[str, str, str]:
+    """Slug, title, description."""
+    slug, title, description = head.split(" | ")
+    return slug, title, description
+
+
+def _paragraphs() -> Iterator[list[str]]:
+    paragraph: list[str] = []
+    for line in random_data.lines("forum_communities"):
+        if line.startswith("=") and paragraph:
+            yield paragraph
+            paragraph = []
+        paragraph.append(line)
+    yield paragraph
+
+
+class Voice:
+    """Says something of a community: fills a pattern's {braces}, each with a word of its own."""
+
+    def __init__(self, rng: random.Random, community: Community) -> None:
+        self._rng, self._community = rng, community
+
+    def words(self, name: str) -> list[str]:
+        """Of one kind, such as "things"."""
+        return self._community.words[name]
+
+    def say(self, pattern: str, **given: str) -> str:
+        rng, words = self._rng, self._community.words
+        slots = {
+            "thing": "it",
+            "things": rng.choice(words["things"]),
+            "problem": rng.choice(words["problems"]),
+            "doing": rng.choice(words["doing"]),
+            "opinion": rng.choice(words["opinions"]),
+            "tip": rng.choice(words["tips"]),
+            "town": self._community.town or rng.choice(common.cities()).name,
+            "n": str(rng.randint(2, 12)),
+            "year": rng.choice(("2022", "2023")),
+        } | given
+        slots |= {name.capitalize(): _sentence(word) for name, word in slots.items()}
+        return _sentence(pattern.format(**slots))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _in_text(kind: str) -> str:
+    """Vitamin D -> vitamin D"""
+    return " ".join(word if len(word) == 1 else word.lower() for word in kind.split())
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    listed = list(communities())
+    _fill_members(connection, listed)
+    _fill_communities(connection, listed)
+    _fill_posts(connection, listed)
+    _fill_comments(connection, listed)
+    _fill_messages(connection)
+    connection.execute(
+        "UPDATE post SET comments = (SELECT count(*) FROM comment WHERE post_id = post.id)"
+    )
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    holes = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+
+
+def _fill_members(connection: sqlite3.Connection, listed: list[Community]) -> None:
+    rng = random_data.stream("forum", "members")
+    bios = random_data.table("forum_words")["bios"]
+    topics = [each for each in listed if not each.town]
+    rows: list[tuple[object, ...]] = []
+    for person in common.persons():
+        interest = rng.choice(topics).title.lower()
+        bio = rng.choice(bios).format(interest=interest, town=person.city.name)
+        bio = _sentence(bio) if rng.random() < 0.7 or person.id == 1 else ""
+        joined = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
+        row = (person.id, person.username, person.password, bio, person.city.name, joined)
+        rows.append((*row, "hot", int(rng.random() < 0.3 and person.id > 1)))
+    _insert(connection, "member", rows)
+
+
+def _fill_communities(connection: sqlite3.Connection, listed: list[Community]) -> None:
+    rng = random_data.stream("forum", "communities")
+    rows: list[tuple[object, ...]] = []
+    moderators: set[tuple[int, int]] = set()
+    for number, each in enumerate(listed, 1):
+        created = (FIRST_DAY - datetime.timedelta(rng.randint(5, 300))).date().isoformat()
+        row = (number, each.slug, each.title, each.description, each.sidebar, created)
+        rows.append((*row, int(180 * 50 ** rng.random()), rng.randrange(0, 360, 12)))
+        moderators |= {(number, rng.randint(2, 900)) for _ in range(rng.randint(1, 2))}
+        if each.slug in MODERATED:
+            moderators.add((number, 1))
+    _insert(connection, "community", rows)
+    _insert(connection, "moderator", sorted(moderators))
+    numbers = [n for n, each in enumerate(listed, 1) if each.slug in SUBSCRIBED]
+    _insert(connection, "subscription", [(1, number) for number in numbers])
+
+
+def _fill_posts(connection: sqlite3.Connection, listed: list[Community]) -> None:
+    rng = random_data.stream("forum", "posts")
+    popular = random_data.Popularity(rng, range(len(listed)), exponent=0.5)
+    authors = random_data.Popularity(rng, common.persons()[1:], exponent=0.6)
+    products = _products()
+    known: set[str] = set()
+    rows: list[tuple[Any, ...]] = []
+    for posted in _moments(rng):
+        where = popular.draw(rng)[0]
+        title, body, url = _post(rng, listed[where], products, known)
+        author: Person = authors.draw(rng)[0]
+        up, down = _votes(rng, 28.0)
+        at = posted.isoformat(" ")
+        row = (len(rows) + 1, where + 1, author.id, title, body, url, at, minute_of(posted))
+        rows.append((*row, up, down, 0, 0))
+    candidates = [i for i, row in enumerate(rows) if listed[row[1] - 1].slug in SUBSCRIBED]
+    for i in rng.sample(candidates, MINE):
+        rows[i] = (*rows[i][:2], 1, *rows[i][3:])
+    _insert(connection, "post", rows)
+    own = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
+    others = [row[0] for row in rows if row[2] != 1]
+    _insert(connection, "vote", [*own, *((1, "post", n, 1) for n in rng.sample(others, 20))])
+    _insert(connection, "saved", [(1, number) for number in rng.sample(others, 5)])
+
+
+def minute_of(moment: datetime.datetime) -> int:
+    """Minutes since 2022: what a list by heat counts in."""
+    return int((moment - datetime.datetime(2022, 1, 1)).total_seconds()) // 60
+
+
+def _moments(rng: random.Random) -> list[datetime.datetime]:
+    """When posts were written, in order: more every month."""
+    last = (NOW - FIRST_DAY).days
+    days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=POSTS)
+    offsets = (datetime.timedelta(day, rng.randrange(5 * 60, 24 * 60) * 60) for day in days)
+    return sorted(FIRST_DAY + offset for offset in offsets)
+
+
+def _votes(rng: random.Random, mean: float) -> tuple[int, int]:
+    """For and against; few get many."""
+    up = 1 + int(rng.expovariate(1 / mean) * rng.choice((0.2, 0.5, 1, 1, 4)))
+    return up, int(up * rng.random() ** 2 * 0.7)
+
+
+def _post(
+    rng: random.Random, community: Community, products: Sequence[Any], known: set[str]
+) -> tuple[str, str, str]:
+    """Title, body and address. No two titles are the same."""
+    voice, every = Voice(rng, community), random_data.table("forum_words")
+    weights = _ABOUT_BUYING if community.slug == "worthit" else _ABOUT
+    while True:
+        (about,) = rng.choices(tuple(weights), tuple(weights.values()))
+        product = rng.choice(products)
+        # One choice of words for the whole post: its body speaks of what its title does.
+        theme = {name: voice.say(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
+        theme = {name: word[0].lower() + word[1:] for name, word in theme.items()}
+        theme |= {"product": product[0], "thing": _in_text(product[1])}
+        title = voice.say(rng.choice(every[about]["titles"]), **theme)
+        if title not in known and len(title) <= 90:
+            break
+    known.add(title)
+    bodies = every[about]["bodies"]
+    if about == "product":
+        said = [rng.choice(bodies), *rng.sample(every[about]["ends"], 2)]
+    else:
+        said = rng.sample(bodies, 1 if about == "link" else rng.randint(2, 3))
+        said = [bodies[i] for i in sorted(bodies.index(text) for text in said)]
+    body = " ".join(voice.say(text, **theme) for text in said)
+    slug = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
+    url = f"https://{rng.choice(every['sources'])}/{slug}" if about == "link" else ""
+    return title, body, url
+
+
+def _products() -> list[Any]:
+    """Name and kind of what the shop sells."""
+    shop = database.connect_read_only(database.build(SHOP))
+    rows = shop.execute("SELECT name, kind FROM product WHERE active ORDER BY id").fetchall()
+    shop.close()
+    return [tuple(row) for row in rows]
+
+
+# --- comments ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Comment:
+    post: int
+    parent: _Comment | None
+    depth: int
+    author: int
+    body: str
+    written: datetime.datetime
+    votes: tuple[int, int]
+    number: int = 0
+
+
+def _fill_comments(connection: sqlite3.Connection, listed: list[Community]) -> None:
+    rng = random_data.stream("forum", "comments")
+    authors = random_data.Popularity(rng, common.persons()[1:], exponent=0.6)
+    drafts: list[_Comment] = []
+    posts = connection.execute("SELECT id, community_id, author_id, posted, up FROM post")
+    for post, community, author, posted, up in posts.fetchall():
+        voice = Voice(rng, listed[community - 1])
+        count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MOST_COMMENTS)
+        thread: list[_Comment] = []
+        at = datetime.datetime.fromisoformat(posted)
+        for _ in range(count):
+            at += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
+            if at >= NOW:
+                break
+            above = rng.choice(thread) if thread and rng.random() < 0.45 else None
+            above = above if above and above.depth < DEPTH else None
+            writer = author if rng.random() < 0.08 and author != 1 else authors.draw(rng)[0].id
+            body, votes = _comment(rng, voice)
+            depth = above.depth + 1 if above else 1
+            thread.append(_Comment(post, above, depth, writer, body, at, votes))
+        drafts += thread
+    _make_some_mine(rng, drafts, connection)
+    drafts.sort(key=lambda draft: (draft.written, draft.post))
+    for number, draft in enumerate(drafts, 1):
+        draft.number = number
+    rows: list[tuple[object, ...]] = []
+    for each in drafts:
+        parent = each.parent.number if each.parent else None
+        written = each.written.isoformat(" ")
+        row = (each.number, each.post, parent, each.author, each.body, written)
+        rows.append((*row, *each.votes, 0))
+    _insert(connection, "comment", rows)
+    own = [draft.number for draft in drafts if draft.author == 1]
+    _insert(connection, "vote", [(1, "comment", number, 1) for number in own])
+
+
+def _make_some_mine(
+    rng: random.Random, drafts: list[_Comment], connection: sqlite3.Connection
+) -> None:
+    """At most one on a post, and none on my own posts."""
+    mine = {post for (post,) in connection.execute("SELECT id FROM post WHERE author_id = 1")}
+    first: dict[int, _Comment] = {}
+    for draft in rng.sample(drafts, len(drafts)):
+        if draft.post not in mine:
+            first.setdefault(draft.post, draft)
+    for draft in list(first.values())[:MY_COMMENTS]:
+        draft.author = 1
+
+
+def _comment(rng: random.Random, voice: Voice) -> tuple[str, tuple[int, int]]:
+    words = random_data.table("forum_words")
+    tone = rng.choices(("comments", "short", "rude"), (66, 24, 10))[0]
+    body = voice.say(rng.choice(words[tone]))
+    if tone == "rude":
+        return body, (1 + int(rng.expovariate(0.7)), 2 + int(rng.expovariate(0.25)))
+    if tone == "comments" and rng.random() < 0.3:
+        body += " " + voice.say(rng.choice(words["comments"]))
+    return body, _votes(rng, 6.0)
+
+
+def _fill_messages(connection: sqlite3.Connection) -> None:
+    rng = random_data.stream("forum", "messages")
+    rows: list[tuple[object, ...]] = []
+    for number, (subject, body) in enumerate(random_data.table("forum_words")["messages"], 1):
+        sent = NOW - datetime.timedelta(12 - 2 * number, minutes=rng.randrange(600))
+        at = sent.isoformat(" ")
+        rows.append((number, rng.randint(2, 900), 1, subject, body, at, int(number < 4)))
+    _insert(connection, "message", rows)
+
+
+DATABASE = Database(
+    name="forum",
+    schema=(Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"),
+    fill=fill,
+)

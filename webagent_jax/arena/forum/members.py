@@ -1,0 +1,155 @@
+"""Members: signing in, what they wrote, what they tell of themselves, whom they block."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.responses import Response
+
+from webagent_jax.arena.forms import Form
+from webagent_jax.arena.forum import post_lists
+from webagent_jax.arena.pagination import listing
+from webagent_jax.arena.site import Views, Visit
+
+views = Views()
+
+
+@views.get("/sign-in")
+def sign_in_form(visit: Visit) -> Response:
+    return visit.page("sign_in.html.j2", form=Form(visit.query))
+
+
+@views.post("/sign-in")
+def sign_in(visit: Visit) -> Response:
+    form = Form(visit.form)
+    name, password = form.text("username"), form.text("password")
+    if not form.errors:
+        sql = "SELECT id FROM member WHERE username = ? COLLATE NOCASE AND password = ?"
+        number = visit.value(sql, name, password)
+        if number:
+            return visit.sign_in(number, "/")
+        form.errors["password"] = "The user name or the password is wrong."
+    return visit.page("sign_in.html.j2", 422, form=form)
+
+
+@views.post("/sign-out")
+def sign_out(visit: Visit) -> Response:
+    visit.session.account = None
+    return visit.redirect("/", "You are signed out.")
+
+
+@views.get("/register")
+def register_form(visit: Visit) -> Response:
+    return visit.page("register.html.j2", form=Form())
+
+
+@views.post("/register")
+def register(visit: Visit) -> Response:
+    form = Form(visit.form)
+    name, password = form.text("username", least=3, most=24), form.text("password", least=8)
+    if "username" not in form.errors and not re.fullmatch(r"[a-z0-9.]+", name):
+        form.errors["username"] = "Use small letters, digits and dots."
+    elif visit.value("SELECT 1 FROM member WHERE username = ?", name):
+        form.errors["username"] = "This user name is taken."
+    if form.errors:
+        return visit.page("register.html.j2", 422, form=form)
+    visit.session.account = visit.do(
+        "INSERT INTO member (username, password, bio, town, joined) VALUES (?, ?, '', '', ?)",
+        *(name, password, visit.today),
+    )
+    return visit.redirect("/communities", "Welcome to Fencepost. Find a community to join.")
+
+
+# --- what somebody wrote -------------------------------------------------------------------------
+
+
+@views.get("/u/{name}")
+def member(visit: Visit, name: str) -> Response:
+    here = _member(visit, name)
+    found = post_lists.posts(visit, "author_id = ?", here["id"], default="new")
+    return visit.page("member.html.j2", member=here, found=found)
+
+
+@views.get("/u/{name}/comments")
+def comments(visit: Visit, name: str) -> Response:
+    here = _member(visit, name)
+    columns = "comment.*, post.title"
+    rest = (
+        "FROM comment JOIN post ON post.id = post_id"
+        " WHERE comment.author_id = ? ORDER BY comment.id DESC"
+    )
+    found = listing(visit, columns, rest, [here["id"]], size=post_lists.PAGE)
+    return visit.page("member_comments.html.j2", member=here, found=found)
+
+
+def _member(visit: Visit, name: str) -> Any:
+    """A member with the sums of what they wrote. Raises Missing."""
+    return visit.row(
+        "SELECT *, (SELECT count(*) FROM post WHERE author_id = member.id) AS posts,"
+        " (SELECT count(*) FROM comment WHERE author_id = member.id) AS comments,"
+        " (SELECT coalesce(sum(up - down), 0) FROM post WHERE author_id = member.id)"
+        " + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id = member.id) AS "
+        "points,"
+        " id IN (SELECT other_id FROM blocked WHERE member_id = ?) AS is_blocked"
+        " FROM member WHERE username = ?",
+        *(visit.session.account or 0, name),
+    )
+
+
+@views.post("/u/{name}/block")
+def block(visit: Visit, name: str) -> Response:
+    """Or the opposite, for who is blocked."""
+    if not visit.session.account:
+        return visit.sign_in_first()
+    here = _member(visit, name)
+    pair = (visit.session.account, here["id"])
+    if here["is_blocked"]:
+        visit.do("DELETE FROM blocked WHERE member_id = ? AND other_id = ?", *pair)
+        return visit.redirect(f"/u/{name}", f"{name} is no longer blocked.")
+    if here["id"] == visit.session.account:
+        return visit.redirect(f"/u/{name}", "You cannot block yourself.")
+    visit.do("INSERT INTO blocked VALUES (?, ?)", *pair)
+    return visit.redirect(f"/u/{name}", f"{name} is blocked. You will not see their posts.")
+
+
+# --- oneself -------------------------------------------------------------------------------------
+
+
+@views.get("/settings")
+def settings_form(visit: Visit) -> Response:
+    if not visit.session.account:
+        return visit.sign_in_first()
+    here = visit.row("SELECT * FROM member WHERE id = ?", visit.session.account)
+    return visit.page("settings.html.j2", **_settings(visit), form=Form(dict(here)))
+
+
+def _settings(visit: Visit) -> dict[str, Any]:
+    blocked = visit.rows(
+        "SELECT username FROM blocked JOIN member ON member.id = other_id WHERE member_id = ?"
+        " ORDER BY username",
+        visit.session.account,
+    )
+    mail = visit.value("SELECT mail FROM member WHERE id = ?", visit.session.account)
+    sorts = [(key, text) for key, (text, _) in post_lists.SORTS.items()]
+    return {"blocked": blocked, "mail": mail, "sorts": sorts}
+
+
+@views.post("/settings")
+def settings(visit: Visit) -> Response:
+    if not visit.session.account:
+        return visit.sign_in_first()
+    form = Form(visit.form)
+    bio = form.text("bio", required=False, most=400)
+    values = (
+        bio,
+        form.text("town", required=False, most=40),
+        form.choice("sort", post_lists.SORTS),
+    )
+    if form.errors:
+        return visit.page("settings.html.j2", 422, **_settings(visit), form=form)
+    visit.do(
+        "UPDATE member SET bio = ?, town = ?, sort = ?, mail = ? WHERE id = ?",
+        *(*values, int(form.ticked("mail")), visit.session.account),
+    )
+    return visit.redirect("/settings", "Your settings were saved.")

@@ -1,0 +1,367 @@
+"""Comments, replies and private messages."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from webagent_jax.arena.expert_steps import click, done, found, has, type_text
+from webagent_jax.arena.forum.tasks.helpers import (
+    FORUM,
+    MY_NAME,
+    PERIODS,
+    POST,
+    Slots,
+    a_community,
+    a_post,
+    all_comments,
+    listed,
+    next_comment,
+    rows,
+    said,
+    to_comment,
+    to_member,
+    to_messages,
+    to_post,
+    to_top,
+)
+from webagent_jax.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("forum", "reddit")
+
+COMMENT = (
+    "SELECT comment.*, comment.up - comment.down AS score, username FROM comment"
+    " JOIN member ON member.id = author_id WHERE post_id = ?"
+)
+
+
+def a_comment(data: Data, rng: random.Random, post: Any, where: str = "1") -> Any:
+    """On a post, by somebody who wrote no other one there."""
+    sql = (
+        f"{COMMENT} AND author_id NOT IN (SELECT author_id FROM comment WHERE post_id = ?"
+        f" GROUP BY author_id HAVING count(*) > 1) AND {where} ORDER BY comment.id"
+    )
+    found = rows(data, sql, post["id"], post["id"])
+    return rng.choice(found) if found else None
+
+
+def _commented(data: Data, post: Any, text: str, parent: int = 0) -> Spec:
+    """My next comment says it, on the right post, below the right comment."""
+    number = next_comment(data)
+    selector = f'#post h1, #c{number}[data-parent="{parent}"] .body'
+    return page_is(f"{FORUM}/comment/{number}", selector, f"{post['title']} ; {text}")
+
+
+# --- comments ------------------------------------------------------------------------------------
+
+
+def _comment(data: Data, rng: random.Random) -> Instance | None:
+    post = a_post(data, rng, "author_id != 1")
+    if post is None:
+        return None
+    text = said(rng, post["slug"])
+    return Instance({"title": post["title"], "text": text}, _commented(data, post, text))
+
+
+@tasks.add(
+    "comment",
+    _comment,
+    'Comment on the post "{title}": "{text}"',
+    'Reply to the post "{title}" with "{text}".',
+    'Leave the comment "{text}" under the post "{title}".',
+    'Find the post "{title}" and tell them: "{text}"',
+    'Write "{text}" as a comment on "{title}".',
+)
+def comment(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    page = yield from type_text(page, "Your comment", slots["text"])
+    yield from click(page, "Comment", "button", about="")
+    yield from done("The comment is there")
+
+
+def _comment_top(data: Data, rng: random.Random) -> Instance | None:
+    community, period = a_community(data, rng), rng.choice(list(PERIODS))
+    order = rng.choice(("top", "most commented"))
+    by = "up - down" if order == "top" else "comments"
+    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {by} DESC LIMIT 2"
+    top = rows(data, sql, community["id"], PERIODS[period])
+    key = "score" if order == "top" else "comments"
+    if len(top) < 2 or top[0][key] == top[1][key]:
+        return None
+    text = said(rng, community["slug"])
+    slots = {"community": community["title"], "period": period, "order": order, "text": text}
+    return Instance(slots, _commented(data, top[0], text))
+
+
+@tasks.add(
+    "comment-on-top",
+    _comment_top,
+    'Comment "{text}" on the {order} post of the past {period} in {community}.',
+    'Reply to the {order} post in {community} from the past {period} with "{text}".',
+    'In {community}, look at the past {period} and comment on the {order} post: "{text}"',
+    'Find the {order} post of {community} within the past {period}. Leave the comment "{text}"',
+    'Under the {order} post of the past {period} in the community {community}, write "{text}".',
+)
+def comment_on_top(slots: Slots, page: Observation) -> Expert:
+    order = slots["order"].capitalize()
+    page = yield from to_top(page, slots["community"], order, slots["period"])
+    page = yield from click(
+        page, listed(page)[0].title, "link", about="post", why="It is the first"
+    )
+    page = yield from type_text(page, "Your comment", slots["text"])
+    yield from click(page, "Comment", "button", about="")
+    yield from done("The comment is there")
+
+
+def _reply(data: Data, rng: random.Random) -> Instance | None:
+    post = a_post(data, rng, "comments > 2 AND author_id != 1")
+    above = post and a_comment(data, rng, post, "author_id != 1")
+    if above is None:
+        return None
+    text = said(rng, post["slug"])
+    slots = {"title": post["title"], "name": above["username"], "text": text}
+    return Instance(slots, _commented(data, post, text, above["id"]))
+
+
+@tasks.add(
+    "reply",
+    _reply,
+    'Reply to the comment of {name} on the post "{title}": "{text}"',
+    'On the post "{title}", answer {name} with "{text}".',
+    '{name} has commented on "{title}". Reply to that comment with "{text}"',
+    'Find the comment by {name} under "{title}" and write "{text}" as a reply to it.',
+    'Under "{title}", respond to what {name} says: "{text}"',
+)
+def reply(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    page, number = yield from to_comment(page, slots["name"])
+    page = yield from click(page, f"Reply {number}", "link", about=slots["name"])
+    page = yield from type_text(page, "Your reply", slots["text"])
+    yield from click(page, "Reply", "button", about="")
+    yield from done("The reply is there")
+
+
+def _mine(data: Data, rng: random.Random) -> Any:
+    """A post with a comment of mine that nobody replied to, and that comment."""
+    post = a_post(data, rng, "post.id IN (SELECT post_id FROM comment WHERE author_id = 1)")
+    where = "author_id = 1 AND comment.id NOT IN (SELECT parent_id FROM comment WHERE parent_id)"
+    own = post and a_comment(data, rng, post, where)
+    return None if own is None or post["author_id"] == 1 else (post, own)
+
+
+def _edit(data: Data, rng: random.Random) -> Instance | None:
+    mine = _mine(data, rng)
+    if mine is None:
+        return None
+    post, own = mine
+    text = said(rng, post["slug"])
+    spec = page_is(f"{FORUM}/comment/{own['id']}", f"#c{own['id']} .body", text)
+    return Instance({"title": post["title"], "text": text}, spec)
+
+
+@tasks.add(
+    "edit-comment",
+    _edit,
+    'Change my comment on the post "{title}" to "{text}".',
+    'I have commented on "{title}". Edit that comment so that it says "{text}"',
+    'Replace what I said under "{title}" by "{text}".',
+    'Edit my comment below "{title}": it should be "{text}"',
+    'My comment on "{title}" should read "{text}" instead.',
+)
+def edit_comment(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    page, number = yield from to_comment(page, MY_NAME)
+    page = yield from click(page, f"Edit {number}", "link", about="comment")
+    page = yield from type_text(page, "Comment", slots["text"])
+    yield from click(page, "Save Comment", "button", about="")
+    yield from done("The comment is changed")
+
+
+def _delete(data: Data, rng: random.Random) -> Instance | None:
+    mine = _mine(data, rng)
+    if mine is None:
+        return None
+    post, own = mine
+    spec = page_has(f"{FORUM}/comment/{own['id']}", "h1", "Page not found")
+    return Instance({"title": post["title"]}, spec)
+
+
+@tasks.add(
+    "delete-comment",
+    _delete,
+    'Delete my comment on the post "{title}".',
+    'Remove what I commented under "{title}".',
+    'I have written a comment on "{title}". Take it down',
+    'Find my comment below "{title}" and delete it.',
+    'My comment on "{title}" has to go.',
+)
+def delete_comment(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    page, number = yield from to_comment(page, MY_NAME)
+    yield from click(page, f"Delete {number}", "button", about="comment")
+    yield from done("The comment is gone")
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+_MESSAGES = (
+    ("Thank you", "Your last post helped me a lot."),
+    ("A question", "May I use your picture for our newsletter?"),
+    ("Swap?", "I have what you are looking for. Shall we swap?"),
+    ("Saturday", "Are you coming to the meetup on Saturday?"),
+    ("Typo", "There is a typo in the title of your last post."),
+    ("Your advice", "I followed your advice, and it worked."),
+)
+
+
+def _sent(data: Data, name: str, subject: str, body: str) -> Spec:
+    (last,) = rows(data, "SELECT max(id) AS number FROM message")
+    url = f"{FORUM}/messages/{last['number'] + 1}"
+    return both(page_has(url, "h1", subject), page_has(url, "#message", f"to {name}", body))
+
+
+def _message(data: Data, rng: random.Random) -> Instance | None:
+    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    subject, body = rng.choice(_MESSAGES)
+    slots = {"name": member["username"], "subject": subject, "body": body}
+    return Instance(slots, _sent(data, *slots.values()))
+
+
+@tasks.add(
+    "message",
+    _message,
+    'Send {name} a private message with the subject "{subject}": "{body}"',
+    'Write to {name}. Subject: "{subject}", message: "{body}"',
+    'Message the member {name}: "{body}" (subject "{subject}")',
+    'I want to tell {name} in private: "{body}" Take "{subject}" as the subject.',
+    'Send a message about "{subject}" to {name} that says "{body}"',
+)
+def message(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_messages(page)
+    page = yield from click(page, "New Message", "link", about="message")
+    page = yield from type_text(page, "To", slots["name"])
+    page = yield from type_text(page, "Subject", slots["subject"])
+    page = yield from type_text(page, "Message", slots["body"])
+    yield from click(page, "Send Message", "button", about="")
+    yield from done("The message is sent")
+
+
+def _message_author(data: Data, rng: random.Random) -> Instance | None:
+    post = a_post(data, rng, "author_id != 1")
+    if post is None:
+        return None
+    subject, body = rng.choice(_MESSAGES)
+    slots = {"title": post["title"], "subject": subject, "body": body}
+    return Instance(slots, _sent(data, post["username"], subject, body))
+
+
+@tasks.add(
+    "message-author",
+    _message_author,
+    'Send the author of the post "{title}" a message with the subject "{subject}": "{body}"',
+    'Write to whoever posted "{title}". Subject: "{subject}", message: "{body}"',
+    'Who wrote "{title}"? Send them the message "{body}" with "{subject}" as its subject',
+    'Message the person behind the post "{title}": "{body}" (subject "{subject}")',
+    'Tell the author of "{title}" in a private message: "{body}" The subject is "{subject}".',
+)
+def message_author(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    link = found(page, r"(\S+) -?[\d,]+ points?")
+    page = yield from click(page, link, "link", about="author", why="The post tells its author")
+    page = yield from click(page, "Send Message", "link", about="message")
+    page = yield from type_text(page, "Subject", slots["subject"])
+    page = yield from type_text(page, "Message", slots["body"])
+    yield from click(page, "Send Message", "button", about="")
+    yield from done("The message is sent")
+
+
+def _answer(data: Data, rng: random.Random) -> Instance | None:
+    sql = "SELECT subject, username FROM message JOIN member ON member.id = sender_id"
+    got = rng.choice(rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
+    body = rng.choice(
+        (
+            "Gladly, give me a day.",
+            "Thanks for asking!",
+            "Sorry, not this week.",
+            "Let us talk on Sunday.",
+        )
+    )
+    spec = _sent(data, got["username"], f"Re: {got['subject']}", body)
+    return Instance({"subject": got["subject"], "body": body}, spec)
+
+
+@tasks.add(
+    "answer-message",
+    _answer,
+    'Answer the message "{subject}" with "{body}"',
+    'I got a message called "{subject}". Reply: "{body}"',
+    'Look into my inbox and answer "{subject}": "{body}"',
+    'Write back to whoever sent me the message "{subject}": "{body}"',
+    'Reply to the private message with the subject "{subject}" by "{body}"',
+)
+def answer_message(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_messages(page)
+    page = yield from click(page, slots["subject"], "link")
+    page = yield from click(page, "Answer", "link", about="")
+    page = yield from type_text(page, "Message", slots["body"])
+    yield from click(page, "Send Message", "button", about="")
+    yield from done("The answer is sent")
+
+
+# --- unwanted company ----------------------------------------------------------------------------
+
+
+def _block(data: Data, rng: random.Random) -> Instance | None:
+    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    name = member["username"]
+    return Instance({"name": name}, page_has(f"{FORUM}/settings", "#blocked a", name))
+
+
+@tasks.add(
+    "block",
+    _block,
+    "Block the member {name}.",
+    "I do not want to see anything by {name} any more. Block them",
+    "Put {name} on my list of blocked members.",
+    "Make sure that I see no more posts of {name} by blocking them.",
+    "Go to the profile of {name} and block this member.",
+)
+def block(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_member(page, slots["name"])
+    yield from click(page, "Block", "button", about="block")
+    yield from done("The member is blocked")
+
+
+def _block_worst(data: Data, rng: random.Random) -> Instance | None:
+    post = a_post(data, rng, "comments BETWEEN 3 AND 9")
+    last = post and rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
+    if not last or last[0]["score"] == last[1]["score"] or last[0]["author_id"] == 1:
+        return None
+    spec = page_is(f"{FORUM}/settings", "#blocked a", last[0]["username"])
+    return Instance({"title": post["title"]}, spec)
+
+
+@tasks.add(
+    "block-worst",
+    _block_worst,
+    'Block whoever wrote the comment with the fewest points on the post "{title}".',
+    'On the post "{title}", find the lowest rated comment and block its author.',
+    'Look at all comments on "{title}" and block the author of the one with the lowest score',
+    'The comment with the fewest points under "{title}" annoys me. Block the member who wrote it.',
+    'Under "{title}", one comment has the lowest score. Its author should be blocked.',
+)
+def block_worst(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_post(page, slots["title"])
+    worst: tuple[int, str] | None = None
+    while True:
+        page, comments = yield from all_comments(page)
+        for _, name, points in comments:
+            worst = min(worst or (points, name), (points, name))
+        if not has(page, "Next", "link"):
+            break
+        page = yield from click(page, "Next", "link", why="There are more comments")
+    assert worst is not None
+    page = yield from to_member(page, worst[1])
+    yield from click(page, "Block", "button", about="block")
+    yield from done("The author is blocked")

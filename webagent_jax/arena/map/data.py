@@ -1,0 +1,336 @@
+"""What there is on the map: towns, categories, some 2,000 places, and what people keep of them."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from webagent_jax.arena import common, random_data
+from webagent_jax.arena.common import NOW, City
+from webagent_jax.arena.database import Database
+from webagent_jax.arena.map.network import Edge
+from webagent_jax.arena.map.roads import network
+
+PEOPLE = 300  # who have an account
+MINE = 1  # whose browser the agent uses
+DAYS = ("Mo", "Tu", "We", "Th", "Fr", "Sa", "Su")
+
+_OUTSIDE = {"Viewpoint", "Campsite", "Picnic Area", "Airport"}
+_ONE_A_TOWN = {"Market", "Railway Station", "Bus Station", "Town Hall"}
+_PORTS = ("Port Hadley", "Linden Bay", "Saltmarsh")
+_PLOT = 14  # metres of a road that each pair of house numbers takes
+_LISTS = {
+    "Favourites": ("Cafe", "Bakery", "Bookshop", "Park", "Restaurant", "Cinema"),
+    "Want to go": ("Museum", "Viewpoint", "Theatre", "Restaurant", "Gallery"),
+    "Weekend trips": ("Campsite", "Picnic Area", "Viewpoint", "Museum", "Guest House"),
+    "Errands": ("Pharmacy", "Hardware Store", "Post Office", "Dentist"),
+}
+_NOTES = {
+    "Cafe": ("Ask for the table by the window", "Best flat white in town"),
+    "Bakery": ("Rye bread on Thursdays", "Go before eight"),
+    "Bookshop": ("Pick up the atlas", "They buy old books"),
+    "Park": ("Meet Priya at the pond", "Good for a run"),
+    "Restaurant": ("Book for six people", "Mother's birthday"),
+    "Cinema": ("Bring the voucher", "Open air in July"),
+    "Museum": ("Free on first Sundays", "See the clock room"),
+    "Viewpoint": ("Be there at sunset", "Take the binoculars"),
+    "Theatre": ("Tickets for the autumn", "Row five is best"),
+    "Gallery": ("New show in July", "Ask about the blue print"),
+    "Campsite": ("Site by the water", "Bring own firewood"),
+    "Picnic Area": ("Shade under the oaks", "Room for ten"),
+    "Guest House": ("Breakfast is included", "Quiet room at the back"),
+    "Pharmacy": ("Prescription is ready", "Buy sun cream"),
+    "Hardware Store": ("Return the drill", "Screws for the shelf"),
+    "Post Office": ("Send the parcel to Emil", "Buy stamps"),
+    "Dentist": ("Appointment on June 27", "Bring the x-ray"),
+}
+_PROBLEMS = (
+    ("Wrong opening hours", "They close an hour earlier on Fridays now."),
+    ("Wrong position", "The entrance is around the corner."),
+    ("Wrong phone number", "The number is not in service."),
+    ("Closed for good", "The windows are covered and the sign is gone."),
+    ("Something else", "There is a ramp at the side door."),
+)
+
+
+# --- the word list -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    section: str
+    name: str
+    plural: str
+    count: int
+    phones: int  # per cent
+    hours: list[str] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+
+
+def categories() -> Iterator[Category]:
+    """Of data/map_places.txt, in its order."""
+    section, current = "", None
+    for line in random_data.lines("map_places"):
+        if line.startswith("== "):
+            if current:
+                yield current
+            name, plural, count, phones = line[3:].split(" | ")
+            current = Category(section, name, plural, int(count), int(phones))
+        elif line.startswith("= "):
+            if current:
+                yield current
+            section, current = line[2:], None
+        elif current and line.startswith("hours: "):
+            current.hours.extend(line.removeprefix("hours: ").split("; "))
+        elif current and line.startswith("- "):
+            current.patterns.append(line[2:])
+    if current:
+        yield current
+
+
+def _words(name: str) -> list[str]:
+    """A list of words at the top of the file."""
+    line = next(line for line in random_data.lines("map_places") if line.startswith(f"{name}: "))
+    return line.removeprefix(f"{name}: ").split(", ")
+
+
+def slug(name: str) -> str:
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower().replace("'", "")))
+
+
+def week(told: str) -> list[str]:
+    """ "Mo-Fr 08:00-18:00, Sa 09:00-12:00" -> seven texts from Monday, "" where it is closed."""
+    days = [""] * 7
+    if told == "24/7":
+        return ["00:00-24:00"] * 7
+    for part in told.split(", ") if told else ():
+        span, hours = part.split(" ")
+        first, _, last = span.replace("Daily", "Mo-Su").partition("-")
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        for day in range(start, end + 1 if start <= end else end + 8):
+            days[day % 7] = hours
+    return days
+
+
+def is_open(hours: str, time: str) -> bool:
+    """Both as they are written: "09:00-18:00", "10:00"."""
+    start, _, end = hours.partition("-")
+    return bool(hours) and start <= time < end
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    people = [(p.id, p.name, p.email, p.password) for p in common.persons()[:PEOPLE]]
+    _insert(connection, "person", people)
+    towns = [
+        (i, c.name, slug(c.name), c.zip_code, c.population, round(c.x * 1000), round(c.y * 1000))
+        for i, c in enumerate(common.cities(), 1)
+    ]
+    _insert(connection, "town", towns)
+    kinds = [
+        *categories(),
+        Category("", "Town", "Towns", 0, 0),
+        Category("", "Home", "Homes", 0, 0),
+    ]
+    rows = [
+        (i, k.section, k.name, k.plural, slug(k.plural), int(bool(k.section)))
+        for i, k in enumerate(kinds, 1)
+    ]
+    _insert(connection, "category", rows)
+    _insert(connection, "place", _Places(kinds).rows)
+    _fill_lists(connection)
+    _fill_reports(connection)
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    holes = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+
+
+class _Places:
+    """Draws the places, one by one; no two have the same name."""
+
+    def __init__(self, kinds: Sequence[Category]) -> None:
+        self._rng = random_data.stream("map", "places")
+        self._zips = {city.name: city.zip_code for city in common.cities()}
+        self._kinds = {kind.name: i for i, kind in enumerate(kinds, 1)}
+        self._plurals = {kind.name: kind.plural for kind in kinds}
+        self._slugs: set[str] = set()
+        self._adjectives, self._nouns = _words("adjectives"), _words("nouns")
+        self._inside, self._outside = _building_land()
+        self._greens: dict[str, list[Edge]] = defaultdict(list)
+        for _, edge in network().greens:
+            if edge in network().open:
+                self._greens[network().edges[edge].town].append(network().edges[edge])
+        self.rows: list[tuple[object, ...]] = []
+        for city in common.cities():
+            self._settle(city)
+        self._reside("161 Ashgrove Road", "Port Hadley")
+        self._reside("48 Library Street", "Port Hadley")
+        for kind in kinds:
+            for index in range(kind.count):
+                self._build(kind, index)
+
+    def _settle(self, city: City) -> None:
+        """The town itself, found where its main streets meet."""
+        node = network().centres[city.name]
+        edge = next(e for e in network().edges if e.id in network().open and node in (e.a, e.b))
+        along = 0 if edge.a == node else edge.length
+        self._add(city.name, "Town", edge, along, hours="", street=edge.name)
+
+    def _reside(self, address: str, town: str) -> None:
+        """A house that is no public place."""
+        number, name = address.split(" ", 1)
+        metres = int(number) // 2 * _PLOT
+        pieces = [edge for edge in self._inside[town] if edge.name == name]
+        edge = max((e for e in pieces if e.start <= metres), key=lambda e: e.start)
+        along = min(metres - edge.start, edge.length)
+        self._add(f"{address}, {town}", "Home", edge, along, hours="", street=address)
+
+    def _build(self, kind: Category, index: int) -> None:
+        rng = self._rng
+        while True:  # until the name is a new one
+            edge = self._plot(kind, self._town(kind, index))
+            name = self._name(kind, edge)
+            if slug(name) not in self._slugs:
+                break
+        phone = rng.randrange(100) < kind.phones
+        self._add(
+            *(name, kind.name, edge, rng.randint(8, max(9, edge.length - 8))),
+            hours=rng.choice(kind.hours) if kind.hours else "",
+            phone=f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}" if phone else "",
+        )
+
+    def _town(self, kind: Category, index: int) -> str:
+        cities = common.cities()
+        if kind.name in _ONE_A_TOWN:
+            return cities[index].name
+        if kind.name == "Ferry Terminal":
+            return _PORTS[index]
+        if kind.name == "Airport":
+            return cities[0].name
+        return self._rng.choices(cities, [city.population**0.72 for city in cities])[0].name
+
+    def _plot(self, kind: Category, town: str) -> Edge:
+        """An edge to stand at; towns are dense in the middle."""
+        rng = self._rng
+        if kind.name in _OUTSIDE:
+            return rng.choice(self._outside[town])
+        if kind.name == "Park" and self._greens[town]:
+            return self._greens[town].pop()
+        x, y = network().nodes[network().centres[town]]
+        drawn = rng.choices(self._inside[town], k=2)
+        return min(drawn, key=lambda e: (abs(e.line[0][0] - x) + abs(e.line[0][1] - y), e.id))
+
+    def _name(self, kind: Category, edge: Edge) -> str:
+        rng = self._rng
+        pattern = rng.choice(kind.patterns)
+        if "{S}" in pattern and "Route" in edge.name:
+            pattern = pattern.replace("{S}", "{L}")
+        words = {
+            "{L}": lambda: rng.choice(random_data.lines("last_names")),
+            "{F}": lambda: rng.choice(random_data.lines("first_names")),
+            "{A}": lambda: rng.choice(self._adjectives),
+            "{N}": lambda: rng.choice(self._nouns),
+            "{S}": lambda: edge.name,
+            "{T}": lambda: edge.town,
+        }
+        return re.sub(r"\{.\}", lambda found: words[found[0]](), pattern)
+
+    def _add(
+        self,
+        name: str,
+        kind: str,
+        edge: Edge,
+        along: int,
+        *,
+        hours: str,
+        phone: str = "",
+        street: str = "",
+    ) -> None:
+        rng = self._rng
+        self._slugs.add(slug(name))
+        street = street or f"{house_number(edge, along, rng.randrange(2))} {edge.name}"
+        zip_code = self._zips[edge.town]
+        website = f"www.{slug(name)}.example" if phone and rng.random() < 0.7 else ""
+        days = week(hours)
+        today = NOW.weekday()
+        told = " ".join((name, kind, self._plurals[kind], street, edge.town, zip_code))
+        x, y = network().at(edge, along)
+        self.rows.append(
+            (
+                *(len(self.rows) + 1, name, slug(name), self._kinds[kind]),
+                *(street, edge.town, zip_code, phone, website),
+                *(";".join(days) if any(days) else "", int(rng.random() < 0.6)),
+                *(x, y, edge.id, along),
+                int(is_open(days[today], f"{NOW:%H:%M}")),
+                *(int(bool(days[5])), int(bool(days[6])), told.lower()),
+            )
+        )
+
+
+def house_number(edge: Edge, along: int, side: int) -> int:
+    """Even and odd numbers face each other; in the country they are far between."""
+    plot = _PLOT * 10 if edge.kind == "road" else _PLOT
+    return max(1, 2 * ((edge.start + along) // plot) + side)
+
+
+def _building_land() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
+    """The open roads of each town, and those around it."""
+    inside: dict[str, list[Edge]] = defaultdict(list)
+    outside: dict[str, list[Edge]] = defaultdict(list)
+    for edge in network().edges:
+        if edge.id in network().open:
+            (outside if edge.kind == "road" else inside)[edge.town].append(edge)
+    return inside, outside
+
+
+def _fill_lists(connection: sqlite3.Connection) -> None:
+    """Mine."""
+    rng = random_data.stream("map", "lists")
+    _insert(connection, "list", [(i, MINE, name) for i, name in enumerate(_LISTS, 1)])
+    rows: list[tuple[object, ...]] = []
+    for number, kinds in enumerate(_LISTS.values(), 1):
+        for kind in kinds:
+            found = _places_of(connection, kind)
+            place = rng.choice(found)
+            note = rng.choice(_NOTES[kind]) if rng.random() < 0.8 else ""
+            added = f"2023-0{rng.randint(1, 5)}-{rng.randint(10, 28)}"
+            rows.append((len(rows) + 1, number, place, note, added))
+    _insert(connection, "saved", rows)
+
+
+def _places_of(connection: sqlite3.Connection, kind: str) -> list[int]:
+    sql = (
+        "SELECT place.id FROM place JOIN category ON category.id = category_id"
+        " WHERE category.name = ? ORDER BY place.id"
+    )
+    return [number for (number,) in connection.execute(sql, [kind])]
+
+
+def _fill_reports(connection: sqlite3.Connection) -> None:
+    """Of others, and two of mine."""
+    rng: random.Random = random_data.stream("map", "reports")
+    (most,) = connection.execute("SELECT max(id) FROM place").fetchone()
+    rows: list[tuple[object, ...]] = []
+    for number in range(1, 121):
+        person = MINE if number in (40, 97) else rng.randint(2, PEOPLE)
+        problem, body = rng.choice(_PROBLEMS)
+        day = f"2023-0{1 + number // 25}-{1 + number % 25:02d}"
+        status = "Open" if number > 70 or rng.random() < 0.2 else "Settled"
+        rows.append((number, person, rng.randint(19, most), problem, body, day, status))
+    _insert(connection, "report", rows)
+
+
+DATABASE = Database(
+    name="map",
+    schema=(Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"),
+    fill=fill,
+)

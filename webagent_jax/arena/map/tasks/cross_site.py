@@ -1,0 +1,195 @@
+"""Tasks that begin elsewhere: where the shop delivers to, and where people of the forum live."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from webagent_jax.arena import common
+from webagent_jax.arena.admin.tasks.helpers import to_customer, to_order
+from webagent_jax.arena.expert_steps import answer, done, found, read_on, switch
+from webagent_jax.arena.forum.tasks.helpers import (
+    FORUM,
+    NEXT_POST,
+    Slots,
+    submit,
+    to_community,
+    to_member,
+)
+from webagent_jax.arena.map.routes import distance
+from webagent_jax.arena.map.tasks.helpers import (
+    MAP,
+    ME,
+    a_place,
+    length_read,
+    metres_told,
+    minutes_told,
+    places,
+    time_read,
+    to_place,
+    to_route,
+    way,
+)
+from webagent_jax.arena.map.tasks.saved_lists import keep
+from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, pick
+from webagent_jax.types import Expert, Observation
+
+from_admin = Templates("across", "shopping_admin", "map")
+from_forum = Templates("across", "reddit", "map")
+
+_TOWN = r"\d+ [A-Z][A-Za-z ]+, ([A-Z][a-z]+(?: [A-Z][a-z]+)?) \d{5}\b"
+"""How the back office writes an address."""
+
+
+def _place(data: Data, name: str) -> Any:
+    return places(data, "place.name = ?", name)[0]
+
+
+def _town(data: Data, rng: random.Random) -> str:
+    return rng.choice(common.cities()).name
+
+
+# --- where the shop delivers to ------------------------------------------------------------------
+
+
+def _delivery(data: Data, rng: random.Random) -> Instance | None:
+    number, start = rng.randint(300_001, 305_000), _town(data, rng)
+    (town,) = data["shop"].execute("SELECT city FROM purchase WHERE id = ?", [number]).fetchone()
+    if town == start:
+        return None
+    time = way(_place(data, start), _place(data, town), "car").minutes
+    slots = {"number": str(number), "start": start}
+    return Instance(slots, answers(*minutes_told(time)))
+
+
+@from_admin.add(
+    "delivery-drive",
+    _delivery,
+    "How long is the drive from {start} to the town that order {number} is delivered to?",
+    "Order {number} goes to some town. How long does it take to get there by car from {start}?",
+    "Look up in which town the customer of order {number} wants it, and on the map how long one "
+    "drives there from {start}.",
+    "Our van is in {start}. How much time does it need to the town in the address of order "
+    "{number}?",
+    "Tell me the driving time from {start} to the town of order {number}",
+)
+def delivery_drive(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page, town = yield from read_on(page, _TOWN)
+    assert town is not None
+    page = yield from switch(1, f"It goes to {town[1]}; the map tells the way")
+    page = yield from to_route(page, slots["start"], town[1], "by car")
+    yield from answer(time_read(page), seen=town[1], why="The route tells how long it takes")
+
+
+def _office(data: Data, rng: random.Random) -> Instance | None:
+    customer = pick(
+        rng,
+        data["shop"]
+        .execute(
+            "SELECT first || ' ' || last AS name, city FROM customer JOIN address"
+            " ON customer_id = customer.id AND is_default WHERE customer.id > 1 ORDER BY "
+            "customer.id"
+        )
+        .fetchall(),
+    )
+    lists = data["map"].execute(f"SELECT * FROM list WHERE person_id = {ME} ORDER BY id").fetchall()
+    kept = pick(rng, lists)
+    what = rng.choice(("Town Hall", "Railway Station", "Bus Station", "Farmers Market"))
+    slots = {"customer": customer["name"], "what": what, "list": kept["name"]}
+    name = f"{customer['city']} {what}"
+    return Instance(slots, page_has(f"{MAP}/lists/{kept['id']}", "ol.saved", name))
+
+
+@from_admin.add(
+    "customer-town",
+    _office,
+    "Save the {what} of the town where our customer {customer} lives to my list {list} on the map.",
+    "In which town does the customer {customer} live? Put its {what} on my list {list} of the map.",
+    "Look up the town of customer {customer}, find its {what} on the map and save it to {list}",
+    "I will visit our customer {customer}. Keep the {what} of their town in my map list {list}.",
+    "Add the {what} of the home town of customer {customer} to the list {list} on the map.",
+)
+def customer_town(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_customer(page, slots["customer"])
+    page, town = yield from read_on(page, _TOWN)
+    assert town is not None
+    page = yield from switch(1, f"They live in {town[1]}")
+    page = yield from to_place(page, f"{town[1]} {slots['what']}")
+    yield from keep(page, slots["list"])
+    yield from done("It is in the list")
+
+
+# --- where people of the forum live --------------------------------------------------------------
+
+
+def _member(data: Data, rng: random.Random) -> Instance | None:
+    members = data["forum"].execute(
+        "SELECT username, town FROM member WHERE town != '' AND id > 1 ORDER BY id"
+    )
+    member, start = pick(rng, members.fetchall()), _town(data, rng)
+    if member["town"] == start or not places(data, "place.name = ?", member["town"]):
+        return None
+    told = distance(way(_place(data, start), _place(data, member["town"]), "car").metres)
+    return Instance({"member": member["username"], "start": start}, answers(*metres_told(told)))
+
+
+@from_forum.add(
+    "member-distance",
+    _member,
+    "How far is it by car from {start} to the town where the forum member {member} lives?",
+    "The profile of {member} in the forum names a town. What distance does one drive there from "
+    "{start}?",
+    "Look up where {member} of the forum lives and tell me how many kilometres it is by car from "
+    "{start}.",
+    "I am in {start} and want to visit {member} from the forum. How far do I have to drive to that "
+    "town?",
+    "Tell me the driving distance between {start} and the home town of {member} (see the forum)",
+)
+def member_distance(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_member(page, slots["member"])
+    town = found(page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b")
+    town = next(city.name for city in common.cities() if town.startswith(city.name))
+    page = yield from switch(1, f"{slots['member']} lives in {town}")
+    page = yield from to_route(page, slots["start"], town, "by car")
+    yield from answer(length_read(page), seen=town, why="The route tells how far it is")
+
+
+def _tell(data: Data, rng: random.Random) -> Instance | None:
+    mode = rng.choice(("by car", "by bike"))
+    start, end = a_place(data, rng), a_place(data, rng)
+    if start["town"] == end["town"]:
+        return None
+    time = way(start, end, "car" if mode == "by car" else "bike").minutes
+    title = f"Getting to {end['name']}"
+    slots = {"town": end["town"], "start": start["name"], "end": end["name"]}
+    slots |= {"mode": mode, "title": title}
+    url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST}"
+    return Instance(slots, page_has(url, "#post", title, *minutes_told(time)))
+
+
+@from_forum.add(
+    "post-travel-time",
+    _tell,
+    "Find out on the map how long it takes {mode} from {start} to {end}, and post that time in the "
+    'community {town}, with the title "{title}".',
+    'Post in the forum community {town}, titled "{title}", how long one needs {mode} from {start} '
+    "to {end} according to the map.",
+    'Write a post "{title}" in the community {town} that tells the travel time {mode} from {start} '
+    "to {end}.",
+    'Create a post with the title "{title}" in {town}. Its text is the time that the map gives '
+    "{mode} from {start} to {end}",
+    "People in the community {town} ask how long it is {mode} from {start} to {end}. Look it up on "
+    'the map and post it as "{title}".',
+)
+def post_travel_time(slots: Slots, page: Observation) -> Expert:
+    page = yield from switch(1, "First I need the time, which the map knows")
+    page = yield from to_route(page, slots["start"], slots["end"], slots["mode"])
+    time = time_read(page)
+    page = yield from switch(0, f"It takes {time}; now the post")
+    page = yield from to_community(page, slots["town"])
+    yield from submit(page, slots["title"], body=time)
+    yield from done("The post is there")
+
+
+tasks = (*from_admin, *from_forum)

@@ -1,0 +1,340 @@
+"""My lists and notes: questions about them, and changes; and reports of what is wrong."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    choose,
+    click,
+    done,
+    flat,
+    found,
+    names,
+    read_on,
+    type_text,
+)
+from webagent_jax.arena.map.saved_lists import PROBLEMS
+from webagent_jax.arena.map.tasks.helpers import MAP, ME, a_place, to_place
+from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, page_is, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("map", "map")
+
+Slots = Mapping[str, str]
+
+_NOTES = (
+    "Ask about parking",
+    "Open late on Fridays",
+    "Meet Clara there at six",
+    "Recommended by Hugo",
+    "Take the umbrella",
+    "Bring the camera",
+    "Not on Mondays",
+    "Good for rainy days",
+)
+_NEW_LISTS = ("Summer 2023", "With the kids", "Team outing", "Rainy days", "Date night", "Visitors")
+
+
+def _saved(data: Data) -> list[Any]:
+    return (
+        data["map"]
+        .execute(
+            "SELECT saved.*, list.name AS list, place.name, town FROM saved"
+            " JOIN list ON list.id = list_id JOIN place ON place.id = place_id"
+            f" WHERE person_id = {ME} ORDER BY saved.id"
+        )
+        .fetchall()
+    )
+
+
+def _a_list(data: Data, rng: random.Random) -> Any:
+    rows = data["map"].execute(f"SELECT * FROM list WHERE person_id = {ME} ORDER BY id").fetchall()
+    return pick(rng, rows)
+
+
+def _to_list(page: Observation, name: str) -> Moves:
+    page = yield from click(page, "My Lists", "link", about="", why="My lists are all there")
+    return (yield from click(page, name, "link", why="This is the list"))
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+def _note(data: Data, rng: random.Random) -> Instance | None:
+    row = pick(rng, [row for row in _saved(data) if row["note"]])
+    return Instance({"place": row["name"], "list": row["list"]}, answers(row["note"]))
+
+
+@tasks.add(
+    "note",
+    _note,
+    "What is my note on {place} in my list {list}?",
+    "In my list {list} there is a note on {place}. What does it say?",
+    "Tell me what I noted about {place} in the list {list}.",
+    "Read me the note that I left on {place} (list {list})",
+    "Look into my list {list}: what did I write about {place}?",
+)
+def note(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_list(page, slots["list"])
+    page = yield from click(page, f"Note on {slots['place']}", "link", about=slots["place"])
+    told = next(e.value for e in page.elements.values() if e.name == "Note" and e.value)
+    yield from answer(told, seen="Note", why="This is what I wrote")
+
+
+def _in_list(data: Data, rng: random.Random) -> Instance | None:
+    row = pick(rng, _saved(data))
+    fitting = [
+        each["name"]
+        for each in _saved(data)
+        if each["list"] == row["list"] and each["town"] == row["town"]
+    ]
+    return Instance({"list": row["list"], "town": row["town"]}, answers(*fitting))
+
+
+@tasks.add(
+    "list-in-town",
+    _in_list,
+    "Which places of my list {list} are in {town}?",
+    "I am going to {town}. What have I saved there in my list {list}?",
+    "Name what is in {town} among the places in my list {list}.",
+    "Look at my list {list} and tell me what of it is in {town}",
+    "From my list {list}, which places can I visit in {town}?",
+)
+def list_in_town(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_list(page, slots["list"])
+    fitting: list[str] = []
+    for name in _listed(page):
+        page, match = yield from read_on(page, rf"{re.escape(name)} [^,]+, {slots['town']}\b")
+        if match:
+            fitting.append(name)
+    yield from answer(", ".join(fitting), why=f"They are in {slots['town']}")
+
+
+def _listed(page: Observation) -> list[str]:
+    """The names of the places of a list."""
+    return [
+        name.removeprefix("Note on ") for name in names(page, "link") if name.startswith("Note on ")
+    ]
+
+
+def _address(data: Data, rng: random.Random) -> Instance | None:
+    row = pick(rng, _saved(data))
+    sql = "SELECT category.name FROM place JOIN category ON category.id = category_id"
+    kinds = {
+        each["id"]: data["map"]
+        .execute(f"{sql} WHERE place.id = ?", [each["place_id"]])
+        .fetchone()[0]
+        for each in _saved(data)
+        if each["list"] == row["list"]
+    }
+    kind = kinds[row["id"]]
+    street, zip_code = (
+        data["map"]
+        .execute("SELECT street, zip_code FROM place WHERE id = ?", [row["place_id"]])
+        .fetchone()
+    )
+    slots = {"list": row["list"], "category": kind.lower()}
+    return (
+        Instance(slots, answers(street, row["town"], zip_code))
+        if list(kinds.values()).count(kind) == 1
+        else None
+    )
+
+
+@tasks.add(
+    "list-address",
+    _address,
+    "What is the address of the {category} in my list {list}?",
+    "I saved a {category} in my list {list}. Tell me its full address with zip code.",
+    "Give me street, town and zip code of the {category} on my list {list}.",
+    "Where is the {category} that I keep in the list {list}? I need the whole address",
+    "Look up the {category} of my list {list} and tell me its address, zip code included.",
+)
+def list_address(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_list(page, slots["list"])
+    for name in _listed(page):
+        if re.search(rf"{re.escape(name)} {slots['category']},", flat(page), re.IGNORECASE):
+            page = yield from click(page, name, "link", about=slots["category"])
+            break
+    told = found(page, r"Address (.+? \d{5})")
+    yield from answer(told, seen="Address", why="Its page tells it")
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def _save(data: Data, rng: random.Random) -> Instance | None:
+    place, kept = a_place(data, rng), _a_list(data, rng)
+    if any(row["name"] == place["name"] for row in _saved(data)):
+        return None
+    slots = {"place": place["name"], "list": kept["name"]}
+    return Instance(slots, page_has(f"{MAP}/lists/{kept['id']}", "ol.saved", place["name"]))
+
+
+@tasks.add(
+    "save",
+    _save,
+    "Save {place} to my list {list}.",
+    "Add {place} to the list {list}.",
+    "Put {place} on my list {list}",
+    "I want to remember {place}. Save it in my list {list}.",
+    "Find {place} and keep it in the list {list}.",
+)
+def save(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_place(page, slots["place"])
+    yield from keep(page, slots["list"])
+    yield from done("The place is in the list")
+
+
+def keep(page: Observation, name: str) -> Moves:
+    """From the page of a place."""
+    page = yield from choose(page, "List", name)
+    return (yield from click(page, "Save", "button", about=""))
+
+
+def _save_noted(data: Data, rng: random.Random) -> Instance | None:
+    place, kept, note = a_place(data, rng), _a_list(data, rng), rng.choice(_NOTES)
+    if any(row["name"] == place["name"] for row in _saved(data)):
+        return None
+    slots = {"place": place["name"], "list": kept["name"], "note": note}
+    spec = page_has(f"{MAP}/lists/{kept['id']}", "ol.saved li:last-child", place["name"], note)
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "save-with-note",
+    _save_noted,
+    'Save {place} to my list {list} with the note "{note}".',
+    'Add {place} to the list {list}, and note "{note}" on it.',
+    'Put {place} on my list {list} and write "{note}" beside it',
+    'Keep {place} in my list {list}. The note should be "{note}".',
+    'I want {place} in the list {list} with this note: "{note}"',
+)
+def save_with_note(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_place(page, slots["place"])
+    page = yield from keep(page, slots["list"])
+    page = yield from click(page, slots["list"], "link", why="The place is saved there now")
+    page = yield from _write_note(page, slots["place"], slots["note"])
+    yield from done("The place is in the list with its note")
+
+
+def _write_note(page: Observation, place: str, note: str) -> Moves:
+    page = yield from click(page, f"Note on {place}", "link", about=place)
+    page = yield from type_text(page, "Note", note)
+    return (yield from click(page, "Save Note", "button", about=""))
+
+
+def _renote(data: Data, rng: random.Random) -> Instance | None:
+    row, note = pick(rng, _saved(data)), rng.choice(_NOTES)
+    slots = {"place": row["name"], "list": row["list"], "note": note}
+    return Instance(slots, page_has(f"{MAP}/lists/{row['list_id']}", "ol.saved", note))
+
+
+@tasks.add(
+    "change-note",
+    _renote,
+    'Change my note on {place} in the list {list} to "{note}".',
+    'In my list {list}, the note on {place} should say "{note}".',
+    'Write "{note}" as the note on {place} in my list {list}',
+    'Set the note of {place} (list {list}) to "{note}".',
+    'Note "{note}" on {place} in my list {list}, instead of what is there.',
+)
+def change_note(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_list(page, slots["list"])
+    yield from _write_note(page, slots["place"], slots["note"])
+    yield from done("The note is changed")
+
+
+def _remove(data: Data, rng: random.Random) -> Instance | None:
+    row = pick(rng, _saved(data))
+    left = [
+        each["name"]
+        for each in _saved(data)
+        if each["list_id"] == row["list_id"] and each["id"] != row["id"]
+    ]
+    url, links = f"{MAP}/lists/{row['list_id']}", "ol.saved li > a"
+    return Instance(
+        {"place": row["name"], "list": row["list"]}, page_is(url, links, " ; ".join(left))
+    )
+
+
+@tasks.add(
+    "remove",
+    _remove,
+    "Remove {place} from my list {list}.",
+    "Take {place} off the list {list}.",
+    "Delete {place} from my list {list}, and nothing else",
+    "I have been to {place}. Remove it from my list {list}.",
+    "{place} should no longer be in my list {list}.",
+)
+def remove(slots: Slots, page: Observation) -> Expert:
+    page = yield from _to_list(page, slots["list"])
+    yield from click(page, f"Remove {slots['place']}", "button", about=slots["place"])
+    yield from done("The place is removed")
+
+
+def _new(data: Data, rng: random.Random) -> Instance | None:
+    first, second = a_place(data, rng), a_place(data, rng)
+    number = 1 + data["map"].execute("SELECT max(id) FROM list").fetchone()[0]
+    slots = {"list": rng.choice(_NEW_LISTS), "first": first["name"], "second": second["name"]}
+    url = f"{MAP}/lists/{number}"
+    return Instance(slots, page_has(url, "h1, ol.saved li > a", *slots.values()))
+
+
+@tasks.add(
+    "new-list",
+    _new,
+    'Make a new list "{list}" and save {first} and {second} in it.',
+    'Create the list "{list}" with two places: {first} and {second}.',
+    'I need a list called "{list}" that has {first} and {second} in it',
+    'Start a list "{list}" and put {first} as well as {second} there.',
+    'Set up a new list named "{list}". Add {first} and {second} to it.',
+)
+def new_list(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "My Lists", "link", about="", why="New lists are made there")
+    page = yield from type_text(page, "New list", slots["list"])
+    page = yield from click(page, "Create List", "button", about="")
+    for name in (slots["first"], slots["second"]):
+        page = yield from to_place(page, name)
+        page = yield from keep(page, slots["list"])
+    yield from done("Both places are in the new list")
+
+
+_BODIES = {
+    "Wrong opening hours": ("They open at noon on Saturdays now", "They are closed on Wednesdays"),
+    "Wrong position": ("It moved to the other side of the street", "It is two houses further on"),
+    "Wrong phone number": ("The number belongs to a private person", "Nobody answers this number"),
+    "Closed for good": ("There is a to let sign in the window", "It shut down last month"),
+    "Something else": ("The name on the sign is another one", "The entrance has three steps"),
+}
+
+
+def _report(data: Data, rng: random.Random) -> Instance | None:
+    place, problem = a_place(data, rng), rng.choice(PROBLEMS)
+    slots = {"place": place["name"], "problem": problem, "body": rng.choice(_BODIES[problem])}
+    spec = page_has(f"{MAP}/reports", ".report:first-of-type", *slots.values())
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "report",
+    _report,
+    'Report a problem with {place}: "{problem}". Describe it as "{body}".',
+    'Tell the map makers about {place}: problem "{problem}", text "{body}".',
+    'Send a report on {place} of the kind "{problem}" that says "{body}"',
+    'The map is wrong about {place}. Report "{problem}" with the words "{body}".',
+    'File a problem report for {place}, "{problem}": "{body}"',
+)
+def report(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_place(page, slots["place"])
+    page = yield from click(page, "Report a Problem", "link", about="")
+    page = yield from choose(page, "Problem", slots["problem"])
+    page = yield from type_text(page, "What is wrong?", slots["body"])
+    yield from click(page, "Send Report", "button", about="")
+    yield from done("The report is sent")

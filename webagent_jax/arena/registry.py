@@ -1,0 +1,36 @@
+"""The sites of the arena and the templates of its tasks. A new site is a line in each.
+
+Order matters: people are shown the sites in it, and templates are drawn from in it.
+"""
+
+from __future__ import annotations
+
+from webagent_jax.arena import database
+from webagent_jax.arena.admin import tasks as admin_tasks
+from webagent_jax.arena.admin.site import SITE as ADMIN
+from webagent_jax.arena.code import tasks as code_tasks
+from webagent_jax.arena.code.site import SITE as CODE
+from webagent_jax.arena.forum import tasks as forum_tasks
+from webagent_jax.arena.forum.site import SITE as FORUM
+from webagent_jax.arena.map import tasks as map_tasks
+from webagent_jax.arena.map.site import SITE as MAP
+from webagent_jax.arena.shop import tasks as shop_tasks
+from webagent_jax.arena.shop.site import SITE as SHOP
+from webagent_jax.arena.site import Site
+from webagent_jax.arena.task import Data, Template
+
+SITES: tuple[Site, ...] = (SHOP, ADMIN, FORUM, CODE, MAP)
+
+TEMPLATES: tuple[Template, ...] = (
+    *shop_tasks.TEMPLATES,
+    *admin_tasks.TEMPLATES,
+    *map_tasks.TEMPLATES,
+    *code_tasks.TEMPLATES,
+    *forum_tasks.TEMPLATES,
+)
+
+
+def seed_data() -> Data:
+    """The databases that every world begins with, to draw tasks from."""
+    kept = {site.database.name: site.database for site in SITES}
+    return {name: database.connect_read_only(database.image(each)) for name, each in kept.items()}

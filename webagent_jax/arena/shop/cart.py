@@ -1,0 +1,274 @@
+"""The cart, the wish list, and the way from the cart to an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from webagent_jax.arena.forms import Form
+from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, shipping_cost
+from webagent_jax.arena.site import Missing, Views, Visit
+
+views = Views()
+
+MOST = 20  # pieces of one product in an order
+
+
+@dataclass(frozen=True, slots=True)
+class Cart:
+    """What a customer is about to buy; amounts in cents."""
+
+    items: list[Any]
+    coupon: Any  # row of promotion, or None
+    delivery: str
+
+    @property
+    def pieces(self) -> int:
+        return sum(item["quantity"] for item in self.items)
+
+    @property
+    def subtotal(self) -> int:
+        return sum(item["quantity"] * item["price"] for item in self.items)
+
+    @property
+    def discount(self) -> int:
+        applies = self.coupon and self.subtotal >= self.coupon["minimum"]
+        return self.subtotal * self.coupon["percent"] // 100 if applies else 0
+
+    @property
+    def shipping(self) -> int:
+        return shipping_cost(self.delivery, self.subtotal - self.discount)
+
+    @property
+    def total(self) -> int:
+        return self.subtotal - self.discount + self.shipping
+
+
+def customer(visit: Visit) -> int:
+    """Who the cart and the wish list belong to; 0 is whoever is not signed in."""
+    return visit.session.account or 0
+
+
+def cart_of(visit: Visit) -> Cart:
+    items = visit.rows(
+        "SELECT cart_item.*, name, slug, price, stock FROM cart_item"
+        " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY cart_item.id",
+        customer(visit),
+    )
+    notes = visit.session.notes
+    code = notes.get("coupon")
+    coupon = code and visit.row("SELECT * FROM promotion WHERE code = ?", code)
+    return Cart(items, coupon, notes.get("delivery", "Standard"))
+
+
+@views.get("/cart")
+def cart(visit: Visit) -> Response:
+    return visit.page("cart.html.j2", cart=cart_of(visit), form=Form())
+
+
+@views.post("/cart/add")
+def add(visit: Visit) -> Response:
+    product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
+    form = Form(visit.form)
+    choice = form.choice("choice", product["option_values"].split(", "))
+    quantity = form.whole("quantity", 1, MOST)
+    if product["stock"] < quantity and not form.errors:
+        form.errors["quantity"] = f"Only {product['stock']} in stock."
+    back = f"/product/{product['slug']}"
+    if form.errors:
+        return visit.redirect(back, f"Not added to your cart. {next(iter(form.errors.values()))}")
+    visit.do(
+        "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
+        *(customer(visit), product["id"], choice, quantity),
+    )
+    return visit.redirect(back, f"{product['name']} was added to your cart.")
+
+
+@views.post("/cart/update")
+def update(visit: Visit) -> Response:
+    """The quantities of all lines at once."""
+    form, now = Form(visit.form), cart_of(visit)
+    wanted = {item["id"]: form.whole(f"quantity-{item['id']}", 1, MOST) for item in now.items}
+    if form.errors:
+        return visit.page("cart.html.j2", 422, cart=now, form=form)
+    for number, quantity in wanted.items():
+        visit.do("UPDATE cart_item SET quantity = ? WHERE id = ?", quantity, number)
+    return visit.redirect("/cart", "Your cart was updated.")
+
+
+@views.post("/cart/remove")
+def remove(visit: Visit) -> Response:
+    number = visit.form.get("item", "")
+    visit.do("DELETE FROM cart_item WHERE id = ? AND customer_id = ?", number, customer(visit))
+    return visit.redirect("/cart", "The product was removed from your cart.")
+
+
+@views.post("/cart/coupon")
+def coupon(visit: Visit) -> Response:
+    """One code at a time; an empty field takes it back."""
+    code = visit.form.get("code", "").strip().upper()
+    if not code:
+        visit.session.notes.pop("coupon", None)
+        return visit.redirect("/cart", "No coupon is applied.")
+    now, form = cart_of(visit), Form(visit.form)
+    found = visit.rows(
+        "SELECT * FROM promotion WHERE code = ? AND active AND ? BETWEEN starts AND ends",
+        *(code, visit.today),
+    )
+    if not found:
+        form.errors["code"] = f"The coupon code {code} is not valid."
+    elif now.subtotal < found[0]["minimum"]:
+        form.errors["code"] = f"Valid from {found[0]['minimum'] // 100} dollars."
+    if form.errors:
+        return visit.page("cart.html.j2", 422, cart=now, form=form)
+    visit.session.notes["coupon"] = code
+    return visit.redirect("/cart", f"The coupon {code} was applied.")
+
+
+# --- checkout ------------------------------------------------------------------------------------
+
+
+@views.get("/checkout")
+def checkout(visit: Visit) -> Response:
+    return _step(visit, "checkout_address.html.j2", Form())
+
+
+@views.post("/checkout")
+def choose_address(visit: Visit) -> Response:
+    form = Form(visit.form)
+    chosen = form.choice("address", [str(row["id"]) for row in _addresses(visit)])
+    if form.errors:
+        return _step(visit, "checkout_address.html.j2", form)
+    visit.session.notes["address"] = int(chosen)
+    return visit.redirect("/checkout/delivery")
+
+
+@views.get("/checkout/delivery")
+def delivery(visit: Visit) -> Response:
+    return _step(visit, "checkout_delivery.html.j2", Form())
+
+
+@views.post("/checkout/delivery")
+def choose_delivery(visit: Visit) -> Response:
+    form = Form(visit.form)
+    chosen = form.choice("delivery", DELIVERIES)
+    if form.errors:
+        return _step(visit, "checkout_delivery.html.j2", form)
+    visit.session.notes["delivery"] = chosen
+    return visit.redirect("/checkout/payment")
+
+
+@views.get("/checkout/payment")
+def payment(visit: Visit) -> Response:
+    return _step(visit, "checkout_payment.html.j2", Form())
+
+
+@views.post("/checkout/payment")
+def place_order(visit: Visit) -> Response:
+    form, cart, notes = Form(visit.form), cart_of(visit), visit.session.notes
+    chosen = form.choice("payment", PAYMENTS)
+    if form.errors or not cart.items or "address" not in notes:
+        return _step(visit, "checkout_payment.html.j2", form)
+    address = visit.row(
+        "SELECT name, street, city, zip_code, phone FROM address WHERE id = ?", notes["address"]
+    )
+    number = visit.do(
+        "INSERT INTO purchase (customer_id, placed, status, name, street, city, zip_code, phone,"
+        " delivery, payment, coupon, subtotal, discount, shipping, total)"
+        " VALUES (?, ?, 'Pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(customer(visit), visit.now, *address, cart.delivery, chosen),
+        *(cart.coupon["code"] if cart.discount else "", cart.subtotal, cart.discount),
+        *(cart.shipping, cart.total),
+    )
+    for item in cart.items:
+        visit.do(
+            "INSERT INTO purchase_item VALUES (?, ?, ?, ?, ?)",
+            *(number, item["product_id"], item["choice"], item["quantity"], item["price"]),
+        )
+        visit.do(
+            "UPDATE product SET stock = max(stock - ?, 0), sold = sold + ? WHERE id = ?",
+            *(item["quantity"], item["quantity"], item["product_id"]),
+        )
+    visit.do("DELETE FROM cart_item WHERE customer_id = ?", customer(visit))
+    for note in ("address", "delivery", "coupon"):
+        notes.pop(note, None)
+    return visit.redirect("/checkout/done", order=number)
+
+
+@views.get("/checkout/done")
+def done(visit: Visit) -> Response:
+    number = visit.query.get("order", "")
+    order = visit.row(
+        "SELECT * FROM purchase WHERE id = ? AND customer_id = ?", number, customer(visit)
+    )
+    return visit.page("checkout_done.html.j2", order=order)
+
+
+def _step(visit: Visit, template: str, form: Form) -> Response:
+    """A page of the checkout; without a cart or an account there is none."""
+    if not visit.session.account:
+        return visit.sign_in_first()
+    cart = cart_of(visit)
+    if not cart.items:
+        return visit.redirect("/cart", "Your cart is empty.")
+    addresses = _addresses(visit)
+    if template != "checkout_address.html.j2" and "address" not in visit.session.notes:
+        return visit.redirect("/checkout", "Choose a delivery address first.")
+    default = next((row["id"] for row in addresses if row["is_default"]), "")
+    return visit.page(
+        template,
+        422 if form.errors else 200,
+        cart=cart,
+        form=form,
+        addresses=addresses,
+        chosen=visit.session.notes.get("address", default),
+        deliveries=[
+            (name, shipping_cost(name, cart.subtotal - cart.discount)) for name in DELIVERIES
+        ],
+        payments=PAYMENTS,
+    )
+
+
+def _addresses(visit: Visit) -> list[Any]:
+    return visit.rows(
+        "SELECT * FROM address WHERE customer_id = ? ORDER BY id", visit.session.account
+    )
+
+
+# --- the wish list -------------------------------------------------------------------------------
+
+
+@views.get("/wishlist")
+def wishlist(visit: Visit) -> Response:
+    wishes = visit.rows(
+        "SELECT wish.id, name, slug, price, old_price, stock, option_values FROM wish"
+        " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY wish.id",
+        customer(visit),
+    )
+    return visit.page("wishlist.html.j2", wishes=wishes)
+
+
+@views.post("/wishlist/add")
+def wish(visit: Visit) -> Response:
+    if not visit.session.account:
+        return visit.sign_in_first()
+    product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
+    visit.do(
+        "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)",
+        *(customer(visit), product["id"]),
+    )
+    return visit.redirect(
+        f"/product/{product['slug']}", f"{product['name']} was added to your wish list."
+    )
+
+
+@views.post("/wishlist/remove")
+def unwish(visit: Visit) -> Response:
+    number = visit.form.get("wish", "")
+    if not number.isdecimal():
+        raise Missing
+    visit.do("DELETE FROM wish WHERE id = ? AND customer_id = ?", number, customer(visit))
+    return visit.redirect("/wishlist", "The product was removed from your wish list.")

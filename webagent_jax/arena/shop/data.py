@@ -1,0 +1,257 @@
+"""What the shop sells, to whom, and what they say of it: drawn from the word lists of data/."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from webagent_jax.arena import common, random_data
+from webagent_jax.arena.common import TODAY, Person
+from webagent_jax.arena.database import Database
+from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, PROMOTIONS, shipping_cost
+from webagent_jax.arena.shop.product_catalog import Category, Kind, categories, slug
+
+CUSTOMERS = 900
+PURCHASES = 5_000
+MINE = 38  # purchases of the person whose browser the agent uses
+FIRST_NUMBER = 300_001  # of an order
+FIRST_DAY = datetime.date(2022, 1, 3)  # of the shop
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    people = common.persons()[:CUSTOMERS]
+    _fill_customers(connection, people)
+    said_of = _fill_products(connection)
+    _fill_purchases(connection, people)
+    _fill_reviews(connection, people, said_of)
+    _insert(connection, "promotion", [(i, *row) for i, row in enumerate(PROMOTIONS, 1)])
+    favourites = random_data.stream("shop", "wishes").sample(range(1, len(said_of) + 1), 5)
+    _insert(connection, "wish", [(i, 1, product) for i, product in enumerate(favourites, 1)])
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    holes = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+
+
+def _fill_customers(connection: sqlite3.Connection, people: tuple[Person, ...]) -> None:
+    rng = random_data.stream("shop", "customers")
+    customers: list[tuple[object, ...]] = []
+    addresses: list[tuple[object, ...]] = []
+    for person in people:
+        group = rng.choices(("General", "Wholesale", "Retailer"), (85, 10, 5))[0]
+        joined = FIRST_DAY + datetime.timedelta(rng.randrange(0, 500))
+        joined = FIRST_DAY if person.id == 1 else joined
+        row = (person.id, person.first, person.last, person.email, person.phone, person.password)
+        customers.append(
+            (*row, group, joined.isoformat(), int(rng.random() < 0.3 and person.id > 1))
+        )
+        addresses.append(_address(len(addresses) + 1, person, person.street, is_default=1))
+    work = _address(len(addresses) + 1, people[0], "48 Library Street", is_default=0)
+    _insert(connection, "customer", customers)
+    _insert(connection, "address", [*addresses, work])
+
+
+def _address(number: int, person: Person, street: str, is_default: int) -> tuple[object, ...]:
+    city = person.city
+    where = (street, city.name, city.zip_code, person.phone)
+    return (number, person.id, person.name, *where, is_default)
+
+
+def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
+    """Returns the category of each product, for what is said of it."""
+    rng = random_data.stream("shop", "products")
+    listed = list(categories())
+    departments = list(dict.fromkeys(category.department for category in listed))
+    names = [(i, name, slug(name)) for i, name in enumerate(departments, 1)]
+    _insert(connection, "department", names)
+    rows: list[tuple[object, ...]] = []
+    products: list[tuple[object, ...]] = []
+    of: dict[int, Category] = {}
+    for number, category in enumerate(listed, 1):
+        department = departments.index(category.department) + 1
+        rows.append(
+            (number, department, category.name, slug(category.name), *category.words["icon"])
+        )
+        for kind in category.kinds:
+            for line in category.words["lines"]:
+                of[len(of) + 1] = category
+                products.append(
+                    _product(rng, len(of), number, category=category, kind=kind, line=line)
+                )
+    _insert(connection, "category", rows)
+    _insert(connection, "product", products)
+    return of
+
+
+def _product(
+    rng: random.Random, number: int, category_id: int, *, category: Category, kind: Kind, line: str
+) -> tuple[object, ...]:
+    brand = rng.choice(category.words["brands"])
+    name = f"{brand} {line} {kind.name}"
+    dollars = kind.cheapest * (kind.dearest / kind.cheapest) ** rng.random()
+    price = round(dollars) * 100 - rng.choice((0, 1, 5, 10, 50))
+    old_price = round(price * rng.choice((1.15, 1.2, 1.25, 1.4)) / 100) * 100 + 99
+    features = rng.sample(category.words["features"], 3)
+    initials = "".join(word[0] for word in category.department.split() if word != "&")
+    return (
+        number,
+        f"{initials.upper()}{10_000 + number}",
+        name,
+        slug(name),
+        brand,
+        kind.name,
+        category_id,
+        price,
+        old_price if rng.random() < 0.12 else None,
+        rng.choice(category.words["material"]),
+        "\n".join(features),
+        kind.option_name,
+        kind.option_values,
+        0 if rng.random() < 0.04 else rng.randint(2, 180),
+        1,
+        (FIRST_DAY + datetime.timedelta(rng.randrange(0, 520))).isoformat(),
+        kind.icon,
+        rng.randrange(0, 360, 12),
+        0,
+        0,
+        0,
+        "",
+    )
+
+
+def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) -> None:
+    rng = random_data.stream("shop", "purchases")
+    products = connection.execute("SELECT id, price, option_values FROM product").fetchall()
+    popular = random_data.Popularity(rng, products)
+    regulars = random_data.Popularity(rng, people[1:], exponent=0.5)
+    buyers = [people[0]] * MINE + regulars.draw(rng, PURCHASES - MINE)
+    rng.shuffle(buyers)
+    purchases: list[tuple[object, ...]] = []
+    items: list[tuple[object, ...]] = []
+    for number, placed in enumerate(_moments(rng), FIRST_NUMBER):
+        basket = []
+        for product, price, values in popular.draw(
+            rng, rng.choices((1, 2, 3, 4), (40, 32, 18, 10))[0]
+        ):
+            quantity = rng.choices((1, 2, 3), (80, 15, 5))[0]
+            basket.append((number, product, rng.choice(values.split(", ")), quantity, price))
+        buyer = buyers[number - FIRST_NUMBER]
+        purchases.append(_purchase(rng, number, placed, buyer, basket))
+        items += basket
+    _insert(connection, "purchase", purchases)
+    _insert(connection, "purchase_item", items)
+    connection.execute(
+        "UPDATE product SET sold = (SELECT coalesce(sum(quantity), 0) FROM purchase_item"
+        " JOIN purchase ON purchase.id = purchase_id"
+        " WHERE product_id = product.id AND status != 'Cancelled')"
+    )
+
+
+def _moments(rng: random.Random) -> list[datetime.datetime]:
+    """When the orders were placed, in order: more every month, most before the holidays."""
+    days = [FIRST_DAY + datetime.timedelta(n) for n in range((TODAY - FIRST_DAY).days)]
+    weights = [1 + n / 300 + (1.5 if day.month in (11, 12) else 0) for n, day in enumerate(days)]
+    drawn = rng.choices(days, weights, k=PURCHASES)
+    times = [datetime.time(rng.randint(6, 23), rng.randint(0, 59)) for _ in drawn]
+    return sorted(map(datetime.datetime.combine, drawn, times))
+
+
+def _purchase(
+    rng: random.Random,
+    number: int,
+    placed: datetime.datetime,
+    buyer: Person,
+    basket: list[tuple[int, int, str, int, int]],
+) -> tuple[object, ...]:
+    subtotal = sum(quantity * price for *_, quantity, price in basket)
+    coupons = [
+        (code, percent)
+        for code, _, percent, minimum, starts, ends, _ in PROMOTIONS
+        if starts <= placed.date().isoformat() <= ends and subtotal >= minimum
+    ]
+    code, percent = rng.choice(coupons) if coupons and rng.random() < 0.1 else ("", 0)
+    discount = subtotal * percent // 100
+    delivery = rng.choices(tuple(DELIVERIES), (70, 18, 12))[0]
+    shipping = shipping_cost(delivery, subtotal - discount)
+    return (
+        number,
+        buyer.id,
+        placed.isoformat(" "),
+        _status(rng, (TODAY - placed.date()).days),
+        buyer.name,
+        buyer.street,
+        buyer.city.name,
+        buyer.city.zip_code,
+        buyer.phone,
+        delivery,
+        rng.choices(PAYMENTS, (70, 20, 10))[0],
+        code,
+        subtotal,
+        discount,
+        shipping,
+        subtotal - discount + shipping,
+    )
+
+
+def _status(rng: random.Random, age: int) -> str:
+    """Of an order so many days old."""
+    if age <= 2:
+        return rng.choices(("Pending", "Processing", "Cancelled"), (60, 35, 5))[0]
+    if age <= 7:
+        return rng.choices(("Processing", "Shipped", "Cancelled"), (30, 65, 5))[0]
+    return rng.choices(("Complete", "Cancelled", "Refunded"), (86, 9, 5))[0]
+
+
+# --- reviews -------------------------------------------------------------------------------------
+
+
+def _fill_reviews(
+    connection: sqlite3.Connection, people: tuple[Person, ...], of: dict[int, Category]
+) -> None:
+    """Of what was bought: the more a product is sold, the more is said of it."""
+    rng = random_data.stream("shop", "reviews")
+    added = connection.execute("SELECT id, added, sold FROM product").fetchall()
+    drafts: list[tuple[str, int, Person, int, str]] = []
+    for product, since, sold in added:
+        count = min(rng.randint(0, 4) + sold // 4, 14)
+        quality = rng.random()
+        since = datetime.date.fromisoformat(since)
+        for person in rng.sample(people, count):
+            stars = 1 + sum(rng.random() < 0.35 + 0.6 * quality for _ in range(4))
+            age = rng.randrange(max(1, (TODAY - since).days))
+            written = (TODAY - datetime.timedelta(age + 1)).isoformat()
+            status = "Pending" if age < 25 and rng.random() < 0.4 else "Approved"
+            drafts.append((written, product, person, stars, status))
+    drafts.sort(key=lambda draft: (draft[0], draft[1], draft[2].id))
+    rows: list[tuple[object, ...]] = []
+    for number, (written, product, person, stars, status) in enumerate(drafts, 1):
+        title, body = _said(rng, stars, of[product])
+        who = (product, person.id, f"{person.first} {person.last[0]}.")
+        rows.append((number, *who, stars, title, body, written, status))
+    _insert(connection, "review", rows)
+    connection.execute(
+        "UPDATE product SET (review_count, stars_sum) = (SELECT count(*), coalesce(sum(stars), 0)"
+        " FROM review WHERE product_id = product.id AND status = 'Approved')"
+    )
+
+
+def _said(rng: random.Random, stars: int, category: Category) -> tuple[str, str]:
+    words = random_data.table("review_words")
+    good, bad = rng.choice(category.words["good"]), rng.choice(category.words["bad"])
+    main, other = (good, bad) if stars >= 3 else (bad, good)
+    told = [rng.choice(words["openings"]), rng.choice(words["middles"]).format(main)]
+    if stars == 3 or (stars in (2, 4) and rng.random() < 0.4):
+        told.append(rng.choice(words["but"]).format(other))
+    told.append(rng.choice(words["closings"][str(stars)]))
+    return rng.choice(words["titles"][str(stars)]), " ".join(told)
+
+
+DATABASE = Database(
+    name="shop",
+    schema=(Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"),
+    fill=fill,
+)

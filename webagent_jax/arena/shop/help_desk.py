@@ -1,0 +1,40 @@
+"""The help desk: what customers ask most, and a form for the rest."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from webagent_jax.arena.forms import Form
+from webagent_jax.arena.shop.cart import customer
+from webagent_jax.arena.site import Views, Visit
+
+views = Views()
+
+TOPICS = ("Order", "Return or refund", "Product question", "Something else")
+
+
+@views.get("/help")
+def help_desk(visit: Visit) -> Response:
+    return visit.page("help.html.j2")
+
+
+@views.get("/contact")
+def contact_form(visit: Visit) -> Response:
+    return visit.page("contact.html.j2", form=Form(), topics=TOPICS)
+
+
+@views.post("/contact")
+def contact(visit: Visit) -> Response:
+    form = Form(visit.form)
+    topic = form.choice("topic", TOPICS)
+    number = form.text("order_number", required=False, most=6)
+    body = form.text("body", most=2000, least=10)
+    if number and not visit.value("SELECT 1 FROM purchase WHERE id = ?", number):
+        form.errors["order_number"] = "There is no order with this number."
+    if form.errors:
+        return visit.page("contact.html.j2", 422, form=form, topics=TOPICS)
+    visit.do(
+        "INSERT INTO message (customer_id, topic, order_number, body, sent) VALUES (?, ?, ?, ?, ?)",
+        *(customer(visit), topic, number, body, visit.now),
+    )
+    return visit.redirect("/help", "Your message was sent. We will answer within two days.")

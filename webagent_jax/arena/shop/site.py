@@ -1,0 +1,40 @@
+"""Marigold, a department store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from webagent_jax.arena import common
+from webagent_jax.arena.shop import account, cart, catalog, help_desk
+from webagent_jax.arena.shop.data import DATABASE
+from webagent_jax.arena.site import Site, Visit
+
+
+def _everywhere(visit: Visit) -> Mapping[str, Any]:
+    pieces = visit.value(
+        "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
+        cart.customer(visit),
+    )
+    departments = visit.rows("SELECT name, slug FROM department ORDER BY id")
+    return {"pieces": pieces, "departments": departments}
+
+
+def stars(total: int, count: int) -> str:
+    """18, 4 -> 4.5"""
+    return f"{total / count:.1f}" if count else ""
+
+
+SITE = Site(
+    name="shop",
+    task_name="shopping",
+    title="Marigold",
+    about="A department store: 2,000 products, reviews, cart and checkout, orders, wish list",
+    database=DATABASE,
+    views=[catalog.views, cart.views, account.views, help_desk.views],
+    folder=Path(__file__).parent,
+    account=common.me().id,
+    everywhere=_everywhere,
+    filters={"stars": stars},
+)

@@ -1,0 +1,203 @@
+"""What I change about myself and my orders."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena import common, random_data
+from webagent_jax.arena.expert_steps import Moves, click, done, tick, type_text
+from webagent_jax.arena.shop.tasks.helpers import (
+    SHOP,
+    an_order,
+    dollars,
+    order_rows,
+    to_order,
+    to_orders,
+)
+from webagent_jax.arena.task import Data, Instance, Templates, page_has, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("shop", "shopping")
+
+Slots = Mapping[str, str]
+
+
+def _somewhere(rng: random.Random) -> dict[str, str]:
+    """An address to move to."""
+    city = rng.choice(common.cities())
+    street = f"{rng.randint(1, 300)} {rng.choice(random_data.lines('streets'))}"
+    return {"street": street, "city": city.name, "zip_code": city.zip_code}
+
+
+def _fill_address(page: Observation, slots: Slots) -> Moves:
+    page = yield from type_text(page, "Street", slots["street"])
+    page = yield from type_text(page, "City", slots["city"])
+    return (yield from type_text(page, "Zip code", slots["zip_code"]))
+
+
+def _new_address(data: Data, rng: random.Random) -> Instance | None:
+    slots = _somewhere(rng) | {"name": common.me().name, "phone": common.me().phone}
+    spec = page_has(f"{SHOP}/account/addresses", "address", _told(slots))
+    return Instance(slots, spec)
+
+
+def _told(slots: Slots) -> str:
+    return f"{slots['street']}, {slots['city']} {slots['zip_code']}"
+
+
+@tasks.add(
+    "new-address",
+    _new_address,
+    "Add a new address to my address book: {name}, {street}, {city} {zip_code}, phone {phone}.",
+    "Save this address in my account: {name}, {street}, {city}, {zip_code}. Phone: {phone}.",
+    "I want to have things sent to {name}, {street}, {city}, zip code {zip_code}, phone {phone}, "
+    "as well. Add it to my addresses",
+    "Put {name}, {street}, {city} {zip_code}, {phone} into my address book.",
+    "Create another address: name {name}, street {street}, city {city}, zip code {zip_code}, "
+    "phone {phone}.",
+)
+def new_address(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Account", "link", about="")
+    page = yield from click(page, "Address Book", "link", about="")
+    page = yield from click(page, "Add New Address", "link", about="")
+    page = yield from type_text(page, "Name", slots["name"])
+    page = yield from _fill_address(page, slots)
+    page = yield from type_text(page, "Phone", slots["phone"])
+    yield from click(page, "Save Address", "button", about="")
+    yield from done("The address is saved")
+
+
+def _moved(data: Data, rng: random.Random) -> Instance | None:
+    slots = _somewhere(rng)
+    spec = page_has(f"{SHOP}/account/addresses", "tr:first-of-type address", _told(slots))
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "moved",
+    _moved,
+    "I recently moved, my address is {street}, {city}, {zip_code}: update my default address.",
+    "Change my default address to {street}, {city} {zip_code}.",
+    "My home is now {street}, {city}, {zip_code}. Correct the default address in my account",
+    "Update the default address in my address book: {street}, {city}, zip code {zip_code}.",
+    "We live at {street}, {city} {zip_code} now. Please edit my default address.",
+)
+def moved(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Account", "link", about="")
+    page = yield from click(page, "Address Book", "link", about="")
+    edit = next(e.name for e in page.elements.values() if e.name.startswith("Edit "))
+    page = yield from click(page, edit, "link", about="", why="The default address comes first")
+    page = yield from _fill_address(page, slots)
+    yield from click(page, "Save Address", "button", about="")
+    yield from done("The address is changed")
+
+
+def _order_moved(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(data, rng, "status IN ('Pending', 'Processing')")
+    slots = {"number": str(order["id"])} | _somewhere(rng)
+    spec = page_has(f"{SHOP}/account/orders/{order['id']}", "address", _told(slots))
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "order-address",
+    _order_moved,
+    "Change the delivery address of my order {number} to {street}, {city}, {zip_code}.",
+    "Order {number} should go to {street}, {city} {zip_code}: change its address.",
+    "Send my order {number} to {street}, {city}, zip code {zip_code} instead",
+    "I will not be at home. Have order {number} delivered to {street}, {city} {zip_code}.",
+    "Update where order {number} is delivered: {street}, {city}, {zip_code}.",
+)
+def order_address(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_order(page, slots["number"])
+    page = yield from click(page, "Change Address", "link", about="")
+    page = yield from _fill_address(page, slots)
+    yield from click(page, "Save Address", "button", about="")
+    yield from done("The order goes to the new address")
+
+
+def _cancel(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(data, rng, "status IN ('Pending', 'Processing')")
+    which = rng.choice(
+        (f"number {order['id']}", f"of {dollars(order['total'])} dollars", f"{order['id']}")
+    )
+    spec = page_has(f"{SHOP}/account/orders/{order['id']}", "h1", "Cancelled")
+    return Instance({"which": which}, spec)
+
+
+@tasks.add(
+    "cancel",
+    _cancel,
+    "Cancel my order {which}.",
+    "I do not want my order {which} any more: cancel it.",
+    "Please cancel the order {which}",
+    "Stop my open order {which}; it should be cancelled.",
+    "Go to my order {which} and cancel it.",
+)
+def cancel(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_orders(page)
+    word = slots["which"].split()[-2 if "dollars" in slots["which"] else -1]
+    row = next(row for row in order_rows(page) if word in (row[1], row[3]))
+    page = yield from click(page, row[1], "link", about=word)
+    yield from click(page, "Cancel Order", "button", about="")
+    yield from done("The order is cancelled")
+
+
+_DETAILS = {
+    "first name": "First name",
+    "last name": "Last name",
+    "phone number": "Phone",
+    "email": "Email",
+}
+
+
+def _details(data: Data, rng: random.Random) -> Instance | None:
+    field = pick(rng, list(_DETAILS))
+    value = {
+        "first name": rng.choice(("Eleonora", "Norah", "Nory", "Honora")),
+        "last name": rng.choice(random_data.lines("last_names")),
+        "phone number": f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}",
+        "email": f"nora{rng.randint(10, 99)}@letterbox.example",
+    }[field]
+    spec = page_has(f"{SHOP}/account", "section p:first-of-type", value)
+    return Instance({"field": field, "value": value}, spec)
+
+
+@tasks.add(
+    "details",
+    _details,
+    "Change my {field} to {value}.",
+    "Update the {field} in my account to {value}.",
+    "My {field} is {value} now. Correct it in my details",
+    "Set the {field} of my account to {value}.",
+    "Please edit my details: the {field} should be {value}.",
+)
+def details(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Account", "link", about="")
+    page = yield from click(page, "Edit Details", "link", about="")
+    page = yield from type_text(page, _DETAILS[slots["field"]], slots["value"])
+    yield from click(page, "Save Details", "button", about="")
+    yield from done("The details are saved")
+
+
+def _newsletter(data: Data, rng: random.Random) -> Instance | None:
+    spec = page_has(f"{SHOP}/account", "main", "Newsletter: subscribed")
+    return Instance({"shop": rng.choice(("Marigold", "this shop"))}, spec)
+
+
+@tasks.add(
+    "newsletter",
+    _newsletter,
+    "Subscribe to the newsletter of {shop}.",
+    "Sign me up for the newsletter of {shop}.",
+    "I want to get the newsletter of {shop}",
+    "Turn on the newsletter of {shop} in my account.",
+    "Change my details so that {shop} sends me its newsletter.",
+)
+def newsletter(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Account", "link", about="")
+    page = yield from click(page, "Edit Details", "link", about="")
+    page = yield from tick(page, "Send me the newsletter")
+    yield from click(page, "Save Details", "button", about="")
+    yield from done("The newsletter is subscribed")

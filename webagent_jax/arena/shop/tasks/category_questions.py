@@ -1,0 +1,194 @@
+"""Questions about categories and brands: cheapest, best, how many; and about the shop itself."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+
+from webagent_jax.arena.expert_steps import (
+    answer,
+    choose,
+    click,
+    found,
+    names_after,
+    search,
+    type_text,
+)
+from webagent_jax.arena.shop.tasks.helpers import a_category, a_product, dollars, to_category
+from webagent_jax.arena.task import Data, Instance, Templates, answers, pick
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("shop", "shopping")
+
+Slots = Mapping[str, str]
+
+
+def _cheapest(data: Data, rng: random.Random) -> Instance | None:
+    category = a_category(data, rng)
+    end = rng.choice(("cheapest", "most expensive"))
+    order = "price" if end == "cheapest" else "price DESC"
+    sql = f"SELECT name, price FROM product WHERE category_id = ? ORDER BY {order} LIMIT 2"
+    first, second = data["shop"].execute(sql, [category["id"]]).fetchall()
+    slots = {"category": category["name"], "end": end}
+    return Instance(slots, answers(first["name"])) if first["price"] != second["price"] else None
+
+
+@tasks.add(
+    "cheapest",
+    _cheapest,
+    "What is the {end} product in the category {category}?",
+    "Which product of {category} is the {end} one?",
+    "Tell me the name of the {end} product under {category}.",
+    "Find the {end} item in {category} and give me its name.",
+    "In the {category} category, name the {end} product",
+)
+def cheapest(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_category(page, slots["category"])
+    option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
+    page = yield from choose(
+        page, "Sort by", option[slots["end"]], about=slots["end"], why="Then it stands first"
+    )
+    yield from answer(names_after(page, "Sort by", "link")[0], why="It is the first of the list")
+
+
+def _between(data: Data, rng: random.Random) -> Instance | None:
+    category = a_category(data, rng)
+    sql = "SELECT price FROM product WHERE category_id = ? ORDER BY price"
+    prices = [price for (price,) in data["shop"].execute(sql, [category["id"]])]
+    low, high = (
+        5 * round(price / 500)
+        for price in (prices[rng.randint(3, 20)], prices[rng.randint(25, 45)])
+    )
+    count = sum(100 * low <= price <= 100 * high for price in prices)
+    if low >= high or low < 5:
+        return None
+    slots = {"category": category["name"], "low": str(low), "high": str(high)}
+    return Instance(slots, answers(str(count)))
+
+
+@tasks.add(
+    "count-between",
+    _between,
+    "How many products of the category {category} cost between ${low} and ${high}?",
+    "Count the products in {category} with a price from ${low} to ${high}.",
+    "In {category}, how many products are priced between {low} and {high} dollars?",
+    "Tell me the number of {category} products for ${low} to ${high}.",
+    "How large is the choice in {category} if I want to spend {low} to {high} dollars?",
+)
+def count_between(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_category(page, slots["category"])
+    page = yield from type_text(page, "Price from", slots["low"], why="The filter narrows it down")
+    page = yield from type_text(page, "Price to", slots["high"])
+    page = yield from click(page, "Apply", "button", about="")
+    count = found(page, r"of (\d+) products?")
+    yield from answer(count, seen="of", why="The list tells how many products it has")
+
+
+def _range(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng)
+    if product is None:
+        return None
+    sql = (
+        "SELECT min(price), max(price), count(*) FROM product WHERE brand = ? AND category_id = ?"
+        " AND instr(words, lower(?))"
+    )
+    brand, category = product["brand"], product["category"]
+    values = [brand, product["category_id"], category]
+    low, high, count = data["shop"].execute(sql, values).fetchone()
+    every = " AND ".join("instr(words, ?)" for _ in f"{brand} {category}".lower().split())
+    (listed,) = (
+        data["shop"]
+        .execute(
+            f"SELECT count(*) FROM product WHERE {every}", f"{brand} {category}".lower().split()
+        )
+        .fetchone()
+    )
+    if not 2 <= count == listed:
+        return None
+    return Instance({"brand": brand, "category": category}, answers(dollars(low), dollars(high)))
+
+
+@tasks.add(
+    "price-range",
+    _range,
+    "What is the price range of {brand} products in {category}?",
+    "From what to what price does {brand} sell {category}?",
+    "Tell me the lowest and the highest price of {brand} products in the category {category}.",
+    "Search for {brand} {category} and tell me what the cheapest and the dearest cost",
+    "What are the minimum and the maximum price of {brand} in {category}?",
+)
+def price_range(slots: Slots, page: Observation) -> Expert:
+    words = f"{slots['brand']} {slots['category']}"
+    page = yield from search(page, "Search products", words, why="Brand and category at once")
+    ends: list[str] = []
+    for option in ("Price: low to high", "Price: high to low"):
+        page = yield from choose(page, "Sort by", option, about="", why="The end stands first")
+        first = names_after(page, "Sort by", "link")[0]
+        ends.append(found(page, rf"{re.escape(first)} \$([\d,.]+)"))
+    yield from answer(f"${ends[0]} to ${ends[1]}", why="Both ends of the range are known")
+
+
+def _best(data: Data, rng: random.Random) -> Instance | None:
+    category, limit = a_category(data, rng), rng.choice((20, 30, 40, 50, 60, 80, 100, 150))
+    sql = (
+        "SELECT name, stars_sum * 1.0 / max(review_count, 1) AS rating FROM product"
+        " WHERE category_id = ? AND price <= ? ORDER BY rating DESC LIMIT 2"
+    )
+    rows = data["shop"].execute(sql, [category["id"], 100 * limit]).fetchall()
+    if len(rows) < 2 or rows[0]["rating"] == rows[1]["rating"]:
+        return None
+    slots = {"category": category["name"], "limit": str(limit)}
+    return Instance(slots, answers(rows[0]["name"]))
+
+
+@tasks.add(
+    "best-rated",
+    _best,
+    "Which product in {category} for at most ${limit} has the best rating?",
+    "What is the best-rated product of {category} that costs no more than ${limit}?",
+    "Name the product with the highest customer rating in {category} up to ${limit}.",
+    "I want the best-rated thing in {category} within a budget of {limit} dollars. Which is it?",
+    "Among the {category} products under ${limit}, which one do customers rate highest?",
+)
+def best_rated(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_category(page, slots["category"])
+    page = yield from type_text(page, "Price to", slots["limit"], why="The budget is a filter")
+    page = yield from click(page, "Apply", "button", about="")
+    page = yield from choose(
+        page, "Sort by", "Customer rating", about="", why="The best rating stands first then"
+    )
+    yield from answer(names_after(page, "Sort by", "link")[0], why="It is the first of the list")
+
+
+_FACTS = {
+    "the phone number of customer service": "555-010-2233",
+    "how many days I have to return something": "30",
+    "how many years of warranty there are on electronics": "2",
+    "from how many dollars standard delivery is free": "75",
+}
+
+
+def _help(data: Data, rng: random.Random) -> Instance | None:
+    question = pick(rng, list(_FACTS))
+    return Instance({"question": question}, answers(_FACTS[question]))
+
+
+@tasks.add(
+    "help",
+    _help,
+    "Find out {question}.",
+    "Tell me {question} at Marigold.",
+    "I would like to know {question}",
+    "Look into the help of the shop and tell me {question}.",
+    "Please check {question} here.",
+)
+def help_desk(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Help", "link", why="Such things are in the help")
+    patterns = {
+        "the phone number of customer service": r"(555-\d{3}-\d{4})",
+        "how many days I have to return something": r"within (\d+) days",
+        "how many years of warranty there are on electronics": r"warranty of (\d+) years",
+        "from how many dollars standard delivery is free": r"free from \$(\d+)",
+    }
+    yield from answer(found(page, patterns[slots["question"]]), why="Here it says so")

@@ -1,0 +1,112 @@
+"""What I write: reviews, and messages to the shop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from webagent_jax.arena.expert_steps import choose, click, done, type_text
+from webagent_jax.arena.shop.tasks.helpers import SHOP, a_product, an_order, to_product
+from webagent_jax.arena.task import Data, Instance, Templates, both, field_has, page_has
+from webagent_jax.types import Expert, Observation
+
+tasks = Templates("shop", "shopping")
+
+Slots = Mapping[str, str]
+
+_REVIEWS = (
+    ("4", "Solid", "Does what it should and looks good."),
+    ("5", "Love it", "Best thing I bought this year."),
+    ("3", "So so", "Fine, but I expected more for the price."),
+    ("2", "Not great", "It broke after three weeks."),
+    ("1", "Never again", "Arrived damaged and nobody answered."),
+    ("5", "Great gift", "My parents were delighted."),
+    ("4", "Good quality", "Well made, only the parcel was late."),
+)
+
+
+def _review(data: Data, rng: random.Random) -> Instance | None:
+    product = a_product(data, rng)
+    stars, title, body = rng.choice(_REVIEWS)
+    if product is None:
+        return None
+    nickname = rng.choice(("Nora", "Nora W.", "nora_w", "Whitfield"))
+    slots = {
+        "product": product["name"],
+        "stars": stars,
+        "title": title,
+        "body": body,
+        "nickname": nickname,
+    }
+    told = f"{stars} {title} {body}"
+    spec = page_has(f"{SHOP}/account/reviews", ".review:first-of-type", product["name"], told)
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "review",
+    _review,
+    'Review the {product} with {stars} stars as "{nickname}", summary "{title}", text "{body}"',
+    'Rate the {product}: {stars} stars, nickname "{nickname}", summary "{title}", and the review '
+    '"{body}"',
+    'Write a review of the {product}. Stars: {stars}. Nickname: "{nickname}". Summary: "{title}". '
+    'Review: "{body}"',
+    'Give the {product} {stars} star(s). My nickname is "{nickname}", the summary is "{title}", '
+    'the review is "{body}"',
+    'Post a {stars}-star review for the {product} by "{nickname}" that is titled "{title}" and '
+    'reads "{body}"',
+)
+def review(slots: Slots, page: Observation) -> Expert:
+    page = yield from to_product(page, slots["product"])
+    page = yield from click(page, "Write a Review", "link", about="")
+    option = "1 star" if slots["stars"] == "1" else f"{slots['stars']} stars"
+    page = yield from choose(page, "Rating", option, about=slots["stars"])
+    page = yield from type_text(page, "Nickname", slots["nickname"])
+    page = yield from type_text(page, "Summary", slots["title"])
+    page = yield from type_text(page, "Review", slots["body"])
+    yield from click(page, "Submit Review", "button", about="")
+    yield from done("The review is submitted")
+
+
+def _draft(data: Data, rng: random.Random) -> Instance | None:
+    order = an_order(data, rng, "status = 'Complete'")
+    topic, reason = rng.choice(
+        (
+            ("Return or refund", "It broke after three days of use"),
+            ("Return or refund", "The colour is not as shown"),
+            ("Return or refund", "It does not fit"),
+            ("Order", "One piece was missing in the parcel"),
+            ("Order", "The parcel was open when it came"),
+            ("Product question", "How do I clean it"),
+        )
+    )
+    slots = {"number": str(order["id"]), "topic": topic, "reason": reason}
+    spec = both(
+        field_has("#topic", topic),
+        field_has("#order_number", str(order["id"])),
+        field_has("#body", reason),
+    )
+    return Instance(slots, spec)
+
+
+@tasks.add(
+    "draft-message",
+    _draft,
+    'Fill in the contact form about order {number}: topic "{topic}", message "{reason}". Do not '
+    "send it.",
+    'Draft a message to the shop on order {number} with the topic "{topic}" that says "{reason}". '
+    "Do not submit yet",
+    'Prepare the contact form for my order {number}. The topic is "{topic}", the message '
+    '"{reason}". I will send it myself.',
+    'Use the contact form: order number {number}, topic "{topic}", text "{reason}". Leave it '
+    "unsent.",
+    'Write, but do not send, a message about order {number}: "{topic}" as the topic and '
+    '"{reason}" as the text.',
+)
+def draft_message(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Help", "link", about="", why="The contact form is in the help")
+    page = yield from click(page, "Contact Us", "link", about="")
+    page = yield from choose(page, "Topic", slots["topic"])
+    page = yield from type_text(page, "Order number (if any)", slots["number"])
+    yield from type_text(page, "Message", slots["reason"])
+    yield from done("The form is filled in, and I must not send it")

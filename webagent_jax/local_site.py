@@ -1,0 +1,115 @@
+"""Static site server and latency middleware for sites on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from webagent_jax.types import InfraError
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 10.0
+
+
+class LatencyMiddleware:
+    """Delays every request by a number of seconds, to measure the cost of waiting for pages."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app, self._seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(self._seconds)
+        await self._app(scope, receive, send)
+
+
+class _CachedStaticFiles(StaticFiles):
+    """Keeps requested files in memory, because every episode requests the same few files."""
+
+    def __init__(self, *, directory: Path) -> None:
+        super().__init__(directory=directory)
+        self._responses: dict[str, Response] = {}
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if path not in self._responses:
+            response = await super().get_response(path, scope)
+            if not isinstance(response, FileResponse):
+                return response
+            body = Path(response.path).read_bytes()
+            fresh = "no-cache" if response.media_type == "text/html" else "max-age=86400"
+            self._responses[path] = Response(
+                body, media_type=response.media_type, headers={"Cache-Control": fresh}
+            )
+        return self._responses[path]
+
+
+class StaticSite:
+    """HTTP server of a folder, on a free port of 127.0.0.1 and a thread of its own.
+
+    Pages come from a real server because the proxy of a browser context restricts the hosts that it
+    reaches, and `file://` passes every proxy.
+
+    Args:
+        folder: to serve.
+        latency: seconds by which every response is delayed.
+
+    Attributes:
+        host: "127.0.0.1:PORT".
+        url: "http://127.0.0.1:PORT".
+
+    Raises:
+        InfraError: the server does not start.
+    """
+
+    def __init__(self, folder: Path, latency: float = 0.0) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http://{self.host}"
+        pages = Starlette(routes=[Mount("/", _CachedStaticFiles(directory=folder))])
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                LatencyMiddleware(pages, latency) if latency else pages,
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="static-site",
+            daemon=True,
+        )
+        self._thread.start()
+        self._wait_until_started()
+
+    def _wait_until_started(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                self.close()
+                raise InfraError(f"the site at {self.url} did not start")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Stop the server; a second call has no effect."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+        self._socket.close()
+
+    def __enter__(self) -> StaticSite:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

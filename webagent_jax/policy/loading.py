@@ -1,0 +1,53 @@
+"""Policy of a run config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jax.sharding import Mesh
+
+from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.policy import weights
+from webagent_jax.policy.transformer import ModelConfig, Params
+from webagent_jax.types import PolicySnapshot
+
+
+def require_local_policy(cfg: RunConfig) -> None:
+    """Check that the config names a local policy.
+
+    Raises:
+        ConfigError: the policy is a chat endpoint, which cannot be trained.
+    """
+    if cfg.policy.kind != "weights":
+        raise ConfigError(
+            f"policy.kind={cfg.policy.kind} has no weights to train: leave it at weights, "
+            "and let the endpoint demonstrate: launch/collect_demos.py --by=policy"
+        )
+
+
+def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot | None]:
+    """Return model and params for a rollout runtime; (None, None) for a chat endpoint."""
+    if cfg.policy.kind == "openai":
+        return None, None
+    model, params = load_policy(cfg)
+    return model, PolicySnapshot(0, params)
+
+
+def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, Params]:
+    """Load the configured model and params, sharded over `mesh` or on one device.
+
+    Raises:
+        ConfigError: as `require_local_policy`.
+        FileNotFoundError, ValueError: as `weights.load`.
+    """
+    require_local_policy(cfg)
+    options = cfg.policy
+    model, params = weights.load(
+        options.path, options.dtype, remat=options.remat, attention=options.attention, mesh=mesh
+    )
+    return replace(model, unroll=options.unroll), params
+
+
+def with_policy_path(cfg: RunConfig, path: str) -> RunConfig:
+    """Return the config with another initial policy."""
+    return replace(cfg, policy=replace(cfg.policy, path=path))

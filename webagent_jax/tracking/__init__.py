@@ -1,0 +1,1 @@
+"""Experiment tracking: progress, metrics, episode logs, run metadata, evaluation statistics."""
