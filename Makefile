@@ -1,4 +1,4 @@
-# Everything here works from a fresh clone; `make help` lists it.
+# All targets work from a fresh clone; `make help` lists them.
 
 SHELL := /bin/bash
 PY := .venv/bin/python
@@ -8,19 +8,19 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup quickstart test slowtest lint format lock clean
 
-help:  ## what can be made
+help:  ## list of targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
-setup:  ## .venv from the lock, and a Chromium; does nothing where all is in place
+setup:  ## .venv from the lock files, and Chromium; does nothing if all is up to date
 	@tools/setup.sh
 
-quickstart: setup  ## BC, M-GRPO and evaluation on live Chromium; ARGS="--config.grpo.updates=10"
+quickstart: setup  ## BC, M-GRPO and evaluations; ARGS="--config.grpo.updates=10"
 	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
 
-test: lint  ## lint and the test suite: what CI runs
+test: lint  ## lint and the tests of CI
 	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
-slowtest: .dev  ## the tests marked slow: every expert on five seeds
+slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
 
 lint: .dev  ## ruff, mypy, import-linter
@@ -29,14 +29,14 @@ lint: .dev  ## ruff, mypy, import-linter
 	$(PY) -m mypy webagent_jax tools/benchmarks $(wildcard launch/*.py)
 	.venv/bin/lint-imports
 
-format: .dev  ## puts the code in order
+format: .dev  ## ruff fixes and formatting
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-lock: setup  ## requirements*.lock from pyproject.toml, with Python 3.11
+lock: setup  ## requirements*.lock from pyproject.toml (Python 3.11)
 	$(PY) tools/lock.py
 
-clean:  ## removes .venv and caches; keeps runs/
+clean:  ## remove .venv and caches; keep runs/
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

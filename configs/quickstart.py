@@ -1,15 +1,15 @@
-"""The main job in small: webagent-tiny on 12 MiniWoB++ pages, live.
+r"""Full pipeline on two CPU cores: webagent-tiny on 12 MiniWoB++ tasks.
 
-Stages: base policy; behavior cloning (BC) on 2 demonstrations per page until validation success is
-flat; 16 updates of M-GRPO (12 tasks x 8 episodes, flat groups replaced). Each stage is evaluated on
-the same 408 held-out episodes, sampled as in training.
-Expected and measured figures: docs/results.md. Hardware: two CPU cores.
+Stages: base policy; behavior cloning (BC) on 2 demonstrations per task until validation success is
+flat; 16 updates of M-GRPO (12 groups of 8 episodes; other groups replace those without a signal).
+Each stage is evaluated on the same 408 held-out episodes, sampled as in training. Results:
+docs/results.md.
 
     python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
 
-`:smoke` cuts it down to two pages and one update, to see that everything works. `:paper`,
-`:dr_grpo`, `:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce` and `:released` are the same job
-with another objective (docs/objectives.md). To compare them, begin with one cloned policy:
+`:smoke` reduces it to two tasks and one update, to test the installation. `:paper`, `:dr_grpo`,
+`:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce` and `:released` use another objective
+(docs/objectives.md). To compare objectives, start all of them from one BC policy:
 
     python launch/train_grpo.py --config=configs/quickstart.py:awr \
         --config.policy.path=runs/quickstart/bc/policy --workdir=runs/awr
@@ -50,11 +50,11 @@ _TASKS = (
 
 _QUICKSTART = RunConfig(
     suite=SuiteConfig(tasks=_TASKS),
-    engine=EngineConfig(slots=16, max_tokens=512),
-    rollout=RolloutConfig(contexts=16, max_turns=8, max_new_tokens=96),
+    engine=EngineConfig(slots=16, max_model_len=512),
+    rollout=RolloutConfig(max_concurrent_episodes=16, max_turns=8, max_new_tokens=96),
     bc=BCConfig(
         demos_per_task=2,
-        # 90 updates: validation success is flat from update 60 on (docs/results.md, Convergence of
+        # 90 updates; validation success is flat after update 60 (docs/results.md, Convergence of
         # behavior cloning).
         epochs=15,
         batch_episodes=4,
@@ -68,46 +68,60 @@ _QUICKSTART = RunConfig(
         tasks_per_update=12,
         group_size=8,
         minibatches=4,
-        max_refills=6,
+        max_extra_groups=6,
         kl_beta=0.001,
         row_tokens=512,
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
     ),
-    # Sampled as in training: that is what M-GRPO improves.
-    eval=EvalConfig(episodes_per_task=34, temperature=1.0, max_turns=(8,)),
+    # Sampling as in training, because M-GRPO improves the sampled policy.
+    eval=EvalConfig(seeds_per_task=34, temperature=1.0, max_turns=(8,)),
 )
 
 
 _GRPO = _QUICKSTART.grpo
-_OBJECTIVES: dict[str, GRPOConfig] = {  # each equal to the default but for what its name says
-    # One step over each batch, groups without variance kept: the ratio stays 1, the clip idle.
-    "paper": replace(_GRPO, minibatches=1, drop_flat_groups=False),
-    "dr_grpo": replace(_GRPO, weights="constant_length", advantages="group_mean", kl_beta=0.0),
-    # Policy gradients without a ratio: one step over each batch.
-    "rloo": replace(_GRPO, advantages="leave_one_out", policy_loss="logp", minibatches=1),
-    "dapo": replace(_GRPO, weights="token_mean", clip_high=0.28, kl_beta=0.0, truncated="mask"),
-    "filtered_bc": replace(
-        _GRPO, weights="token_mean", advantages="success", policy_loss="logp", kl_beta=0.0
+# Each objective changes only the options that define it.
+_OBJECTIVES: dict[str, GRPOConfig] = {
+    # One step per batch keeps the ratio at 1, so the clip has no effect. All groups are kept.
+    "paper": replace(_GRPO, minibatches=1, filter_groups=False),
+    "dr_grpo": replace(
+        _GRPO, loss_aggregation="constant_length", advantage_estimator="group_mean", kl_beta=0.0
     ),
-    "awr": replace(_GRPO, advantages="exponential", policy_loss="logp", kl_beta=0.0),
+    # Policy gradients have no ratio, so they take one step per batch.
+    "rloo": replace(_GRPO, advantage_estimator="leave_one_out", policy_loss="logp", minibatches=1),
+    "dapo": replace(
+        _GRPO, loss_aggregation="token_mean", clip_high=0.28, kl_beta=0.0, truncated_episodes="mask"
+    ),
+    "filtered_bc": replace(
+        _GRPO,
+        loss_aggregation="token_mean",
+        advantage_estimator="success",
+        policy_loss="logp",
+        kl_beta=0.0,
+    ),
+    "awr": replace(_GRPO, advantage_estimator="exponential", policy_loss="logp", kl_beta=0.0),
     "reinforce": replace(
         _GRPO,
-        advantages="batch_mean",
+        advantage_estimator="batch_mean",
         policy_loss="logp",
         minibatches=1,
-        drop_flat_groups=False,
+        filter_groups=False,
     ),
     "released": replace(
-        _GRPO, rows="released", policy_loss="logp", minibatches=1, drop_flat_groups=False
+        _GRPO,
+        sequence_layout="webagent_r1_release",
+        policy_loss="logp",
+        minibatches=1,
+        filter_groups=False,
     ),
 }
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Return the config of a variant; ConfigError lists the variants if it is unknown."""
     if variant in _OBJECTIVES:
         return config.to_config_dict(replace(_QUICKSTART, grpo=_OBJECTIVES[variant]))
     if variant not in ("", "smoke"):
-        known = ", ".join(("smoke", *_OBJECTIVES))
-        raise config.ConfigError(f"unknown variant {variant!r}; there are: {known}")
-    chosen = quickstart.smoke(_QUICKSTART) if variant else _QUICKSTART
-    return config.to_config_dict(chosen)
+        names = ", ".join(("smoke", *_OBJECTIVES))
+        raise config.ConfigError(f"unknown variant {variant!r}; available: {names}")
+    cfg = quickstart.smoke(_QUICKSTART) if variant else _QUICKSTART
+    return config.to_config_dict(cfg)

@@ -1,12 +1,14 @@
-"""The project's own benchmarks; what is compared is measured in one run.
+"""Run a benchmark of the project, with its baselines in the same run.
 
-python launch/benchmark.py --suite=update --peer_python=PATH --workdir=runs/benchmark
+python launch/benchmark.py --benchmark=update --baseline_python=PATH --workdir=runs/benchmark
 
-The peer of `update` and `generate` is google-tunix (third_party/README.md), which needs an
-environment of its own: --peer_python is its interpreter; without one the peer is left out. Peers of
-`language_model` are transformers on torch (--peer_python=.venv/bin/python will do) and llama.cpp
-(--peer_checkout). Those of `browser` are BrowserGym (--peer_python), VisualAgentBench's parser
-(there too, from --peer_checkout) and plain Playwright, which needs nothing.
+Baselines (third_party/README.md); one without its flag is skipped:
+
+- `update`, `generate`: google-tunix, in the environment of --baseline_python.
+- `language_model`: transformers on torch (--baseline_python=.venv/bin/python works) and llama.cpp
+  (--baseline_checkout).
+- `browser`: BrowserGym (--baseline_python), the parser of VisualAgentBench (--baseline_python and
+  --baseline_checkout) and Playwright, which needs no flag.
 """
 
 from __future__ import annotations
@@ -23,33 +25,38 @@ from webagent_jax import heap
 sys.path.append(str(Path(__file__).parents[1]))  # tools/ is not part of the installed package
 from tools import benchmarks
 
-_SUITE = flags.DEFINE_enum(
-    "suite", None, sorted(benchmarks.SUITES), "What to measure.", required=True
+_BENCHMARK = flags.DEFINE_enum(
+    "benchmark", None, sorted(benchmarks.SUITES), "Benchmark to run.", required=True
 )
-_REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of which the median counts.", lower_bound=1)
-_PEER = flags.DEFINE_string("peer_python", "", "Interpreter of an environment with the peers.")
-_CHECKOUT = flags.DEFINE_string(
-    "peer_checkout",
+_REPEATS = flags.DEFINE_integer(
+    "repeats", 3, "Runs per measurement; the result is their median.", lower_bound=1
+)
+_BASELINE_PYTHON = flags.DEFINE_string(
+    "baseline_python", "", "Python interpreter of an environment with the baselines."
+)
+_BASELINE_CHECKOUT = flags.DEFINE_string(
+    "baseline_checkout",
     "",
-    "Checkout of VisualAgentBench, or folder with llama.cpp.",
+    "Checkout of VisualAgentBench (browser) or folder with llama.cpp (language_model).",
 )
 _POLICY = flags.DEFINE_string(
-    "policy", "webagent-tiny", "Name or directory, for `evaluate` and `language_model`."
+    "policy", "webagent-tiny", "Policy of `evaluate` and `language_model`: name or directory."
 )
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 
 
 def main(argv: Sequence[str]) -> None:
+    """Run the benchmark and write benchmark.json."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     heap.keep_freed_memory()  # as in every launcher
-    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
+    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn log every step at INFO
     report = benchmarks.run(
-        _SUITE.value,
+        _BENCHMARK.value,
         _REPEATS.value,
-        _PEER.value,
+        _BASELINE_PYTHON.value,
         print,
-        peer_checkout=_CHECKOUT.value,
+        baseline_checkout=_BASELINE_CHECKOUT.value,
         policy=_POLICY.value,
     )
     workdir = Path(_WORKDIR.value)

@@ -1,11 +1,11 @@
-"""Compiles a run for a TPU topology that need not be at hand: memory, work, fits or not.
+"""Compile the programs of a run for a TPU topology and check that they fit; needs no TPU.
 
 python launch/compile_check.py --config=configs/webagent_r1.py:zero --topology=v5e:4x4 \
     --workdir=runs/compile-check
 
-Needs the TPU compiler: pip install "webagent_jax[tpu]". The policy is that of the config's
-policy.path, or a published one of that name where no such directory is there yet. Takes minutes;
-exit status 1 when something does not fit.
+Needs the TPU compiler: pip install "webagent_jax[tpu]". If the directory policy.path does not
+exist, the published model of that name is used. Takes minutes. Exits with 1 if a program does not
+fit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from absl import app, flags
 
 from webagent_jax import cli, compile_check
 
-_TOPOLOGY = flags.DEFINE_string("topology", None, "Such as v5e:4x4 or v5p:2x2x2.", required=True)
+_TOPOLOGY = flags.DEFINE_string(
+    "topology", None, "TPU topology, such as v5e:4x4 or v5p:2x2x2.", required=True
+)
 _DEVICES = flags.DEFINE_integer(
-    "devices", None, "So many of the topology's devices; all by default.", lower_bound=1
+    "devices", None, "Number of devices to use; by default all of the topology.", lower_bound=1
 )
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv)
+    """Write compile.json and print a table."""
+    workdir = cli.parse_workdir(argv)
     try:
         report = compile_check.check(cli.run_config(), _TOPOLOGY.value, print, _DEVICES.value)
     except (FileNotFoundError, ValueError) as error:

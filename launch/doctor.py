@@ -1,9 +1,9 @@
-"""Looks whether everything is there that a run needs, and says how to mend what is not.
+"""Check the requirements of a run and print how to fix those that fail.
 
 python launch/doctor.py --config=configs/quickstart.py
-python launch/doctor.py --config=configs/webagent_r1.py:zero --workdir=runs/zero --output=json
+python launch/doctor.py --config=configs/webagent_r1.py:zero --workdir=runs/zero --format=json
 
-A model behind an endpoint is asked for one short reply. Exit status 1 when something is broken.
+Sends one short request to a chat endpoint, if the config has one. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from absl import app, flags
 
 from webagent_jax import cli, doctor
 
-_OUTPUT = flags.DEFINE_enum("output", "table", ("table", "json"), "JSON has a finding a line.")
+_FORMAT = flags.DEFINE_enum(
+    "format", "table", ("table", "json"), "Output format; json prints one finding per line."
+)
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv, default_workdir="runs")
-    findings = doctor.examine(cli.run_config(), workdir)
-    if _OUTPUT.value == "json":
+    """Run the checks and print the findings."""
+    workdir = cli.parse_workdir(argv, default_workdir="runs")
+    findings = doctor.run_checks(cli.run_config(), workdir)
+    if _FORMAT.value == "json":
         for finding in findings:
             print(json.dumps(dataclasses.asdict(finding)))
     else:
         print(doctor.table(findings))
-    if not doctor.is_well(findings):
+    if not doctor.all_passed(findings):
         sys.exit(1)
 
 

@@ -1,14 +1,14 @@
-"""Success rate of a policy on held-out tasks, and how sure it is. Goes on where it stopped.
+"""Evaluate a policy on held-out tasks; an interrupted evaluation resumes.
 
 python launch/evaluate.py --config=configs/quickstart.py --config.policy.path=runs/grpo/policy \
     --workdir=runs/eval --compare=runs/eval_bc
 
---config.eval.max_turns=5,10,20 tells success by turn limit, from one run at the longest;
---config.eval.attempts=8 tells pass@k up to 8. --compare takes another eval.json, or the folder of
-one, and tests the difference over the tasks that both have.
+--config.eval.max_turns=5,10,20 reports success by turn limit, from episodes at the highest limit.
+--config.eval.attempts=8 reports pass@k up to 8. --compare tests the difference to another
+evaluation over their common tasks.
 
-Status 0 says that every episode has a reward. Where browser or site failed one for good, the
-figures of the others are written and printed all the same; the same command plays it again.
+Exits with 0 if every episode has a reward. After infrastructure faults it prints the results of the
+other episodes and exits with a message; the same command retries the failed ones.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from webagent_jax.report import comparison, tables
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import open_progress
 
-_COMPARE = flags.DEFINE_string("compare", "", "Another eval.json, or its folder, to test against.")
+_COMPARE = flags.DEFINE_string(
+    "compare", "", "Baseline of a paired test: an eval.json or its folder."
+)
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv)
-    with cli.told_plainly():
-        other = comparison.read(Path(_COMPARE.value)) if _COMPARE.value else None
+    """Run the evaluation and print its results."""
+    workdir = cli.parse_workdir(argv)
+    with cli.exit_on_user_error():
+        baseline = comparison.read(Path(_COMPARE.value)) if _COMPARE.value else None
         with open_progress() as progress:
-            evaluate.evaluate(cli.playable_config(), workdir, progress)
+            evaluate.evaluate(cli.load_checked_config(), workdir, progress)
         record = comparison.read(workdir)
         print(f"\n{tables.evaluation(record)}")
-        if other is not None:
-            compared = comparison.compare(record, other)
-            atomic_files.write_json(workdir / "comparison.json", compared.to_json())
-            print(f"\n{tables.change(compared, _COMPARE.value)}")
+        if baseline is not None:
+            difference = comparison.compare(record, baseline)
+            atomic_files.write_json(workdir / "comparison.json", difference.to_json())
+            print(f"\n{tables.change(difference, _COMPARE.value)}")
     print(f"\nOpen {workdir / 'report.html'}")
     if record["infra"]:
         sys.exit(tables.unscored(record))

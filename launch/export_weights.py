@@ -1,8 +1,8 @@
-"""Write an imported policy, or a checkpoint of a training, as a Hugging Face directory.
+"""Export an imported policy or a checkpoint of a training run as a Hugging Face directory.
 
-    python launch/export_weights.py --path=runs/grpo --out=weights/mine --dtype=bfloat16
+python launch/export_weights.py --input=runs/grpo --output_dir=weights/exported --dtype=bfloat16
 
-With --adapter the LoRA adapters of a training are written in the format of PEFT instead.
+--adapter writes the LoRA adapters of a training run in the format of PEFT instead.
 """
 
 from __future__ import annotations
@@ -14,26 +14,29 @@ from absl import app, flags
 
 from webagent_jax.train import export
 
-_PATH = flags.DEFINE_string(
-    "path", None, "Workdir of a training, or what import_weights.py wrote.", required=True
+_INPUT = flags.DEFINE_string(
+    "input", None, "Workdir of a training run, or output of import_weights.py.", required=True
 )
-_OUT = flags.DEFINE_string("out", None, "Folder to write to.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Output folder.", required=True)
 _DTYPE = flags.DEFINE_enum(
-    "dtype", "", ["", "float32", "bfloat16"], "Of the tensors; empty: that of the original."
+    "dtype", "", ["", "float32", "bfloat16"], "Dtype of the tensors; empty: that of the input."
 )
-_ADAPTER = flags.DEFINE_bool("adapter", False, "Write the LoRA adapters alone, as PEFT reads them.")
-_STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training; the latest by default.")
+_ADAPTER = flags.DEFINE_bool(
+    "adapter", False, "Write only the LoRA adapters, in the format of PEFT."
+)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training run; by default the latest.")
 
 
 def main(argv: Sequence[str]) -> None:
+    """Write the files and print the option that selects them."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     try:
         write = export.export_adapter if _ADAPTER.value else export.export_weights
-        write(Path(_PATH.value), Path(_OUT.value), dtype=_DTYPE.value, step=_STEP.value)
+        write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
     except (FileNotFoundError, ValueError) as error:
         raise app.UsageError(str(error)) from error
-    print(f"--config.policy.path={_OUT.value}")
+    print(f"--config.policy.path={_OUTPUT_DIR.value}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Demonstrations of others as a dataset to clone: WebRL's conversations.
+"""Import WebRL conversations as demonstrations for behavior cloning.
 
 python launch/import_demos.py --webrl=web_policy_sft.json --workdir=runs/r1/bc
 python launch/train_bc.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/bc \
@@ -14,19 +14,20 @@ from absl import app, flags
 from webagent_jax import cli, demos
 from webagent_jax.demos import webrl
 
-_WEBRL = flags.DEFINE_string("webrl", None, "JSON file of conversations.", required=True)
+_WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.", required=True)
 
 
 def main(argv: Sequence[str]) -> None:
-    directory = cli.begin(argv) / "demos"
+    """Write the demonstrations and print the number of skipped conversations."""
+    directory = cli.parse_workdir(argv) / "demos"
     try:
         imported = webrl.load(_WEBRL.value)
         demos.write(directory, imported.demonstrations)
     except (demos.DemosError, OSError) as error:
         raise app.UsageError(str(error)) from error
     print(f"{len(imported.demonstrations)} demonstrations in {directory}")
-    for reason, count in imported.left_out.items():
-        print(f"{count} left out: {reason}")
+    for reason, count in imported.skipped.items():
+        print(f"{count} skipped: {reason}")
 
 
 if __name__ == "__main__":

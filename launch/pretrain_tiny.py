@@ -1,6 +1,6 @@
-"""Makes webagent-tiny, the base policy that is shipped with the package, from nothing.
+"""Pretrain webagent-tiny, the base policy of the package, from random params.
 
-python launch/pretrain_tiny.py --out=webagent_jax/policy/webagent_tiny
+python launch/pretrain_tiny.py --output_dir=webagent_jax/policy/webagent_tiny
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from absl import app, flags
 from webagent_jax.pretrain.train import PretrainConfig, pretrain
 
 _DEFAULT = PretrainConfig()
-_OUT = flags.DEFINE_string("out", None, "Folder to write the Hugging Face files to.", required=True)
-_SEED = flags.DEFINE_integer("seed", _DEFAULT.seed, "Of params and exercises.")
-_UPDATES = flags.DEFINE_integer("updates", _DEFAULT.updates, "Optimizer updates.", lower_bound=1)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Output folder of the Hugging Face files.", required=True
+)
+_SEED = flags.DEFINE_integer("seed", _DEFAULT.seed, "Seed of params and training data.")
+_UPDATES = flags.DEFINE_integer(
+    "updates", _DEFAULT.updates, "Number of optimizer steps.", lower_bound=1
+)
 
 
 def main(argv: Sequence[str]) -> None:
+    """Pretrain the policy and write it."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     cfg = dataclasses.replace(_DEFAULT, seed=_SEED.value, updates=_UPDATES.value)
-    pretrain(cfg, Path(_OUT.value))
+    pretrain(cfg, Path(_OUTPUT_DIR.value))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains a web agent on live Chromium, start to finish: the command behind `make quickstart`.
+"""Run the full pipeline of `make quickstart`: BC, M-GRPO and their evaluations.
 
 python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
@@ -14,9 +14,10 @@ from webagent_jax.tracking.progress import open_progress
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv, default_workdir="runs/quickstart")
-    with cli.told_plainly(), open_progress() as progress:
-        summary = quickstart.quickstart(cli.playable_config(), workdir, progress)
+    """Run the pipeline and print its results."""
+    workdir = cli.parse_workdir(argv, default_workdir="runs/quickstart")
+    with cli.exit_on_user_error(), open_progress() as progress:
+        summary = quickstart.quickstart(cli.load_checked_config(), workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")
 

@@ -1,9 +1,9 @@
-"""Serves the arena's sites for people, with a front page that lists sites and tasks.
+"""Serve the sites of the arena for manual use, with an index page of sites and tasks.
 
 python launch/serve_arena.py --port=8020
 
-Every visit from the front page begins a world of its own, under a host such as
-shop.w1.localhost:8020, which browsers find on this machine without being told.
+Each visit from the index page creates a new world. Its hostname, such as shop.w1.localhost:8020,
+needs no DNS entry, because browsers resolve .localhost to this machine.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from absl import app, flags
 
 from webagent_jax.arena import index_page
 
-_PORT = flags.DEFINE_integer("port", 8020, "Port on 127.0.0.1.", lower_bound=1, upper_bound=65535)
+_PORT = flags.DEFINE_integer(
+    "port", 8020, "Port to listen on, at 127.0.0.1.", lower_bound=1, upper_bound=65535
+)
 
 
 def main(argv: Sequence[str]) -> None:
+    """Serve the arena until Ctrl-C."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    print(f"The arena is at http://localhost:{_PORT.value}/ (stop it with Ctrl-C)")
+    print(f"The arena runs at http://localhost:{_PORT.value}/ (stop with Ctrl-C)")
     try:
-        index_page.serve_people(_PORT.value)
+        index_page.serve_forever(_PORT.value)
     except OSError as error:
-        sys.exit(f"port {_PORT.value} cannot be used: {error.strerror}; choose another --port")
+        sys.exit(f"cannot listen on port {_PORT.value}: {error.strerror}; use another --port")
 
 
 if __name__ == "__main__":

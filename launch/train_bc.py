@@ -1,4 +1,4 @@
-"""Behaviour cloning on expert demonstrations. Resumes by itself from its workdir.
+"""Train a policy with behavior cloning on demonstrations; resumes from its workdir.
 
 python launch/train_bc.py --config=configs/quickstart.py --workdir=runs/bc
 """
@@ -15,9 +15,10 @@ from webagent_jax.train.bc import train_bc
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv)
-    with cli.told_plainly(), distributed.initialized(), open_progress() as progress:
-        policy = train_bc(cli.playable_config(), workdir, progress)
+    """Run the training and print the folder of the policy."""
+    workdir = cli.parse_workdir(argv)
+    with cli.exit_on_user_error(), distributed.initialized(), open_progress() as progress:
+        policy = train_bc(cli.load_checked_config(), workdir, progress)
     print(policy)
 
 

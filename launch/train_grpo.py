@@ -1,4 +1,4 @@
-"""Multi-turn GRPO on live pages. Resumes by itself from its workdir.
+"""Train a policy with multi-turn GRPO (M-GRPO); resumes from its workdir.
 
 python launch/train_grpo.py --config=configs/quickstart.py --config.policy.path=runs/bc/policy \
     --workdir=runs/grpo
@@ -16,9 +16,10 @@ from webagent_jax.train.grpo import train_grpo
 
 
 def main(argv: Sequence[str]) -> None:
-    workdir = cli.begin(argv)
-    with cli.told_plainly(), distributed.initialized(), open_progress() as progress:
-        policy = train_grpo(cli.playable_config(), workdir, progress)
+    """Run the training and print the folder of the policy."""
+    workdir = cli.parse_workdir(argv)
+    with cli.exit_on_user_error(), distributed.initialized(), open_progress() as progress:
+        policy = train_grpo(cli.load_checked_config(), workdir, progress)
     print(policy)
 
 

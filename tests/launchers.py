@@ -9,6 +9,8 @@ from pathlib import Path
 
 from absl import flags
 
+_SHARED_FLAGS = {"format"}  # defined by several launchers
+
 
 @functools.cache
 def main_of(name: str) -> Callable[[Sequence[str]], None]:
@@ -17,6 +19,8 @@ def main_of(name: str) -> Callable[[Sequence[str]], None]:
     spec = importlib.util.spec_from_file_location(f"launch_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    for flag in _SHARED_FLAGS & set(flags.FLAGS):
+        delattr(flags.FLAGS, flag)  # each launcher defines its own; only one is tested at a time
     spec.loader.exec_module(module)
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TIMED = ("seconds/", "busy/", "engine/", "memory/")
+TIMED = ("seconds/", "utilization/", "engine/", "memory/")
 """What depends on how fast the browsers were, and so on who met whom in the engine, or on what
 happened to be played after a restart."""
 

@@ -19,9 +19,9 @@ Array = npt.NDArray[np.float64]
 class Turn:
     logits: Array  # [C, V]
     tokens: list[int]  # [C]
-    behaviour_logp: list[float]  # [C]
+    behavior_logp: list[float]  # [C]
     ref_logp: list[float]  # [C]
-    prox_logp: list[float] = field(default_factory=list)  # [C]; none: as behaviour_logp
+    prox_logp: list[float] = field(default_factory=list)  # [C]; none: as behavior_logp
     thought: int = 0  # tokens at its start that are a thought
 
 
@@ -77,25 +77,25 @@ def advantages_of(
 def objective(
     groups: list[list[Episode]],
     *,
-    weights: str = "three_level",
-    advantages: str = "group_std",
+    loss_aggregation: str = "episode_turn_token_mean",
+    advantage_estimator: str = "group_std",
     policy_loss: str = "clip",
-    rows: str = "turns",
+    sequence_layout: str = "turns",
     clip_low: float = 0.2,
     clip_high: float = 0.2,
-    kl: str = "k3",
+    kl_estimator: str = "k3",
     kl_beta: float = 0.0,
     std_eps: float = 1e-4,
     awr_temperature: float = 1.0,
-    truncated: str = "score",
-    importance_cap: float = 2.0,
+    truncated_episodes: str = "score",
+    importance_weight_cap: float = 2.0,
     longest: float = 1.0,
 ) -> tuple[float, list[Array]]:
     """Loss, and its gradient [C, V] for each turn in order. Defaults are those of the paper.
 
-    `longest` is the constant of weights="constant_length".
+    `longest` is the constant of loss_aggregation="constant_length".
     """
-    gains = advantages_of(groups, advantages, std_eps, awr_temperature, truncated)
+    gains = advantages_of(groups, advantage_estimator, std_eps, awr_temperature, truncated_episodes)
     learnt = [
         episode
         for group, row in zip(groups, gains, strict=True)
@@ -104,7 +104,9 @@ def objective(
     ]
 
     def scored(turn: Turn) -> range:
-        return range(turn.thought if rows == "released" else 0, len(turn.tokens))
+        return range(
+            turn.thought if sequence_layout == "webagent_r1_release" else 0, len(turn.tokens)
+        )
 
     tokens_of_all = sum(len(scored(turn)) for episode in learnt for turn in episode.turns)
     loss, grads = 0.0, []
@@ -116,22 +118,22 @@ def objective(
                 grads.append(grad)
                 if gain is None:
                     continue
-                if weights == "token_mean":
+                if loss_aggregation == "token_mean":
                     weight = 1 / tokens_of_all
-                elif weights == "constant_length":
+                elif loss_aggregation == "constant_length":
                     weight = 1 / len(learnt) / longest
-                elif rows == "released":  # the whole trajectory is one turn
+                elif sequence_layout == "webagent_r1_release":  # the whole trajectory is one turn
                     weight = 1 / len(learnt) / tokens_of_episode
                 else:
                     weight = 1 / len(learnt) / len(episode.turns) / len(turn.tokens)
                 for t in scored(turn):
                     token = turn.tokens[t]
                     logps = log_softmax(turn.logits[t])
-                    prox = (turn.prox_logp or turn.behaviour_logp)[t]
-                    importance = min(np.exp(prox - turn.behaviour_logp[t]), importance_cap)
+                    prox = (turn.prox_logp or turn.behavior_logp)[t]
+                    importance = min(np.exp(prox - turn.behavior_logp[t]), importance_weight_cap)
                     away = turn.ref_logp[t] - logps[token]
                     k3 = np.exp(away) - away - 1
-                    advantage = gain + kl_beta * away if kl == "k1" else gain
+                    advantage = gain + kl_beta * away if kl_estimator == "k1" else gain
                     if policy_loss == "clip":
                         ratio = np.exp(logps[token] - prox)
                         bounded = min(max(ratio, 1 - clip_low), 1 + clip_high)
@@ -141,7 +143,7 @@ def objective(
                     else:
                         value, d_logp = advantage * logps[token], advantage
                     value, d_logp = importance * value, importance * d_logp
-                    if kl == "k3":
+                    if kl_estimator == "k3":
                         value -= kl_beta * k3
                         d_logp -= kl_beta * (1 - np.exp(away))
                     d_logits = -np.exp(logps)

@@ -77,7 +77,13 @@ def test_a_policy_is_measured_against_floor_and_peer(monkeypatch):
 
 
 def test_rows_are_built_of_prompts_as_long_as_they_say(monkeypatch):
-    small = {"_GROUPS": 2, "_SIBLINGS": 3, "_TURNS": 2, "_PROMPTS": (600,), "_ROW_TOKENS": (2_048,)}
+    small = {
+        "_GROUPS": 2,
+        "_GROUP_SIZE": 3,
+        "_TURNS": 2,
+        "_PROMPT_TOKENS": (600,),
+        "_ROW_TOKENS": (2_048,),
+    }
     for name, value in small.items():
         monkeypatch.setattr(packing, name, value)
     (found,) = packing.run(repeats=1)
@@ -103,7 +109,7 @@ def test_the_pages_are_as_large_as_they_say():
 @pytest.mark.browser
 def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
     small = {"_ELEMENTS": 30, "_ROWS": 3, "_CONTEXTS": (1, 2), "_STEPS": 6}
-    for name, value in (small | {"_LATENCIES": 1, "_THOUGHT": 0.0}).items():
+    for name, value in (small | {"_DELAYS_PER_KIND": 1, "_THINK_SECONDS": 0.0}).items():
         monkeypatch.setattr(browser, name, value)
     report = json.loads(json.dumps(benchmarks.run("browser", 1, "", show=print)))
     *pages, steps, ours, idle, slept = report["results"]

@@ -11,7 +11,7 @@ from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError
-from webagent_jax.policy import directory
+from webagent_jax.policy import resolve_dir
 from webagent_jax.tracking.progress import NullProgress
 
 pytestmark = pytest.mark.browser
@@ -34,10 +34,13 @@ def collect(folder, max_tokens):
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test", "enter-text")),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1, row_tokens=4096),
         grpo=dataclasses.replace(SMOKE.grpo, row_tokens=4096),
-        engine=dataclasses.replace(SMOKE.engine, max_tokens=max_tokens),
+        engine=dataclasses.replace(SMOKE.engine, max_model_len=max_tokens),
     )
     collect_demos(cfg, folder, progress)
-    tokenizer, template = ChatTokenizer(directory(cfg.policy.path)), TEMPLATES[cfg.prompt.template]
+    tokenizer, template = (
+        ChatTokenizer(resolve_dir(cfg.policy.path)),
+        TEMPLATES[cfg.prompt.template],
+    )
     prompts = {
         demo.task.id: max(
             len(turn.prompt_ids)
@@ -60,10 +63,10 @@ def test_demonstrations_that_the_engine_does_not_hold_are_counted(tmp_path):
     held, lines = collect(tmp_path / "short", enough - 1)
     assert held == {task: n for task, n in prompts.items() if n < max(prompts.values())}
     assert lines == [
-        f"{lost} of 2 demonstrations have prompts too long for engine.max_tokens={enough - 1}: "
-        f"left out; engine.max_tokens={enough} holds all"
+        f"{lost} of 2 demonstrations have prompts too long for engine.max_model_len={enough - 1}: "
+        f"skipped; engine.max_model_len={enough} fits all"
     ]
 
     shortest = min(prompts.values()) + SMOKE.rollout.max_new_tokens
-    with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_tokens={enough} holds all"):
+    with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={enough} fits all"):
         collect(tmp_path / "none", shortest - 1)

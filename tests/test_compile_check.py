@@ -9,7 +9,14 @@ from importlib.util import find_spec
 import pytest
 
 from webagent_jax import compile_check
-from webagent_jax.compile_check import CHIPS, Chip, CompileCheckError, ProgramReport, Report, Work
+from webagent_jax.compile_check import (
+    CHIPS,
+    Chip,
+    CompileCheckError,
+    CostEstimate,
+    ProgramReport,
+    Report,
+)
 from webagent_jax.config import (
     EngineConfig,
     GRPOConfig,
@@ -21,17 +28,17 @@ from webagent_jax.config import (
 
 SMALL = RunConfig(
     policy=PolicyConfig(path="Qwen2.5-0.5B", dtype="bfloat16", remat="full"),
-    mesh=MeshConfig(rows_per_device=1),
-    engine=EngineConfig(slots=4, max_tokens=512),
+    mesh=MeshConfig(microbatch_rows_per_device=1),
+    engine=EngineConfig(slots=4, max_model_len=512),
 )
 needs_libtpu = pytest.mark.skipif(not find_spec("libtpu"), reason="the extra webagent_jax[tpu]")
 
 
 def test_the_bound_is_that_of_the_scarcest():
     chip = Chip(flops=10.0, hbm_bandwidth=5.0, ici_bandwidth=2.0, hbm=1.0)
-    assert Work(flops=20.0, hbm_bytes=5.0).seconds(chip) == 2.0
-    assert Work(flops=20.0, hbm_bytes=25.0).seconds(chip) == 5.0
-    assert Work(flops=20.0, hbm_bytes=25.0, ici_bytes=14.0).seconds(chip) == 7.0
+    assert CostEstimate(flops=20.0, hbm_bytes=5.0).seconds(chip) == 2.0
+    assert CostEstimate(flops=20.0, hbm_bytes=25.0).seconds(chip) == 5.0
+    assert CostEstimate(flops=20.0, hbm_bytes=25.0, ici_bytes=14.0).seconds(chip) == 7.0
 
 
 def test_a_published_model_needs_no_directory():
@@ -44,7 +51,7 @@ def test_a_published_model_needs_no_directory():
 
 
 def test_an_unknown_chip_is_refused():
-    with pytest.raises(CompileCheckError, match="there are: v5e, v5p, v6e"):
+    with pytest.raises(CompileCheckError, match="available: v5e, v5p, v6e"):
         compile_check.check(SMALL, "v99:2x2", print)
 
 
@@ -56,7 +63,9 @@ def test_a_missing_compiler_says_how_to_install_it():
 
 def test_the_table_says_what_does_not_fit():
     gib = 2**30
-    program = ProgramReport("update", gib, 0, 2 * gib, gib, Work(3e12, 4e9, 0), 0.5, fits=True)
+    program = ProgramReport(
+        "update", gib, 0, 2 * gib, gib, CostEstimate(3e12, 4e9, 0), 0.5, fits=True
+    )
     large = dataclasses.replace(program, name="decode step", fits=False, refusal="(used 20G)")
     report = Report("weights/X", "v5e:2x2", 4, {"fsdp": 4}, 16 * gib, (program, large))
     lines = compile_check.table(report).splitlines()

@@ -30,8 +30,8 @@ def test_unknown_option_names_the_valid_ones():
         ({"policy": {"dtype": "float16"}}, "config.policy.dtype='float16' is not one of: float32"),
         ({"grpo": {"group_size": 1}}, "group_size must be at least 2"),
         ({"rollout": {"temperature": 0.0}}, "temperature must be above 0"),
-        ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_tokens"),
-        ({"engine": {"max_tokens": 4096}}, "row_tokens must be at least"),
+        ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_model_len"),
+        ({"engine": {"max_model_len": 4096}}, "row_tokens must be at least"),
         ({"suite": {"webarena": {"reset_every": 0}}}, "reset_every must be at least 1"),
         (
             {"suite": {"webarena": {"judge": {"url": "http://j"}}}},
@@ -100,13 +100,16 @@ _KINDS = ["r1", "cot", "zero"]
 def test_the_papers_recipes_follow_its_letter(webagent_r1, variant):
     cfg = config.from_config_dict(webagent_r1(variant))
     assert cfg.suite.name == "webarena_lite"
-    assert (cfg.browser.observation, cfg.prompt.template) == ("webarena_lite", "webarena")
+    assert (cfg.browser.observation_format, cfg.prompt.template) == ("webarena_lite", "webarena")
     assert cfg.prompt.thinking
     assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, (30,))
     assert (cfg.rollout.temperature, cfg.rollout.top_p, cfg.rollout.max_new_tokens) == (1, 1, 1024)
-    assert (cfg.eval.episodes_per_task, cfg.suite.train_seeds) == (1, 1)  # a task has one world
+    assert (cfg.eval.seeds_per_task, cfg.suite.train_seeds_per_task) == (
+        1,
+        1,
+    )  # a task has one world
     assert (cfg.grpo.tasks_per_update, cfg.grpo.group_size) == (16, 4)
-    assert not cfg.grpo.drop_flat_groups
+    assert not cfg.grpo.filter_groups
     assert (cfg.grpo.kl_beta, cfg.grpo.clip_low, cfg.grpo.clip_high) == (0.001, 0.2, 0.2)
     assert cfg.bc.batch_episodes * 8.4 == pytest.approx(128, rel=0.02)  # WebRL's turns per episode
 
@@ -123,7 +126,7 @@ def test_only_r1_zero_starts_from_the_instruct_model(webagent_r1):
 
 
 def test_an_unknown_recipe_is_refused_with_those_there_are(webagent_r1):
-    with pytest.raises(ConfigError, match=r"there are: r1, cot, zero, llama-3\.1-8b-r1"):
+    with pytest.raises(ConfigError, match=r"available: r1, cot, zero, llama-3\.1-8b-r1"):
         webagent_r1("qwen2.5-3b")
 
 

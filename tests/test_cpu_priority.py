@@ -25,7 +25,7 @@ def niceness(thread: int) -> int:
 
 def test_a_thread_and_what_it_starts_give_way_and_nobody_else() -> None:
     here = niceness(threading.get_native_id())
-    with ThreadPoolExecutor(1, initializer=cpu_priority.give_way) as one:
+    with ThreadPoolExecutor(1, initializer=cpu_priority.lower_priority) as one:
         assert one.submit(lambda: niceness(threading.get_native_id())).result() == here + 5
         read = [sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"]
         child = one.submit(subprocess.run, read, capture_output=True, text=True).result()
@@ -39,7 +39,7 @@ def test_a_thread_and_what_it_starts_give_way_and_nobody_else() -> None:
 @pytest.mark.browser
 def test_no_thread_of_a_browser_goes_before_others() -> None:
     with BrowserPool(BrowserConfig()) as pool, pool.session(origins=["127.0.0.1:1"]):
-        (chromium,) = pool._workers[0]._all
+        (chromium,) = pool._workers[0]._browsers
         assert chromium.pid is not None
         threads = [int(thread) for thread in os.listdir(f"/proc/{chromium.pid}/task")]
         assert min(map(niceness, threads)) >= 5

@@ -34,8 +34,8 @@ from webagent_jax.config import (
     WebArenaConfig,
 )
 from webagent_jax.doctor import (
+    CheckStatus,
     Finding,
-    Verdict,
     browser,
     devices,
     endpoints,
@@ -56,9 +56,9 @@ def found(check: Check, cfg: RunConfig | None = None, workdir: Path = Path("runs
 
 
 def assert_broken(finding: Finding, what: str, mend: str = "") -> None:
-    assert finding.verdict is Verdict.BROKEN
-    assert what in finding.what and mend in finding.mend and finding.mend, finding
-    assert "\n" not in finding.what + finding.mend
+    assert finding.verdict is CheckStatus.ERROR
+    assert what in finding.what and mend in finding.fix and finding.fix, finding
+    assert "\n" not in finding.what + finding.fix
 
 
 # --- machine --------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def assert_broken(finding: Finding, what: str, mend: str = "") -> None:
 
 def test_this_machine_is_well(tmp_path: Path) -> None:
     told = found(machine.check, workdir=tmp_path / "not" / "yet")
-    assert doctor.is_well(list(told.values()))
+    assert doctor.all_passed(list(told.values()))
     assert "jax 0." in told["packages"].what and "free" in told["workdir"].what
     assert not (tmp_path / "not").exists()
 
@@ -87,8 +87,10 @@ def test_a_workdir_below_a_file(tmp_path: Path) -> None:
 
 
 def test_too_few_open_files() -> None:
-    told = found(machine.check, RunConfig(rollout=RolloutConfig(contexts=10**9)))["open files"]
-    assert told.verdict is Verdict.WARNING and told.mend
+    told = found(machine.check, RunConfig(rollout=RolloutConfig(max_concurrent_episodes=10**9)))[
+        "open files"
+    ]
+    assert told.verdict is CheckStatus.WARNING and told.fix
 
 
 # --- browser --------------------------------------------------------------------------------------
@@ -96,9 +98,11 @@ def test_too_few_open_files() -> None:
 
 @pytest.mark.browser
 def test_a_browser_that_works() -> None:
-    told = found(browser.check, RunConfig(browser=PATIENT, rollout=RolloutConfig(contexts=2)))
+    told = found(
+        browser.check, RunConfig(browser=PATIENT, rollout=RolloutConfig(max_concurrent_episodes=2))
+    )
     assert "Chrome" in told["browser"].what
-    assert told["sandbox"].verdict is Verdict.OK
+    assert told["sandbox"].verdict is CheckStatus.OK
     assert "MiB" in told["browser memory"].what
 
 
@@ -113,11 +117,15 @@ def test_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "subject", "what"),
     [
-        ({"executable": "/no/such"}, "browser", "browser.executable=/no/such is not a program"),
-        ({"executable": "/bin/false"}, "browser", "Chromium does not start"),
-        ({"endpoints": ("ws://127.0.0.1:1/x",)}, "browser", "ECONNREFUSED"),
+        (
+            {"executable_path": "/no/such"},
+            "browser",
+            "browser.executable_path=/no/such is not a program",
+        ),
+        ({"executable_path": "/bin/false"}, "browser", "Chromium does not start"),
+        ({"ws_endpoints": ("ws://127.0.0.1:1/x",)}, "browser", "ECONNREFUSED"),
         pytest.param(
-            {"sandbox": True},
+            {"chromium_sandbox": True},
             "sandbox",
             "never works for root",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="for root"),
@@ -135,7 +143,7 @@ def test_what_chromium_says_itself(tmp_path: Path) -> None:
     lacking = tmp_path / "chromium"
     lacking.write_text("#!/bin/sh\necho chrome: libnss3.so: cannot open it >&2\nexit 127\n")
     lacking.chmod(0o755)
-    told = found(browser.check, RunConfig(browser=BrowserConfig(executable=str(lacking))))
+    told = found(browser.check, RunConfig(browser=BrowserConfig(executable_path=str(lacking))))
     assert_broken(told["browser"], "chrome: libnss3.so: cannot open it", "install --with-deps")
 
 
@@ -146,7 +154,7 @@ def test_what_chromium_says_itself(tmp_path: Path) -> None:
 def test_an_embedded_suite_shows_its_first_task() -> None:
     cfg = RunConfig(browser=PATIENT, suite=SuiteConfig(tasks=("click-test",)))
     told = found(sites.check, cfg)["miniwob"]
-    assert told.verdict is Verdict.OK
+    assert told.verdict is CheckStatus.OK
     assert "miniwob/click-test/1000000 opened, with 1 elements" in told.what
 
 
@@ -167,8 +175,8 @@ def test_sites_of_webarena(monkeypatch: pytest.MonkeyPatch) -> None:
     well = StandIn("gitlab")
     monkeypatch.setenv("GITLAB", f"{well.address} http://127.0.0.1:1")
     told = [finding for finding in sites.check(webarena(), Path()) if finding.subject == "gitlab"]
-    assert [finding.verdict for finding in told] == [Verdict.OK, Verdict.BROKEN]
-    assert_broken(told[1], "does not answer", "third_party/webarena")
+    assert [finding.verdict for finding in told] == [CheckStatus.OK, CheckStatus.ERROR]
+    assert_broken(told[1], "does not respond", "third_party/webarena")
     well.close()
 
 
@@ -177,7 +185,7 @@ def test_sites_of_webarena(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    return shutil.copytree(policy.directory("webagent-tiny"), tmp_path / "policy")
+    return shutil.copytree(policy.resolve_dir("webagent-tiny"), tmp_path / "policy")
 
 
 def weigh(path: Path | str, **options: Any) -> Any:
@@ -186,11 +194,11 @@ def weigh(path: Path | str, **options: Any) -> Any:
 
 def test_the_shipped_policy_is_whole() -> None:
     told = weigh("webagent-tiny")
-    assert {finding.verdict for finding in told.values()} == {Verdict.OK}
+    assert {finding.verdict for finding in told.values()} == {CheckStatus.OK}
     assert set(told) == {"tokenizer", "weights", "disk"}
     assert "854,144 params, float32" in told["weights"].what
     less = weigh("webagent-tiny", lora=LoRAConfig(rank=1))["disk"]
-    assert less.verdict is Verdict.OK and less.what != told["disk"].what
+    assert less.verdict is CheckStatus.OK and less.what != told["disk"].what
 
 
 def test_an_empty_folder_as_weights(tmp_path: Path) -> None:
@@ -221,7 +229,7 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
     (copied / "tokenizer.json").unlink()
     told = weigh(copied)
     assert_broken(told["tokenizer"], "no tokenizer.json", "fast tokenizer")
-    assert told["weights"].verdict is Verdict.OK
+    assert told["weights"].verdict is CheckStatus.OK
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -229,7 +237,7 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
 
 def test_devices_that_do() -> None:
     told = found(devices.check)
-    assert {finding.verdict for finding in told.values()} == {Verdict.OK}
+    assert {finding.verdict for finding in told.values()} == {CheckStatus.OK}
     assert "(cpu)" in told["devices"].what and told["attention"].what == "cpu"
     assert "tensor 1" in told["mesh"].what
 
@@ -239,9 +247,13 @@ def test_devices_that_do() -> None:
     [
         ({"mesh": MeshConfig(data=64, fsdp=1)}, "mesh", "does not cover"),
         ({"policy": PolicyConfig(attention="tpu")}, "attention", "does not run on backend 'cpu'"),
-        ({"engine": EngineConfig(tensor=64)}, "engine", "engine.tensor=64, and this host has"),
-        ({"engine": EngineConfig(cache_mib=10**8)}, "engine", "of keys and values, of "),
-        ({"engine": EngineConfig(max_tokens=10**6)}, "engine", "beyond the model's"),
+        (
+            {"engine": EngineConfig(tensor_parallel_size=64)},
+            "engine",
+            "engine.tensor_parallel_size=64 is more than the",
+        ),
+        ({"engine": EngineConfig(kv_cache_mib=10**8)}, "engine", "of keys and values, of "),
+        ({"engine": EngineConfig(max_model_len=10**6)}, "engine", "beyond the model's"),
     ],
 )
 def test_devices_that_do_not(options: Any, subject: str, what: str) -> None:
@@ -252,7 +264,7 @@ def test_devices_that_do_not(options: Any, subject: str, what: str) -> None:
 def test_devices_reports_wrong_cpu_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure with a newer jaxlib means that `xla_flags` may not be needed for it."""
     monkeypatch.setenv("XLA_FLAGS", f"{xla_flags.YNN_FUSION}=+reduce")  # what XLA does by default
-    findings = doctor.examine(RunConfig(), tmp_path, checks=("devices",))
+    findings = doctor.run_checks(RunConfig(), tmp_path, checks=("devices",))
     (finding,) = [finding for finding in findings if finding.subject == "CPU results"]
     assert_broken(finding, "instead of (1073741824.0, 3600.0)", xla_flags.DISABLE_YNN_REDUCE)
 
@@ -263,8 +275,8 @@ def test_a_policy_too_large_to_train(copied: Path) -> None:
     (copied / "config.json").write_text(json.dumps(raw))
     cfg = RunConfig(policy=PolicyConfig(path=str(copied)), grpo=GRPOConfig(kl_beta=0.0))
     told = found(devices.check, cfg)
-    assert told["training memory"].verdict is Verdict.WARNING
-    assert_broken(told["engine"], "of params", "lower engine.slots")
+    assert told["training memory"].verdict is CheckStatus.WARNING
+    assert_broken(told["engine"], "of params", "lower --config.engine.slots")
 
 
 # --- endpoints ------------------------------------------------------------------------------------
@@ -310,8 +322,8 @@ def test_endpoints(chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", "wrong")
     assert_broken(asked(chat), "who?", "not valid")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert asked(chat).verdict is Verdict.OK
-    assert_broken(asked("http://127.0.0.1:1/v1"), "gave no reply")
+    assert asked(chat).verdict is CheckStatus.OK
+    assert_broken(asked("http://127.0.0.1:1/v1"), "sent no response")
 
 
 def test_the_judge(chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +331,7 @@ def test_the_judge(chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
     assert_broken(found(endpoints.check, cfg)["judge"], "is not set", "export")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert found(endpoints.check, cfg)["judge"].verdict is Verdict.OK
+    assert found(endpoints.check, cfg)["judge"].verdict is CheckStatus.OK
 
 
 # --- all together ---------------------------------------------------------------------------------
@@ -330,35 +342,35 @@ def test_a_check_that_hangs_is_ended(tmp_path: Path) -> None:
     silent = tmp_path / "chromium"
     silent.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 100\n")
     silent.chmod(0o755)
-    cfg = RunConfig(browser=BrowserConfig(executable=str(silent)))
-    (told,) = doctor.examine(cfg, tmp_path, checks=("browser",), timeout=5)
-    assert_broken(told, "not done in 5 s", "last words")
+    cfg = RunConfig(browser=BrowserConfig(executable_path=str(silent)))
+    (told,) = doctor.run_checks(cfg, tmp_path, checks=("browser",), timeout=5)
+    assert_broken(told, "did not finish in 5 s", "last line of its stderr")
 
 
 def test_a_check_that_crashes_is_told_after_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "no-such-backend")
-    told = doctor.examine(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
-    assert told[0].subject == "packages" and told[0].verdict is Verdict.OK
+    told = doctor.run_checks(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
+    assert told[0].subject == "packages" and told[0].verdict is CheckStatus.OK
     assert_broken(told[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
     assert_broken(told[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
     lines = doctor.table(told).splitlines()
     assert lines[0].startswith("OK ") and lines[-2].startswith("broken ")
-    assert "-> its last words" in lines[-1]
+    assert "-> see the last line" in lines[-1]
 
 
 def test_launcher_exits_by_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = main_of("doctor")
-    monkeypatch.setattr(doctor, "examine", partial(doctor.examine, checks=("weights",)))
+    monkeypatch.setattr(doctor, "run_checks", partial(doctor.run_checks, checks=("weights",)))
     with flagsaver.flagsaver(config=config.to_config_dict(RunConfig()), workdir=str(tmp_path)):
         main(["doctor.py"])
         assert "OK       weights" in capsys.readouterr().out
     empty = config.to_config_dict(RunConfig(policy=PolicyConfig(path=str(tmp_path))))
     with (
-        flagsaver.flagsaver(config=empty, workdir=str(tmp_path), output="json"),
+        flagsaver.flagsaver(config=empty, workdir=str(tmp_path), format="json"),
         pytest.raises(SystemExit, match="1"),
     ):
         main(["doctor.py"])

@@ -17,9 +17,9 @@ from webagent_jax import config
 from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, RunConfig
 from webagent_jax.endpoint import (
     ChatEndpoint,
-    ChatReply,
     ChatRequest,
-    Server,
+    ChatResponse,
+    HttpClient,
     Usage,
     http_client,
     prices,
@@ -48,11 +48,11 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def endpoint_at(chats: ChatServer, **options: Any) -> ChatEndpoint:
-    told = {"url": chats.url, "model": "tiny", "key_variable": "KEY", "retries": 2, "timeout": 5.0}
+    told = {"url": chats.url, "model": "tiny", "api_key_env": "KEY", "retries": 2, "timeout": 5.0}
     return ChatEndpoint(EndpointConfig(**(told | options)), environ={"KEY": KEY}, pause=0.001)
 
 
-def ask(endpoint: ChatEndpoint, timeout: float = 20.0, **options: Any) -> ChatReply:
+def ask(endpoint: ChatEndpoint, timeout: float = 20.0, **options: Any) -> ChatResponse:
     told = {"messages": TALK, "max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "seed": 3}
     return endpoint.chat(ChatRequest(**(told | options)), timeout)
 
@@ -76,7 +76,7 @@ def test_what_is_sent(chats: ChatServer) -> None:
 
 
 def test_no_key_sends_none(chats: ChatServer) -> None:
-    ask(endpoint_at(chats, key_variable="OTHER"))
+    ask(endpoint_at(chats, api_key_env="OTHER"))
     assert "Authorization" not in chats.requests[0][1]
 
 
@@ -104,7 +104,7 @@ def test_a_reply_is_read(chats: ChatServer, body: Any, text: str, finish: str) -
 
 def test_leading_blank_lines_are_no_fault(chats: ChatServer) -> None:
     chats.replies = [b"\n\n" + DONE.content]
-    assert ask(endpoint_at(chats)) == ChatReply("done", "stop", 7, 2)
+    assert ask(endpoint_at(chats)) == ChatResponse("done", "stop", 7, 2)
 
 
 # --- what passes ---------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ PASSING = {
 def test_a_passing_fault_is_tried_again(chats: ChatServer, fault: str) -> None:
     chats.replies = [PASSING[fault], PASSING[fault], DONE]
     endpoint = endpoint_at(chats, timeout=0.2 if fault in ("slow", "drip") else 5.0)
-    assert ask(endpoint) == ChatReply("done", "stop", 7, 2)
+    assert ask(endpoint) == ChatResponse("done", "stop", 7, 2)
     assert (len(chats.requests), endpoint.usage) == (3, Usage(replies=1, retries=2))
 
 
@@ -140,7 +140,7 @@ def test_a_fault_that_lasts_is_one_of_the_infrastructure(chats: ChatServer, faul
     chats.replies = [DONE, PASSING[fault]]
     endpoint = endpoint_at(chats, timeout=0.3 if fault == "slow" else 5.0)
     ask(endpoint)
-    with pytest.raises(InfraError, match=r"tiny at http.* gave no reply: "):
+    with pytest.raises(InfraError, match=r"tiny at http.* sent no response: "):
         ask(endpoint)
     assert (len(chats.requests), endpoint.usage.retries) == (4, 3)
 
@@ -148,7 +148,7 @@ def test_a_fault_that_lasts_is_one_of_the_infrastructure(chats: ChatServer, faul
 def test_who_has_never_answered_is_to_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     endpoint = endpoint_at(ChatServer([], url="http://127.0.0.1:1/v1"))
-    with pytest.raises(ConfigError, match=r"Connection refused.*\nIt has given none so far"):
+    with pytest.raises(ConfigError, match=r"Connection refused.*\nIt has sent none in this run"):
         ask(endpoint)
 
 
@@ -202,7 +202,7 @@ def test_all_tries_share_one_time_out(chats: ChatServer) -> None:
 @pytest.mark.parametrize(
     ("status", "mend"),
     [
-        (400, "engine.max_tokens"),
+        (400, "engine.max_model_len"),
         (401, "The key in KEY is not valid"),
         (402, "no credit left"),
         (403, "The key in KEY may not use this model"),
@@ -225,7 +225,7 @@ def test_a_refusal_is_told_at_once_and_for_all(chats: ChatServer, status: int, m
 def test_a_key_that_is_missed_is_asked_for(chats: ChatServer) -> None:
     chats.replies = [401]
     with pytest.raises(ConfigError, match="export it in OTHER, which"):
-        ask(endpoint_at(chats, key_variable="OTHER"))
+        ask(endpoint_at(chats, api_key_env="OTHER"))
 
 
 def test_an_empty_purse_is_no_rate_limit(chats: ChatServer) -> None:
@@ -240,7 +240,7 @@ def test_a_prompt_that_is_refused_after_others_went_well(chats: ChatServer, stat
     chats.replies = [DONE, Answer(b"too long", status), DONE]
     endpoint = endpoint_at(chats)
     ask(endpoint)
-    with pytest.raises(InfraError, match=f"refuses this prompt, status {status}: too long"):
+    with pytest.raises(InfraError, match=f"rejects this prompt, status {status}: too long"):
         ask(endpoint)
     assert ask(endpoint).text == "done"
 
@@ -256,16 +256,16 @@ def test_no_fault_shows_the_key(chats: ChatServer, fault: str) -> None:
 
 
 def test_a_key_is_never_shown() -> None:
-    assert KEY not in repr(Server("http://x/v1", KEY))
+    assert KEY not in repr(HttpClient("http://x/v1", KEY))
     for broken in (f"{KEY} x", f"{KEY}\nx", f"{KEY}é"):
-        with pytest.raises(ConfigError, match="export it anew") as told:
-            Server("http://x/v1", broken)
+        with pytest.raises(ConfigError, match="export it again") as told:
+            HttpClient("http://x/v1", broken)
         assert KEY not in str(told.value)
 
 
 def test_blanks_around_a_key_are_no_part_of_it(chats: ChatServer) -> None:
     endpoint = ChatEndpoint(
-        EndpointConfig(chats.url, "tiny", key_variable="KEY"), environ={"KEY": f" {KEY}\n"}
+        EndpointConfig(chats.url, "tiny", api_key_env="KEY"), environ={"KEY": f" {KEY}\n"}
     )
     ask(endpoint)
     assert chats.requests[0][1]["Authorization"] == f"Bearer {KEY}"
@@ -347,7 +347,7 @@ def test_counts_are_right_whatever_goes_wrong(chats: ChatServer) -> None:
     endpoint = endpoint_at(chats, retries=100)
     with ThreadPoolExecutor(8) as threads:
         replies = list(threads.map(lambda seed: ask(endpoint, seed=seed), range(40)))
-        list(threads.map(lambda reply: endpoint.spend(7, 2), replies))
+        list(threads.map(lambda reply: endpoint.add_usage(7, 2), replies))
     assert [reply.text for reply in replies] == ["done"] * 40
     assert endpoint.usage == Usage(40, 2 * len(faults), 40 * 7, 40 * 2)
     assert len(chats.requests) == 40 + 2 * len(faults)
@@ -372,21 +372,26 @@ def test_places_come_back_after_a_fault(chats: ChatServer) -> None:
         ("https://api.openai.com/v1", "gpt-4o", {}, 2.5 + 10.0),
         ("https://api.openai.com/v1", "gpt-unheard-of", {}, None),
         ("http://localhost:8000/v1", "gpt-4o", {}, None),
-        ("http://localhost:8000/v1", "m", {"prompt_price": 1.0, "completion_price": 0.0}, 1.0),
-        ("http://localhost:8000/v1", "m", {"prompt_price": 1.0}, None),
-        ("https://api.openai.com/v1", "gpt-4o", {"prompt_price": 1.0}, 1.0 + 10.0),
+        (
+            "http://localhost:8000/v1",
+            "m",
+            {"prompt_usd_per_mtok": 1.0, "completion_usd_per_mtok": 0.0},
+            1.0,
+        ),
+        ("http://localhost:8000/v1", "m", {"prompt_usd_per_mtok": 1.0}, None),
+        ("https://api.openai.com/v1", "gpt-4o", {"prompt_usd_per_mtok": 1.0}, 1.0 + 10.0),
     ],
 )
 def test_dollars(url: str, model: str, own: dict[str, float], dollars: float | None) -> None:
     endpoint = ChatEndpoint(EndpointConfig(url, model, **own), environ={})
     for _ in range(4):
-        endpoint.spend(250_000, 250_000)
+        endpoint.add_usage(250_000, 250_000)
     assert endpoint.usage.dollars == dollars
 
 
 def test_usage_in_words() -> None:
     assert str(Usage(2, 1, 1_000, 20)) == (
-        "2 replies, 1 retries, 1,000 + 20 tokens, at a price not known"
+        "2 responses, 1 retries, 1,000 + 20 tokens, at an unknown price"
     )
     assert str(Usage(dollars=1_234.5)).endswith("about $1,234.50")
 
@@ -420,15 +425,15 @@ def test_a_config_that_cannot_work(options: dict[str, Any], words: str) -> None:
 def test_a_config_asks_of_an_endpoint_what_it_can_do() -> None:
     endpoint = EndpointConfig("http://x/v1", "m")
     values = config.to_config_dict(RunConfig(policy=PolicyConfig("openai", endpoint)))
-    values.engine.max_tokens = 100_000  # no row has to hold it
-    assert config.from_config_dict(values).engine.max_tokens == 100_000
+    values.engine.max_model_len = 100_000  # no row has to hold it
+    assert config.from_config_dict(values).engine.max_model_len == 100_000
     for options in (values.rollout, values.eval):
         options.top_k = 5
         with pytest.raises(ConfigError, match=r"rollout\.top_k and eval\.top_k must be 0"):
             config.from_config_dict(values)
         options.top_k = 0
     values.policy.kind = "weights"
-    values.engine.max_tokens = 512
+    values.engine.max_model_len = 512
     config.from_config_dict(values)
 
 
@@ -437,4 +442,4 @@ def test_a_config_asks_of_an_endpoint_what_it_can_do() -> None:
 )
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigError, match="must begin with http"):
-        Server(url)
+        HttpClient(url)

@@ -26,10 +26,10 @@ from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import ConfigError, EvalConfig, RunConfig, SuiteConfig
 from webagent_jax.endpoint import Usage
-from webagent_jax.rollout import Collector, Rules
+from webagent_jax.rollout import Collector, EpisodeConfig
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.types import Completion, InfraError, Observation, Start, Step, Task
+from webagent_jax.types import Completion, InfraError, Observation, ResetResult, StepResult, Task
 
 ROOT = Path(__file__).parents[1]
 PRESS = '<answer> do(action="Click", element="1") </answer>'
@@ -41,7 +41,7 @@ TIMES = ("seconds", "episode_seconds", "busy")  # of an eval.json
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 class Page:
@@ -53,19 +53,19 @@ class Page:
     def _page(self, error: str | None = None) -> Observation:
         return Observation("button go [1]", "http://fake/", error=error)
 
-    def start(self) -> Start:
-        return Start("Press it", self._page(), {})
+    def reset(self) -> ResetResult:
+        return ResetResult("Press it", self._page(), {})
 
-    def step(self, action) -> Step:
+    def step(self, action) -> StepResult:
         if self._faulty:
             raise InfraError("the browser is gone")
         self._left -= action.element_id == "1"
-        return Step(self._page(), done=self._left == 0, seconds={})
+        return StepResult(self._page(), terminated=self._left == 0, seconds={})
 
-    def reward(self, answer) -> float:
+    def compute_reward(self, answer) -> float:
         return float(self._left == 0)
 
-    def picture(self) -> bytes:
+    def screenshot(self) -> bytes:
         return b"jpeg"
 
     def close(self) -> None:
@@ -79,13 +79,13 @@ class Pages:
         self.faults = Counter(faults)
         self._names = names
 
-    def names(self, split):
+    def task_names(self, split):
         return self._names
 
     def task(self, name, split, index):
         return Task(f"fake/{split}/{name}/{index}", "fake", (name,), "", "", range(10)[index])
 
-    def open(self, task):
+    def make_env(self, task):
         self.faults[task.id] -= 1
         return Page(task, faulty=self.faults[task.id] >= 0)
 
@@ -97,9 +97,9 @@ class Presser:
     tokenizer: ChatTokenizer
     temperature: float
 
-    def reply(self, request) -> Completion:
+    def respond(self, request) -> Completion:
         pressing = self.temperature == 0 or np.random.default_rng(request.seed).random() < 2 / 3
-        ids = self.tokenizer.encode_reply(PRESS if pressing else "I would rather not.")
+        ids = self.tokenizer.encode_response(PRESS if pressing else "I would rather not.")
         zeros = np.zeros(len(ids), np.int32)
         return Completion(ids, zeros.astype(np.float32), zeros, "stop")
 
@@ -116,16 +116,16 @@ class FakeStage:
     def __exit__(self, *_) -> None:
         pass
 
-    def rules(self, max_turns, evaluation) -> Rules:
+    def episode_config(self, max_turns, evaluation) -> EpisodeConfig:
         assert evaluation
-        return Rules(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0)
+        return EpisodeConfig(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0)
 
     def policy_agent(self, evaluation) -> Presser:
         assert evaluation
         return Presser(self._tokenizer, self._cfg.eval.temperature)
 
-    def play(self, jobs, on_episode=lambda episode: None):
-        return Collector(self.suite, contexts=3, infra_retries=1).collect(jobs, on_episode)
+    def run(self, jobs, on_episode=lambda episode: None):
+        return Collector(self.suite, contexts=3, infra_retries=1).run_jobs(jobs, on_episode)
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def run(tokenizer, monkeypatch):
         pages = suite or Pages()
         monkeypatch.setattr(evaluate, "initial_policy", lambda cfg: (None, None))
         monkeypatch.setattr(
-            evaluate, "Stage", lambda cfg, *_: FakeStage(cfg, tokenizer, pages, usage)
+            evaluate, "RolloutRuntime", lambda cfg, *_: FakeStage(cfg, tokenizer, pages, usage)
         )
         monkeypatch.setattr(evaluate.html, "write_report", lambda workdir: None)
-        options = {"episodes_per_task": 4, "max_turns": (6,), **told}
+        options = {"seeds_per_task": 4, "max_turns": (6,), **told}
         cfg = RunConfig(suite=SuiteConfig(name=name), eval=EvalConfig(**options))
         evaluate.evaluate(cfg, folder, progress)
         return json.loads((folder / "eval.json").read_text())
@@ -170,22 +170,22 @@ def test_every_world_is_played_and_counted_once(run, tmp_path):
     assert record["turns"] == {"mean": 2.5, "p50": 2.5, "p90": 4.0, "max": 4.0}
     assert record["by_site"]["a"] | {"ci95": 0} == {"success_rate": 1.0, "n": 4, "ci95": 0}
     assert {"pass_at_k", "by_max_turns", "usage"}.isdisjoint(record)
-    assert [bool(e.last_picture) for e in journal(tmp_path)].count(True) == 2
+    assert [bool(e.final_screenshot) for e in journal(tmp_path)].count(True) == 2
 
 
 def test_the_split_is_the_configs(run, tmp_path):
-    record = run(tmp_path, split="train", episodes_per_task=1)
+    record = run(tmp_path, split="train", seeds_per_task=1)
     assert [t["task_id"] for t in record["tasks"]] == ["fake/train/a/0", "fake/train/b/0"]
 
 
 @pytest.mark.parametrize("name", ["arena", "webarena_lite"])
 def test_tasks_of_a_file_have_one_world(run, tmp_path, monkeypatch, name):
-    assert run(tmp_path, name=name, episodes_per_task=4)["n"] == 2
+    assert run(tmp_path, name=name, seeds_per_task=4)["n"] == 2
 
 
 def test_more_worlds_than_there_are_are_refused(run, tmp_path):
-    with pytest.raises(ConfigError, match=r"episodes_per_task=11 is more than the 10 worlds"):
-        run(tmp_path, episodes_per_task=11)
+    with pytest.raises(ConfigError, match=r"seeds_per_task=11 must be at most 10"):
+        run(tmp_path, seeds_per_task=11)
 
 
 def test_no_task_is_no_evaluation(run, tmp_path):
@@ -220,7 +220,7 @@ def test_attempts_differ_and_tell_pass_at_k(run, tmp_path):
 
 
 def test_shorter_limits_are_read_off_the_longest(run, tmp_path):
-    told = {"temperature": 1.0, "episodes_per_task": 6}
+    told = {"temperature": 1.0, "seeds_per_task": 6}
     record = run(tmp_path / "all", max_turns=(3, 8, 2, 5), **told)
     points = record["by_max_turns"]
     assert [point["max_turns"] for point in points] == [2, 3, 5, 8]
@@ -276,17 +276,17 @@ class KilledAfter(NullProgress):
 
 
 def test_three_kills_change_nothing(run, tmp_path):
-    whole = run(tmp_path / "whole", max_turns=(2, 6), episodes_per_task=6)
+    whole = run(tmp_path / "whole", max_turns=(2, 6), seeds_per_task=6)
     cut = tmp_path / "cut"
     for episodes in (1, 3, 4):
         with pytest.raises(_Killed):
-            run(cut, progress=KilledAfter(episodes), max_turns=(2, 6), episodes_per_task=6)
+            run(cut, progress=KilledAfter(episodes), max_turns=(2, 6), seeds_per_task=6)
         log = cut / "episodes" / "episodes.jsonl"
         log.write_text(log.read_text() + '{"task": {"id": "half a li')
     assert len(journal(cut)) == 8
-    resumed = run(cut, max_turns=(2, 6), episodes_per_task=6)
+    resumed = run(cut, max_turns=(2, 6), seeds_per_task=6)
     assert untimed(resumed) == untimed(whole)
-    keys = [(e.task.id, e.sibling) for e in journal(cut)]
+    keys = [(e.task.id, e.attempt) for e in journal(cut)]
     assert len(keys) == len(set(keys)) == 12
 
 
@@ -373,14 +373,14 @@ def test_task_names_come_through_flags(from_flags, told, expected):
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"max_turns": ()}, r"eval\.max_turns must name"),
-        ({"max_turns": (5, 0)}, r"eval\.max_turns must name"),
+        ({"max_turns": ()}, r"eval\.max_turns must list"),
+        ({"max_turns": (5, 0)}, r"eval\.max_turns must list"),
         ({"attempts": 0}, r"eval\.attempts must be at least 1"),
-        ({"attempts": 2}, "greedy attempts are all alike"),
-        ({"episodes_per_task": 0}, r"eval\.episodes_per_task must be at least 1"),
+        ({"attempts": 2}, "greedy attempts are identical"),
+        ({"seeds_per_task": 0}, r"eval\.seeds_per_task must be at least 1"),
         ({"top_p": 0.0}, r"eval\.top_p must be above 0 and at most 1"),
         ({"top_k": -1}, r"eval\.top_k must not be negative"),
-        ({"max_new_tokens": 1024}, r"eval\.max_new_tokens must be below engine\.max_tokens"),
+        ({"max_new_tokens": 1024}, r"eval\.max_new_tokens must be below engine\.max_model_len"),
         ({"max_repeats": 1}, r"eval\.max_repeats must be at least 2, or 0"),
     ],
 )
@@ -413,7 +413,7 @@ def launch(folder: Path, compare: str = "") -> None:
 
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
-    cfg = config.to_config_dict(RunConfig(eval=EvalConfig(episodes_per_task=4, max_turns=(6,))))
+    cfg = config.to_config_dict(RunConfig(eval=EvalConfig(seeds_per_task=4, max_turns=(6,))))
     with flagsaver.flagsaver(config=cfg, workdir=str(folder), compare=compare):
         launcher.main(["evaluate"])
 
@@ -423,7 +423,7 @@ def test_the_launcher_prints_the_figures_and_ends_well(run, tmp_path, capsys):
     launch(tmp_path)
     told = capsys.readouterr().out
     assert re.search(r"^all +100\.0 +67\.6 to 100\.0 +8$", told, re.MULTILINE)
-    assert "8 SUCCESS" in told and "busy: browsers" in told and "INFRA" not in told
+    assert "8 SUCCESS" in told and "utilization: browsers" in told and "INFRA" not in told
 
 
 def test_the_launcher_is_loud_about_episodes_without_a_reward(run, tmp_path, capsys):
@@ -447,7 +447,7 @@ def test_the_launcher_compares(run, tmp_path, capsys):
 
 
 def test_nothing_is_played_where_there_is_nothing_to_compare_with(run, tmp_path):
-    with pytest.raises(SystemExit, match="holds no evaluation"):
+    with pytest.raises(SystemExit, match="contains no evaluation"):
         launch(tmp_path / "this", compare=str(tmp_path / "nowhere"))
     assert not (tmp_path / "this").exists()
 
@@ -475,7 +475,7 @@ def test_a_real_evaluation_killed_three_times_is_the_uninterrupted_one(tmp_path)
         assert process.wait(600) == 0
     records = [json.loads((folder / "eval.json").read_text()) for folder in (whole, cut)]
     assert untimed(records[0]) == untimed(records[1])
-    keys = [(e.task.id, e.sibling) for e in journal(cut)]
+    keys = [(e.task.id, e.attempt) for e in journal(cut)]
     assert len(keys) == len(set(keys)) == records[1]["n"] == 24
 
 
@@ -484,10 +484,10 @@ def started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The launcher in a process group of its own, which is killed in the end."""
     options = (
         "suite.tasks=click-tab,click-option,enter-text",
-        "eval.episodes_per_task=8",
+        "eval.seeds_per_task=8",
         "eval.temperature=0.0",
         "eval.max_turns=2,4",
-        "rollout.contexts=4",
+        "rollout.max_concurrent_episodes=4",
         "rollout.episode_timeout=300.0",
     )
     process = subprocess.Popen(

@@ -15,7 +15,7 @@ import webagent_jax.gym
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.suites.miniwob import MiniWob, all_pages
-from webagent_jax.types import InfraError, Observation, Start, Step, Task
+from webagent_jax.types import InfraError, Observation, ResetResult, StepResult, Task
 
 pytestmark = pytest.mark.browser
 PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
@@ -61,7 +61,7 @@ def test_gymnasium_finds_no_fault():
 
 def test_an_unknown_page_is_refused_and_nothing_stays_open():
     with pytest.raises(ConfigError, match="login-user"):
-        webagent_jax.gym.open_miniwob("login-usr")
+        webagent_jax.gym.make_miniwob_env("login-usr")
 
 
 def test_what_the_page_judges_is_the_reward(env):
@@ -105,16 +105,16 @@ def test_what_is_done_when_turns_run_out_counts():
         tasks = (Task("t", "s", ("p",), "Do it", "http://a:1/"),)
         answers: ClassVar[list[str | None]] = []
 
-        def open(self, task):
+        def make_env(self, task):
             return self
 
-        def start(self):
-            return Start("Do it", Observation("page", "http://a:1/"))
+        def reset(self):
+            return ResetResult("Do it", Observation("page", "http://a:1/"))
 
         def step(self, action):
-            return Step(Observation("page", "http://a:1/"), done=False)
+            return StepResult(Observation("page", "http://a:1/"), terminated=False)
 
-        def reward(self, answer):
+        def compute_reward(self, answer):
             self.answers.append(answer)
             return 1.0
 
@@ -143,7 +143,7 @@ def test_a_step_before_the_first_reset_is_refused(env):
 
 def test_a_browser_fault_is_no_reward(env):
     env.reset(seed=0)
-    env._live()._session.close()
+    env._require_env()._session.close()
     with pytest.raises(InfraError):
         env.step('do(action="Scroll Down")')
 
@@ -160,7 +160,7 @@ def test_a_page_as_a_task_of_browsergym(monkeypatch):
     monkeypatch.setattr(browsergym.core.env, "Chat", Messages)
     env = gymnasium.make(
         "browsergym/webagent_jax.miniwob.click-button-sequence",
-        pw_chromium_kwargs={"executable_path": chromium.find()},
+        pw_chromium_kwargs={"executable_path": chromium.find_executable()},
         disable_env_checker=True,
     )
 

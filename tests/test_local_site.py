@@ -35,8 +35,8 @@ def test_every_answer_is_late_and_many_wait_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"latency_ms": -1.0}, "must not be negative"),
-        ({"latency_ms": 100.0, "name": "webarena_lite"}, "embedded sites alone"),
+        ({"response_delay_ms": -1.0}, "must not be negative"),
+        ({"response_delay_ms": 100.0, "name": "webarena_lite"}, "needs an embedded suite"),
     ],
 )
 def test_latency_is_refused_where_it_cannot_be(told, message) -> None:

@@ -57,7 +57,7 @@ def test_quickstart_writes_what_it_promises(workdir):
         assert json.loads((workdir / "eval" / stage / "eval.json").read_text()) == evaluation
         episodes = load_episodes(workdir / "eval" / stage / "episodes" / "episodes.jsonl")
         assert all(e.reward is not None and e.turns for e in episodes)
-        assert any(turn.picture for e in episodes for turn in e.turns)
+        assert any(turn.screenshot for e in episodes for turn in e.turns)
     tasks = [[task["task_id"] for task in summary[s]["tasks"]] for s in ("base", "bc", "grpo")]
     assert tasks[0] == tasks[1] == tasks[2]
     assert (workdir / "report.html").stat().st_size > 10_000
@@ -106,7 +106,7 @@ class _Killed(Exception):
 class _KilledAfterOneUpdate(NullProgress):
     """Stands for a kill: what an update has written is there, what comes after is lost."""
 
-    def phase(self, name, total, unit="episodes", *, done=0):
+    def start_phase(self, name, total, unit="episodes", *, done=0):
         self._updating = name == "M-GRPO"
 
     def advance(self, n=1, **counts):
@@ -120,7 +120,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
-        grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, drop_flat_groups=False),
+        grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, filter_groups=False),
     )
     whole = train_grpo(cfg, tmp_path / "whole")
     with pytest.raises(_Killed):
@@ -131,7 +131,9 @@ def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     for a, b in zip(*logs, strict=True):
         assert untimed(a) == untimed(b)
-        assert 0 < a["engine/prefill_computed"] <= 1 and 0 < a["engine/occupancy"] <= 1
+        assert (
+            0 < a["engine/prefill_computed_fraction"] <= 1 and 0 < a["engine/slot_occupancy"] <= 1
+        )
     last = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
     assert all(e.outcome is not Outcome.INFRA for e in last)
     assert {int(v) for e in last for t in e.turns for v in t.completion.policy_version} == {1}

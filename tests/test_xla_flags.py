@@ -44,12 +44,12 @@ def run(script: str) -> tuple[str, str]:
 def test_import_gives_right_values_on_cpu(imports: str) -> None:
     stdout, stderr = run(imports + SQUARES)
     assert float(stdout) == 2.0**30
-    assert "JAX ran before" not in stderr
+    assert "JAX started before" not in stderr
 
 
 def test_import_warns_once_where_jax_runs_already() -> None:
     _, stderr = run("import jax\njax.devices()\nimport webagent_jax.seeds, webagent_jax.agent")
-    assert stderr.count("JAX ran before webagent_jax was imported") == 1
+    assert stderr.count("JAX started before the import of webagent_jax") == 1
     assert f"export XLA_FLAGS={OFF}" in stderr
 
 

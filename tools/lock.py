@@ -1,8 +1,8 @@
-"""Writes requirements.lock and requirements-dev.lock from pyproject.toml: `make lock`.
+"""Write requirements.lock and requirements-dev.lock from pyproject.toml: `make lock`.
 
-requirements.lock is what a run needs; requirements-dev.lock is what the `dev` extra adds to it.
-pip resolves, from whatever index it is set up to use, and no index is named in the result. The
-CUDA packages of a torch that is not a CPU build stay out: the set-up lets pip add them.
+requirements.lock contains the packages of a run, requirements-dev.lock those that the `dev` extra
+adds. pip resolves versions from its configured index; the files name no index. They exclude the
+CUDA packages of torch, which tools/setup.sh installs if the torch build needs them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ACCELERATOR = re.compile(r"nvidia-|cuda-|triton$")
 
 
 def resolve(requirements: Sequence[str]) -> dict[str, str]:
-    """Normalized name -> version of the whole closure of `requirements`."""
+    """Return the versions of all packages that `requirements` need, by normalized name."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         command = [sys.executable, "-m", "pip", "install", "-qq", "--dry-run", "--ignore-installed"]
@@ -39,23 +39,26 @@ def resolve(requirements: Sequence[str]) -> dict[str, str]:
 
 
 def write(path: Path, title: str, versions: dict[str, str]) -> None:
+    """Write a lock file."""
     lines = [f"{name}=={version}" for name, version in versions.items()]
     path.write_text("\n".join([f"# {title}", "# Written by `make lock`, Python 3.11.", *lines, ""]))
     print(f"{path.name}: {len(lines)} packages")
 
 
 def main() -> None:
+    """Write both lock files."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = pyproject["project"]
     extras = project["optional-dependencies"]
     runtime = [*project["dependencies"], *pyproject["build-system"]["requires"], "pip"]
     dev = [*extras["test"], *(r for r in extras["dev"] if not r.startswith(project["name"]))]
 
-    run = resolve(runtime)
-    write(ROOT / "requirements.lock", "What a run needs.", run)
-    pinned = [f"{name}=={version}" for name, version in run.items()]
-    added = {n: v for n, v in resolve([*pinned, *dev]).items() if n not in run}
-    write(ROOT / "requirements-dev.lock", "What the tests and checks add.", added)
+    run_versions = resolve(runtime)
+    write(ROOT / "requirements.lock", "Packages of a run.", run_versions)
+    pins = [f"{name}=={version}" for name, version in run_versions.items()]
+    all_versions = resolve([*pins, *dev])
+    dev_versions = {n: v for n, v in all_versions.items() if n not in run_versions}
+    write(ROOT / "requirements-dev.lock", "Additional packages of tests and checks.", dev_versions)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
 python tools/redraw_results.py --store=WORKDIR --as=quickstart/seed0  # store a run first
 
-A stored run is a folder with the small files of a workdir: config.json and metrics.jsonl of a
-training; config.json, summary.json and the metrics of both trainings of a quickstart. The summary
-keeps the reward of each episode and leaves out the rest. A table is between `<!-- table: NAME -->`
-and `<!-- end of table -->` in docs/results.md.
+A stored run is a folder with the small files of a workdir. A training run has config.json and
+metrics.jsonl; a quickstart has config.json, summary.json and the metrics of BC and M-GRPO. The
+stored summary contains only rates and the reward of each episode. A table is the text between
+`<!-- table: NAME -->` and `<!-- end of table -->` in docs/results.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ Json = dict[str, Any]
 
 
 class Run:
-    """Stored files of one run."""
+    """Stored files of one run.
+
+    Args:
+        folder: folder of the run in docs/results/.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
@@ -45,12 +49,12 @@ class Run:
 
     @property
     def commit(self) -> str:
-        """Short hash of the commit that the run was started from."""
+        """Short hash of the commit of the run."""
         return str(self.config.get("commit", "unknown"))[:7]
 
     def series(self, metric: str) -> tuple[list[int], list[float]]:
         """Return the steps with a value of the metric, and the values."""
-        pairs = [(line["step"], line[metric]) for line in self.metrics if metric in line]
+        pairs = [(line["update"], line[metric]) for line in self.metrics if metric in line]
         return [step for step, _ in pairs], [value for _, value in pairs]
 
 
@@ -59,7 +63,7 @@ def _read_jsonl(path: Path) -> list[Json]:
 
 
 def store(workdir: Path, folder: Path) -> None:
-    """Copy the small files of a training or a quickstart to a folder."""
+    """Copy the small files of a training run or a quickstart to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {
         "config.json": "config.json",
@@ -88,7 +92,7 @@ def load_runs(table: str) -> list[Run]:
 
 
 def draw(path: Path, runs: Sequence[Run], metrics: Sequence[str], labels: Callable[[Run], str]):
-    """Draw metrics in percent against updates, a panel for each metric and a line for each run."""
+    """Draw metrics in percent by update, with one panel per metric and one line per run."""
     figure = Figure(figsize=(4.2 * len(metrics), 2.8), layout="constrained")
     for axes, metric in zip(
         figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True
@@ -112,6 +116,7 @@ def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def percent(value: float) -> str:
+    """Return a fraction as percent with one decimal."""
     return f"{100 * value:.1f}"
 
 
@@ -123,7 +128,7 @@ def interval(stage: Json, sign: str = "") -> str:
 
 
 def quickstart() -> str:
-    """Return the table of the quickstart's stages, a row for each seed."""
+    """Return the table of the stages of the quickstart, with one row per run."""
     rows = []
     for run in load_runs("quickstart"):
         cells = [interval(run.summary[stage]) for stage in STAGES]
@@ -136,7 +141,7 @@ def quickstart() -> str:
 
 
 def quickstart_tasks() -> str:
-    """Return the table of the quickstart's success by task."""
+    """Return the table of the success rates of the quickstart by task."""
     runs = load_runs("quickstart")
     columns = [(run, stage) for run in runs for stage in STAGES]
     header = ["success, % of 34", *(f"{NAMES[stage]}, {run.name}" for run, stage in columns)]
@@ -149,6 +154,7 @@ def quickstart_tasks() -> str:
 
 
 def bc_options(run: Run) -> str:
+    """Return the options of a BC run as text."""
     bc = run.config["config"]["bc"]
     rate = bc["optimizer"]["learning_rate"]
     demos = f"{bc['demos_per_task']} demonstrations per page"
@@ -193,32 +199,35 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def redraw(page: str) -> str:
-    """Return the page with every table drawn anew."""
+    """Return the page with all tables rebuilt."""
 
     def replace(match: re.Match[str]) -> str:
         name = match[1]
         if name not in TABLES:
-            sys.exit(f"{PAGE}: no table is named {name!r}; there are: {', '.join(TABLES)}")
+            sys.exit(f"{PAGE}: unknown table {name!r}; available: {', '.join(TABLES)}")
         return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end of table -->"
 
     return re.sub(r"<!-- table: (\w+) -->.*?<!-- end of table -->", replace, page, flags=re.DOTALL)
 
 
 def main() -> None:
+    """Redraw or check the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare only; write no table")
-    parser.add_argument("--store", type=Path, metavar="WORKDIR", help="store this run first")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 if a table differs; write nothing"
+    )
+    parser.add_argument("--store", type=Path, metavar="WORKDIR", help="workdir to store first")
     parser.add_argument("--as", dest="name", metavar="TABLE/NAME", help="folder of the stored run")
     arguments = parser.parse_args()
     if arguments.store and not (arguments.name and (arguments.store / "config.json").exists()):
-        sys.exit(f"--store={arguments.store} needs --as=TABLE/NAME and a folder with config.json")
+        sys.exit(f"--store={arguments.store} needs --as=TABLE/NAME and a workdir with config.json")
     if arguments.store:
         store(arguments.store, RUNS / arguments.name)
-    before = PAGE.read_text()
-    after = redraw(before)
+    current = PAGE.read_text()
+    result = redraw(current)
     if not arguments.check:
-        PAGE.write_text(after)
-    elif before != after:
+        PAGE.write_text(result)
+    elif current != result:
         sys.exit(f"{PAGE} differs from docs/results/: run python tools/redraw_results.py")
 
 

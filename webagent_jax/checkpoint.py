@@ -1,7 +1,7 @@
 """Checkpoints of a run: the train state and the state of the training loop.
 
 Orbax writes a checkpoint to a temporary directory, on its own threads while the run continues, and
-renames it when it is complete: a process killed while it saves leaves the previous checkpoint.
+renames it when it is complete. A process killed during a save keeps the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from webagent_jax.policy.weights import restore_params
 
 _logger = logging.getLogger(__name__)
 
-Position = Mapping[str, Any]
-"""Where the run stands, as JSON: next update, seeds, lines of metrics written, ..."""
+LoopState = Mapping[str, Any]
+"""State of the training loop as JSON values: next update, pending groups, ..."""
 
 
 class Checkpointer:
-    """Checkpoints of one run. One process writes a directory at a time."""
+    """Checkpoints of one run; only one process may write a directory at a time.
+
+    Args:
+        directory: folder of the checkpoints; created if missing.
+        keep: number of latest checkpoints to keep.
+        read_only: read the checkpoints of a run that may be active; change no files.
+    """
 
     def __init__(self, directory: str | Path, keep: int = 2, *, read_only: bool = False) -> None:
-        """Opens `directory`, made if missing, and keeps its `keep` latest checkpoints.
-
-        `read_only` looks into the checkpoints of a run that may be going on, and changes nothing.
-        """
         options = (
             ocp.CheckpointManagerOptions(read_only=True)
             if read_only
@@ -41,66 +43,68 @@ class Checkpointer:
         )
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
 
-    def save(self, step: int, state: TrainState, position: Position) -> None:
-        """Returns when `state` may be changed or donated; `close` when all is on disk.
+    def save(self, step: int, state: TrainState, position: LoopState) -> None:
+        """Start to save a checkpoint; do nothing if the step has one.
 
-        Waits for the save before it. A step that is there already is not written again.
+        Waits for the previous save. After the return, `state` may be modified or donated; `close`
+        waits until all data is on disk.
         """
         if step in self._manager.all_steps():
             return
         items = {
             "state": ocp.args.StandardSave(state),
-            "position": ocp.args.JsonSave(dict(position)),
+            "loop_state": ocp.args.JsonSave(dict(position)),
         }
         self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def restore(self, abstract_state: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The latest checkpoint that can be read, or None when there is none at all.
+        """Return the latest readable checkpoint; None if the directory has no checkpoints.
 
         Args:
-            abstract_state: shapes, dtypes and shardings wanted; a state at hand will do.
+            abstract_state: shapes, dtypes and shardings of the result; may be a concrete state.
 
         Raises:
-            ValueError: there are checkpoints, and none of them can be read into `abstract_state`.
+            ValueError: no checkpoint of the directory can be read into `abstract_state`.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_state)
+        targets = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_state)
         items = {
-            "state": ocp.args.StandardRestore(abstract),
-            "position": ocp.args.JsonRestore(),
+            "state": ocp.args.StandardRestore(targets),
+            "loop_state": ocp.args.JsonRestore(),
         }
         for step in steps:
             try:
-                restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+                checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
             except Exception as error:
                 _logger.warning(
-                    "checkpoint %d cannot be read, trying the one before: %s", step, error
+                    "checkpoint %d cannot be read; trying the previous one: %s", step, error
                 )
                 continue
-            return restored["state"], restored["position"]
+            return checkpoint["state"], checkpoint["loop_state"]
         if steps:
             raise ValueError(
                 f"none of the checkpoints {steps} in {self._manager.directory} can be read: they "
-                "are damaged, or of another model or optimizer. Restart in another workdir"
+                "are damaged or of another model or optimizer; use a new --workdir"
             )
         return None
 
     def restore_params(self, abstract_params: Params, step: int | None = None) -> Params:
-        """The params of one checkpoint, the latest by default, and nothing else of it.
+        """Return only the params of a checkpoint; `step` None selects the latest.
 
         Raises:
-            ValueError: there is no such checkpoint, or it is not of this model.
+            ValueError: the checkpoint does not exist or belongs to another model.
         """
         steps = sorted(self._manager.all_steps())
         step = step if step is not None else max(steps, default=None)
         if step not in steps:
             raise ValueError(
-                f"no checkpoint {step or ''} in {self._manager.directory}; there are: {steps}"
+                f"no checkpoint {step or ''} in {self._manager.directory}; available: {steps}"
             )
         directory = Path(self._manager.directory) / str(step) / "state"
         return restore_params(directory, abstract_params, within=("params",))
 
     def close(self) -> None:
+        """Wait for the last save and close the directory."""
         self._manager.close()
 
     def __enter__(self) -> Checkpointer:

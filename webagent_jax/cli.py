@@ -1,4 +1,4 @@
-"""What the launchers share: their flags, and what each main does first."""
+"""Flags and error handling shared by the launchers."""
 
 from __future__ import annotations
 
@@ -16,42 +16,52 @@ from webagent_jax.config import RunConfig
 from webagent_jax.suites import registry
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all that the run writes.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all files of the run.")
 
 
-def begin(argv: Sequence[str], default_workdir: str | None = None) -> Path:
-    """Refuses stray arguments and returns the workdir. Raises app.UsageError."""
+def parse_workdir(argv: Sequence[str], default_workdir: str | None = None) -> Path:
+    """Configure logging and memory, and return the workdir.
+
+    Raises:
+        app.UsageError: the command has positional arguments, or no --workdir and no default.
+    """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     heap.keep_freed_memory()
-    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn tell of every step
+    logging.set_verbosity(logging.WARNING)  # orbax and uvicorn log every step at INFO
     workdir = _WORKDIR.value or default_workdir
     if workdir is None:
-        raise app.UsageError("--workdir=DIR is missing: the folder of the run")
+        raise app.UsageError("--workdir is missing: set --workdir=DIR to the folder of the run")
     return Path(workdir)
 
 
 def run_config() -> RunConfig:
-    """The config that was asked for. Raises app.UsageError when it cannot work."""
+    """Return the validated config of --config and its overrides.
+
+    Raises:
+        app.UsageError: an option is unknown or invalid.
+    """
     try:
         return config.from_config_dict(_CONFIG.value)
     except config.ConfigError as error:
         raise app.UsageError(str(error)) from error
 
 
-def playable_config() -> RunConfig:
-    """The same of a run that plays episodes, whose suite has all it needs.
+def load_checked_config() -> RunConfig:
+    """Return the validated config of a run with episodes.
 
-    Raises app.UsageError, and ConfigError for what the suite lacks.
+    Raises:
+        app.UsageError: an option is unknown or invalid.
+        ConfigError: a requirement of the suite is missing, such as a site address.
     """
     cfg = run_config()
-    registry.check(cfg.suite)
+    registry.check_requirements(cfg.suite)
     return cfg
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
-    """What the user has to mend ends the program with its message, and without a traceback."""
+def exit_on_user_error() -> Iterator[None]:
+    """Exit with the message instead of a traceback on errors that the user can fix."""
     try:
         yield
     except (config.ConfigError, ChromiumMissing) as error:

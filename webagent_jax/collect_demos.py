@@ -1,4 +1,4 @@
-"""Demonstrations for behaviour cloning: who solves training tasks, and what of it is kept."""
+"""Collection of demonstrations for behavior cloning, by experts or by a policy."""
 
 from __future__ import annotations
 
@@ -11,74 +11,87 @@ from webagent_jax import demos, seeds
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import Stage
-from webagent_jax.seeds import Stream
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import Episode, Outcome, ParseError
 
-By = Literal["expert", "policy"]
+DemoSource = Literal["expert", "policy"]
 
-_EXPERT_TURNS = 30  # no expert needs more
+_MAX_EXPERT_TURNS = 30  # upper bound for all experts
 
 
-def collect_demos(cfg: RunConfig, directory: Path, progress: Progress, by: By = "expert") -> None:
-    """Training tasks are played live; the episodes that earned their reward are kept.
+def collect_demos(
+    cfg: RunConfig, directory: Path, progress: Progress, by: DemoSource = "expert"
+) -> None:
+    """Run episodes of training tasks in browsers and write the successful ones.
 
-    Plays `bc.demos_per_task` worlds of each task: by the scripted experts of the suite, or by the
-    policy of the config, weights or endpoint, sampled as in rollouts. Demonstrations with a prompt
-    that `engine.max_tokens` does not hold are left out; the log names the limit that holds all.
+    Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
+    `engine.max_model_len`; the log reports the limit that fits all.
+
+    Args:
+        cfg: config of the run.
+        directory: folder of the demonstrations.
+        progress: receives the phase and the log messages.
+        by: scripted experts of the suite, or the policy of the config (local or endpoint), sampled
+            as in rollouts.
 
     Raises:
-        ConfigError: there are fewer worlds than demonstrations of a task, or `engine.max_tokens`
-            holds none.
+        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, or no demonstration
+            fits `engine.max_model_len`.
         KeyError: a task has no expert.
-        DemosError: no episode earned its reward, or there are demonstrations already.
+        DemosError: no episode succeeded, or the directory contains demonstrations.
     """
-    worlds, wanted = cfg.suite.train_seeds, cfg.bc.demos_per_task
-    if wanted > worlds:
-        raise ConfigError(f"bc.demos_per_task={wanted} is more than suite.train_seeds={worlds}")
+    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
+    if num_demos > num_seeds:
+        raise ConfigError(
+            f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
+        )
     model, snapshot = initial_policy(cfg) if by == "policy" else (None, None)
-    with Stage(cfg, progress, model, snapshot) as stage:
-        rules = stage.rules(_EXPERT_TURNS if by == "expert" else cfg.rollout.max_turns)
-        longest_allowed = rules.max_prompt_tokens
-        if by == "expert":  # they read no prompts, so the limit that holds all can be measured
-            rules = replace(rules, max_prompt_tokens=sys.maxsize)
-        agent = stage.expert_agent if by == "expert" else stage.policy_agent
+    with RolloutRuntime(cfg, progress, model, snapshot) as runtime:
+        max_turns = _MAX_EXPERT_TURNS if by == "expert" else cfg.rollout.max_turns
+        episode_config = runtime.episode_config(max_turns)
+        max_prompt_tokens = episode_config.max_prompt_tokens
+        if by == "expert":
+            # Experts read no prompts: without a limit the log can report the limit that fits all.
+            episode_config = replace(episode_config, max_prompt_tokens=sys.maxsize)
+        agent = runtime.expert_agent if by == "expert" else runtime.policy_agent
         jobs = []
-        for number, name in enumerate(stage.suite.names("train")):
-            draw = seeds.generator(cfg.seed, Stream.DEMONSTRATIONS, number)
-            for index in draw.choice(worlds, wanted, replace=False):
-                task = stage.suite.task(name, "train", int(index))
-                seed = seeds.derive(cfg.seed, Stream.DEMONSTRATIONS, number, int(index))
-                jobs.append(Job(task, seed, rules, agent))
-        progress.phase("demonstrations", len(jobs), "episodes")
-        episodes = stage.play(jobs, lambda episode: progress.advance())
-        if by == "policy" and stage.usage is not None:
-            progress.log(str(stage.usage))
-    earned = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
-    fitting = [episode for episode in earned if _longest_prompt(episode) <= longest_allowed]
-    good = [episode for episode in fitting if _readable(episode)]
-    if len(earned) < len(episodes):
-        progress.log(f"{len(episodes) - len(earned)} demonstrations earned no reward: left out")
-    cut = sum(e.truncated and len(e.turns) < rules.max_turns for e in episodes)
-    if cut:
+        for number, name in enumerate(runtime.suite.task_names("train")):
+            draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
+            for index in draw.choice(num_seeds, num_demos, replace=False):
+                task = runtime.suite.task(name, "train", int(index))
+                seed = seeds.derive_seed(cfg.seed, RandomStream.DEMONSTRATIONS, number, int(index))
+                jobs.append(Job(task, seed, episode_config, agent))
+        progress.start_phase("demonstrations", len(jobs), "episodes")
+        episodes = runtime.run(jobs, lambda episode: progress.advance())
+        if by == "policy" and runtime.usage is not None:
+            progress.log(str(runtime.usage))
+    successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
+    in_limit = [episode for episode in successes if _longest_prompt(episode) <= max_prompt_tokens]
+    demonstrations = [episode for episode in in_limit if _has_only_actions(episode)]
+    if len(successes) < len(episodes):
+        progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
+    num_too_long = sum(e.truncated and len(e.turns) < max_turns for e in episodes)
+    if num_too_long:
         progress.log(
-            f"{cut} of {len(episodes)} episodes ended at a prompt that was too long: raise "
-            f"engine.max_tokens={cfg.engine.max_tokens}"
+            f"{num_too_long} of {len(episodes)} episodes ended at a prompt that was too long: "
+            f"increase engine.max_model_len={cfg.engine.max_model_len}"
         )
-    if len(fitting) < len(earned):
-        enough = max(map(_longest_prompt, earned)) + cfg.rollout.max_new_tokens
-        too_long = (
-            f"{len(earned) - len(fitting)} of {len(episodes)} demonstrations have prompts too long "
-            f"for engine.max_tokens={cfg.engine.max_tokens}: left out; "
-            f"engine.max_tokens={enough} holds all"
+    if len(in_limit) < len(successes):
+        required_len = max(map(_longest_prompt, successes)) + cfg.rollout.max_new_tokens
+        message = (
+            f"{len(successes) - len(in_limit)} of {len(episodes)} demonstrations have prompts too "
+            f"long for engine.max_model_len={cfg.engine.max_model_len}: skipped; "
+            f"engine.max_model_len={required_len} fits all"
         )
-        if not fitting:
-            raise ConfigError(too_long)
-        progress.log(too_long)
-    if len(good) < len(fitting):
-        progress.log(f"{len(fitting) - len(good)} hold a reply without an action: left out")
-    demos.write(directory, map(demos.from_episode, good))
+        if not in_limit:
+            raise ConfigError(message)
+        progress.log(message)
+    if len(demonstrations) < len(in_limit):
+        num_skipped = len(in_limit) - len(demonstrations)
+        progress.log(f"{num_skipped} demonstrations contain a response without an action: skipped")
+    demos.write(directory, map(demos.from_episode, demonstrations))
 
 
 def _longest_prompt(episode: Episode) -> int:
@@ -86,6 +99,6 @@ def _longest_prompt(episode: Episode) -> int:
     return max((len(turn.prompt_ids) for turn in episode.turns), default=0)
 
 
-def _readable(episode: Episode) -> bool:
-    """Policies and endpoints stumble, and earn the reward nevertheless."""
+def _has_only_actions(episode: Episode) -> bool:
+    """Return whether all responses parse; a policy may succeed despite parse errors."""
     return not any(isinstance(turn.action, ParseError) for turn in episode.turns)

@@ -1,8 +1,8 @@
-"""Will it fit, and how fast can it be at best: the programs of a run, compiled ahead of time.
+"""Ahead-of-time check of memory and minimum time of the programs of a run on TPU.
 
-The real TPU compiler (libtpu) compiles for a topology that need not be at hand. It tells the memory
-of every program and refuses what does not fit. Operations and bytes are counted from the shapes
-instead: the compiler's own count takes loops once and Pallas kernels for nothing.
+The TPU compiler (libtpu) compiles for a topology without the hardware. It reports the memory of
+each program and rejects programs that do not fit. FLOPs and bytes are derived from the shapes: the
+counts of the compiler include loop bodies once and Pallas kernels not at all.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode, programs
-from webagent_jax.inference.engine_shapes import Sizes
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, flops, lora, presets, sharding
-from webagent_jax.policy.lora import Base
-from webagent_jax.policy.sharding import device_bytes
+from webagent_jax.policy.lora import FrozenBase
+from webagent_jax.policy.sharding import bytes_per_device
 from webagent_jax.types import ForestRows
 
-_MICROBATCHES = 16  # of the update that is compiled; memory hardly depends on it
+_MICROBATCHES = 16  # microbatches of the compiled update; memory hardly depends on it
 _GIB = 2**30
 
 
 class CompileCheckError(ValueError):
-    """The check cannot be made. The message says how to mend it."""
+    """Unsupported topology or missing compiler. The message says how to fix it."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """Per chip, from the makers' pages."""
+    """Specification of one TPU chip, from the manufacturer."""
 
-    flops: float  # per second, bfloat16
-    hbm_bandwidth: float  # bytes per second
-    ici_bandwidth: float  # bytes per second, all links together
-    hbm: float  # bytes that XLA may use
+    flops: float  # bfloat16 FLOP per second
+    hbm_bandwidth: float  # memory bandwidth in bytes per second
+    ici_bandwidth: float  # interconnect bandwidth of all links in bytes per second
+    hbm: float  # memory available to XLA, in bytes
 
 
 CHIPS = {
@@ -54,15 +54,15 @@ CHIPS = {
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one run of a program needs on each device, at least."""
+class CostEstimate:
+    """Minimum cost of one run of a program on each device."""
 
-    flops: float
-    hbm_bytes: float
-    ici_bytes: float = 0.0
+    flops: float  # floating-point operations
+    hbm_bytes: float  # bytes read from or written to memory
+    ici_bytes: float = 0.0  # bytes sent to other devices
 
     def seconds(self, chip: Chip) -> float:
-        """The roofline: no run is faster."""
+        """Return the roofline time, a lower bound of the run time in seconds."""
         return max(
             self.flops / chip.flops,
             self.hbm_bytes / chip.hbm_bandwidth,
@@ -72,37 +72,42 @@ class Work:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """Bytes are those of one device."""
+    """Memory and cost of one compiled program; bytes are per device."""
 
-    name: str
-    arguments: int
-    outputs: int  # those that take no argument's place
-    temporaries: int
-    resident: int  # what else lies there while it runs
-    work: Work
-    bound_seconds: float
-    fits: bool
-    refusal: str = ""  # the compiler's words where it found no room
+    name: str  # name of the program
+    arguments: int  # bytes of the arguments
+    outputs: int  # bytes of outputs that do not reuse the memory of an argument
+    temporaries: int  # bytes of temporary arrays
+    resident: int  # bytes of other arrays on the device while the program runs
+    work: CostEstimate  # minimum cost of one run
+    roofline_seconds: float  # lower bound of the run time
+    fits: bool  # whether the total fits the memory of the device
+    refusal: str = ""  # message of the compiler if it ran out of memory
 
     @property
     def total(self) -> int:
+        """Bytes of the program and of the other arrays on the device."""
         return self.arguments + self.outputs + self.temporaries + self.resident
 
 
 @dataclass(frozen=True)
 class Report:
-    policy: str
-    topology: str
-    devices: int
-    mesh: dict[str, int]
-    hbm: float  # bytes of a device
-    programs: tuple[ProgramReport, ...]
+    """Result of a check."""
+
+    policy: str  # name or directory of the policy
+    topology: str  # TPU topology: "v5e:4x4"
+    devices: int  # number of devices
+    mesh: dict[str, int]  # axis sizes of the training mesh
+    hbm: float  # memory of a device, in bytes
+    programs: tuple[ProgramReport, ...]  # results by program
 
     @property
     def fits(self) -> bool:
+        """True if all programs fit."""
         return all(program.fits for program in self.programs)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
         rows = [dataclasses.asdict(p) | {"total": p.total} for p in self.programs]
         return dataclasses.asdict(self) | {"fits": self.fits, "programs": rows}
 
@@ -110,32 +115,35 @@ class Report:
 @dataclass(frozen=True)
 class _Program:
     name: str
-    lower: Callable[[], Any]  # -> jax.stages.Lowered
-    work: Work
-    resident: int
+    lower: Callable[[], Any]  # returns jax.stages.Lowered
+    work: CostEstimate  # minimum cost of one run
+    resident: int  # bytes of other arrays on the device
 
 
 def check(
     cfg: RunConfig, topology: str, progress: Callable[[str], None], count: int | None = None
 ) -> Report:
-    """Compiles the update, the scoring by the reference, prefill and decoding.
+    """Compile the update, reference scoring, prefill and decode step; takes minutes.
 
-    The training lies on all devices, by `cfg.mesh`; each engine on one of them, beside its share of
-    the training. Takes minutes.
+    Training uses all devices as in `cfg.mesh`. An engine uses the first
+    `engine.tensor_parallel_size` of them and shares their memory with training.
 
     Args:
-        topology: such as "v5e:4x4".
-        progress: is told what is compiled.
-        count: of its devices that are used, all by default.
+        cfg: config of the run.
+        topology: TPU topology, such as "v5e:4x4".
+        progress: receives the name of each program before it compiles.
+        count: number of devices to use; None uses all devices of the topology.
 
     Raises:
-        CompileCheckError: no libtpu, or no such topology.
-        FileNotFoundError, ValueError: as `policy.load_config`.
-        ShardingError: the model does not divide over the mesh.
+        CompileCheckError: libtpu is not installed, or the topology is unknown.
+        FileNotFoundError, ValueError: see `policy.load_config`.
+        ShardingError: the mesh does not divide the model.
     """
     chip = CHIPS.get(topology.partition(":")[0])
     if chip is None:
-        raise CompileCheckError(f"no figures for {topology!r}; there are: {', '.join(CHIPS)}")
+        raise CompileCheckError(
+            f"unknown chip in --topology={topology}; available: {', '.join(CHIPS)}"
+        )
     devices = _devices(topology)[:count]
     mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor, devices)
     model = model_config(cfg.policy)
@@ -154,13 +162,13 @@ def check(
 
 
 def model_config(given: PolicyConfig) -> ModelConfig:
-    """By the directory's config.json, or by its name where there is no directory yet."""
+    """Return the architecture from config.json, or a preset by name without a directory."""
     attention = "tpu" if given.attention == "auto" else given.attention
-    known = presets.published(given.path)
-    if known is None or policy.is_directory(given.path):
-        known = policy.load_config(given.path, attention="dense")
+    model = presets.find_preset(given.path)
+    if model is None or policy.is_policy_dir(given.path):
+        model = policy.load_config(given.path, attention="dense")
     return dataclasses.replace(
-        known,
+        model,
         dtype=given.dtype,
         remat=given.remat,
         attention=attention,
@@ -169,25 +177,27 @@ def model_config(given: PolicyConfig) -> ModelConfig:
 
 
 def table(report: Report) -> str:
-    """For people."""
+    """Return the report as a text table."""
     mesh = " x ".join(f"{axis}={size}" for axis, size in report.mesh.items())
-    room = report.hbm / _GIB
+    hbm = report.hbm / _GIB
     lines = [
         f"{report.policy} on {report.topology}: {report.devices} devices, {mesh}",
         "",
-        f"{'GiB per device':18}{'arguments':>10}{'outputs':>9}{'temps':>8}{'beside':>8}{'total':>8}"
-        f"{'of':>8}  {'TFLOP':>9}{'HBM GB':>9}{'ICI GB':>9}{'at least':>11}",
+        f"{'GiB per device':18}{'arguments':>10}{'outputs':>9}{'temps':>8}{'resident':>9}"
+        f"{'total':>8}{'of':>8}  {'TFLOP':>9}{'HBM GB':>9}{'ICI GB':>9}{'roofline':>11}",
     ]
     for p in report.programs:
         parts = (p.arguments, p.outputs, p.temporaries, p.resident, p.total)
-        widths = (10, 9, 8, 8, 8)
+        widths = (10, 9, 8, 9, 8)
         gib = "".join(f"{b / _GIB:{w}.2f}" for b, w in zip(parts, widths, strict=True))
         work = (
             f"{p.work.flops / 1e12:9.3g}{p.work.hbm_bytes / 1e9:9.3g}{p.work.ici_bytes / 1e9:9.3g}"
         )
         verdict = "fits" if p.fits else f"DOES NOT FIT {p.refusal}"
-        lines.append(f"{p.name:18}{gib}{room:8.2f}  {work}{_duration(p.bound_seconds)}  {verdict}")
-    lines += ["", "all fit" if report.fits else "does not fit"]
+        lines.append(
+            f"{p.name:18}{gib}{hbm:8.2f}  {work}{_duration(p.roofline_seconds)}  {verdict}"
+        )
+    lines += ["", "all programs fit" if report.fits else "some programs do not fit"]
     return "\n".join(lines)
 
 
@@ -198,8 +208,9 @@ def _duration(seconds: float) -> str:
 def _devices(topology: str) -> Sequence[Any]:
     from jax.experimental import topologies
 
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no TPU to ask about itself ...
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # ... nor to be had twice
+    # This machine has no TPU, so libtpu must not query its metadata or lock it.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except Exception as error:
@@ -207,46 +218,48 @@ def _devices(topology: str) -> Sequence[Any]:
             import libtpu  # noqa: F401
         except ImportError:
             raise CompileCheckError(
-                'the TPU compiler is missing: pip install "webagent_jax[tpu]"'
+                'the TPU compiler is not installed; run pip install "webagent_jax[tpu]"'
             ) from error
-        raise CompileCheckError(f"no topology {topology!r}: {error}") from error
+        raise CompileCheckError(f"invalid --topology={topology}: {error}") from error
 
 
-# --- the programs --------------------------------------------------------------------------------
+# --- programs ------------------------------------------------------------------------------------
 
 
 def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Program]:
-    shapes = policy.abstract_params(model)
-    params = sharding.placed(shapes, sharding.param_shardings(shapes, mesh))
-    reference = params if cfg.grpo.kl_beta > 0 else None
-    base, trained = None, params
-    if cfg.lora.rank:
-        adapters = lora.abstract(params, cfg.lora.rank, cfg.lora.projections)
-        trained = sharding.placed(adapters, sharding.param_shardings(adapters, mesh))
-        base = Base(params, cfg.lora.alpha / cfg.lora.rank)
-    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
-    state = learn.abstract_state(trained, optimizer)
-    microbatch = cfg.mesh.rows_per_device * sharding.rows_apart(mesh)
-
-    own = list(mesh.devices.flat)[: cfg.engine.tensor]
-    engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor, devices=own)
-    sampled = jax.eval_shape(lora.whole, base, trained)
-    serving = sharding.placed(
-        jax.eval_shape(lambda params: prefill_decode.serving_params(model, params), sampled),
-        programs.serving_shardings(sampled, engine_mesh),
+    abstract_params = policy.abstract_params(model)
+    params = sharding.with_shardings(
+        abstract_params, sharding.param_shardings(abstract_params, mesh)
     )
-    sizes = Sizes.of(
+    reference = params if cfg.grpo.kl_beta > 0 else None
+    base, trainable = None, params
+    if cfg.lora.rank:
+        adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
+        trainable = sharding.with_shardings(adapters, sharding.param_shardings(adapters, mesh))
+        base = FrozenBase(params, cfg.lora.alpha / cfg.lora.rank)
+    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
+    state = learn.abstract_state(trainable, optimizer)
+    microbatch = cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(mesh)
+
+    engine_devices = list(mesh.devices.flat)[: cfg.engine.tensor_parallel_size]
+    engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor_parallel_size, devices=engine_devices)
+    policy_params = jax.eval_shape(lora.attach, base, trainable)
+    serving = sharding.with_shardings(
+        jax.eval_shape(lambda params: prefill_decode.serving_params(model, params), policy_params),
+        programs.serving_shardings(policy_params, engine_mesh),
+    )
+    shapes = EngineShapes.from_config(
         model,
         slots=cfg.engine.slots,
-        max_tokens=cfg.engine.max_tokens,
+        max_tokens=cfg.engine.max_model_len,
         steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
     )
-    engine = programs.Build.of(model, sizes, serving, engine_mesh)
+    engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
 
     yield _Program(
         "update",
-        lambda: learn.lower_grpo_update(
+        lambda: learn.lower_grpo_step(
             model,
             optimizer,
             state,
@@ -258,7 +271,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             mesh=mesh,
         ),
         _update_work(cfg, model, mesh),
-        resident=device_bytes(serving),
+        resident=bytes_per_device(serving),
     )
     if reference is not None:
         temperature = cfg.rollout.temperature
@@ -271,96 +284,105 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             "reference scoring",
             lambda: score.lower(reference, _rows((microbatch,), cfg.grpo.row_tokens, mesh)),
             _scoring_work(cfg, model, mesh),
-            resident=device_bytes(serving) + device_bytes(state),
+            resident=bytes_per_device(serving) + bytes_per_device(state),
         )
-    training = device_bytes(state) + (device_bytes(params) if base or reference else 0)
+    training_bytes = bytes_per_device(state)
+    training_bytes += bytes_per_device(params) if base or reference else 0
     yield _Program(
         "prefill",
         lambda: programs.lower(engine, "prefill"),
-        _prefill_work(cfg, sizes, model),
-        training,
+        _prefill_work(cfg, shapes, model),
+        training_bytes,
     )
     yield _Program(
         "decode step",
         lambda: programs.lower(engine, "decode"),
-        _decode_work(cfg, sizes, model),
-        training,
+        _decode_work(cfg, shapes, model),
+        training_bytes,
     )
 
 
 def _rows(batch: tuple[int, ...], row_tokens: int, mesh: Mesh) -> ForestRows:
-    """Shapes of forest rows [*batch, ...], the last axis of `batch` cut over the mesh."""
+    """Return abstract forest rows [*batch, ...], the last axis of `batch` sharded over the mesh."""
 
-    def of(width: int, dtype: Any) -> Any:
+    def abstract_array(width: int, dtype: Any) -> Any:
         shape = (*batch, width)
-        at = sharding.batch_sharding(mesh, shape, rows_axis=len(batch) - 1)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=at)
+        row_sharding = sharding.batch_sharding(mesh, shape, rows_axis=len(batch) - 1)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=row_sharding)
 
-    token, scored = of(row_tokens, jnp.int32), _scored(row_tokens)
-    number = of(scored, jnp.float32)
-    targets = of(scored, jnp.int32)
+    token, num_responses = abstract_array(row_tokens, jnp.int32), _response_tokens(row_tokens)
+    number = abstract_array(num_responses, jnp.float32)
+    targets = abstract_array(num_responses, jnp.int32)
     return ForestRows(token, token, token, token, targets, number, number, number, number)
 
 
-def _scored(row_tokens: int) -> int:
-    """Response tokens of a row: pages are long and actions short."""
+def _response_tokens(row_tokens: int) -> int:
+    """Return the assumed number of response tokens of a row; pages are longer than actions."""
     return row_tokens // 4
 
 
-# --- their work: rows that hold one path each, of pages that are long and actions that are short --
+# --- costs, for rows with one path each ----------------------------------------------------------
 
 
-def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
-    """Of `_MICROBATCHES` microbatches.
+def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate:
+    """Return the cost of an update of `_MICROBATCHES` microbatches.
 
-    Backward is twice forward. Logits are always computed again for it, layers where they are
-    forgotten. Every pass over the layers reads all weights, which the devices of "fsdp" give one
-    another, as they do the gradients.
+    The backward pass costs two forward passes. It always recomputes logits, and layers depending on
+    `remat`. Each pass over the layers reads all weights. The devices of the axis "fsdp" gather the
+    weights and reduce the gradients.
     """
     layers, head = _row_flops(cfg, model, mesh)
-    again = model.remat in ("attention", "full")
+    recomputes = model.remat in ("attention", "full")
     reference = cfg.grpo.kl_beta > 0
     weights, params = policy.weight_bytes(model), 4 * policy.count_params(model)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
-    elsewhere = 1 - 1 / fsdp
-    moved = (2 + reference) * weights + params
-    row_bytes = cfg.mesh.rows_per_device * cfg.grpo.row_tokens * model.d_model * model.itemsize
-    sums = 2 * (2 + again + reference) * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
-    return Work(
-        _MICROBATCHES * ((3 + again + reference) * layers + (4 + reference) * head),
-        _MICROBATCHES * (3 + again + reference) * weights / tensor + 6 * params / (fsdp * tensor),
-        _MICROBATCHES * (moved * elsewhere / tensor + sums),
+    remote_fraction = 1 - 1 / fsdp
+    fsdp_bytes = (2 + reference) * weights + params
+    row_bytes = (
+        cfg.mesh.microbatch_rows_per_device * cfg.grpo.row_tokens * model.d_model * model.itemsize
+    )
+    passes = 2 + recomputes + reference
+    tensor_bytes = 2 * passes * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
+    return CostEstimate(
+        _MICROBATCHES * ((3 + recomputes + reference) * layers + (4 + reference) * head),
+        _MICROBATCHES * (3 + recomputes + reference) * weights / tensor
+        + 6 * params / (fsdp * tensor),
+        _MICROBATCHES * (fsdp_bytes * remote_fraction / tensor + tensor_bytes),
     )
 
 
-def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Work:
-    """Of one microbatch, forward."""
+def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate:
+    """Return the cost of a forward pass over one microbatch."""
     weights = policy.weight_bytes(model) / mesh.shape["tensor"]
-    return Work(sum(_row_flops(cfg, model, mesh)), weights, weights * (1 - 1 / mesh.shape["fsdp"]))
+    return CostEstimate(
+        sum(_row_flops(cfg, model, mesh)), weights, weights * (1 - 1 / mesh.shape["fsdp"])
+    )
 
 
 def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, float]:
-    """Forward of the rows of a device, layers and logits."""
-    rows, tokens = cfg.mesh.rows_per_device, cfg.grpo.row_tokens
-    layers = flops.layers(model, rows * tokens, rows * _causal_pairs(tokens))
-    head = flops.head(model, rows * _scored(tokens))
+    """Return the forward FLOPs of layers and logits for the rows of a device."""
+    rows, tokens = cfg.mesh.microbatch_rows_per_device, cfg.grpo.row_tokens
+    layers = flops.layer_flops(model, rows * tokens, rows * _causal_pairs(tokens))
+    head = flops.logits_flops(model, rows * _response_tokens(tokens))
     return layers / mesh.shape["tensor"], head / mesh.shape["tensor"]
 
 
-def _prefill_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
-    """Of the longest prompt, batch by batch."""
-    tokens, tensor = sizes.max_tokens, cfg.engine.tensor
-    batches = -(-tokens // sizes.prefill_tokens)
-    work = flops.layers(model, tokens, _causal_pairs(tokens))
-    return Work(work / tensor, batches * policy.weight_bytes(model) / tensor)
+def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
+    """Return the cost of the longest prompt, over all its prefill batches."""
+    tokens, tensor = shapes.max_tokens, cfg.engine.tensor_parallel_size
+    batches = -(-tokens // shapes.prefill_tokens)
+    work = flops.layer_flops(model, tokens, _causal_pairs(tokens))
+    return CostEstimate(work / tensor, batches * policy.weight_bytes(model) / tensor)
 
 
-def _decode_work(cfg: RunConfig, sizes: Sizes, model: ModelConfig) -> Work:
-    """Of one token for every slot, all of them as full as there are pages."""
-    tokens = min(sizes.slots * sizes.max_tokens, (sizes.pages - 1) * sizes.page_tokens)
-    work = flops.layers(model, sizes.slots, tokens) + flops.head(model, sizes.slots)
-    read = policy.weight_bytes(model) + tokens * kv.token_bytes(model)
-    return Work(work / cfg.engine.tensor, read / cfg.engine.tensor)
+def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
+    """Return the cost of one decode step with all slots and pages in use."""
+    tokens = min(shapes.slots * shapes.max_tokens, (shapes.pages - 1) * shapes.page_tokens)
+    work = flops.layer_flops(model, shapes.slots, tokens)
+    work += flops.logits_flops(model, shapes.slots)
+    hbm_bytes = policy.weight_bytes(model) + tokens * kv.kv_bytes_per_token(model)
+    tensor = cfg.engine.tensor_parallel_size
+    return CostEstimate(work / tensor, hbm_bytes / tensor)
 
 
 def _causal_pairs(tokens: int) -> int:
@@ -378,7 +400,7 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        refusal = _used(str(error))
+        refusal = _memory_message(str(error))
     else:
         arguments = memory.argument_size_in_bytes
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -391,13 +413,13 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         temporaries=temporaries,
         resident=program.resident,
         work=program.work,
-        bound_seconds=program.work.seconds(chip),
+        roofline_seconds=program.work.seconds(chip),
         fits=not refusal and total <= chip.hbm,
         refusal=refusal,
     )
 
 
-def _used(message: str) -> str:
-    """ "(the compiler: used 20.1G of 15.75G hbm)", or the first line of what it said."""
-    found = re.search(r"[Uu]sed \S+ of \S+ hbm", message)
-    return f"(the compiler: {found[0] if found else message.splitlines()[0]})"
+def _memory_message(message: str) -> str:
+    """Return the memory figures of a compiler error, or its first line."""
+    match = re.search(r"[Uu]sed \S+ of \S+ hbm", message)
+    return f"(compiler: {match[0] if match else message.splitlines()[0]})"

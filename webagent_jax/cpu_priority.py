@@ -1,8 +1,7 @@
-"""Who goes first where cores are few: the learner, then everything that plays.
+"""Lower CPU priority of rollout threads, so that they do not delay the train step.
 
-An operation of XLA's on a CPU is cut over all cores and waits for the slowest of them, so whatever
-else runs on one holds up the whole update: half a core's work beside it makes an update 1.4 times
-as long, and 1.05 times when it gives way (docs/architecture.md).
+XLA splits an operation over all CPU cores and waits for the slowest core, so other work on one core
+delays the whole update (docs/results.md).
 """
 
 from __future__ import annotations
@@ -13,22 +12,21 @@ import os
 import sys
 import threading
 
-_NICE = 5  # a third of the share of those who do not give way
-_LAST = 19
-_PR_CAPBSET_DROP, _CAP_SYS_NICE = 24, 23  # Linux: prctl(2), capabilities(7)
+_NICENESS = 5  # about a third of the CPU share of a thread at niceness 0
+_MAX_NICENESS = 19
+_PR_CAPBSET_DROP, _CAP_SYS_NICE = 24, 23  # constants of prctl(2) and capabilities(7)
 
 
-def give_way() -> None:
-    """Puts this thread behind others, and the threads and processes that it starts from now on.
+def lower_priority() -> None:
+    """Lower the CPU priority of this thread and of threads and processes that it starts later.
 
-    Chromium that runs as root would go before everybody (its threads choose a niceness of -8);
-    without the capability that is taken here its processes cannot. Linux keeps both per thread;
-    elsewhere nothing is done.
+    Also drops the capability to raise the priority: Chromium as root would set its threads to a
+    niceness of -8. Linux stores both settings per thread; on other systems this does nothing.
     """
     if sys.platform != "linux":
         return
     thread = threading.get_native_id()
     with contextlib.suppress(OSError):
-        niceness = os.getpriority(os.PRIO_PROCESS, thread) + _NICE
-        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, _LAST))
+        niceness = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS
+        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, _MAX_NICENESS))
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_SYS_NICE)

@@ -1,7 +1,7 @@
-"""Processes of a job: flags and set-up, barrier and allgather.
+"""Flags and setup of multi-process jobs, barrier and allgather.
 
 Each process runs its own episodes with its own browsers and engine; only the train step is global.
-All processes call `barrier` and `allgather` together.
+All processes must call `barrier` and `allgather`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from absl import app, flags
 from jax.experimental import multihost_utils
 
 _DISTRIBUTED = flags.DEFINE_bool(
-    "distributed", False, "Run as one process of a job that Slurm, GKE or a TPU pod describes."
+    "distributed",
+    False,
+    "Run as one process of a job; Slurm, GKE or the TPU pod provides the settings.",
 )
 _COORDINATOR_ADDRESS = flags.DEFINE_string(
     "coordinator_address",
     "",
-    "HOST:PORT of process 0, for jobs without a description; needs the next two flags.",
+    "HOST:PORT of process 0, instead of --distributed; needs --num_processes and --process_id.",
 )
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", 0, "Number of processes of the job.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", -1, "Index of this process, from 0.")
@@ -34,18 +36,18 @@ _HEARTBEAT_TIMEOUT_SECONDS = 60
 
 @contextmanager
 def initialized() -> Iterator[None]:
-    """Initialize JAX for all processes of the job, as the flags say; do nothing without them.
+    """Initialize JAX for all processes of the job; do nothing without the flags of a job.
 
-    No JAX function may run before. If another process fails, this one exits with a message: the
-    whole job must be started again, and resumes from its workdir.
+    Must precede all other JAX calls. If another process fails, this one exits with a message. A
+    restart of all processes resumes from the workdir.
 
     Raises:
-        app.UsageError: the flags contradict one another.
+        app.UsageError: the flags are inconsistent.
     """
     if not _DISTRIBUTED.value and not _COORDINATOR_ADDRESS.value:
         if _NUM_PROCESSES.value > 1:
             raise app.UsageError(
-                "--num_processes needs --coordinator_address=HOST:PORT, or --distributed alone"
+                "--num_processes needs --coordinator_address=HOST:PORT; or use only --distributed"
             )
         yield
         return
@@ -67,11 +69,12 @@ def initialized() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         sys.stderr.write(
             f"Process {process_index()} cannot continue, probably because another process failed: "
-            "see its log. Start all processes again with the same --workdir: the run resumes "
+            "see its log. Restart all processes with the same --workdir: the run resumes "
             f"from its last checkpoint.\n({error})\n"
         )
         sys.stderr.flush()
-        os._exit(1)  # a normal exit would wait for the processes that failed
+        # A normal exit would wait for the failed processes.
+        os._exit(1)
     jax.distributed.shutdown()
 
 
@@ -86,7 +89,7 @@ def process_index() -> int:
 
 
 def barrier(name: str) -> None:
-    """Wait until all processes reach the barrier of this name."""
+    """Wait until all processes call `barrier` with this name."""
     if process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
@@ -95,8 +98,8 @@ def allgather(value: Any) -> list[Any]:
     """Return the values of all processes, by process index; for small JSON values."""
     if process_count() == 1:
         return [value]
-    encoded = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    lengths = np.ravel(multihost_utils.process_allgather(np.asarray(len(encoded), np.int32)))
-    padded = np.pad(encoded, (0, int(lengths.max()) - len(encoded)))
-    rows = np.asarray(multihost_utils.process_allgather(padded)).reshape(process_count(), -1)
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = np.ravel(multihost_utils.process_allgather(np.asarray(len(data), np.int32)))
+    buffer = np.pad(data, (0, int(lengths.max()) - len(data)))
+    rows = np.asarray(multihost_utils.process_allgather(buffer)).reshape(process_count(), -1)
     return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]

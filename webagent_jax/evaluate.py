@@ -1,4 +1,4 @@
-"""Success rates, with all that is needed to believe them, of whoever replies to a suite's tasks."""
+"""Evaluation of a policy, endpoint or expert on the tasks of a suite."""
 
 from __future__ import annotations
 
@@ -17,54 +17,61 @@ from webagent_jax.endpoint import Usage
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.report import html
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import Stage
-from webagent_jax.seeds import Stream
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files, episode_log, episode_stats, run_metadata
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.types import (
     Agent,
+    AgentRequest,
     Completion,
     Episode,
     EvalReport,
-    ReplyRequest,
     Task,
 )
 
 _SINGLE_TASKS = ("arena", "webarena_lite")
-"""Suites whose tasks have one world each."""
+"""Suites with one seed per task."""
 
 _Key = tuple[str, int]
-"""Of an episode: task id and attempt."""
+"""Task id and attempt of an episode."""
 
 
 def evaluate(
     cfg: RunConfig, workdir: Path, progress: Progress | None = None, *, name: str = "evaluation"
 ) -> EvalReport:
-    """Plays `eval.attempts` at `eval.episodes_per_task` worlds of every task of `eval.split`.
+    """Run the evaluation and write eval.json, episodes/ and report.html.
 
-    Which tasks they are does not depend on the seed of the run, and how one of them is sampled not
-    on which others are asked for. Writes eval.json, episodes/ and report.html.
+    Runs `eval.attempts` episodes for each of `eval.seeds_per_task` seeds of every task name of
+    `eval.split`. The tasks do not depend on the seed of the run. The random draws of an episode do
+    not depend on the other tasks of the evaluation.
 
-    Goes on where it stopped: episodes/episodes.jsonl is its journal, and an episode in it that has
-    a reward is not played again. An episode that browser or site spoilt is tried again by the
-    collector, and once more when all others are done; after that it is an INFRA of the report,
-    which the next start tries again.
+    An interrupted evaluation resumes: episodes/episodes.jsonl is its journal, and only episodes
+    without a reward run again. After an infrastructure fault the collector retries the episode, and
+    the evaluation runs it once more after all others. If it fails again, the report counts it as
+    INFRA, and the next call retries it.
+
+    Args:
+        cfg: config of the run.
+        workdir: folder of the evaluation.
+        progress: receives phases and log messages; None discards them.
+        name: name of the phase in `progress`.
 
     Raises:
-        ConfigError: the workdir holds a run with another config, or there are no tasks, or not as
-            many worlds of one.
+        ConfigError: the workdir contains a run with another config, the split has no tasks, or a
+            task has fewer than `eval.seeds_per_task` seeds.
     """
     progress = progress or NullProgress()
-    run_metadata.open_workdir(workdir, cfg)
+    run_metadata.init_workdir(workdir, cfg)
     journal = _Journal(workdir / "episodes")
-    finished = _finished(workdir / "eval.json", journal)
-    if finished:
-        report = _report(cfg, journal, finished)
+    keys = _completed_keys(workdir / "eval.json", journal)
+    if keys:
+        report = _report(cfg, journal, keys)
     else:
-        with Stage(cfg, progress, *initial_policy(cfg)) as stage:
-            jobs = _jobs(cfg, stage, journal.meter)
-            progress.phase(name, len(jobs), "episodes", done=len(journal.episodes))
-            _play(jobs, stage, journal, progress)
+        with RolloutRuntime(cfg, progress, *initial_policy(cfg)) as runtime:
+            jobs = _jobs(cfg, runtime, journal.wait_timer)
+            progress.start_phase(name, len(jobs), "episodes", done=len(journal.episodes))
+            _run_jobs(jobs, runtime, journal, progress)
         report = _report(cfg, journal, [_key(job) for job in jobs])
         atomic_files.write_json(
             workdir / "eval.json", episode_log.eval_json(report, cfg, run_metadata.commit())
@@ -73,186 +80,199 @@ def evaluate(
     return report
 
 
-def _finished(path: Path, journal: _Journal) -> list[_Key]:
-    """All episodes of an evaluation of which none is left to be played, and else nothing."""
+def _completed_keys(path: Path, journal: _Journal) -> list[_Key]:
+    """Return the keys of all episodes of a complete evaluation; empty if one has no reward."""
     if not path.exists():
         return []
-    keys = [(told["task_id"], told["attempt"]) for told in atomic_files.read_json(path)["tasks"]]
+    keys = [(task["task_id"], task["attempt"]) for task in atomic_files.read_json(path)["tasks"]]
     return keys if all(key in journal.episodes for key in keys) else []
 
 
 def _report(cfg: RunConfig, journal: _Journal, keys: Sequence[_Key]) -> EvalReport:
     episodes = [journal.episodes[key] for key in keys]
-    seconds = journal.spent["seconds"]
-    busy = {
+    seconds = journal.totals["seconds"]
+    utilization = {
         "browser": episode_stats.browser_seconds(episodes)
-        / max(seconds * cfg.rollout.contexts, 1e-9),
-        "engine": journal.spent["engine"] / max(seconds, 1e-9),
+        / max(seconds * cfg.rollout.max_concurrent_episodes, 1e-9),
+        "engine": journal.totals["engine"] / max(seconds, 1e-9),
     }
     return episode_stats.summarize(
         episodes,
         seconds,
         max_turns=cfg.eval.max_turns,
-        busy=busy,
-        usage=journal.spent.get("usage"),
+        busy=utilization,
+        usage=journal.totals.get("usage"),
     )
 
 
-# --- what is played ------------------------------------------------------------------------------
+# --- jobs ----------------------------------------------------------------------------------------
 
 
-def _jobs(cfg: RunConfig, stage: Stage, meter: _Meter) -> list[Job]:
-    """The same tasks for every policy and every seed; the first world of each with pictures.
+def _jobs(cfg: RunConfig, runtime: RolloutRuntime, wait_timer: _WaitTimer) -> list[Job]:
+    """Return the jobs of the evaluation, with the same tasks for every policy and run seed.
 
-    Attempts stand side by side, so that the engine finds the prompt of the first in its cache.
+    The first attempts of the first seeds of each name keep screenshots. Attempts of a task are
+    adjacent, so that the prefix cache of the engine contains their prompts.
     """
     jobs = []
-    names = stage.suite.names(cfg.eval.split)
+    names = runtime.suite.task_names(cfg.eval.split)
     if not names:
         raise ConfigError(f"suite.tasks names no task of the {cfg.eval.split} split")
-    for world in range(_worlds(cfg)):
-        rules = stage.rules(max(cfg.eval.max_turns), evaluation=True)
-        first = dataclasses.replace(rules, pictures=world < cfg.eval.pictures_per_task)
+    for index in range(_seeds_per_task(cfg)):
+        default = runtime.episode_config(max(cfg.eval.max_turns), evaluation=True)
+        with_screenshots = dataclasses.replace(
+            default, keep_screenshots=index < cfg.eval.screenshots_per_task
+        )
         for name in names:
-            task = _task(stage, cfg, name, world)
+            task = _task(runtime, cfg, name, index)
             jobs += [
                 Job(
                     task,
-                    seeds.derive(cfg.seed, Stream.EVALUATION, _number(task.id), attempt),
-                    rules if attempt else first,
-                    lambda: _Metered(stage.policy_agent(evaluation=True), meter),
-                    sibling=attempt,
+                    seeds.derive_seed(
+                        cfg.seed, RandomStream.EVALUATION, _task_number(task.id), attempt
+                    ),
+                    default if attempt else with_screenshots,
+                    lambda: _TimedAgent(runtime.policy_agent(evaluation=True), wait_timer),
+                    attempt=attempt,
                 )
                 for attempt in range(cfg.eval.attempts)
             ]
     return jobs
 
 
-def _worlds(cfg: RunConfig) -> int:
-    return 1 if cfg.suite.name in _SINGLE_TASKS else cfg.eval.episodes_per_task
+def _seeds_per_task(cfg: RunConfig) -> int:
+    return 1 if cfg.suite.name in _SINGLE_TASKS else cfg.eval.seeds_per_task
 
 
-def _task(stage: Stage, cfg: RunConfig, name: str, world: int) -> Task:
+def _task(runtime: RolloutRuntime, cfg: RunConfig, name: str, index: int) -> Task:
     try:
-        return stage.suite.task(name, cfg.eval.split, world)
+        return runtime.suite.task(name, cfg.eval.split, index)
     except IndexError as error:
         raise ConfigError(
-            f"eval.episodes_per_task={_worlds(cfg)} is more than the {world} worlds that {name} "
-            f"has in the {cfg.eval.split} split"
+            f"eval.seeds_per_task={_seeds_per_task(cfg)} must be at most {index}, the number of "
+            f"seeds of {name} in the {cfg.eval.split} split"
         ) from error
 
 
-def _number(task_id: str) -> int:
-    """The same for a task whichever others are evaluated with it."""
+def _task_number(task_id: str) -> int:
+    """Return a number that depends only on the task id, not on the other tasks."""
     return zlib.crc32(task_id.encode())
 
 
 def _key(job: Job) -> _Key:
-    return job.task.id, job.sibling
+    return job.task.id, job.attempt
 
 
-def _play(jobs: Sequence[Job], stage: Stage, journal: _Journal, progress: Progress) -> None:
-    """All that the journal does not hold yet; what was spoilt twice, the second time for good."""
-    left = [job for job in jobs if _key(job) not in journal.episodes]
-    with journal.clock(lambda: stage.usage):
-        played = stage.play(left, lambda episode: _keep(episode, journal, progress, last=False))
-        left = [job for job, e in zip(left, played, strict=True) if e.reward is None]
-        if left:
-            progress.log(f"{len(left)} episodes that got no reward are played once more")
-            stage.play(left, lambda episode: _keep(episode, journal, progress, last=True))
+def _run_jobs(
+    jobs: Sequence[Job], runtime: RolloutRuntime, journal: _Journal, progress: Progress
+) -> None:
+    """Run the jobs that the journal does not contain; run those without a reward once more."""
+    pending = [job for job in jobs if _key(job) not in journal.episodes]
+    with journal.record_time(lambda: runtime.usage):
+        episodes = runtime.run(
+            pending, lambda episode: _record(episode, journal, progress, is_last_run=False)
+        )
+        pending = [job for job, e in zip(pending, episodes, strict=True) if e.reward is None]
+        if pending:
+            progress.log(f"{len(pending)} episodes have no reward: running them once more")
+            runtime.run(
+                pending, lambda episode: _record(episode, journal, progress, is_last_run=True)
+            )
 
 
-def _keep(episode: Episode, journal: _Journal, progress: Progress, *, last: bool) -> None:
-    if last or episode.reward is not None:
+def _record(episode: Episode, journal: _Journal, progress: Progress, *, is_last_run: bool) -> None:
+    if is_last_run or episode.reward is not None:
         journal.add(episode)
         progress.advance()
 
 
-# --- what a killed run leaves behind -------------------------------------------------------------
+# --- journal -------------------------------------------------------------------------------------
 
 
 class _Journal:
-    """What has been played, and what it took: all that the next start has to know.
+    """Episodes and costs of an evaluation on disk, read on resume.
 
-    `episodes.jsonl` holds the episodes, of which the last one of a task and attempt counts;
-    `spent.json` what all starts took together: seconds of playing, seconds in which somebody waited
-    for a reply, and the usage of an endpoint.
+    `episodes.jsonl` contains the episodes; the last one of a task and attempt counts. `spent.json`
+    contains sums over all calls: seconds of running, seconds with at least one agent that waits for
+    a response, and the usage of an endpoint.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._log, self._ledger = folder / "episodes.jsonl", folder / "spent.json"
+        self._log, self._totals_file = folder / "episodes.jsonl", folder / "spent.json"
         loaded = episode_log.load_episodes(self._log)
-        self.episodes = {(e.task.id, e.sibling): e for e in loaded if e.reward is not None}
-        known = atomic_files.read_json(self._ledger) if self._ledger.exists() else {}
-        self._before: dict[str, Any] = {"seconds": 0.0, "engine": 0.0} | known
-        self.spent = self._before
-        self.meter = _Meter()
-        self._began = 0.0
+        self.episodes = {(e.task.id, e.attempt): e for e in loaded if e.reward is not None}
+        file = self._totals_file
+        content = atomic_files.read_json(file) if file.exists() else {}
+        self._previous_totals: dict[str, Any] = {"seconds": 0.0, "engine": 0.0} | content
+        self.totals = self._previous_totals
+        self.wait_timer = _WaitTimer()
+        self._start = 0.0
         self._usage: Callable[[], Usage | None] = lambda: None
 
     @contextmanager
-    def clock(self, usage: Callable[[], Usage | None]) -> Iterator[None]:
-        """Meanwhile there is playing; `usage` says what it has cost since this start began."""
-        self._began, self._usage = time.monotonic(), usage
+    def record_time(self, usage: Callable[[], Usage | None]) -> Iterator[None]:
+        """Add the time inside the context to the totals; `usage` returns the usage of this call."""
+        self._start, self._usage = time.monotonic(), usage
         yield
-        self._count()
+        self._write_totals()
 
     def add(self, episode: Episode) -> None:
         episode_log.append_episodes(self._log, [episode])
-        self.episodes[episode.task.id, episode.sibling] = episode
-        self._count()
+        self.episodes[episode.task.id, episode.attempt] = episode
+        self._write_totals()
 
-    def _count(self) -> None:
-        now = {"seconds": time.monotonic() - self._began, "engine": self.meter.seconds()}
-        self.spent = _sum(self._before, now)
+    def _write_totals(self) -> None:
+        seconds = time.monotonic() - self._start
+        current = {"seconds": seconds, "engine": self.wait_timer.seconds()}
+        self.totals = _add(self._previous_totals, current)
         usage = self._usage()
         if usage is not None:
-            before = self._before.get("usage", {})
-            self.spent["usage"] = _sum(before, dataclasses.asdict(usage))
-        atomic_files.write_json(self._ledger, self.spent)
+            previous_usage = self._previous_totals.get("usage", {})
+            self.totals["usage"] = _add(previous_usage, dataclasses.asdict(usage))
+        atomic_files.write_json(self._totals_file, self.totals)
 
 
-def _sum(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Entry by entry; what is not known on one side is not known of both."""
+def _add(previous: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sums by name; None if one of the values is unknown (None)."""
     return {
-        name: None if None in (value, before.get(name, 0)) else before.get(name, 0) + value
-        for name, value in now.items()
+        name: None if None in (value, previous.get(name, 0)) else previous.get(name, 0) + value
+        for name, value in current.items()
     }
 
 
-class _Meter:
-    """Seconds in which at least one reply was waited for. Any thread may use it."""
+class _WaitTimer:
+    """Thread-safe timer of the seconds in which at least one agent waits for a response."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running, self._since, self._total = 0, 0.0, 0.0
+        self._num_waiting, self._last_change, self._total = 0, 0.0, 0.0
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        self._move(+1)
+    def waiting(self) -> Iterator[None]:
+        self._change_waiting(+1)
         try:
             yield
         finally:
-            self._move(-1)
+            self._change_waiting(-1)
 
     def seconds(self) -> float:
-        self._move(0)
+        self._change_waiting(0)
         return self._total
 
-    def _move(self, change: int) -> None:
+    def _change_waiting(self, change: int) -> None:
         with self._lock:
             now = time.monotonic()
-            self._total += now - self._since if self._running else 0.0
-            self._since = now
-            self._running += change
+            self._total += now - self._last_change if self._num_waiting else 0.0
+            self._last_change = now
+            self._num_waiting += change
 
 
-class _Metered:
-    """The agent, its replies metered."""
+class _TimedAgent:
+    """Agent that reports its waiting time to a timer."""
 
-    def __init__(self, agent: Agent, meter: _Meter) -> None:
-        self._agent, self._meter = agent, meter
+    def __init__(self, agent: Agent, wait_timer: _WaitTimer) -> None:
+        self._agent, self._wait_timer = agent, wait_timer
 
-    def reply(self, request: ReplyRequest) -> Completion:
-        with self._meter.running():
-            return self._agent.reply(request)
+    def respond(self, request: AgentRequest) -> Completion:
+        with self._wait_timer.waiting():
+            return self._agent.respond(request)

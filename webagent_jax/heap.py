@@ -1,4 +1,4 @@
-"""Setting of the C allocator under which XLA reuses memory on CPU."""
+"""Setting of the C allocator that lets XLA reuse memory on CPU."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ _USER_SETTINGS = ("GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "LD_
 def keep_freed_memory() -> bool:
     """Keep freed memory in the process instead of returning it to Linux; return whether it worked.
 
-    XLA on CPU allocates the temporary arrays of a program at each call. By default glibc maps large
-    ones anew, and Linux fills each page with zeros: 650,000 page faults in one update of a model of
-    135M parameters, a quarter of its time (docs/results.md). Freed memory stays in the heap
-    instead, so the process keeps its largest size. Only one heap can grow without bound, so all
-    threads share it: call this before they start.
+    XLA on CPU allocates the temporary arrays of a program at each call. By default glibc maps new
+    memory for large arrays, and Linux fills each page with zeros (docs/results.md). With this
+    setting freed memory stays in the heap, so the process does not shrink. Only one heap can grow
+    without bound; all threads share it, so call this before they start.
 
-    Other allocators are left alone, and so is one that the user has set up in the environment.
+    Does nothing for allocators other than glibc and for settings in the environment.
     """
     if platform.libc_ver()[0] != "glibc" or any(os.environ.get(name) for name in _USER_SETTINGS):
         return False

@@ -1,4 +1,4 @@
-"""Static site server and latency middleware for sites on this machine."""
+"""Static site server and latency middleware for local sites."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ _STOP_SECONDS = 10.0
 
 
 class LatencyMiddleware:
-    """Delays every request by a number of seconds, to measure the cost of waiting for pages."""
+    """ASGI middleware that delays every request, to measure the cost of waiting for pages."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait, then call the application."""
         await asyncio.sleep(self._seconds)
         await self._app(scope, receive, send)
 
 
 class _CachedStaticFiles(StaticFiles):
-    """Keeps requested files in memory, because every episode requests the same few files."""
+    """Static files with a cache in memory: every episode requests the same few files."""
 
     def __init__(self, *, directory: Path) -> None:
         super().__init__(directory=directory)
@@ -45,22 +46,22 @@ class _CachedStaticFiles(StaticFiles):
             if not isinstance(response, FileResponse):
                 return response
             body = Path(response.path).read_bytes()
-            fresh = "no-cache" if response.media_type == "text/html" else "max-age=86400"
+            cache_control = "no-cache" if response.media_type == "text/html" else "max-age=86400"
             self._responses[path] = Response(
-                body, media_type=response.media_type, headers={"Cache-Control": fresh}
+                body, media_type=response.media_type, headers={"Cache-Control": cache_control}
             )
         return self._responses[path]
 
 
 class StaticSite:
-    """HTTP server of a folder, on a free port of 127.0.0.1 and a thread of its own.
+    """HTTP server of a folder, on a free port of 127.0.0.1 and in its own thread.
 
-    Pages come from a real server because the proxy of a browser context restricts the hosts that it
-    reaches, and `file://` passes every proxy.
+    Pages need a real server because the proxy of a browser context restricts the hosts that it
+    reaches, and `file://` URLs bypass proxies.
 
     Args:
-        folder: to serve.
-        latency: seconds by which every response is delayed.
+        folder: folder to serve.
+        latency: delay of every response in seconds.
 
     Attributes:
         host: "127.0.0.1:PORT".

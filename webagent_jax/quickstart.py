@@ -1,4 +1,4 @@
-"""The main job, start to finish: base policy, behaviour cloning, M-GRPO, evaluated in between."""
+"""Full pipeline: behavior cloning and M-GRPO, with an evaluation before and after each."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Json = dict[str, Any]
 
 
 def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
-    """Runs what is not done yet and returns the content of summary.json.
+    """Run the remaining phases and return the content of summary.json.
 
-    Writes bc/, grpo/, eval/base, eval/bc, eval/grpo (each a workdir of its own), summary.json and
-    report.html. Killed at any moment, it goes on where it stopped when it is started again.
+    Writes bc/, grpo/, eval/base, eval/bc, eval/grpo (each of them a workdir), summary.json and
+    report.html. A call after an interruption resumes the run.
     """
-    check_sampling(cfg)  # before the hour of work that precedes M-GRPO
-    run_metadata.open_workdir(workdir, cfg)
+    # M-GRPO would reject the config only after the earlier phases.
+    check_sampling(cfg)
+    run_metadata.init_workdir(workdir, cfg)
     seconds: dict[str, float] = {}
 
-    def phase(name: str, work: Callable[[], object]) -> None:
-        seconds[name] = _once(workdir / "phases" / f"{name}.json", work)
+    def run_phase(name: str, work: Callable[[], object]) -> None:
+        seconds[name] = _run_once(workdir / "phases" / f"{name}.json", work)
         _write(workdir, seconds)
 
-    def evaluated(stage: str, path: str) -> Callable[[], object]:
+    def evaluation(stage: str, path: str) -> Callable[[], object]:
         return lambda: evaluate(
             with_policy_path(cfg, path),
             workdir / "eval" / stage,
@@ -44,25 +45,27 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
 
     bc_policy = str(workdir / "bc" / "policy")
     grpo_policy = str(workdir / "grpo" / "policy")
-    phase("eval_base", evaluated("base", cfg.policy.path))
-    phase("bc", lambda: train_bc(cfg, workdir / "bc", progress))
-    phase("eval_bc", evaluated("bc", bc_policy))
-    phase("grpo", lambda: train_grpo(with_policy_path(cfg, bc_policy), workdir / "grpo", progress))
-    phase("eval_grpo", evaluated("grpo", grpo_policy))
+    run_phase("eval_base", evaluation("base", cfg.policy.path))
+    run_phase("bc", lambda: train_bc(cfg, workdir / "bc", progress))
+    run_phase("eval_bc", evaluation("bc", bc_policy))
+    run_phase(
+        "grpo", lambda: train_grpo(with_policy_path(cfg, bc_policy), workdir / "grpo", progress)
+    )
+    run_phase("eval_grpo", evaluation("grpo", grpo_policy))
     return _write(workdir, seconds)
 
 
-def _once(marker: Path, work: Callable[[], object]) -> float:
-    """Seconds the work took, when it was done: now, or in an earlier start of the run."""
+def _run_once(marker: Path, work: Callable[[], object]) -> float:
+    """Run the work unless the marker exists, and return its duration in seconds."""
     if not marker.exists():
-        begun = time.monotonic()
+        start = time.monotonic()
         work()
-        atomic_files.write_json(marker, {"seconds": time.monotonic() - begun})
+        atomic_files.write_json(marker, {"seconds": time.monotonic() - start})
     return float(atomic_files.read_json(marker)["seconds"])
 
 
 def _write(workdir: Path, seconds: dict[str, float]) -> Json:
-    """summary.json and report.html as far as the run has got."""
+    """Write summary.json and report.html of the completed phases, and return the summary."""
     summary: Json = {}
     for stage in ("base", "bc", "grpo"):
         path = workdir / "eval" / stage / "eval.json"
@@ -76,18 +79,18 @@ def _write(workdir: Path, seconds: dict[str, float]) -> Json:
     return summary
 
 
-def _paired(after: Json, before: Json) -> Json:
-    """Difference of success over the tasks that both have a reward for, with its 95 % interval."""
-    ours, theirs = (
-        {t["task_id"]: t["reward"] for t in one["tasks"] if t["reward"] is not None}
-        for one in (after, before)
+def _paired(candidate: Json, baseline: Json) -> Json:
+    """Return the success difference over tasks with a reward in both, and its 95 % interval."""
+    candidate_rewards, baseline_rewards = (
+        {t["task_id"]: t["reward"] for t in evaluation["tasks"] if t["reward"] is not None}
+        for evaluation in (candidate, baseline)
     )
-    found = statistics.paired(ours, theirs)
-    return {"difference": found.difference, "ci95": list(found.ci95), "n": found.n}
+    result = statistics.paired(candidate_rewards, baseline_rewards)
+    return {"difference": result.difference, "ci95": list(result.ci95), "n": result.n}
 
 
 def table(summary: Json) -> str:
-    """What is printed at the end: success by page and stage, and what the training gained."""
+    """Return a text table of success by site and stage, and the gain of M-GRPO over BC."""
     stages = [stage for stage in ("base", "bc", "grpo") if stage in summary]
     sites = sorted(summary[stages[0]]["by_site"])
     width = max(map(len, [*sites, "95 % interval"]))
@@ -96,8 +99,8 @@ def table(summary: Json) -> str:
         rates = (summary[stage]["by_site"].get(site, {}).get("success_rate") for stage in stages)
         cells = ("" if rate is None else f"{100 * rate:.0f}" for rate in rates)
         lines.append(f"{site:<{width}}" + "".join(f"{cell:>14}" for cell in cells))
-    overall = (f"{100 * summary[stage]['success_rate']:.1f}" for stage in stages)
-    lines.append(f"{'all':<{width}}" + "".join(f"{cell:>14}" for cell in overall))
+    totals = (f"{100 * summary[stage]['success_rate']:.1f}" for stage in stages)
+    lines.append(f"{'all':<{width}}" + "".join(f"{cell:>14}" for cell in totals))
     intervals = (
         "{:.1f} to {:.1f}".format(*(100 * bound for bound in summary[stage]["ci95"]))
         for stage in stages
@@ -116,15 +119,15 @@ def table(summary: Json) -> str:
 
 
 def smoke(cfg: RunConfig) -> RunConfig:
-    """The same job cut down to a minute, for tests and first looks: its figures mean nothing."""
+    """Return the config reduced to about a minute, for tests; its results are meaningless."""
     replace = dataclasses.replace
     return replace(
         cfg,
         suite=replace(cfg.suite, tasks=cfg.suite.tasks[:2]),
-        rollout=replace(cfg.rollout, contexts=4),
+        rollout=replace(cfg.rollout, max_concurrent_episodes=4),
         bc=replace(cfg.bc, demos_per_task=2, epochs=1, batch_episodes=4),
         grpo=replace(
-            cfg.grpo, updates=1, tasks_per_update=2, group_size=2, minibatches=2, max_refills=0
+            cfg.grpo, updates=1, tasks_per_update=2, group_size=2, minibatches=2, max_extra_groups=0
         ),
-        eval=replace(cfg.eval, episodes_per_task=2),
+        eval=replace(cfg.eval, seeds_per_task=2),
     )

@@ -1,4 +1,4 @@
-"""Named streams of randomness: every random choice of a run follows from its seed and a name."""
+"""Named random streams: the seed of a run and a stream name determine every random choice."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import enum
 import numpy as np
 
 
-class Stream(enum.IntEnum):
-    """What is drawn. Values are part of what makes runs repeatable: never renumber them."""
+class RandomStream(enum.IntEnum):
+    """Random stream of a run. Never renumber: the values make runs reproducible."""
 
-    DEMONSTRATIONS = 1  # which training tasks are demonstrated
+    DEMONSTRATIONS = 1  # training tasks to demonstrate
     BC_ORDER = 2  # order of the demonstrations in an epoch
-    TASKS = 3  # which tasks M-GRPO plays
-    SAMPLING = 4  # tokens of an episode of M-GRPO
-    EVALUATION = 5  # tokens of an episode of an evaluation
-    ADAPTERS = 6  # first values of adapters (LoRA)
-    BC_VALIDATION = 7  # which training tasks cloning is judged on, and the tokens there
-    DECISIONS = 8  # which turns of demonstrations measure decision accuracy
-    HELD_OUT = 9  # which demonstrations are not trained on
+    TASKS = 3  # training tasks of M-GRPO
+    SAMPLING = 4  # tokens of M-GRPO episodes
+    EVALUATION = 5  # tokens of evaluation episodes
+    ADAPTERS = 6  # initial values of LoRA adapters
+    BC_VALIDATION = 7  # validation tasks of BC and the tokens of their episodes
+    DECISIONS = 8  # turns of demonstrations that measure decision accuracy
+    HELD_OUT = 9  # demonstrations excluded from training
 
 
-def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+def make_generator(seed: int, stream: RandomStream, *index: int) -> np.random.Generator:
+    """Create the generator of one member of a stream."""
     return np.random.default_rng([seed, stream, *index])
 
 
-def derive(seed: int, stream: Stream, *index: int) -> int:
-    """A seed in [0, 2^31) for one member of a stream."""
+def derive_seed(seed: int, stream: RandomStream, *index: int) -> int:
+    """Return a seed in [0, 2^31) for one member of a stream."""
     return int(np.random.SeedSequence([seed, stream, *index]).generate_state(1)[0] >> 1)

@@ -1,8 +1,7 @@
-"""The nouns that cross doors between rooms, and the protocols the rooms meet by.
+"""Dataclasses and protocols shared by all packages.
 
-Everything here is plain data: frozen dataclasses of numpy arrays and builtins, so that a browser
-host needs no accelerator library to make or read them. One alphabet for shapes is used in the
-whole package:
+The dataclasses are frozen and contain only numpy arrays and builtins, so machines that run browsers
+need no accelerator library. All packages use these letters for shapes:
 
     B rows, L tokens of a row, R response tokens of a row, V vocabulary, D model width,
     H query heads, K key-value heads, E head width, G group size, T turns, P prompt tokens,
@@ -27,7 +26,7 @@ FinishReason = Literal["stop", "length"]
 
 
 class InfraError(Exception):
-    """Browser, site or evaluator failed. Never the agent's fault, never a reward of 0."""
+    """Fault of a browser, site or evaluator. It is not the agent's fault and gives no reward."""
 
 
 # --- tasks -------------------------------------------------------------------------------------
@@ -35,50 +34,46 @@ class InfraError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do on a web site, and how it is judged."""
+    """Instruction, start page and evaluation of one problem on a website."""
 
-    id: str  # unique over all suites, "miniwob/login-user/1007"
-    suite: str  # "miniwob"
-    sites: tuple[str, ...]  # what success is reported by; a MiniWoB++ page counts as a site
-    intent: str  # the instruction; empty when only the started page can tell it
-    start_url: str
-    seed: int = 0  # of the world, where the world is generated
-    storage_state: str | None = None  # path of a signed-in browser state
+    id: str  # identifier, unique over all suites: "miniwob/login-user/1007"
+    suite: str  # name of the suite: "miniwob"
+    sites: tuple[str, ...]  # sites to group success rates by; a MiniWoB++ task counts as a site
+    intent: str  # instruction; empty if the suite reads it from the start page on reset
+    start_url: str  # URL of the start page
+    seed: int = 0  # seed of the site content, where the suite generates it
+    storage_state: str | None = None  # path of a signed-in browser state; None starts signed out
     eval: Mapping[str, Any] = field(default_factory=dict)  # evaluator specification of the suite
 
 
-# --- what the agent sees and does ---------------------------------------------------------------
+# --- observations and actions --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a page that the agent can act on."""
+    """Element of a page that the agent can act on."""
 
     kind: str  # "button", "link", "textbox", "checkbox", "radio", "select", "item", ...
-    name: str  # its accessible name or its text
-    value: str = ""  # current text of a field, chosen option of a select, "on" / "off" of a box
-    box: tuple[float, float, float, float] = (
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-    )  # x, y, width, height in CSS pixels
+    name: str  # accessible name or text of the element
+    value: str = ""  # text of a field, chosen option of a select, "on" or "off" of a checkbox
+    # Bounding box in CSS pixels: x, y, width, height.
+    box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the agent is told of the page."""
+    """Text of a page as the policy reads it, with its elements."""
 
-    text: str
-    url: str
-    title: str = ""
-    error: str | None = None  # why the last action did not do what it said, told to the agent
-    truncated: bool = False  # the page did not fit the observation budget
-    elements: Mapping[str, Element] = field(default_factory=dict)  # by id, as shown in `text`
+    text: str  # page in the format of `browser.observation_format`
+    url: str  # URL of the page
+    title: str = ""  # title of the page
+    error: str | None = None  # error of the last action, part of the next prompt; None: no error
+    truncated: bool = False  # whether the page exceeded the character budget
+    elements: Mapping[str, Element] = field(default_factory=dict)  # elements by their id in `text`
 
 
 class ActionKind(enum.StrEnum):
-    """The action grammar of WebArena-Lite agents; values are the spellings the model writes."""
+    """Actions of WebArena-Lite agents; the values are the names that the policy writes."""
 
     CLICK = "Click"
     RIGHT_CLICK = "Right Click"
@@ -88,262 +83,300 @@ class ActionKind(enum.StrEnum):
     SCROLL_UP = "Scroll Up"
     SCROLL_DOWN = "Scroll Down"
     PRESS_ENTER = "Press Enter"
-    PRESS = "Press"  # a key or a combination, such as Control+a
+    PRESS = "Press"  # key or key combination, such as Control+a
     SWITCH_TAB = "Switch Tab"
     SELECT = "Select Dropdown Option"
     WAIT = "Wait"
     GO_BACK = "Go Backward"
     GO_FORWARD = "Go Forward"
-    GOTO = "Goto"  # an address on the origins of the task
+    GOTO = "Goto"  # URL on the origins of the task
     EXIT = "Exit"
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    kind: ActionKind
-    element_id: str | None = None
-    value: str | None = None  # text to type, option, key, tab, address; the answer of EXIT
+    """Action of a turn, as parsed from a response."""
+
+    kind: ActionKind  # type of the action
+    element_id: str | None = None  # id of the target in the observation; None for page actions
+    value: str | None = None  # text to type, option, key, tab, URL, or answer of EXIT
 
 
 @dataclass(frozen=True, slots=True)
 class ParseError:
-    """A reply that holds no readable action. A value, so that no reply can raise."""
+    """Parse result of a response without a valid action; a value, so parsing never raises."""
 
-    reason: str  # told to the agent in the next turn
+    reason: str  # error message in the next prompt of the policy
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a scripted expert says: a thought and the action that follows from it."""
+    """Thought and action of a scripted expert."""
 
-    thought: str
-    action: Action
-    about: str = ""  # the words by which its task may have called it; see prompts.TaskReader
+    thought: str  # reasoning that precedes the action in the demonstration
+    action: Action  # action of the turn
+    intent_phrase: str = ""  # likely words of the intent for the target; see prompts.TaskQuoter
 
 
 Expert = Generator[Decision, Observation, None]
-"""A scripted solver of one episode: yields decisions, is sent the observation that follows each."""
+"""Scripted solver of one episode: yields decisions and receives the observation after each."""
 
 
-# --- what was sampled, and what came of it -------------------------------------------------------
+# --- completions, episodes and training batches --------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled reply, exactly as sampled: never decoded and encoded again for training."""
+    """Sampled response as tokens; training uses these ids and never encodes the text again."""
 
-    token_ids: IntArray  # [C], the stop token included when one was sampled
-    logp: FloatArray  # [C] under the untempered policy
-    policy_version: IntArray  # [C]
-    finish: FinishReason
-    sampling_logp: FloatArray | None = None  # [C] as tempered and filtered, where it was sampled
+    token_ids: IntArray  # [C] response tokens, including the stop token if it was sampled
+    logp: FloatArray  # [C] log-probabilities at temperature 1, without top-k and top-p
+    policy_version: IntArray  # [C] policy version that sampled each token
+    finish: FinishReason  # end of the response: "stop" token or "length" limit
+    # [C] log-probabilities after temperature, top-k and top-p; None if equal to `logp`.
+    sampling_logp: FloatArray | None = None
 
     @property
     def behavior_logp(self) -> FloatArray:
-        """Log-probabilities [C] under the distribution that the tokens were sampled from."""
+        """Log-probabilities [C] under the distribution that sampled the tokens."""
         return self.logp if self.sampling_logp is None else self.sampling_logp
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange: the prompt as the policy saw it, its reply, and what the reply did."""
+    """Exchange of agent and page: prompt, response, action."""
 
-    prompt_ids: IntArray  # [P]
-    completion: Completion
-    reply: str  # the completion as text, for people
-    action: Action | ParseError
-    observation: Observation  # what the agent saw before it replied
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase: model, browser/act, ...
-    picture: bytes | None = None  # JPEG of the page the agent saw, when asked for
+    prompt_ids: IntArray  # [P] prompt tokens
+    completion: Completion  # response tokens with their log-probabilities
+    response_text: str  # decoded response, for logs and reports only
+    action: Action | ParseError  # parsed action of the response, or the reason it has none
+    observation: Observation  # observation before the response, the last one of the prompt
+    seconds: Mapping[str, float] = field(default_factory=dict)  # wall time by phase: "model", ...
+    screenshot: bytes | None = None  # JPEG of the page before the action; None unless enabled
 
 
 class Outcome(enum.StrEnum):
-    SUCCESS = "SUCCESS"
-    FAILURE = "FAILURE"
-    TRUNCATED = "TRUNCATED"  # the turn or token limit ended it
-    INFRA = "INFRA"  # browser, site or evaluator fault: no reward
+    """End of an episode."""
+
+    SUCCESS = "SUCCESS"  # reward of 1
+    FAILURE = "FAILURE"  # reward of 0
+    TRUNCATED = "TRUNCATED"  # end by the turn or token limit
+    INFRA = "INFRA"  # fault of browser, site or evaluator: no reward
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    task: Task
-    intent: str  # as told by the task, or by the page when it started
-    turns: tuple[Turn, ...]
-    reward: float | None  # 0 or 1; None when the outcome is INFRA
-    outcome: Outcome
-    answer: str | None = None  # message of the EXIT action; None when the agent gave none
-    seconds: float = 0.0
-    note: str = ""  # what failed, when the outcome is INFRA
-    last_picture: bytes | None = None  # JPEG of the page as the episode left it, when asked for
-    truncated: bool = False  # the turn or token limit ended it, whatever its reward
-    group: int = -1  # which draw of a training it belongs to; -1 outside of one
-    sibling: int = 0  # which of its group it is
-    update: int = -1  # update of a training, from 0, at which its group was scheduled; -1 outside
+    """Turns of one attempt at a task, with its reward."""
+
+    task: Task  # task of the episode
+    intent: str  # instruction, from the task or from its start page
+    turns: tuple[Turn, ...]  # turns in order
+    reward: float | None  # 0 or 1; None if the outcome is INFRA
+    outcome: Outcome  # end of the episode
+    answer: str | None = None  # message of the EXIT action; None without one
+    seconds: float = 0.0  # wall time of the episode
+    infra_error: str = ""  # error message if the outcome is INFRA
+    final_screenshot: bytes | None = None  # JPEG of the page at the end; None unless enabled
+    truncated: bool = False  # whether the turn or token limit ended the episode, at any reward
+    group: int = -1  # index of the group within a training run; -1 outside of training
+    attempt: int = 0  # index within the group, or of the pass@k attempt
+    update: int = -1  # training update, from 0, that scheduled the group; -1 outside of training
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Episodes of one task under one policy; only those with a reward count."""
+    """Episodes of one task for group-relative advantages, which use only those with a reward."""
 
-    task: Task
-    episodes: tuple[Episode, ...]
+    task: Task  # task of all episodes
+    episodes: tuple[Episode, ...]  # attempts of the group
 
 
 @dataclass(frozen=True, slots=True)
 class ForestRows:
     """Token trees in depth-first order, padded to one shape.
 
-    Token i of a row attends to token j of it if and only if `j <= i < ends[j]`. Padding tokens
-    have `ends[i] = i + 1`, so that they see themselves alone. Response tokens are listed by index:
-    token `targets[b, r]` is scored from the hidden state at its parent.
+    Token i of a row attends to token j of it if and only if `j <= i < subtree_ends[j]`. Padding
+    tokens have `subtree_ends[i] = i + 1`, so they attend only to themselves. Response tokens are
+    listed by index: the hidden state at its parent scores token `target_indices[b, r]`.
     """
 
-    tokens: IntArray  # [B, L]
+    tokens: IntArray  # [B, L] token ids
     positions: IntArray  # [B, L] depth of the token in its own path
     parents: IntArray  # [B, L] index of the previous token of the path; a root is its own parent
-    ends: IntArray  # [B, L] one past the last descendant
-    targets: IntArray  # [B, R] index in the row of each response token; 0 where weights are 0
-    weights: FloatArray  # [B, R] share of the token in the objective; 0 at padding
-    advantages: FloatArray  # [B, R]
-    behaviour_logp: FloatArray  # [B, R] log-probability when sampled
-    prox_logp: FloatArray  # [B, R] before the update (learn.proximal); until told, behaviour_logp
+    subtree_ends: IntArray  # [B, L] index after the last descendant of the token
+    target_indices: IntArray  # [B, R] row index of each response token; 0 at padding
+    loss_weights: FloatArray  # [B, R] share of the token in the objective; 0 at padding
+    advantages: FloatArray  # [B, R] advantage of the token
+    behavior_logp: FloatArray  # [B, R] log-probability under the policy that sampled the token
+    # [B, R] log-probability under the policy before the update; `behavior_logp` until computed
+    # (learn.compute_prox_logp).
+    prox_logp: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    version: int  # optimizer updates behind these params
+    """Params of one policy version."""
+
+    version: int  # number of optimizer steps that produced the params
     params: Any  # pytree of arrays
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """A success rate over n episodes."""
+class SuccessRate:
+    """Success rate over n episodes, with its interval."""
 
-    success_rate: float  # unweighted over tasks, which may have been attempted several times
-    n: int
-    ci95: tuple[float, float] = (0.0, 1.0)
+    success_rate: float  # mean over tasks, each with equal weight for any number of attempts
+    n: int  # number of episodes
+    ci95: tuple[float, float] = (0.0, 1.0)  # 95 % confidence interval
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """How a quantity is distributed."""
+class SummaryStats:
+    """Mean, quantiles and maximum of a quantity."""
 
-    mean: float = 0.0
-    p50: float = 0.0
-    p90: float = 0.0
-    max: float = 0.0
+    mean: float = 0.0  # arithmetic mean
+    p50: float = 0.0  # median
+    p90: float = 0.0  # 90th percentile
+    max: float = 0.0  # maximum
 
 
 @dataclass(frozen=True, slots=True)
 class EvalReport:
-    success_rate: float  # unweighted over tasks
-    n: int  # episodes with a reward
-    ci95: tuple[float, float]  # of the score (Wilson); over tasks (bootstrap) if tried repeatedly
-    by_site: Mapping[str, Rate]
-    by_outcome: Mapping[str, int]
-    mean_turns: float
-    mean_response_tokens: float  # over all turns of all episodes
-    seconds: float  # of playing, in all starts of the evaluation together
-    episodes: tuple[Episode, ...]
-    attempts: int = 1  # at each task
-    pass_at_k: Mapping[int, Rate] = field(default_factory=dict)  # n counts tasks here
-    by_max_turns: Mapping[int, Rate] = field(default_factory=dict)
-    turns: Spread = Spread()  # of an episode
-    response_tokens: Spread = Spread()  # of a turn
-    episode_seconds: Spread = Spread()
-    parse_error_rate: float = 0.0  # of turns: the reply could not be read
-    invalid_action_rate: float = 0.0  # of turns: it could, and the page told an error
-    busy: Mapping[str, float] = field(default_factory=dict)  # "browser", "engine": share in [0, 1]
-    # Of an endpoint: "prompt_tokens", "completion_tokens" and "dollars", None without a price.
+    """Results of one evaluation, with its episodes."""
+
+    success_rate: float  # mean over tasks, each with equal weight
+    n: int  # number of episodes with a reward
+    # 95 % interval of the success rate: Wilson for one attempt per task, bootstrap over tasks else.
+    ci95: tuple[float, float]
+    by_site: Mapping[str, SuccessRate]  # success rate by site
+    by_outcome: Mapping[str, int]  # number of episodes by outcome
+    mean_turns: float  # mean number of turns of an episode
+    mean_response_tokens: float  # mean response length in tokens, over all turns of all episodes
+    seconds: float  # wall time of the episodes, summed over all runs of a resumed evaluation
+    episodes: tuple[Episode, ...]  # evaluated episodes
+    attempts: int = 1  # number of attempts per task
+    pass_at_k: Mapping[int, SuccessRate] = field(default_factory=dict)  # by k; n counts tasks
+    by_max_turns: Mapping[int, SuccessRate] = field(default_factory=dict)  # by turn limit
+    turns: SummaryStats = SummaryStats()  # number of turns per episode
+    response_tokens: SummaryStats = SummaryStats()  # response length per turn, in tokens
+    episode_seconds: SummaryStats = SummaryStats()  # wall time per episode
+    parse_error_rate: float = 0.0  # fraction of turns with a parse error
+    invalid_action_rate: float = 0.0  # fraction of turns with a parsed action that failed
+    # Busy fraction in [0, 1] of "browser" and "engine".
+    utilization: Mapping[str, float] = field(default_factory=dict)
+    # Usage of the chat endpoint: "prompt_tokens", "completion_tokens", "dollars" (None if the price
+    # is unknown); empty without an endpoint.
     usage: Mapping[str, float | None] = field(default_factory=dict)
 
 
-# --- the protocols the rooms meet by -------------------------------------------------------------
+# --- protocols -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `token_ids` is what was sampled for it, when a policy of ours said it."""
+    """Chat message."""
 
-    role: Literal["system", "user", "assistant"]
-    text: str
-    token_ids: IntArray | None = None
+    role: Literal["system", "user", "assistant"]  # author of the message
+    text: str  # content of the message
+    token_ids: IntArray | None = None  # [C] sampled tokens of a local policy; None: encode `text`
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyRequest:
-    """All an agent may look at when it is asked for its next reply."""
+class AgentRequest:
+    """Input of an agent for one turn."""
 
-    task: Task
-    intent: str
-    turn: int  # 0 is the first
-    observation: Observation
-    messages: Sequence[Message]
-    prompt_ids: IntArray  # [P] the messages as tokens
-    seed: int  # of the sampling of this reply
+    task: Task  # task of the episode
+    intent: str  # instruction, from the task or from its start page
+    turn: int  # index of the turn, from 0
+    observation: Observation  # current observation
+    messages: Sequence[Message]  # prompt as chat messages
+    prompt_ids: IntArray  # [P] prompt as tokens
+    seed: int  # seed of the sampled response
 
 
 class Agent(Protocol):
-    """Whoever answers: the policy behind the engine, a scripted expert, a remote model."""
+    """Source of responses: a policy on the engine, a scripted expert or a chat endpoint."""
 
-    def reply(self, request: ReplyRequest) -> Completion:
-        """Blocks until the reply is there. Raises InfraError when none can be had."""
+    def respond(self, request: AgentRequest) -> Completion:
+        """Return the response; block until it is complete.
+
+        Raises:
+            InfraError: the agent cannot produce a response.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    intent: str
-    observation: Observation
-    # Of the browser, by phase; the same page may take any time.
+class ResetResult:
+    """Result of `Environment.reset`."""
+
+    intent: str  # instruction, from the task or from its start page
+    observation: Observation  # first observation
+    # Browser time by phase; not part of equality, because the time varies between equal pages.
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    observation: Observation
-    done: bool  # the world has ended the episode by itself
-    # Of the browser, by phase; the same page may take any time.
+class StepResult:
+    """Result of `Environment.step`."""
+
+    observation: Observation  # observation after the action
+    terminated: bool  # whether the environment has ended the episode
+    # Browser time by phase; not part of equality, because the time varies between equal pages.
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 class Environment(Protocol):
-    """One task in one live, isolated world. Every call is bounded in time or raises InfraError."""
+    """Isolated browser session for one task; every call has a time limit or raises InfraError."""
 
-    def start(self) -> Start: ...
-
-    def step(self, action: Action) -> Step: ...
-
-    def reward(self, answer: str | None) -> float:
-        """0 or 1, from the state of the world as the episode left it."""
+    def reset(self) -> ResetResult:
+        """Open the start page and return the first observation."""
         ...
 
-    def picture(self) -> bytes:
-        """JPEG of the page."""
+    def step(self, action: Action) -> StepResult:
+        """Execute the action and return the next observation."""
         ...
 
-    def close(self) -> None: ...
+    def compute_reward(self, answer: str | None) -> float:
+        """Return the reward, 0 or 1, for the final state of the site and the answer."""
+        ...
+
+    def screenshot(self) -> bytes:
+        """Return a JPEG of the page."""
+        ...
+
+    def close(self) -> None:
+        """Close the session."""
+        ...
 
 
 class Suite(Protocol):
-    """Tasks, and the worlds to do them in."""
+    """Set of tasks with their environments and experts."""
 
-    def names(self, split: Split) -> Sequence[str]:
-        """What a run goes over: pages whose worlds are generated, or single tasks."""
+    def task_names(self, split: Split) -> Sequence[str]:
+        """Return the names that a run samples: generators of tasks (MiniWoB++) or single tasks."""
         ...
 
     def task(self, name: str, split: Split, index: int) -> Task:
-        """The index-th world of a page, or try at a task; no two have the same id."""
+        """Return the index-th generated task or attempt of `name`; task ids are unique."""
         ...
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """All that are different."""
+        """Return all distinct tasks of the split."""
         ...
 
-    def open(self, task: Task) -> Environment: ...
-
-    def expert(self, task: Task, start: Start) -> Expert:
-        """A scripted solver of the task. Raises KeyError when the suite has none for it."""
+    def make_env(self, task: Task) -> Environment:
+        """Create the environment of the task."""
         ...
 
-    def close(self) -> None: ...
+    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+        """Create the scripted expert of the task.
+
+        Raises:
+            KeyError: the suite has no expert for the task.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the resources of the suite."""
+        ...

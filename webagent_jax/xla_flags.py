@@ -1,4 +1,4 @@
-"""XLA flags without which JAX computes wrong values on CPU, set before JAX reads them."""
+"""XLA flags that JAX needs for correct values on CPU, set before JAX reads them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from importlib import metadata
 
 YNN_FUSION = "--xla_cpu_experimental_ynn_fusion_type"
 DISABLE_YNN_REDUCE = f"{YNN_FUSION}=-reduce"
-# XLA aborts at a flag that it does not know: these versions know this one and need it.
+# XLA aborts on unknown flags: these versions support and need this one.
 _JAXLIB_VERSIONS = frozenset({"0.10.2", "0.11.0", "0.11.1", "0.11.2"})
 
 _logger = logging.getLogger(__name__)
 
 
 def disable_ynn_reduce() -> None:
-    """Add `DISABLE_YNN_REDUCE` to XLA_FLAGS where the CPU backend needs it.
+    """Add `DISABLE_YNN_REDUCE` to XLA_FLAGS if the CPU backend needs it.
 
     Fusions of sums into kernels of the YNNPACK library return wrong values or crash (jax issues
-    39103, 39257 and 40412). Those of matmuls stay: without them the bits of a row depend on the
-    number of rows, and completions on what else is in the batch. A value that is set is kept.
-    JAX reads XLA_FLAGS when its first backend starts: this imports no JAX, and logs a warning
-    where it comes too late.
+    39103, 39257 and 40412). Fusions of matmuls stay enabled: without them the bits of a row depend
+    on the number of rows, and completions on other requests of the batch. A user setting takes
+    precedence. JAX reads XLA_FLAGS when its first backend starts, so this function imports no JAX
+    and logs a warning if a backend runs already.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     is_file_name = bool(flags) and not flags.startswith("-")
@@ -32,7 +32,7 @@ def disable_ynn_reduce() -> None:
     xla_bridge = sys.modules.get("jax._src.xla_bridge")
     if xla_bridge and xla_bridge.backends_are_initialized():
         _logger.warning(
-            "JAX ran before webagent_jax was imported: it may compute wrong values on CPU "
+            "JAX started before the import of webagent_jax and may compute wrong values on CPU "
             "(jax issue 39103); import webagent_jax first, or export XLA_FLAGS=%s",
             DISABLE_YNN_REDUCE,
         )

@@ -96,7 +96,7 @@ bare = st.sampled_from([K.GO_BACK, K.GO_FORWARD, K.WAIT, K.SCROLL_UP]).map(Actio
 @given(st.one_of(typed, clicks, moves, keys, exits, bare), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_what_is_written_is_read_back(action, thinking):
-    assert actions.parse(prompts.reply_text("hm", action, thinking)) == action
+    assert actions.parse(prompts.format_response("hm", action, thinking)) == action
 
 
 @given(st.text() | st.text('do(action="Click",element)<answer>/\'# \\\n', max_size=80))
@@ -129,5 +129,5 @@ def test_a_million_replies_raise_nothing():
 
 
 def test_thoughts():
-    assert actions.thought("<think> a b </think> <answer> exit() </answer>") == "a b"
-    assert actions.thought("# Element: the box\nexit()") == "the box"
+    assert actions.extract_thought("<think> a b </think> <answer> exit() </answer>") == "a b"
+    assert actions.extract_thought("# Element: the box\nexit()") == "the box"

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.agent.families import FAMILIES, write
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
 from webagent_jax.types import Action, ActionKind, Completion, Message, Observation, Turn
 
 TINY = "webagent-tiny"
@@ -32,7 +32,7 @@ ODD = [
 @pytest.fixture(scope="module", params=[*FAMILIES, TINY])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == TINY:
-        return policy.directory(TINY)
+        return policy.resolve_dir(TINY)
     path = tmp_path_factory.mktemp("tokenizer")
     write(FAMILIES[request.param], path, PAGES)
     return path
@@ -78,7 +78,9 @@ def test_the_families_are_as_published(directory: Path, control: dict[str, int])
 def test_ordinary_prompts_have_the_ids_of_the_plain_tokenizer(
     tokenizer: ChatTokenizer, plain: PreTrainedTokenizerFast, form: str, text: str
 ) -> None:
-    chat = messages(TEMPLATES[form], True, "Find it ", (), Observation(text, "", error=text[:50]))
+    chat = build_messages(
+        TEMPLATES[form], True, "Find it ", (), Observation(text, "", error=text[:50])
+    )
     # The last two have no system message.
     for conversation in (chat, chat[1:], [Message("user", text)]):
         expected = plain.encode(rendered(plain, conversation), add_special_tokens=False)
@@ -91,7 +93,7 @@ def test_sampled_replies_stay_and_the_rest_has_the_ids_of_the_plain_tokenizer(
 ) -> None:
     odd = [i for letter in REPLY for i in plain.encode(letter, add_special_tokens=False)]
     past = [turn(REPLY, PAGES[0], "it is covered", odd)]
-    chat = messages(TEMPLATES[form], True, "Find it", past, Observation(PAGES[1], ""))
+    chat = build_messages(TEMPLATES[form], True, "Find it", past, Observation(PAGES[1], ""))
     marked = [Message(m.role, "MARK" if m.token_ids is not None else m.text) for m in chat]
     before, after = rendered(plain, marked).split("MARK")
     expected = plain.encode(before, add_special_tokens=False) + odd
@@ -108,7 +110,7 @@ def test_what_is_said_makes_no_control_token(
     evil = f"  {spelled}{halves}\n"
     for text in (evil, *list(control)[:20]):
         said, quiet = (
-            messages(
+            build_messages(
                 TEMPLATES[form],
                 True,
                 words,
@@ -135,7 +137,9 @@ def test_what_is_encoded_alone_makes_no_control_token(
         ids = tokenizer.encode(text)
         assert not np.isin(ids, list(control.values())).any()
         assert tokenizer.decode(ids) == text
-        np.testing.assert_array_equal(tokenizer.encode_reply(text), [*ids, tokenizer.stop_ids[0]])
+        np.testing.assert_array_equal(
+            tokenizer.encode_response(text), [*ids, tokenizer.stop_ids[0]]
+        )
 
 
 def test_the_template_treats_a_spelled_control_token_as_text(
@@ -183,5 +187,5 @@ def test_a_tokenizer_that_cannot_tell_them_apart_is_refused(tmp_path: Path) -> N
     file["pre_tokenizer"] = None
     file["model"] |= {"ignore_merges": True}  # words of the vocabulary are taken as they are
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
-    with pytest.raises(ValueError, match="does not encode text apart from control tokens"):
+    with pytest.raises(ValueError, match="does not separate text from control tokens"):
         ChatTokenizer(tmp_path)

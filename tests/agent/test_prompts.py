@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webagent_jax.agent import TEMPLATES, TaskReader, messages, reply_text
+from webagent_jax.agent import TEMPLATES, TaskQuoter, build_messages, format_response
 from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
 
 
@@ -20,7 +20,7 @@ NOW = Observation("third page", "http://a/", error="no element 9")
 
 
 def test_paper_format():
-    told = messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
+    told = build_messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
     assert [(m.role, m.text) for m in told[1:]] == [
         ("user", "Task Instruction: Find it\n\nRound 0\n\n** Simplified html **"),
         ("assistant", "r0"),
@@ -33,7 +33,7 @@ def test_paper_format():
 
 
 def test_compact_format():
-    told = messages(TEMPLATES["compact"], False, "Find it", PAST, NOW)
+    told = build_messages(TEMPLATES["compact"], False, "Find it", PAST, NOW)
     assert [(m.role, m.text) for m in told] == [
         ("system", "Act."),
         ("user", "Task: Find it\nPage 0\n..."),
@@ -45,7 +45,9 @@ def test_compact_format():
 
 
 def test_first_turn_shows_the_page_in_full():
-    told = messages(TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/"))
+    told = build_messages(
+        TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/")
+    )
     assert [(m.role, m.text) for m in told] == [
         ("system", "Think, then act."),
         ("user", "Task: Find it\nPage 0\npage"),
@@ -53,19 +55,19 @@ def test_first_turn_shows_the_page_in_full():
 
 
 def test_past_replies_keep_their_ids():
-    told = messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
+    told = build_messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
     assert [m.token_ids is not None for m in told] == [m.role == "assistant" for m in told]
 
 
 def test_replies():
     action = Action(ActionKind.TYPE, "2", "tea")
     call = 'do(action="Type", argument="tea", element="2")'
-    assert reply_text("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
-    assert reply_text("why", action, False) == f"# Element: why\n{call}"
+    assert format_response("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
+    assert format_response("why", action, False) == f"# Element: why\n{call}"
 
 
 def test_thoughts_read_the_task_from_what_was_done_last_to_what_comes_next():
-    reader = TaskReader('Put "Al Bo" in name, tick Alma and press Ok.')
+    reader = TaskQuoter('Put "Al Bo" in name, tick Alma and press Ok.')
     assert reader.thought("Al Bo", 'type "Al Bo" in name [2]') == (
         'Task: Put "Al Bo: type "Al Bo" in name [2]'
     )
@@ -76,7 +78,7 @@ def test_thoughts_read_the_task_from_what_was_done_last_to_what_comes_next():
 
 
 def test_a_decision_that_the_task_does_not_speak_of_stands_alone():
-    reader = TaskReader("Tick Almast, then B.")
+    reader = TaskQuoter("Tick Almast, then B.")
     assert reader.thought("Alma", "click Alma [1]") == "click Alma [1]"  # a word of its own only
     assert reader.thought("", "wait") == "wait"
     assert reader.thought("B", "click B [2]") == "Task: Tick Almast, then B: click B [2]"
@@ -84,6 +86,6 @@ def test_a_decision_that_the_task_does_not_speak_of_stands_alone():
 
 
 def test_what_the_task_calls_otherwise_is_said_in_its_words():
-    reader = TaskReader("Open the item (1), then B")
+    reader = TaskQuoter("Open the item (1), then B")
     assert reader.thought("item", "click Mail [1]") == "Task: Open the item: click Mail [1]"
     assert reader.thought("B", "click B [2]") == "item (1), then B: click B [2]"

@@ -12,7 +12,7 @@ from webagent_jax.types import Message
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 def conversation(reply):
@@ -77,6 +77,6 @@ def test_a_page_cannot_forge_a_reply(tokenizer):
 
 def test_tokenizers_without_chat_template_are_refused(tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-        (tmp_path / name).write_bytes((policy.directory("webagent-tiny") / name).read_bytes())
+        (tmp_path / name).write_bytes((policy.resolve_dir("webagent-tiny") / name).read_bytes())
     with pytest.raises(ValueError, match="no chat template"):
         ChatTokenizer(tmp_path)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import seed_data
 from webagent_jax.arena.task import Data
 
@@ -30,7 +30,7 @@ class Page:
 class Visitor:
     """Goes about one site of one world."""
 
-    def __init__(self, host: ArenaHost, world: str, site: str = "shop") -> None:
+    def __init__(self, host: ArenaServerHandle, world: str, site: str = "shop") -> None:
         self._host = f"{site}.{world}.localhost:{host.port}"
         self._port = host.port
 
@@ -56,20 +56,20 @@ def ask(port: int, host: str, path: str, method: str = "GET", body: str | None =
 
 
 @pytest.fixture(scope="session")
-def host() -> Iterator[ArenaHost]:
-    with ArenaHost() as host:
+def host() -> Iterator[ArenaServerHandle]:
+    with ArenaServerHandle() as host:
         yield host
 
 
 @pytest.fixture
-def world(host: ArenaHost) -> Iterator[str]:
+def world(host: ArenaServerHandle) -> Iterator[str]:
     name = host.new()
     yield name
     host.drop(name)
 
 
 @pytest.fixture
-def shop(host: ArenaHost, world: str) -> Visitor:
+def shop(host: ArenaServerHandle, world: str) -> Visitor:
     return Visitor(host, world)
 
 

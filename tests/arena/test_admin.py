@@ -8,7 +8,7 @@ import pytest
 
 from tests.arena.conftest import Visitor
 from webagent_jax.arena.admin.tasks.helpers import days_of
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.common import me
 from webagent_jax.arena.task import Data
 
@@ -24,7 +24,7 @@ PAGES = """
 
 
 @pytest.fixture
-def admin(host: ArenaHost, world: str) -> Visitor:
+def admin(host: ArenaServerHandle, world: str) -> Visitor:
     return Visitor(host, world, "admin")
 
 
@@ -108,7 +108,7 @@ def test_the_bestsellers_of_january(admin: Visitor, data: Data) -> None:
 
 
 def test_a_cancelled_order_leaves_reports_and_returns_to_stock(
-    host: ArenaHost, world: str, admin: Visitor, data: Data
+    host: ArenaServerHandle, world: str, admin: Visitor, data: Data
 ) -> None:
     order = order_with(data, "Processing")
     report = f"/reports/sales?period=day&from={order['placed'][:10]}&to={order['placed'][:10]}"
@@ -198,7 +198,7 @@ def test_coupons_work_in_the_shop_while_they_are_enabled(
     assert shop.post("/cart/coupon", code="HALF").errors
 
 
-def test_customers_are_edited_in_one_world_only(host: ArenaHost, admin: Visitor) -> None:
+def test_customers_are_edited_in_one_world_only(host: ArenaServerHandle, admin: Visitor) -> None:
     fields = {"first": "Nora", "last": "W", "email": "nora@new.example", "phone": ""}
     fields |= {"customer_group": "Retailer", "note": "Ours."}
     taken = admin.post("/customers/2/edit", **fields | {"email": me().email})

@@ -12,13 +12,13 @@ import pytest
 
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES
-from webagent_jax.arena.selection import Draft
+from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.task import Data
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig
 from webagent_jax.suites import evaluators
 from webagent_jax.suites.arena import ArenaSuite
-from webagent_jax.suites.evaluators import World
+from webagent_jax.suites.evaluators import SiteState
 from webagent_jax.types import Action, ActionKind, Observation, Split, Task
 
 LIMIT = 0.03
@@ -29,7 +29,7 @@ Answer = Callable[[Task], str]
 
 
 @pytest.fixture(scope="module")
-def drafts(data: Data) -> dict[Split, tuple[Draft, ...]]:
+def drafts(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
     return selection.select(TEMPLATES, data)
 
 
@@ -43,31 +43,31 @@ class _NoWorld:
         return "about:blank"
 
 
-_NO_WORLD = cast(World, _NoWorld())
+_NO_WORLD = cast(SiteState, _NoWorld())
 
 
-def reference(draft: Draft) -> str:
+def reference(draft: GeneratedTask) -> str:
     """An answer that the task would take; empty when it asks for none."""
     wanted = draft.task.eval.get("reference_answers", {}).values()
     texts = [text for part in wanted for text in ([part] if isinstance(part, str) else part)]
     return ", ".join(text.split(" |OR| ")[0] for text in texts)
 
 
-def most_frequent(drafts: Sequence[Draft], count: int) -> list[str]:
+def most_frequent(drafts: Sequence[GeneratedTask], count: int) -> list[str]:
     given = collections.Counter(filter(None, map(reference, drafts)))
     return [text for text, _ in given.most_common(count)]
 
 
-def of_its_site(training: Sequence[Draft]) -> Answer:
+def of_its_site(training: Sequence[GeneratedTask]) -> Answer:
     """The most frequent answer of the site, or of the set of sites."""
-    parted: dict[tuple[str, ...], list[Draft]] = {}
+    parted: dict[tuple[str, ...], list[GeneratedTask]] = {}
     for draft in training:
         parted.setdefault(draft.task.sites, []).append(draft)
     known = {sites: most_frequent(drafts, 1) for sites, drafts in parted.items()}
     return lambda task: next(iter(known.get(task.sites, ())), "")
 
 
-def answers(training: Sequence[Draft]) -> dict[str, Answer]:
+def answers(training: Sequence[GeneratedTask]) -> dict[str, Answer]:
     """Ways to answer by their names."""
     constant = dict.fromkeys((*CONSTANTS, *most_frequent(training, 10)))
     ways: dict[str, Answer] = {repr(text): always(text) for text in constant}
@@ -79,7 +79,7 @@ def always(text: str) -> Answer:
 
 
 def test_no_answer_that_knows_nothing_of_the_task_wins_more(
-    drafts: dict[Split, tuple[Draft, ...]],
+    drafts: dict[Split, tuple[GeneratedTask, ...]],
 ) -> None:
     answered = [d.task for d in drafts["test"] if d.task.eval["eval_types"] == ["string_match"]]
     for way, answer in answers(drafts["train"]).items():
@@ -128,26 +128,26 @@ class AtRandom:
 
 def wander(suite: ArenaSuite, task: Task, seed: int) -> float:
     """The reward of an episode at random."""
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        page = environment.start().observation
+        page = environment.reset().observation
         agent = AtRandom(task.intent, [seed, *task.id.encode()])
         for _ in range(MAX_TURNS):
             action = agent.act(page)
             if action.kind is ActionKind.EXIT:
-                return environment.reward(action.value)
+                return environment.compute_reward(action.value)
             page = environment.step(action).observation
-        return environment.reward(None)
+        return environment.compute_reward(None)
     finally:
         environment.close()
 
 
 def exit_at_once(suite: ArenaSuite, task: Task) -> float:
     """The reward of doing nothing but giving each of the constant answers; the best of them."""
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        environment.start()
-        return max(environment.reward(answer) for answer in CONSTANTS)
+        environment.reset()
+        return max(environment.compute_reward(answer) for answer in CONSTANTS)
     finally:
         environment.close()
 

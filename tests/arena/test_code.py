@@ -9,7 +9,7 @@ import pytest
 from tests.arena.conftest import Visitor
 from tests.arena.test_suite import first_of, opened, played
 from webagent_jax.arena import database
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.code.data import DATABASE
 from webagent_jax.arena.code.tasks import TEMPLATES
 
@@ -18,7 +18,7 @@ MOTHS = "/fieldnotes/moth-trap"  # I am nobody there
 
 
 @pytest.fixture
-def code(host: ArenaHost, world: str) -> Visitor:
+def code(host: ArenaServerHandle, world: str) -> Visitor:
     return Visitor(host, world, "code")
 
 
@@ -77,7 +77,9 @@ def test_an_issue_from_writing_to_closing(code: Visitor) -> None:
     assert "Reopen Issue" in code.post(f"{path}/state").text
 
 
-def test_a_merge_request_is_approved_and_merged(host: ArenaHost, world: str, code: Visitor) -> None:
+def test_a_merge_request_is_approved_and_merged(
+    host: ArenaServerHandle, world: str, code: Visitor
+) -> None:
     ((number, source),) = host.rows(
         world,
         "code",
@@ -92,7 +94,7 @@ def test_a_merge_request_is_approved_and_merged(host: ArenaHost, world: str, cod
 
 
 def test_who_is_nobody_in_a_project_cannot_change_it(
-    host: ArenaHost, world: str, code: Visitor
+    host: ArenaServerHandle, world: str, code: Visitor
 ) -> None:
     for path in ("settings", "members/invite", "branches", "milestones/new", "edit/README.md"):
         page = code.post(f"{MOTHS}/{path}", name="mine", title="mine", content="mine")
@@ -109,12 +111,12 @@ def test_members_are_invited_once_and_by_a_name_that_exists(code: Visitor) -> No
     ]
 
 
-def test_a_project_needs_an_owner(host: ArenaHost, world: str, code: Visitor) -> None:
+def test_a_project_needs_an_owner(host: ArenaServerHandle, world: str, code: Visitor) -> None:
     page = code.post("/whitfieldno33/recipe-box/members/1/role", role="Guest")
     assert "needs an owner" in page.text
 
 
-def test_what_one_world_writes_no_other_sees(host: ArenaHost, code: Visitor) -> None:
+def test_what_one_world_writes_no_other_sees(host: ArenaServerHandle, code: Visitor) -> None:
     page = code.post("/projects/new", name="Kite Log", space="whitfieldno33", visibility="public")
     assert "The project Kite Log was created." in page.text
     other = host.new()

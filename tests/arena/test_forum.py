@@ -8,7 +8,7 @@ import pytest
 
 from tests.arena.conftest import Visitor
 from webagent_jax.arena import database
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.forum.data import DATABASE, POSTS
 from webagent_jax.arena.task import Data
 
@@ -17,7 +17,7 @@ ME = "whitfieldno33"
 
 
 @pytest.fixture
-def forum(host: ArenaHost, world: str) -> Visitor:
+def forum(host: ArenaServerHandle, world: str) -> Visitor:
     return Visitor(host, world, "forum")
 
 
@@ -70,7 +70,7 @@ def test_a_post_is_written_changed_and_deleted(forum: Visitor) -> None:
 
 
 def test_replies_stand_below_what_they_reply_to(
-    host: ArenaHost, world: str, forum: Visitor
+    host: ArenaServerHandle, world: str, forum: Visitor
 ) -> None:
     forum.post("/c/books/submit", title="A post", url="", body="")
     assert forum.post(f"/c/books/{NEXT}", body=" ").errors == ["This is a required field."]
@@ -105,7 +105,9 @@ def test_a_vote_does_not_lead_to_other_sites(forum: Visitor) -> None:
     assert forum.post("/vote/post/50", direction=1, back="//elsewhere.example").status == 200
 
 
-def test_what_is_written_is_seen_in_its_world_alone(host: ArenaHost, forum: Visitor) -> None:
+def test_what_is_written_is_seen_in_its_world_alone(
+    host: ArenaServerHandle, forum: Visitor
+) -> None:
     forum.post("/c/books/subscribe")
     forum.post("/c/books/submit", title="Only here", url="", body="")
     other = host.new()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.arena.conftest import Visitor
 from webagent_jax.arena import database
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.map.data import DATABASE, week
 from webagent_jax.arena.map.network import MODES, SPEEDS
 from webagent_jax.arena.map.places import hours_told
@@ -19,7 +19,7 @@ from webagent_jax.arena.task import Data
 
 
 @pytest.fixture
-def atlas(host: ArenaHost, world: str) -> Visitor:
+def atlas(host: ArenaServerHandle, world: str) -> Visitor:
     return Visitor(host, world, "map")
 
 
@@ -105,7 +105,7 @@ def test_directions_want_both_ends_to_be_clear(atlas: Visitor) -> None:
 
 
 def test_what_is_saved_is_seen_in_its_own_world_alone(
-    host: ArenaHost, atlas: Visitor, some
+    host: ArenaServerHandle, atlas: Visitor, some
 ) -> None:
     other = Visitor(host, host.new(), "map")
     assert "was created" in atlas.post("/lists", name="Visitors").text

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.arena.conftest import Visitor
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.task import Data
 
 NEXT_ORDER = 305_001
@@ -72,7 +72,9 @@ def test_no_more_can_be_bought_than_there_is(shop: Visitor, data: Data) -> None:
     assert "was added to your cart" in add(shop, scarce, scarce["stock"]).text
 
 
-def test_from_the_cart_to_an_order(host: ArenaHost, world: str, shop: Visitor, product) -> None:
+def test_from_the_cart_to_an_order(
+    host: ArenaServerHandle, world: str, shop: Visitor, product
+) -> None:
     add(shop, product, 2)
     assert shop.post("/cart/coupon", code="nonsense").errors
     assert "SPRING10 was applied" in shop.post("/cart/coupon", code="spring10").text
@@ -128,7 +130,7 @@ def test_nobody_sees_the_orders_of_others(shop: Visitor, data: Data) -> None:
 
 
 def test_what_is_written_is_undone_when_it_cannot_be_finished(
-    host: ArenaHost, world: str, shop: Visitor, product
+    host: ArenaServerHandle, world: str, shop: Visitor, product
 ) -> None:
     add(shop, product)
     assert shop.post("/cart/add", slug="none", choice="S", quantity=1).status == 404

@@ -11,35 +11,35 @@ from starlette.responses import PlainTextResponse, Response
 
 from webagent_jax.arena.database import Database
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.server import Arena
-from webagent_jax.arena.site import Missing, Site, Views, Visit, day, money, plural
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.server import ArenaApp
+from webagent_jax.arena.site import NotFound, RequestContext, Site, ViewRegistry, day, money, plural
 
-views = Views()
+views = ViewRegistry()
 
 
 @views.get("/count")
-def count(visit: Visit) -> Response:
+def count(visit: RequestContext) -> Response:
     return PlainTextResponse(str(visit.value("SELECT count(*) FROM t")))
 
 
 @views.get("/writes")
-def get_that_writes(visit: Visit) -> Response:
-    visit.do("INSERT INTO t VALUES (0)")
+def get_that_writes(visit: RequestContext) -> Response:
+    visit.execute("INSERT INTO t VALUES (0)")
     return PlainTextResponse("never")
 
 
 @views.post("/add")
-def add(visit: Visit) -> Response:
-    visit.do("INSERT INTO t VALUES (?)", visit.form["x"])
+def add(visit: RequestContext) -> Response:
+    visit.execute("INSERT INTO t VALUES (?)", visit.form["x"])
     if visit.form["x"] == "bad":
-        raise Missing
+        raise NotFound
     return visit.redirect("/count", "Added.")
 
 
 @views.get("/list")
-def pages(visit: Visit) -> Response:
-    found = listing(visit, "x", "FROM t ORDER BY x", size=3)
+def pages(visit: RequestContext) -> Response:
+    found = paginate(visit, "x", "FROM t ORDER BY x", size=3)
     rows = "".join(str(row["x"]) for row in found.rows)
     return PlainTextResponse(f"{rows} {found.first}-{found.last} of {found.total} {found.href}")
 
@@ -65,7 +65,7 @@ class Asked:
             views=[views],
             folder=folder,
         )
-        self.arena = Arena([site])
+        self.arena = ArenaApp([site])
         self.world = self.arena.worlds.new()
 
     def __call__(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
@@ -134,16 +134,16 @@ def test_lists_go_on_over_pages(ask: Asked, query: str, told: str) -> None:
 
 def test_forms_read_their_fields_and_tell_what_is_wrong() -> None:
     form = Form({"n": " 7 ", "price": "$1,234.5", "mail": "a@b.example", "on": "1", "kind": "x"})
-    assert (form.whole("n", 1, 9), form.cents("price"), form.email("mail")) == (
+    assert (form.integer("n", 1, 9), form.cents("price"), form.email("mail")) == (
         7,
         123450,
         "a@b.example",
     )
-    assert form.ticked("on") and not form.ticked("off") and form.choice("kind", "xy") == "x"
+    assert form.is_checked("on") and not form.is_checked("off") and form.choice("kind", "xy") == "x"
     assert not form.errors
     for name in ("n", "price", "mail", "kind"):
         bad = Form({name: "?"})
-        bad.whole("n", 1, 9), bad.cents("price"), bad.email("mail"), bad.choice("kind", "xy")
+        bad.integer("n", 1, 9), bad.cents("price"), bad.email("mail"), bad.choice("kind", "xy")
         assert set(bad.errors) == {"n", "price", "mail", "kind"}
         assert bad.errors[name] != "This is a required field."
 

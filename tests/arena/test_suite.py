@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from webagent_jax.arena.expert_steps import flat
+from webagent_jax.arena.expert_steps import page_text
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ArenaConfig, BrowserConfig, ObservationFormat
@@ -27,7 +27,7 @@ def opened(
     observation: ObservationFormat, config: ArenaConfig | None = None
 ) -> Iterator[ArenaSuite]:
     busy_machine = BrowserConfig(
-        observation=observation, call_timeout=60.0, navigation_timeout=60.0
+        observation_format=observation, call_timeout=60.0, navigation_timeout=60.0
     )
     with BrowserPool(busy_machine) as pool:
         suite = ArenaSuite(pool, config=config or ArenaConfig())
@@ -42,16 +42,16 @@ def first_of(suite: ArenaSuite, template: str) -> Task:
 
 def played(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
     """Reward and decisions of the oracle's episode."""
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        start = environment.start()
-        expert = suite.expert(task, start)
+        start = environment.reset()
+        expert = suite.make_expert(task, start)
         decisions = [next(expert)]
         while decisions[-1].action.kind is not ActionKind.EXIT:
             page = environment.step(decisions[-1].action).observation
             assert page.error in (None, "the page does not scroll further down")
             decisions.append(expert.send(page))
-        return environment.reward(decisions[-1].action.value), decisions
+        return environment.compute_reward(decisions[-1].action.value), decisions
     finally:
         environment.close()
 
@@ -65,10 +65,10 @@ def test_oracles_win(suite: ArenaSuite, template: str) -> None:
 @pytest.mark.parametrize("template", SOME)
 def test_who_exits_at_once_wins_nothing(suite: ArenaSuite, template: str) -> None:
     task = first_of(suite, template)
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        environment.start()
-        assert environment.reward("") == 0.0 and environment.reward(None) == 0.0
+        environment.reset()
+        assert environment.compute_reward("") == 0.0 and environment.compute_reward(None) == 0.0
     finally:
         environment.close()
 
@@ -81,7 +81,7 @@ def test_every_oracle_wins(suite: ArenaSuite, template: str) -> None:
 
 
 def test_long_thoughts_tell_the_task_what_is_done_and_why() -> None:
-    for suite in opened("compact", ArenaConfig(thoughts="long")):
+    for suite in opened("compact", ArenaConfig(expert_thoughts="long")):
         task = first_of(suite, "shop/sku")
         reward, decisions = played(suite, task)
         assert reward == 1.0
@@ -93,7 +93,7 @@ def test_long_thoughts_tell_the_task_what_is_done_and_why() -> None:
 def test_restating_thoughts_name_the_task_before_the_same_decisions() -> None:
     for other in opened("compact"):
         short = played(other, first_of(other, "shop/sku"))[1]
-    for other in opened("compact", ArenaConfig(thoughts="restate")):
+    for other in opened("compact", ArenaConfig(expert_thoughts="restate")):
         task = first_of(other, "shop/sku")
         reward, decisions = played(other, task)
         assert reward == 1.0
@@ -103,29 +103,29 @@ def test_restating_thoughts_name_the_task_before_the_same_decisions() -> None:
 
 
 def test_fresh_tasks_are_played_like_the_others() -> None:
-    for suite in opened("compact", ArenaConfig(fresh_seed=5, fresh_tasks=20)):
+    for suite in opened("compact", ArenaConfig(task_seed=5, num_generated_tasks=20)):
         task = suite.tasks("train")[0]
         assert "fresh-5" in task.id and len(suite.tasks("train")) == 20
         assert played(suite, task)[0] == 1.0
 
 
 def test_worlds_end_with_their_episodes(suite: ArenaSuite) -> None:
-    environment = suite.open(first_of(suite, "shop/sku"))
-    environment.start()
-    live = suite._host._ask("count")
+    environment = suite.make_env(first_of(suite, "shop/sku"))
+    environment.reset()
+    live = suite._server._call("count")
     environment.close()
-    assert suite._host._ask("count") == live - 1
+    assert suite._server._call("count") == live - 1
 
 
 def test_both_formats_have_the_same_words() -> None:
     words: list[str] = []
     for observation in ("compact", "webarena_lite"):
         for suite in opened(observation):
-            environment = suite.open(first_of(suite, "shop/order-status"))
-            page = environment.start().observation
+            environment = suite.make_env(first_of(suite, "shop/order-status"))
+            page = environment.reset().observation
             for name in ("Account", "My Orders"):
                 page = environment.step(Action(ActionKind.CLICK, id_of(page, name))).observation
-            words.append(flat(page))
+            words.append(page_text(page))
             environment.close()
     compact, lite = (text[text.index("My orders") :] for text in words)
     assert compact == lite and "$" in compact

@@ -8,9 +8,9 @@ import pytest
 
 from tests.arena.conftest import Visitor, ask
 from webagent_jax.arena import database
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import SITES
-from webagent_jax.arena.worlds import Worlds
+from webagent_jax.arena.worlds import WorldStore
 from webagent_jax.types import InfraError
 
 DATABASES = {site.database.name: site.database for site in SITES}
@@ -49,19 +49,19 @@ def test_images_of_one_name_and_other_tables_are_not_mistaken_for_one_another(
 
 
 @pytest.fixture
-def worlds() -> Worlds:
+def worlds() -> WorldStore:
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
 
     image = database.build(database.Database("a", "CREATE TABLE t (x)", fill))
-    return Worlds({"a": image, "b": image}, {"shop": 1})
+    return WorldStore({"a": image, "b": image}, {"shop": 1})
 
 
 def values(connection: sqlite3.Connection) -> list[int]:
     return [x for (x,) in connection.execute("SELECT x FROM t")]
 
 
-def test_reading_shares_and_the_first_write_copies_one_database(worlds: Worlds) -> None:
+def test_reading_shares_and_the_first_write_copies_one_database(worlds: WorldStore) -> None:
     one, two = worlds.new(), worlds.new()
     assert one.reader("a") is two.reader("a")
     one.writer("a").execute("UPDATE t SET x = 2")
@@ -69,12 +69,12 @@ def test_reading_shares_and_the_first_write_copies_one_database(worlds: Worlds) 
     assert one.reader("b") is two.reader("b")
 
 
-def test_the_seed_cannot_be_written(worlds: Worlds) -> None:
+def test_the_seed_cannot_be_written(worlds: WorldStore) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         worlds.new().reader("a").execute("UPDATE t SET x = 2")
 
 
-def test_a_copy_has_the_state_and_goes_its_own_way(worlds: Worlds) -> None:
+def test_a_copy_has_the_state_and_goes_its_own_way(worlds: WorldStore) -> None:
     one = worlds.new()
     one.writer("a").execute("UPDATE t SET x = 2")
     one.sessions["shop"].flashes.append("hello")
@@ -85,7 +85,7 @@ def test_a_copy_has_the_state_and_goes_its_own_way(worlds: Worlds) -> None:
     assert one.sessions["shop"].flashes == ["hello"]
 
 
-def test_dropped_worlds_are_gone_and_names_are_not_used_again(worlds: Worlds) -> None:
+def test_dropped_worlds_are_gone_and_names_are_not_used_again(worlds: WorldStore) -> None:
     one = worlds.new()
     worlds.drop(one.name)
     worlds.drop(one.name)
@@ -93,7 +93,7 @@ def test_dropped_worlds_are_gone_and_names_are_not_used_again(worlds: Worlds) ->
     assert worlds.new().name != one.name
 
 
-def test_a_place_is_one_live_worlds_and_names_count_on(worlds: Worlds) -> None:
+def test_a_place_is_one_live_worlds_and_names_count_on(worlds: WorldStore) -> None:
     one, two = worlds.new(), worlds.new()
     assert (one.name, two.name) == ("w1", "w2")
     worlds.drop(one.name)
@@ -105,7 +105,7 @@ def test_a_place_is_one_live_worlds_and_names_count_on(worlds: Worlds) -> None:
     assert worlds.new().name == "2.w2"
 
 
-def test_conflicting_writes_over_http_stay_in_their_worlds(host: ArenaHost) -> None:
+def test_conflicting_writes_over_http_stay_in_their_worlds(host: ArenaServerHandle) -> None:
     names = [host.new() for _ in range(32)]
     visitors = [Visitor(host, name) for name in names]
     for number, visitor in enumerate(visitors):
@@ -126,20 +126,20 @@ def test_conflicting_writes_over_http_stay_in_their_worlds(host: ArenaHost) -> N
 @pytest.mark.parametrize(
     "name", ["shop.w999999.localhost", "nosuch.w1.localhost", "127.0.0.1", "shop.w1.evil.example"]
 )
-def test_what_is_no_live_world_is_not_there(host: ArenaHost, world: str, name: str) -> None:
+def test_what_is_no_live_world_is_not_there(host: ArenaServerHandle, world: str, name: str) -> None:
     page = ask(host.port, f"{name}:{host.port}", "/")
     assert (page.status, page.text) == (404, "There is no such world.")
 
 
-def test_a_refused_command_names_itself_and_the_server_lives_on(host: ArenaHost) -> None:
+def test_a_refused_command_names_itself_and_the_server_lives_on(host: ArenaServerHandle) -> None:
     with pytest.raises(InfraError, match="KeyError"):
         host.copy("w999999")
     host.drop(host.new())
 
 
 def test_a_closed_host_says_so() -> None:
-    host = ArenaHost()
+    host = ArenaServerHandle()
     host.close()
     host.close()
-    with pytest.raises(InfraError, match="does not answer"):
+    with pytest.raises(InfraError, match="does not respond"):
         host.new()

@@ -92,7 +92,7 @@ def full_browser() -> str:
 IN_BOTH_BROWSERS = pytest.mark.parametrize(
     "pool",
     [
-        pytest.param(chromium.find, id="found"),
+        pytest.param(chromium.find_executable, id="found"),
         pytest.param(full_browser, id="full", marks=pytest.mark.slow),
     ],
     indirect=True,
@@ -106,7 +106,9 @@ def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     config = BrowserConfig(
         viewport_width=800, viewport_height=600, call_timeout=60.0, navigation_timeout=60.0
     )
-    with BrowserPool(config, executable=getattr(request, "param", chromium.find)()) as one:
+    with BrowserPool(
+        config, executable=getattr(request, "param", chromium.find_executable)()
+    ) as one:
         yield one
 
 

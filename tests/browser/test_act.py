@@ -270,20 +270,20 @@ def test_an_action_does_not_wait_for_ever(site: Any) -> None:
     ],
 )
 def test_keys_by_the_names_people_have_for_them(words: str, key: str) -> None:
-    assert keys.read(words) == key
+    assert keys.parse_key(words) == key
 
 
 @pytest.mark.parametrize("words", ["", "++", "+a", "Foo", "control", "a+b", "é", "F13", "9" * 5000])
 def test_what_is_no_key(words: str) -> None:
     with pytest.raises(ValueError, match=r"there is no key .* keys are single characters") as told:
-        keys.read(words)
+        keys.parse_key(words)
     assert len(str(told.value)) < 300
 
 
 @pytest.mark.parametrize("words", ["Control+v", "ctrl+V", "Control+Shift+v", "shift+insert"])
 def test_keys_that_paste_are_refused(words: str) -> None:
     with pytest.raises(ValueError, match="nothing can be pasted"):
-        keys.read(words)
+        keys.parse_key(words)
 
 
 def test_a_link_that_leads_nowhere_is_told(site: Any, session: Session) -> None:
@@ -325,7 +325,7 @@ def test_tabs_of_a_session(site: Any, session: Session) -> None:
 
 def test_seconds_by_phase(show: Show) -> None:
     session = show("<button>A</button>")
-    assert set(session.spent()) == {"load", "settle"}
+    assert set(session.take_timings()) == {"load", "settle"}
     do(session, ActionKind.CLICK, "A")
-    assert set(session.spent()) == {"observe", "act", "settle"}
-    assert not session.spent()
+    assert set(session.take_timings()) == {"observe", "act", "settle"}
+    assert not session.take_timings()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from webagent_jax.browser import BrowserPool, Session, worker
-from webagent_jax.browser.context_pool import Shelf
+from webagent_jax.browser.context_pool import ContextPool
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -77,7 +77,7 @@ def test_only_who_asks_for_it_and_for_the_same_gets_it(
     assert opened(pool) == (6, 0)
     play(site, reuse=True)
     assert opened(pool) == (6, 1)
-    with pytest.raises(ValueError, match="signed in"):
+    with pytest.raises(ValueError, match="storage_state"):
         pool.session(origins=[site.origin], reuse=True, storage_state="state.json")
 
 
@@ -128,11 +128,11 @@ def test_it_can_be_forbidden(site: Any) -> None:
 
 
 def test_what_nobody_takes_leaves(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_KEPT", 0.2)
+    monkeypatch.setattr(worker, "_POOLED_SECONDS", 0.2)
     with BrowserPool(BrowserConfig()) as pool:
         with pool.session(origins=[site.origin], reuse=True) as session:
             session.goto(site.page("x"))
-        (chromium,) = pool._workers[0]._all
+        (chromium,) = pool._workers[0]._browsers
         deadline = time.monotonic() + 20
         while chromium.contexts and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -143,7 +143,7 @@ def test_what_nobody_takes_leaves(site: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_sessions_count_towards_the_age_of_a_browser(site: Any) -> None:
-    with BrowserPool(BrowserConfig(episodes_per_process=3)) as pool:
+    with BrowserPool(BrowserConfig(max_episodes_per_process=3)) as pool:
         for _ in range(7):
             with pool.session(origins=[site.origin], reuse=True) as session:
                 session.goto(site.page("x"))
@@ -174,7 +174,7 @@ def test_many_threads_keep_as_many_contexts_as_play_at_once(pool: BrowserPool, s
 def test_what_is_waited_for_in_vain_leaves() -> None:
     async def give_up() -> list[str]:
         left: list[str] = []
-        shelf = Shelf[str](60.0, left.append)
+        shelf = ContextPool[str](60.0, left.append)
 
         async def wiping() -> str:
             await asyncio.sleep(0.1)

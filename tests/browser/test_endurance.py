@@ -97,8 +97,8 @@ def comes_true(condition: Callable[[], bool]) -> None:
 
 def sizes() -> tuple[float, float]:
     """MiB of this process alone, and with all below it."""
-    own = process_memory.own_mb(os.getpid())
-    return own, process_memory.resident_mb(os.getpid())
+    own = process_memory.process_rss_mib(os.getpid())
+    return own, process_memory.tree_rss_mib(os.getpid())
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def own_site() -> Iterator[Site]:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_thousands_of_episodes_with_browsers_killed(own_site: Site) -> None:
     threads = set(threading.enumerate())
-    config = BrowserConfig(processes=PROCESSES, call_timeout=30.0)
+    config = BrowserConfig(num_processes=PROCESSES, call_timeout=30.0)
     with BrowserPool(config) as pool:
         run = Run(pool, own_site)
         told = run.episodes(WARM)

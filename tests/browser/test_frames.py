@@ -22,7 +22,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     config = BrowserConfig(
         viewport_width=800,
         viewport_height=600,
-        observation=request.param,
+        observation_format=request.param,
         data_bbox=False,
         call_timeout=60.0,
         navigation_timeout=60.0,

@@ -46,13 +46,13 @@ WAYS = ("start", "goto", "click")
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(chromium.find, id="found"),
+        pytest.param(chromium.find_executable, id="found"),
         pytest.param(full_browser, id="full", marks=pytest.mark.slow),
     ],
 )
 def impatient(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     config = BrowserConfig(
-        call_timeout=8.0, navigation_timeout=4.0, settle_timeout=1.0, max_rss_mb=700
+        call_timeout=8.0, navigation_timeout=4.0, settle_timeout=1.0, max_rss_mib=700
     )
     with BrowserPool(config, executable=request.param()) as pool:
         yield pool

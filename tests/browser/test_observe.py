@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webagent_jax.browser import BrowserPool, Session
-from webagent_jax.browser.compact import cut, line
+from webagent_jax.browser.compact import line, render
 from webagent_jax.types import InfraError
 
 Show = Callable[[str], Session]
@@ -236,8 +236,8 @@ def test_line_and_cut() -> None:
         {"id": "8", "kind": "select", "name": "S", "value": "a", "options": ["a", "b"], "box": box},
     ]
     assert [line(e) for e in entries] == ["above", "button [7]", "select S [8] = a (a, b)"]
-    assert cut(entries, 1000)[2]
-    lines, shown, complete = cut(entries, 20)
+    assert render(entries, 1000)[2]
+    lines, shown, complete = render(entries, 20)
     assert lines == ["button [7]"] and [e["id"] for e in shown] == ["7"] and not complete
 
 

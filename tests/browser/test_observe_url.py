@@ -1,4 +1,4 @@
-"""launch/observe.py: one look at one page."""
+"""launch/show_observation.py: one look at one page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # on a busy
 
 @pytest.mark.browser
 def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    main = main_of("observe")
+    main = main_of("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for form, told in (("compact", "button Go [1]"), ("webarena_lite", '<button id="1" ')):
         with flagsaver.flagsaver(
@@ -29,7 +29,7 @@ def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.browser
 def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = main_of("observe")
+    main = main_of("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for url, words in (
         ("ftp://x/", "is no http address"),
@@ -43,6 +43,6 @@ def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/chromium")
     with (
         flagsaver.flagsaver(url="http://127.0.0.1:1/", config=settings),
-        pytest.raises(SystemExit, match="is not a program; mend it with"),
+        pytest.raises(SystemExit, match="is not a program; fix it with"),
     ):
         main(["observe.py"])

@@ -57,7 +57,7 @@ import threading
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig
 
-pool = BrowserPool(BrowserConfig(processes=2, call_timeout=300.0))
+pool = BrowserPool(BrowserConfig(num_processes=2, call_timeout=300.0))
 sessions = [pool.session(origins=["a:1"]) for _ in range(4)]
 for session in sessions:
     session.evaluate("1")
@@ -147,7 +147,7 @@ def test_init_script_viewport_and_picture(pool: BrowserPool, site: Any) -> None:
         session.goto(url)
         assert session.observe().title == "early"
         assert session.evaluate("(a) => [innerWidth, innerHeight, a]", 5) == [300, 200, 5]
-        assert session.picture().startswith(b"\xff\xd8")
+        assert session.screenshot().startswith(b"\xff\xd8")
 
 
 @pytest.mark.browser
@@ -183,7 +183,7 @@ def test_killed_in_the_middle_of_a_call(own_pool: BrowserPool, site: Any) -> Non
 
 
 def own(pool: BrowserPool) -> list[int]:
-    return [host.pid for worker in pool._workers for host in worker._all if host.pid]
+    return [host.pid for worker in pool._workers for host in worker._browsers if host.pid]
 
 
 @pytest.mark.browser
@@ -201,7 +201,7 @@ def test_a_hung_page_times_out_and_the_others_go_on(site: Any) -> None:
 @pytest.mark.browser
 def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
     url = site.page("<p>x</p>")
-    with BrowserPool(BrowserConfig(episodes_per_process=2, call_timeout=30.0)) as pool:
+    with BrowserPool(BrowserConfig(max_episodes_per_process=2, call_timeout=30.0)) as pool:
         first = pool.session(origins=[site.origin])
         first.goto(url)
         pool.session(origins=[site.origin]).close()
@@ -220,7 +220,7 @@ def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
 def test_a_browser_is_not_ended_under_a_context_that_is_being_opened(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = BrowserConfig(processes=1, episodes_per_process=2)
+    config = BrowserConfig(num_processes=1, max_episodes_per_process=2)
     opening, retired = threading.Event(), threading.Event()
     new_context = EpisodeContext.open
 
@@ -249,7 +249,7 @@ def test_a_browser_is_not_ended_under_a_context_that_is_being_opened(
 @pytest.mark.browser
 def test_close_leaves_no_process_and_no_thread(site: Any) -> None:
     threads, processes = set(threading.enumerate()), browsers()
-    pool = BrowserPool(BrowserConfig(processes=2, call_timeout=30.0))
+    pool = BrowserPool(BrowserConfig(num_processes=2, call_timeout=30.0))
     sessions = [pool.session(origins=[site.origin]) for _ in range(2)]
     assert len(browsers() - processes) >= 2
     pool.close()
@@ -290,12 +290,12 @@ def test_find_prefers_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH", raising=False)
     monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
-    assert chromium.find() == str(shell)
+    assert chromium.find_executable() == str(shell)
     monkeypatch.setenv("WEBAGENT_CHROMIUM", str(tmp_path / "google-chrome"))
-    assert chromium.find() == str(tmp_path / "google-chrome")
+    assert chromium.find_executable() == str(tmp_path / "google-chrome")
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/such")
     with pytest.raises(ChromiumMissing, match="unset WEBAGENT_CHROMIUM"):
-        chromium.find()
+        chromium.find_executable()
 
 
 def test_missing_chromium_names_one_command(
@@ -307,11 +307,11 @@ def test_missing_chromium_names_one_command(
     monkeypatch.setattr(chromium, "_MAC_APPS", ())
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     with pytest.raises(ChromiumMissing, match="playwright install"):
-        chromium.ensure()
+        chromium.ensure_installed()
 
 
 def test_memory_of_this_very_process() -> None:
-    assert 1 < process_memory.resident_mb(os.getpid()) < 100_000
+    assert 1 < process_memory.tree_rss_mib(os.getpid()) < 100_000
     assert process_memory.find_process("--no-process-has-this") is None
     process_memory.kill(os.getpid())  # not a Chromium of ours: left alone
 
@@ -346,10 +346,10 @@ def test_a_browser_of_another_machine(
     other = other_site.page("x")
     url = site.page(f"<p>far away</p><img src='{other}'>")
     config = BrowserConfig(
-        endpoints=(playwright_server("run-server", "--unsafe", "--path=/s"),),
-        episodes_per_process=2,
+        ws_endpoints=(playwright_server("run-server", "--unsafe", "--path=/s"),),
+        max_episodes_per_process=2,
     )
-    with BrowserPool(config, executable=chromium.find()) as pool:
+    with BrowserPool(config, executable=chromium.find_executable()) as pool:
         for _ in range(3):
             with pool.session(origins=[site.origin]) as session:
                 session.goto(url)
@@ -363,10 +363,10 @@ def test_a_server_that_drops_the_switches_is_refused(
     playwright_server: Callable[..., str], site: Any, tmp_path: Path
 ) -> None:
     settings = tmp_path / "server.json"
-    settings.write_text(json.dumps({"executablePath": chromium.find()}))
+    settings.write_text(json.dumps({"executablePath": chromium.find_executable()}))
     endpoint = playwright_server("launch-server", "--browser=chromium", f"--config={settings}")
     with (
-        BrowserPool(BrowserConfig(endpoints=(endpoint,))) as pool,
+        BrowserPool(BrowserConfig(ws_endpoints=(endpoint,))) as pool,
         pytest.raises(InfraError, match="without our switches"),
     ):
         pool.session(origins=[site.origin])
@@ -375,7 +375,7 @@ def test_a_server_that_drops_the_switches_is_refused(
 @pytest.mark.browser
 def test_a_dead_server_is_told(site: Any) -> None:
     with (
-        BrowserPool(BrowserConfig(endpoints=("ws://127.0.0.1:1/s",))) as pool,
+        BrowserPool(BrowserConfig(ws_endpoints=("ws://127.0.0.1:1/s",))) as pool,
         pytest.raises(InfraError, match="ECONNREFUSED"),
     ):
         pool.session(origins=[site.origin])

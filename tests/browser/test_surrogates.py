@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -22,7 +22,10 @@ LOST = "\ufffd"
 @pytest.fixture(scope="module", params=["compact", "webarena_lite"])
 def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     config = BrowserConfig(
-        observation=request.param, data_bbox=False, call_timeout=60.0, navigation_timeout=60.0
+        observation_format=request.param,
+        data_bbox=False,
+        call_timeout=60.0,
+        navigation_timeout=60.0,
     )
     with BrowserPool(config) as one:
         yield one
@@ -30,14 +33,16 @@ def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> ChatTokenizer:
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 def assert_well_formed(observation: Observation, tokenizer: ChatTokenizer) -> None:
     parts = [observation.text, observation.url, observation.title, observation.error or ""]
     parts += [part for e in observation.elements.values() for part in (e.kind, e.name, e.value)]
     "".join(parts).encode()
-    tokenizer.prompt_ids(messages(TEMPLATES["compact"], True, observation.title, (), observation))
+    tokenizer.prompt_ids(
+        build_messages(TEMPLATES["compact"], True, observation.title, (), observation)
+    )
 
 
 @pytest.mark.browser

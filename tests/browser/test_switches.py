@@ -32,7 +32,7 @@ _FRAMES = """async () => {
 def test_what_playwright_switches_off_stays_off() -> None:
     """Chromium heeds the last of several --disable-features, and that is ours."""
     with BrowserPool(BrowserConfig()) as pool, pool.session(origins=["127.0.0.1:1"]):
-        (host,) = pool._workers[0]._all
+        (host,) = pool._workers[0]._browsers
         assert host.pid is not None
         command = process_memory._read(host.pid, "cmdline").split("\0")
         theirs, ours = (
@@ -48,4 +48,4 @@ def test_pages_are_drawn(show: Callable[[str], Session]) -> None:
     page = "<div style='width: 9px; height: 9px; margin-top: 9000px; transition: width 50ms'>"
     session = show(page)
     assert session.evaluate(_FRAMES) == ["false", "scroll", "size", "transition", "true"]
-    assert len(session.picture()) > 1000
+    assert len(session.screenshot()) > 1000

@@ -15,14 +15,14 @@ import pytest
 
 from webagent_jax import config
 from webagent_jax.browser import BrowserPool, Session
-from webagent_jax.browser.webarena_lite import cut
+from webagent_jax.browser.webarena_lite import render
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.types import Action, ActionKind, Observation
 
 PAGES = Path(__file__).parent / "pages"
 LITE = BrowserConfig(
-    observation="webarena_lite",
-    observation_chars=100_000,
+    observation_format="webarena_lite",
+    max_observation_chars=100_000,
     data_bbox=False,  # boxes of words are as wide as this machine's fonts make them
     call_timeout=60.0,
     navigation_timeout=60.0,
@@ -261,7 +261,7 @@ def test_the_viewport_is_told(show: Show) -> None:
 @pytest.mark.browser
 def test_a_page_that_is_too_long_is_cut_at_a_tag(site: Any, pool: BrowserPool) -> None:
     links = "".join(f"<li><a href='#'>Link {i}</a><b>!</b></li>" for i in range(30))
-    tight = dataclasses.replace(LITE, observation_chars=1000, data_bbox=True)
+    tight = dataclasses.replace(LITE, max_observation_chars=1000, data_bbox=True)
     with BrowserPool(tight) as other, other.session(origins=[site.origin]) as session:
         session.goto(site.page(f"<ul style='font: 14px/20px monospace'>{links}</ul>"))
         seen = session.observe()
@@ -298,15 +298,17 @@ def test_cut_closes_what_is_open() -> None:
         {"close": True},
     ]
     whole = '<ul> <a id="1"> x </a> <p> long words </p> </ul>'
-    assert cut(entries, len(whole) + 1) == ([whole], [entries[1]], True)
-    assert cut(entries, len(whole)) == (['<ul> <a id="1"> x </a> </ul>'], [entries[1]], False)
-    assert cut(entries, 12) == (["<ul> </ul>"], [], False)
-    assert cut(entries, 3) == ([], [], False) and cut([], 3) == ([], [], True)
+    assert render(entries, len(whole) + 1) == ([whole], [entries[1]], True)
+    assert render(entries, len(whole)) == (['<ul> <a id="1"> x </a> </ul>'], [entries[1]], False)
+    assert render(entries, 12) == (["<ul> </ul>"], [], False)
+    assert render(entries, 3) == ([], [], False) and render([], 3) == ([], [], True)
 
 
 def test_unknown_formats_are_refused() -> None:
-    with pytest.raises(ConfigError, match="observation='html' is not one of: compact, webarena_l"):
-        config.from_config_dict({"browser": {"observation": "html"}})
+    with pytest.raises(
+        ConfigError, match="observation_format='html' is not one of: compact, webarena_l"
+    ):
+        config.from_config_dict({"browser": {"observation_format": "html"}})
     with pytest.raises(ConfigError, match=r"browser\.data_bbox='no' is not of type bool"):
         config.from_config_dict({"browser": {"data_bbox": "no"}})
 

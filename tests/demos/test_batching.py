@@ -16,8 +16,8 @@ SOME = [demos.from_episode(episode(n, turns=2)) for n in range(11)]
 
 
 def ordered(source, *, size=4, epochs=3, seed=0, begin=0) -> list[list[int]]:
-    batches = demos.batches(source, size=size, epochs=epochs, seed=seed)
-    return list(map(seeds_of, demos.iterate(batches, begin=begin)))
+    batches = demos.make_batches(source, size=size, epochs=epochs, seed=seed)
+    return list(map(seeds_of, demos.iterate(batches, start=begin)))
 
 
 def seeds_of(batch: list[Demonstration]) -> list[int]:
@@ -26,7 +26,7 @@ def seeds_of(batch: list[Demonstration]) -> list[int]:
 
 def test_an_epoch_has_each_once_in_an_order_of_its_own() -> None:
     batches = ordered(SOME)
-    assert len(batches) == len(demos.batches(SOME, size=4, epochs=3, seed=0)) == 9
+    assert len(batches) == len(demos.make_batches(SOME, size=4, epochs=3, seed=0)) == 9
     assert Counter(map(len, batches)) == {4: 6, 3: 3}
     epochs = [list(chain(*batches[i : i + 3])) for i in range(0, 9, 3)]
     assert all(sorted(epoch) == list(range(11)) for epoch in epochs)
@@ -44,8 +44,8 @@ def test_the_order_follows_from_the_seed() -> None:
 
 
 def test_what_is_mapped_onto_batches_is_made_of_them_in_order() -> None:
-    batches = demos.batches(SOME, size=4, epochs=2, seed=0)
-    made = list(demos.iterate(batches.map(seeds_of), begin=2))
+    batches = demos.make_batches(SOME, size=4, epochs=2, seed=0)
+    made = list(demos.iterate(batches.map(seeds_of), start=2))
     assert made == ordered(SOME, epochs=2)[2:]
 
 
@@ -54,7 +54,7 @@ def test_an_error_in_what_is_mapped_reaches_the_learner() -> None:
         raise demos.DemosError("damaged")
 
     with pytest.raises(demos.DemosError, match="damaged"):
-        next(demos.iterate(demos.batches(SOME, size=4, epochs=1, seed=0).map(refuse)))
+        next(demos.iterate(demos.make_batches(SOME, size=4, epochs=1, seed=0).map(refuse)))
 
 
 def test_a_directory_is_read_batch_by_batch(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_a_directory_is_read_batch_by_batch(tmp_path: Path) -> None:
             return source[index]
 
     watched = demos.Demonstrations(Noted(), tmp_path)
-    assert len(demos.batches(watched, size=4, epochs=3, seed=0)[2]) == 3
+    assert len(demos.make_batches(watched, size=4, epochs=3, seed=0)[2]) == 3
     assert len(read) == 3
 
 
 def test_an_empty_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="ask for 1 or more"):
-        demos.batches(SOME, size=0, epochs=1, seed=0)
+    with pytest.raises(ValueError, match="set it to 1 or more"):
+        demos.make_batches(SOME, size=0, epochs=1, seed=0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import demos
-from webagent_jax.agent import TEMPLATES, actions, reply_text
+from webagent_jax.agent import TEMPLATES, actions, format_response
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -56,7 +56,11 @@ def episode(number: int, turns: int = len(SCRIPT), thinking: bool = True) -> Epi
         intent=f"Fill in form {number}",
         turns=tuple(
             Turn(
-                NO_IDS.token_ids, NO_IDS, reply_text(d.thought, d.action, thinking), d.action, page
+                NO_IDS.token_ids,
+                NO_IDS,
+                format_response(d.thought, d.action, thinking),
+                d.action,
+                page,
             )
             for d, page in zip(SCRIPT, seen, strict=False)
         ),
@@ -174,7 +178,7 @@ def test_a_damaged_index_is_named(written: Path) -> None:
 class Codepoints:
     """A tokenizer for tests: one id per character, and 0 to stop."""
 
-    def encode_reply(self, text: str) -> IntArray:
+    def encode_response(self, text: str) -> IntArray:
         return np.asarray([*map(ord, text), 0], np.int32)
 
     def prompt_ids(self, conversation: list[Message]) -> IntArray:
@@ -194,14 +198,18 @@ def test_an_episode_of_a_demonstration_is_what_a_policy_would_have_lived(
     assert lived.reward == 1
     assert len(lived.turns) == len(SCRIPT)
     for turn, decision in zip(lived.turns, SCRIPT, strict=True):
-        assert turn.action == decision.action == actions.parse(turn.reply)
-        assert decision.thought in turn.reply
-        assert ("<think>" in turn.reply) == thinking
-        assert len(turn.completion.logp) == len(turn.completion.token_ids) == len(turn.reply) + 1
+        assert turn.action == decision.action == actions.parse(turn.response_text)
+        assert decision.thought in turn.response_text
+        assert ("<think>" in turn.response_text) == thinking
+        assert (
+            len(turn.completion.logp)
+            == len(turn.completion.token_ids)
+            == len(turn.response_text) + 1
+        )
     last = "".join(map(chr, lived.turns[-1].prompt_ids))
     assert "Seite 4" in last
     assert "Seite 3" not in last, "earlier pages are told by their placeholder"
-    assert all(turn.reply in last for turn in lived.turns[:-1])
+    assert all(turn.response_text in last for turn in lived.turns[:-1])
 
 
 def test_no_tensorflow_is_imported(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_turns_in_conversations_of_their_own_are_one_episode(tmp_path):
     other["conversations"][0]["value"] = f"Task Instruction: Another\n\nRound 0\n\n{PAGES[0]}"
     rows = [conversation(0), conversation(1), other]
     imported = webrl.load(written(tmp_path, rows))
-    assert not imported.left_out
+    assert not imported.skipped
     first, second = imported.demonstrations
     assert (first.intent, second.intent) == ("What does\nit cost?", "Another")
     assert [turn.observation.text for turn in first.turns] == list(PAGES)
@@ -73,9 +73,9 @@ def test_what_cannot_be_learned_from_is_left_out_and_counted(tmp_path):
     ]
     imported = webrl.load(written(tmp_path, rows))
     assert [one.intent for one in imported.demonstrations] == ["c"]
-    assert imported.left_out == {
-        "a page is shown by no conversation": 1,
-        "a reply holds no action": 1,
+    assert imported.skipped == {
+        "a page is missing from all conversations": 1,
+        "a response contains no action": 1,
         "it does not end with exit()": 1,
     }
 
@@ -84,9 +84,9 @@ def test_what_cannot_be_learned_from_is_left_out_and_counted(tmp_path):
     ("rows", "message"),
     [
         ({}, "list of conversations"),
-        ([{"conversations": []}], "conversation 0: wants human and gpt in turn"),
-        ([{"conversations": [{"from": "gpt", "value": ""}] * 2}], "beginning with human"),
-        ([{"conversations": conversation(0)["conversations"][:1]}], "in turn"),
+        ([{"conversations": []}], "conversation 0: messages must alternate"),
+        ([{"conversations": [{"from": "gpt", "value": ""}] * 2}], "human first"),
+        ([{"conversations": conversation(0)["conversations"][:1]}], "alternate"),
         (
             [{"conversations": [{"from": r, "value": "Hi"} for r in ("human", "gpt")]}],
             "Task Instruction",
@@ -105,4 +105,4 @@ def test_the_launcher_writes_a_dataset(tmp_path, capsys):
         main(["import_demos"])
     (one,) = demos.read(tmp_path / "run" / "demos")
     assert [turn.observation.text for turn in one.turns] == list(PAGES)
-    assert "1 left out: it does not end" in capsys.readouterr().out
+    assert "1 skipped: it does not end" in capsys.readouterr().out

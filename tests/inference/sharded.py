@@ -28,19 +28,19 @@ def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Com
     common = rng.integers(0, 64, 130)
     prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
     prompts[3] = prompts[3][1:]  # begins with something else
-    options: dict[str, Any] = {"slots": 4, "max_tokens": 320, "preamble": common[:100]}
+    options: dict[str, Any] = {"slots": 4, "max_model_len": 320, "shared_prefix": common[:100]}
     with inference.Engine(MODEL, params, **options, mesh=mesh) as engine:
         half = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         replies = [future.result(120) for future in half]
         other = jax.tree.map(lambda x: x * 1.01, params)
-        engine.update(other, version=1)
+        engine.update_weights(other, version=1)
         rest = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         replies += [future.result(120) for future in rest]
         assert engine._state is not None
         cut = [
             engine._params["layers"][0]["gate"]["kernel"],
             engine._state.pages[0].keys,
-            engine._preamble[0].keys,
+            engine._shared_prefix[0].keys,
         ]
         found["cut"] = [x.size // x.addressable_shards[0].data.size for x in cut]
     return replies

@@ -31,7 +31,7 @@ def test_nothing_is_lost_over_ten_thousand_requests():
     common = [rng.integers(0, 61, 200) for _ in range(6)]
     done = cancelled = expired = 0
     with inference.Engine(
-        CONFIG, params, slots=8, max_tokens=320, preamble=common[0][:100]
+        CONFIG, params, slots=8, max_model_len=320, shared_prefix=common[0][:100]
     ) as engine:
         engine.warmup()
         before = engine.stats()
@@ -56,17 +56,17 @@ def test_nothing_is_lost_over_ten_thousand_requests():
                     futures[rng.integers(len(futures))].cancel()
                 if rng.random() < 0.005:
                     running = str(rng.choice(["drain", "continue", "recompute"]))
-                    engine.update(params, version=batch, running=running)  # type: ignore[arg-type]
+                    engine.update_weights(params, version=batch, in_flight=running)  # type: ignore[arg-type]
                 if rng.random() < 0.002:
-                    engine.release()
-                    engine.resume()
+                    engine.sleep()
+                    engine.wake_up()
             for future in futures:
                 try:
                     assert 1 <= len(future.result(300).token_ids) <= 40
                     done += 1
                 except CancelledError:
                     cancelled += 1
-                except inference.RequestExpired:
+                except inference.RequestTimeout:
                     expired += 1
             if batch == 1_000 // BATCH:
                 gc.collect()
@@ -77,6 +77,6 @@ def test_nothing_is_lost_over_ten_thousand_requests():
     assert done + cancelled + expired == REQUESTS
     assert done > 8_000
     assert cancelled > 100
-    assert after.compiled == before.compiled
+    assert after.num_compiled_programs == before.num_compiled_programs
     assert after.queued == 0
-    assert after.pages_available == before.pages_available
+    assert after.num_free_pages == before.num_free_pages

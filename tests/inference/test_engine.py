@@ -21,8 +21,8 @@ from webagent_jax.inference import engine_shapes
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
-BUILD = {"slots": 4, "max_tokens": 320, "steps_per_dispatch": 4}  # compiled once for all tests
-LONG = {**BUILD, "max_tokens": 1100}  # long enough for stretches of several pages
+BUILD = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}  # compiled once for all tests
+LONG = {**BUILD, "max_model_len": 1100}  # long enough for stretches of several pages
 TIMEOUT = 120.0  # seconds
 
 
@@ -170,7 +170,9 @@ def test_completions_are_the_same_in_any_company_and_order(engine, alone, seed):
 
 
 def test_completions_do_not_depend_on_the_dispatch(alone):
-    with inference.Engine(CONFIG, PARAMS, slots=4, max_tokens=320, steps_per_dispatch=7) as other:
+    with inference.Engine(
+        CONFIG, PARAMS, slots=4, max_model_len=320, steps_per_dispatch=7
+    ) as other:
         futures = [_submit(other, ask) for ask in _asks(24)]
         for future, expected in zip(futures, alone, strict=True):
             _same(future.result(TIMEOUT), expected)
@@ -225,7 +227,7 @@ def test_all_slots_at_once_sample_what_one_after_the_other_does(engine, monkeypa
     """As they are decoded where weights are large: a computation of another shape."""
     asks = _asks(24)
     apart = [_submit(engine, ask) for ask in asks]
-    monkeypatch.setattr(engine_shapes, "_IN_CACHE", 0)
+    monkeypatch.setattr(engine_shapes, "_CPU_CACHE_BYTES", 0)
     with inference.Engine(CONFIG, PARAMS, **BUILD) as whole:
         for one, ask in zip(apart, asks, strict=True):
             expected, found = one.result(TIMEOUT), _submit(whole, ask).result(TIMEOUT)
@@ -294,7 +296,7 @@ def _gets_the_same(engine: inference.Engine, schedule: Any, max_tokens: int) -> 
 @functools.cache
 def _alone(prompt: tuple[int, ...], seed: int, max_tokens: int) -> Completion:
     """By an engine that has nothing in its cache."""
-    build = {**BUILD, "max_tokens": max_tokens}
+    build = {**BUILD, "max_model_len": max_tokens}
     with inference.Engine(CONFIG, PARAMS, **build) as fresh:
         return fresh.submit(prompt, max_new_tokens=12, seed=seed).result(TIMEOUT)
 
@@ -305,8 +307,8 @@ def test_little_memory_makes_requests_wait(alone):
         futures = [_submit(engine, ask) for ask in _asks(24)]
         for future, expected in zip(futures, alone, strict=True):
             _same(future.result(TIMEOUT), expected)
-        assert engine.stats().pages_available == 6
-    with pytest.raises(ValueError, match="holds no sequence of max_tokens=320"):
+        assert engine.stats().num_free_pages == 6
+    with pytest.raises(ValueError, match="too small for one sequence of max_model_len=320"):
         inference.Engine(CONFIG, PARAMS, **BUILD, cache_bytes=one)
 
 
@@ -319,7 +321,7 @@ def test_update_switches_between_requests():
     options = {"max_new_tokens": 30, "temperature": 0.0}
     with inference.Engine(CONFIG, PARAMS, **BUILD, version=4) as engine:
         before = [engine.submit(prompt, **options) for _ in range(6)]
-        engine.update(other, version=5)
+        engine.update_weights(other, version=5)
         after = [engine.submit(prompt, **options) for _ in range(3)]
         for futures, params, version in ((before, PARAMS, 4), (after, other, 5)):
             for future in futures:
@@ -340,7 +342,7 @@ def test_update_may_come_between_two_tokens(running):
         futures = [engine.submit(prompt, **options) for _ in range(6)]
         while engine.stats().sampled_tokens < 60:
             time.sleep(0.01)
-        engine.update(other, version=1, running=running)
+        engine.update_weights(other, version=1, in_flight=running)
         done = engine.submit(known, max_new_tokens=8, seed=1).result(TIMEOUT)
         table = _teacher_forced(known, done.token_ids, other)
         np.testing.assert_allclose(done.logp, table[np.arange(8), done.token_ids], atol=1e-4)
@@ -361,8 +363,8 @@ def test_an_update_that_cannot_wait_overtakes_one_that_can():
     with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
         _slow_down(engine)
         running = engine.submit([1], max_new_tokens=100)
-        engine.update(PARAMS, version=1)
-        engine.update(PARAMS, version=2, running="continue")
+        engine.update_weights(PARAMS, version=1)
+        engine.update_weights(PARAMS, version=2, in_flight="continue")
         after = engine.submit([1], max_new_tokens=3).result(TIMEOUT)
         assert after.policy_version.tolist() == [2] * 3
         assert running.result(TIMEOUT).policy_version[-1] == 2
@@ -374,15 +376,15 @@ def test_memory_may_be_given_back_for_a_while(alone):
         futures = [_submit(engine, ask) for ask in _asks(24)]
         while not engine.stats().sampled_tokens:
             time.sleep(0.01)
-        engine.release()
+        engine.sleep()
         assert engine._state is None
         late = engine.submit([1], max_new_tokens=2)
         hopeless = engine.submit([1], timeout=0.01)
-        with pytest.raises(inference.RequestExpired):
+        with pytest.raises(inference.RequestTimeout):
             hopeless.result(TIMEOUT)
         assert not late.done()
-        engine.update(PARAMS, version=1)
-        engine.resume()
+        engine.update_weights(PARAMS, version=1)
+        engine.wake_up()
         for future, expected in zip(futures, alone, strict=True):
             done = future.result(TIMEOUT)
             np.testing.assert_allclose(done.logp, expected.logp, atol=1e-4)
@@ -393,7 +395,7 @@ def test_memory_may_be_given_back_for_a_while(alone):
 def test_the_caller_may_donate_what_it_gave():
     params = jax.tree.map(jnp.copy, PARAMS)
     with inference.Engine(CONFIG, params, **BUILD) as engine:
-        engine.update(params, version=1)
+        engine.update_weights(params, version=1)
         for leaf in jax.tree.leaves(params):
             leaf.delete()
         done = engine.submit([1, 2], max_new_tokens=4).result(TIMEOUT)
@@ -402,7 +404,7 @@ def test_the_caller_may_donate_what_it_gave():
 
 def test_update_refuses_other_shapes(engine):
     with pytest.raises(ValueError, match="differ"):
-        engine.update({**PARAMS, "embed": PARAMS["embed"][:-1]}, version=1)
+        engine.update_weights({**PARAMS, "embed": PARAMS["embed"][:-1]}, version=1)
 
 
 # --- callers that err, leave or are let down ------------------------------------------------------
@@ -411,7 +413,7 @@ def test_update_refuses_other_shapes(engine):
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        ([1] * 320, {}, "max_tokens=320"),
+        ([1] * 320, {}, "max_model_len=320"),
         ([], {}, "one token id"),
         ([[1, 2]], {}, "flat"),
         ([0.5], {}, "token id"),
@@ -432,11 +434,11 @@ def test_bad_requests_are_refused_at_once(engine, prompt, options, message):
 
 
 def test_bad_engines_are_refused():
-    for options in ({"slots": 0}, {"max_tokens": 1}, {"steps_per_dispatch": 0}):
+    for options in ({"slots": 0}, {"max_model_len": 1}, {"steps_per_dispatch": 0}):
         with pytest.raises(ValueError, match="or more"):
             inference.Engine(CONFIG, PARAMS, **options)
     with pytest.raises(ValueError, match="32768 positions"):
-        inference.Engine(CONFIG, PARAMS, max_tokens=32769)
+        inference.Engine(CONFIG, PARAMS, max_model_len=32769)
 
 
 def _slow_down(engine: inference.Engine) -> None:
@@ -468,7 +470,7 @@ def test_deadlines_are_kept():
         _slow_down(engine)
         futures = [engine.submit([1], max_new_tokens=300, timeout=0.2) for _ in range(6)]
         for future in futures:
-            with pytest.raises(inference.RequestExpired, match="deadline"):
+            with pytest.raises(inference.RequestTimeout, match="deadline"):
                 future.result(TIMEOUT)
         assert len(engine.submit([1], max_new_tokens=3, timeout=TIMEOUT).result().token_ids) == 3
 
@@ -492,7 +494,7 @@ def test_a_failing_device_fails_everybody():
         with pytest.raises(inference.EngineError, match="out of memory"):
             engine.submit([1])
         with pytest.raises(inference.EngineError):
-            engine.update(PARAMS, version=1)
+            engine.update_weights(PARAMS, version=1)
 
 
 def test_close_fails_what_is_left_and_leaves_no_thread():
@@ -530,13 +532,13 @@ def test_warmup_compiles_all_there_is_and_stats_add_up():
     calls = []
     with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
         engine.warmup(lambda done, total: calls.append((done, total)))
-        compiled = engine.stats().compiled
+        compiled = engine.stats().num_compiled_programs
         assert calls == [(i, compiled) for i in range(compiled + 1)]
         futures = [engine.submit([1] * n, max_new_tokens=5) for n in (1, 300, 3, 150, 1, 1)]
         for future in futures:
             future.result(TIMEOUT)
         stats = engine.stats()
-    assert stats.compiled == compiled
+    assert stats.num_compiled_programs == compiled
     assert (stats.requests, stats.prompt_tokens, stats.sampled_tokens) == (6, 456, 30)
     assert stats.queued == 0
     assert stats.occupancy == pytest.approx(30 / (4 * stats.decode_steps))

@@ -31,7 +31,7 @@ def _tables(sequences: int, seed: int = 0) -> np.ndarray:
     return pages.reshape(sequences, COLUMNS).astype(np.int32)
 
 
-def _layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.LayerPages:
+def _layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.LayerKVPages:
     """Sequences, keys and values [B, T, K, E], in pages by numpy; the trash holds large numbers."""
     batch, _, heads, width = keys.shape
 
@@ -41,7 +41,7 @@ def _layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.Layer
         out[tables] = x
         return out
 
-    return kv.LayerPages(np.swapaxes(paged(keys), -1, -2), paged(values))
+    return kv.LayerKVPages(np.swapaxes(paged(keys), -1, -2), paged(values))
 
 
 def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -49,11 +49,15 @@ def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _attend(together: int) -> Callable[..., jax.Array]:
-    return jax.jit(partial(kv.attend, together=together))
+    return jax.jit(partial(kv.paged_attention, pages_per_block=together))
 
 
-def _reach(tables: np.ndarray, positions: np.ndarray, columns: int, after: Any = False) -> kv.Reach:
-    return kv.Reach(tables, positions, np.int32(columns), np.broadcast_to(after, len(tables)))
+def _reach(
+    tables: np.ndarray, positions: np.ndarray, columns: int, after: Any = False
+) -> kv.AttentionMetadata:
+    return kv.AttentionMetadata(
+        tables, positions, np.int32(columns), np.broadcast_to(after, len(tables))
+    )
 
 
 @pytest.mark.parametrize("together", [1, 2, 8])
@@ -64,7 +68,7 @@ def test_attention_over_pages_is_dense_attention(queries, together):
     last = np.array([0, SIZE, LENGTH - queries])
     positions = last[:, None] + np.arange(queries)
     seen = np.arange(LENGTH) <= positions[:, :, None]
-    expected = jax.jit(attention.masked)(q, keys, values, seen)
+    expected = jax.jit(attention.masked_attention)(q, keys, values, seen)
     layer = _layer(keys, values, tables)
     actual = _attend(together)(q, layer, None, _reach(tables, positions, COLUMNS))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
@@ -88,16 +92,16 @@ def test_longer_company_changes_no_bit(sequences, together):
 BEFORE = 40  # tokens of a preamble
 
 
-def _preamble() -> tuple[kv.LayerPreamble, np.ndarray, np.ndarray]:
+def _preamble() -> tuple[kv.LayerSharedPrefix, np.ndarray, np.ndarray]:
     """And its keys and values [A, K, E]."""
     keys, values = _random(7, BEFORE, 2, 8), _random(8, BEFORE, 2, 8)
-    return kv.LayerPreamble(keys.transpose(1, 2, 0), values.swapaxes(0, 1)), keys, values
+    return kv.LayerSharedPrefix(keys.transpose(1, 2, 0), values.swapaxes(0, 1)), keys, values
 
 
 @pytest.mark.parametrize("scores", [96, 2**18])  # at once: the preamble in pieces, and whole
 @pytest.mark.parametrize("queries", [1, 5])
 def test_a_preamble_stands_before_some_of_the_sequences(queries, scores, monkeypatch):
-    monkeypatch.setattr(kv, "_SCORES", scores)
+    monkeypatch.setattr(kv, "_MAX_PREFIX_SCORES", scores)
     (keys, values), tables, after = _sequences(3), _tables(3), np.array([True, False, True])
     layer, (preamble, first_keys, first_values) = _layer(keys, values, tables), _preamble()
     q = _random(3, 3, queries, 4, 8)
@@ -110,7 +114,7 @@ def test_a_preamble_stands_before_some_of_the_sequences(queries, scores, monkeyp
     seen = (stored >= BEFORE) & (stored - BEFORE <= positions[:, :, None])
     seen |= (stored < BEFORE) & after[:, None, None]
     all_keys, all_values = whole(first_keys, keys), whole(first_values, values)
-    expected = jax.jit(attention.masked)(q, all_keys, all_values, seen)
+    expected = jax.jit(attention.masked_attention)(q, all_keys, all_values, seen)
     actual = _attend(2)(q, layer, preamble, _reach(tables, positions, COLUMNS, after))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     plain = _attend(2)(q, layer, None, _reach(tables, positions, COLUMNS))
@@ -152,5 +156,7 @@ def test_whole_pages_are_stored_where_they_belong():
 
 
 def test_the_bytes_of_a_token():
-    layers = kv.init(CONFIG, pages=3, page_tokens=SIZE)
-    assert kv.token_bytes(CONFIG) * 3 * SIZE == sum(x.nbytes for x in jax.tree.leaves(layers))
+    layers = kv.init_pages(CONFIG, pages=3, page_tokens=SIZE)
+    assert kv.kv_bytes_per_token(CONFIG) * 3 * SIZE == sum(
+        x.nbytes for x in jax.tree.leaves(layers)
+    )

@@ -44,7 +44,7 @@ def test_greedy_replies_are_those_of_transformers(config, tmp_path):
             min_new_tokens=REPLY,
             pad_token_id=0,
         ).numpy()[:, -REPLY:]
-    with inference.Engine(config, params, slots=8, max_tokens=320) as engine:
+    with inference.Engine(config, params, slots=8, max_model_len=320) as engine:
         futures = [
             engine.submit(prompt, max_new_tokens=REPLY, temperature=0.0) for prompt in prompts
         ]

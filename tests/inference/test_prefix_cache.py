@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webagent_jax.inference.prefix_cache import Lease, PageCache
+from webagent_jax.inference.prefix_cache import PageAllocation, PrefixCache
 
 SIZE = 4
 
@@ -15,8 +15,8 @@ def _tokens(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def _lease(pages: PageCache, prompt: np.ndarray, more: int = 1) -> Lease:
-    lease = pages.lease(prompt, len(prompt) + more)
+def _lease(pages: PrefixCache, prompt: np.ndarray, more: int = 1) -> PageAllocation:
+    lease = pages.allocate(prompt, len(prompt) + more)
     assert lease is not None
     return lease
 
@@ -25,11 +25,11 @@ ONE_TO_TEN = _tokens(*range(1, 11))  # two whole pages and a half
 
 
 def test_what_begins_alike_holds_the_same_pages():
-    pages = PageCache(20, SIZE)
+    pages = PrefixCache(20, SIZE)
     first = _lease(pages, ONE_TO_TEN)
     again = _lease(pages, ONE_TO_TEN)
     other = _lease(pages, _tokens(1, 2, 3, 4, 9, 9, 9, 9))
-    assert (first.cached, again.cached, other.cached) == (0, 8, 4)
+    assert (first.num_cached_tokens, again.num_cached_tokens, other.num_cached_tokens) == (0, 8, 4)
     assert first.pages[:2] == again.pages[:2]
     assert first.pages[2] != again.pages[2]
     assert other.pages[0] == first.pages[0]
@@ -37,71 +37,71 @@ def test_what_begins_alike_holds_the_same_pages():
 
 
 def test_a_prefix_outlives_its_lease():
-    pages = PageCache(20, SIZE)
-    pages.end(_lease(pages, ONE_TO_TEN))
+    pages = PrefixCache(20, SIZE)
+    pages.free(_lease(pages, ONE_TO_TEN))
     assert pages.available == 19
-    assert _lease(pages, ONE_TO_TEN).cached == 8
+    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
 def test_what_stands_before_tells_pages_apart():
-    pages = PageCache(20, SIZE)
-    pages.end(_lease(pages, ONE_TO_TEN))
+    pages = PrefixCache(20, SIZE)
+    pages.free(_lease(pages, ONE_TO_TEN))
     prompt = np.concatenate([_tokens(7, 7, 7), ONE_TO_TEN])
-    first, other = (pages.lease(prompt, 14, before=3) for _ in range(2))
+    first, other = (pages.allocate(prompt, 14, before=3) for _ in range(2))
     assert first and other
-    assert (first.cached, other.cached) == (0, 8)
+    assert (first.num_cached_tokens, other.num_cached_tokens) == (0, 8)
     assert (len(first.pages), len(first.path)) == (3, 2)
-    changed = pages.lease(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, before=3)
-    assert changed is not None and changed.cached == 0
-    assert pages.lease(prompt[:3], 4, before=3) is not None
+    changed = pages.allocate(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, before=3)
+    assert changed is not None and changed.num_cached_tokens == 0
+    assert pages.allocate(prompt[:3], 4, before=3) is not None
 
 
 def test_what_was_never_filled_is_forgotten():
-    pages = PageCache(20, SIZE)
-    pages.end(_lease(pages, ONE_TO_TEN[:5]))
-    pages.end(_lease(pages, ONE_TO_TEN), filled=False)
+    pages = PrefixCache(20, SIZE)
+    pages.free(_lease(pages, ONE_TO_TEN[:5]))
+    pages.free(_lease(pages, ONE_TO_TEN), filled=False)
     assert pages.available == 19
-    assert _lease(pages, ONE_TO_TEN).cached == 4
+    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 4
 
 
 def test_it_knows_who_is_counted_on():
-    pages = PageCache(20, SIZE)
+    pages = PrefixCache(20, SIZE)
     first = _lease(pages, ONE_TO_TEN)
-    assert not first.counted_on
+    assert not first.has_dependents
     second = _lease(pages, ONE_TO_TEN)
-    assert first.counted_on
-    assert not second.counted_on
+    assert first.has_dependents
+    assert not second.has_dependents
 
 
 def test_the_least_recently_used_goes_first_and_leaves_before_roots():
-    pages = PageCache(7, SIZE)  # six to hand out
+    pages = PrefixCache(7, SIZE)  # six to hand out
     old, young = _tokens(*[1] * 8), _tokens(*[2] * 8)
-    pages.end(_lease(pages, old, more=0))
-    pages.end(_lease(pages, young, more=0))
-    pages.end(_lease(pages, old, more=0))  # used again: now `young` is the older
-    pages.end(_lease(pages, _tokens(*[3] * 12), more=0))
-    assert _lease(pages, old, more=0).cached == 8
-    assert _lease(pages, young, more=0).cached == 4
+    pages.free(_lease(pages, old, more=0))
+    pages.free(_lease(pages, young, more=0))
+    pages.free(_lease(pages, old, more=0))  # used again: now `young` is the older
+    pages.free(_lease(pages, _tokens(*[3] * 12), more=0))
+    assert _lease(pages, old, more=0).num_cached_tokens == 8
+    assert _lease(pages, young, more=0).num_cached_tokens == 4
 
 
 def test_no_lease_without_room_and_nothing_is_lost_by_asking():
-    pages = PageCache(4, SIZE)
+    pages = PrefixCache(4, SIZE)
     held = _lease(pages, ONE_TO_TEN[:8], more=0)
-    assert pages.lease(ONE_TO_TEN, 13) is None
+    assert pages.allocate(ONE_TO_TEN, 13) is None
     assert pages.available == 1
-    pages.end(held)
+    pages.free(held)
     assert pages.available == 3
-    assert _lease(pages, ONE_TO_TEN).cached == 8
+    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
 def test_forgetting_keeps_what_is_held():
-    pages = PageCache(20, SIZE)
+    pages = PrefixCache(20, SIZE)
     held = _lease(pages, ONE_TO_TEN)
-    pages.end(_lease(pages, _tokens(*[5] * 8)))
-    pages.forget()
+    pages.free(_lease(pages, _tokens(*[5] * 8)))
+    pages.reset()
     assert pages.available == 16
-    assert _lease(pages, ONE_TO_TEN).cached == 0
-    pages.end(held)
+    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 0
+    pages.free(held)
     assert pages.available == 16
 
 
@@ -109,9 +109,9 @@ class _Twin:
     """Every page that ought to be held, counted from the leases themselves."""
 
     def __init__(self, pages: int) -> None:
-        self.pages, self.leases = pages, list[Lease]()
+        self.pages, self.leases = pages, list[PageAllocation]()
 
-    def check(self, cache: PageCache) -> None:
+    def check(self, cache: PrefixCache) -> None:
         held = {page for lease in self.leases for page in lease.pages}
         assert cache.available == self.pages - 1 - len(held)
         assert 0 not in held
@@ -135,24 +135,24 @@ _acts = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(acts=_acts, pages=st.integers(2, 24))
 def test_no_page_is_lost_or_handed_out_twice(acts, pages):
-    cache, twin = PageCache(pages, SIZE), _Twin(pages)
+    cache, twin = PrefixCache(pages, SIZE), _Twin(pages)
     for act in acts:
         if act[0] == "lease":
             prompt, tokens = _tokens(*act[1]), len(act[1]) + act[2]
             available = cache.available
-            lease = cache.lease(prompt, tokens)
+            lease = cache.allocate(prompt, tokens)
             if lease is None:
                 assert -(-tokens // SIZE) > available
             else:
                 assert len(lease.pages) == -(-tokens // SIZE)
-                assert lease.cached <= len(prompt)
+                assert lease.num_cached_tokens <= len(prompt)
                 twin.leases.append(lease)
         elif act[0] == "forget":
-            cache.forget()
+            cache.reset()
         elif twin.leases:
             lease = twin.leases.pop(act[1] % len(twin.leases))
-            cache.end(lease, filled=act[2] or lease.counted_on)
+            cache.free(lease, filled=act[2] or lease.has_dependents)
         twin.check(cache)
     for lease in twin.leases:
-        cache.end(lease)
+        cache.free(lease)
     assert cache.available == pages - 1

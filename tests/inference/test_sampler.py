@@ -37,7 +37,7 @@ def _nucleus(logits: np.ndarray, top_p: float) -> np.ndarray:
 def test_nucleus_is_the_slow_one():
     logits = _logits(6)
     top_p = [0.05, 0.3, 0.6, 0.9, 0.99, 1.0]
-    kept = np.asarray(sampler.keep_likely(jnp.array(logits), jnp.array(top_p), _all(6)))
+    kept = np.asarray(sampler.filter_top_k_top_p(jnp.array(logits), jnp.array(top_p), _all(6)))
     for row, p in enumerate(top_p):
         expected = _nucleus(logits[row], p)
         np.testing.assert_array_equal(np.isfinite(kept[row]), expected)
@@ -46,7 +46,7 @@ def test_nucleus_is_the_slow_one():
 
 def test_nucleus_keeps_equals_and_the_whole_row_at_one():
     logits = jnp.array([[1.0, 1.0, 1.0, 0.0], [0.0, -200.0, -200.0, -200.0]])
-    kept = np.isfinite(sampler.keep_likely(logits, jnp.array([0.0, 1.0]), _all(2)))
+    kept = np.isfinite(sampler.filter_top_k_top_p(logits, jnp.array([0.0, 1.0]), _all(2)))
     np.testing.assert_array_equal(kept, [[True, True, True, False], [True] * 4])
 
 
@@ -55,7 +55,7 @@ def test_draws_follow_softmax():
     logits = jnp.array(_logits(1))
     n = 40_000
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(7), i))(jnp.arange(n))
-    draws = sampler.draw(jnp.broadcast_to(logits, (n, VOCAB)), keys)
+    draws = sampler.sample_categorical(jnp.broadcast_to(logits, (n, VOCAB)), keys)
     counts = np.bincount(draws, minlength=VOCAB)
     expected = np.asarray(jax.nn.softmax(logits[0])).astype(np.float64) * n
     rare = expected < 20  # pooled, so that every cell is large enough for the test
@@ -66,7 +66,7 @@ def test_draws_follow_softmax():
 
 def test_what_is_filtered_out_is_never_drawn():
     logits = jnp.full((64, VOCAB), -jnp.inf).at[:, 149].set(-50.0)
-    draws = sampler.draw(logits, jax.random.split(jax.random.key(0), 64))
+    draws = sampler.sample_categorical(logits, jax.random.split(jax.random.key(0), 64))
     np.testing.assert_array_equal(draws, 149)
 
 
@@ -84,7 +84,9 @@ def test_temperature_and_filters_shape_the_draw_and_not_the_logp():
         shaped[row][shaped[row] < np.sort(shaped[row])[-k]] = -np.inf
     shaped[5][~_nucleus(shaped[5], 0.6)] = -np.inf
     assert drawn.token[0] == logits[0].argmax()
-    np.testing.assert_array_equal(drawn.token[1:], sampler.draw(jnp.array(shaped), keys)[1:])
+    np.testing.assert_array_equal(
+        drawn.token[1:], sampler.sample_categorical(jnp.array(shaped), keys)[1:]
+    )
     rows, token = np.arange(6), np.asarray(drawn.token)
     full = np.asarray(jax.nn.log_softmax(jnp.array(logits)))
     np.testing.assert_allclose(drawn.logp, full[rows, token], atol=1e-5)

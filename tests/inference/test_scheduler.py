@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from webagent_jax.inference.engine_shapes import Sizes
-from webagent_jax.inference.requests import Piece, Request
-from webagent_jax.inference.scheduler import Decode, Scheduler
-from webagent_jax.inference.slot_control import Field, Mode, StretchField
+from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.requests import DecodedTokens, Request
+from webagent_jax.inference.scheduler import DecodeBatch, Scheduler
+from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 
-SIZES = Sizes(
+SIZES = EngineShapes(
     slots=2,
     max_tokens=32,
     page_tokens=4,
     pages=17,
-    stretch_pages=(1,),
-    prefill_stretches=2,
+    chunk_page_counts=(1,),
+    chunks_per_batch=2,
     prefill_batches=2,
-    prefill_together=2,
-    steps=3,
-    slots_apart=True,
+    prefill_pages_per_block=2,
+    decode_steps=3,
+    sequential_slots=True,
 )
 
 
@@ -33,17 +33,17 @@ def _fill(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
     prefill = scheduler.prefill()
     if prefill is None:
         return []
-    pages = prefill.wanted.reshape(4, -1)
+    pages = prefill.chunks.reshape(4, -1)
     assert not pages[2 * prefill.count :].any()
-    tokens = pages[:, StretchField.TOKENS : StretchField.TOKENS + 4]
+    tokens = pages[:, ChunkField.TOKENS : ChunkField.TOKENS + 4]
     return [
         (int(start), row.tolist())
-        for start, row in zip(pages[:, StretchField.START], tokens, strict=True)
+        for start, row in zip(pages[:, ChunkField.START], tokens, strict=True)
         if row.any()
     ]
 
 
-def _decoded(scheduler: Scheduler) -> Decode:
+def _decoded(scheduler: Scheduler) -> DecodeBatch:
     decode = scheduler.decode()
     assert decode is not None
     return decode
@@ -59,13 +59,17 @@ def test_a_prompt_is_filled_page_by_page_but_for_its_last_token():
     decode = _decoded(scheduler)
     assert decode.running == (running,)
     row = decode.control[running.slot]
-    assert row[[Field.MODE, Field.TOKEN, Field.POSITION]].tolist() == [Mode.ADMITTED, 20, 19]
-    assert row[[Field.SAMPLED, Field.LIMIT]].tolist() == [0, 4]
-    table = row[Field.TABLE :]
+    assert row[[SlotField.MODE, SlotField.TOKEN, SlotField.POSITION]].tolist() == [
+        SlotMode.STARTING,
+        20,
+        19,
+    ]
+    assert row[[SlotField.SAMPLED, SlotField.LIMIT]].tolist() == [0, 4]
+    table = row[SlotField.TABLE :]
     assert len(set(table[:6].tolist())) == 6  # 23 tokens are stored at most
     assert not table[6:].any()
     assert not decode.control[1 - running.slot].any()
-    assert _decoded(scheduler).control[running.slot, Field.MODE] == Mode.RUNNING
+    assert _decoded(scheduler).control[running.slot, SlotField.MODE] == SlotMode.RUNNING
 
 
 def test_pages_know_their_table():
@@ -73,11 +77,11 @@ def test_pages_know_their_table():
     running = scheduler.admit(_request(9))
     prefill = scheduler.prefill()
     assert running and prefill
-    pages = prefill.wanted.reshape(4, -1)
+    pages = prefill.chunks.reshape(4, -1)
     assert prefill.count == 1
     for page in pages[:2]:
         np.testing.assert_array_equal(
-            page[StretchField.TOKENS + 4 :], running.control[Field.TABLE :]
+            page[ChunkField.TOKENS + 4 :], running.control[SlotField.TABLE :]
         )
     assert prefill.tokens == 8
 
@@ -94,9 +98,9 @@ def test_a_preamble_is_left_out():
     ]
     assert _decoded(scheduler).running == (running,)
     row = running.control
-    assert row[[Field.TOKEN, Field.POSITION, Field.BEFORE]].tolist() == [13, 12, 6]
-    assert np.count_nonzero(row[Field.TABLE :]) == 3  # 10 tokens of its own are stored at most
-    assert other.control[Field.BEFORE] == 0
+    assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.PREFIX_LEN]].tolist() == [13, 12, 6]
+    assert np.count_nonzero(row[SlotField.TABLE :]) == 3  # 10 tokens of its own are stored at most
+    assert other.control[SlotField.PREFIX_LEN] == 0
 
 
 def test_a_preamble_alone_needs_no_filling():
@@ -161,14 +165,14 @@ def test_an_interrupted_request_begins_where_it_was():
     request = _request(10, limit=6)
     assert scheduler.admit(request)
     floats = np.zeros(3, np.float32)
-    request.take(Piece(np.array([50, 51, 52], np.int32), floats, floats, 0))
-    assert scheduler.interrupt() == [request]
+    request.append(DecodedTokens(np.array([50, 51, 52], np.int32), floats, floats, 0))
+    assert scheduler.preempt_all() == [request]
     assert scheduler.available == 16
     running = scheduler.admit(request)
     assert running is not None
     assert _fill(scheduler)[-1] == (8, [9, 10, 50, 51])
     row = _decoded(scheduler).control[running.slot]
-    assert row[[Field.TOKEN, Field.POSITION, Field.SAMPLED]].tolist() == [52, 12, 3]
+    assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.SAMPLED]].tolist() == [52, 12, 3]
 
 
 def test_interrupting_takes_everything_back():
@@ -177,7 +181,7 @@ def test_interrupting_takes_everything_back():
     assert first and second
     scheduler.prefill()
     scheduler.release(first)
-    assert scheduler.interrupt() == [second.request]
+    assert scheduler.preempt_all() == [second.request]
     assert scheduler.available == 16
     assert scheduler.prefill() is None
     assert scheduler.running == []

@@ -13,7 +13,7 @@ from webagent_jax import inference, policy
 from webagent_jax.types import Completion, IntArray
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
-BUILD = {"slots": 4, "max_tokens": 320, "steps_per_dispatch": 4}  # compiled once for all tests
+BUILD = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}  # compiled once for all tests
 TIMEOUT = 120.0  # seconds
 
 
@@ -48,7 +48,7 @@ def _alike(actual: list[Completion], expected: list[Completion], atol: float = 0
 
 
 def _engine(**options: Any) -> inference.Engine:
-    return inference.Engine(CONFIG, PARAMS, **BUILD | {"preamble": PREAMBLE} | options)
+    return inference.Engine(CONFIG, PARAMS, **BUILD | {"shared_prefix": PREAMBLE} | options)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def alone():
 
 
 def test_replies_are_those_of_an_engine_without(alone):
-    with _engine(preamble=()) as plain:
+    with _engine(shared_prefix=()) as plain:
         _alike(alone, _sample(plain, range(len(alone)), _prompts()), atol=1e-5)
 
 
@@ -78,10 +78,10 @@ def test_company_and_order_change_no_bit(alone, seed):
 def test_a_long_preamble_is_met_in_pieces():
     preamble = np.random.default_rng(8).integers(0, 61, 700)
     prompts = _prompts(preamble)
-    with _engine(max_tokens=1100, preamble=preamble) as engine:
+    with _engine(max_model_len=1100, shared_prefix=preamble) as engine:
         first = _sample(engine, range(len(prompts)), prompts)
         _alike(_sample(engine, reversed(range(len(prompts))), prompts), first)
-    with _engine(max_tokens=1100, preamble=()) as plain:
+    with _engine(max_model_len=1100, shared_prefix=()) as plain:
         _alike(first, _sample(plain, range(len(prompts)), prompts), atol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_little_memory_makes_requests_wait(alone):
     page = 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
     with _engine(cache_bytes=7 * page) as engine:
         _alike(_sample(engine, range(len(alone)), _prompts()), alone)
-        assert engine.stats().pages_available == 6
+        assert engine.stats().num_free_pages == 6
 
 
 def test_it_is_computed_once_and_counted():
@@ -98,30 +98,30 @@ def test_it_is_computed_once_and_counted():
         for last, computed in ((1, 100 + 71), (2, 7), (2, 7)):
             before = engine.stats()
             engine.submit(np.append(prompt, last), max_new_tokens=2).result(TIMEOUT)
-            spent = engine.stats().since(before)
+            spent = engine.stats().delta(before)
             assert (spent.prefilled_tokens, spent.prompt_tokens) == (computed, 172)
 
 
 def test_nothing_compiles_after_the_warmup():
     with _engine() as engine:
         engine.warmup()
-        compiled = engine.stats().compiled
+        compiled = engine.stats().num_compiled_programs
         _sample(engine, range(6), _prompts()[:6])
-        engine.update(PARAMS, version=1)
-        engine.release()
-        engine.resume()
+        engine.update_weights(PARAMS, version=1)
+        engine.sleep()
+        engine.wake_up()
         _sample(engine, range(6), _prompts()[:6])
-        assert engine.stats().compiled == compiled
+        assert engine.stats().num_compiled_programs == compiled
 
 
 @pytest.mark.parametrize("running", ["drain", "continue", "recompute"])
 def test_an_update_forgets_the_keys_of_the_old_params(running):
     other, prompts = _params(1), _prompts()
-    with inference.Engine(CONFIG, other, **BUILD, preamble=PREAMBLE) as engine:
+    with inference.Engine(CONFIG, other, **BUILD, shared_prefix=PREAMBLE) as engine:
         expected = _sample(engine, range(len(prompts)), prompts)
     with _engine() as engine:
         _sample(engine, range(4), prompts[:4])
-        engine.update(other, version=1, running=running)
+        engine.update_weights(other, version=1, in_flight=running)
         _alike(_sample(engine, range(len(prompts)), prompts), expected)
         assert engine.stats().prefilled_tokens > 2 * len(PREAMBLE)
 
@@ -134,29 +134,29 @@ def test_memory_may_be_given_back_for_a_while(alone):
         ]
         while not engine.stats().sampled_tokens:
             time.sleep(0.01)
-        engine.release()
+        engine.sleep()
         assert engine._state is None
-        assert not engine._preamble
-        engine.resume()
+        assert not engine._shared_prefix
+        engine.wake_up()
         _alike([future.result(TIMEOUT) for future in futures], alone, atol=1e-5)
 
 
 def test_a_short_one_stays_in_the_pages():
-    with _engine(preamble=PREAMBLE[:63]) as engine:
+    with _engine(shared_prefix=PREAMBLE[:63]) as engine:
         engine.warmup()
-        with _engine(preamble=()) as plain:
+        with _engine(shared_prefix=()) as plain:
             plain.warmup()
-            assert engine.stats().compiled == plain.stats().compiled
+            assert engine.stats().num_compiled_programs == plain.stats().num_compiled_programs
 
 
 @pytest.mark.parametrize(
     ("preamble", "message"),
     [
-        ([1] * 319, "a preamble of 319 tokens leaves no room"),
-        ([61] * 80, "preamble has ids outside the vocabulary"),
-        ([[1] * 80], "preamble must be a flat sequence"),
+        ([1] * 319, "a shared prefix of 319 tokens leaves no space"),
+        ([61] * 80, "shared_prefix has ids outside the vocabulary"),
+        ([[1] * 80], "shared_prefix must be a flat sequence"),
     ],
 )
 def test_a_bad_one_is_refused(preamble, message):
     with pytest.raises(ValueError, match=message):
-        _engine(preamble=preamble)
+        _engine(shared_prefix=preamble)

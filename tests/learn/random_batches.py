@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests import reference
-from webagent_jax.learn import Surrogate, grpo_loss
+from webagent_jax.learn import PolicyLossConfig, grpo_loss
 from webagent_jax.types import (
     Completion,
     Episode,
@@ -90,7 +90,7 @@ def as_batch(twin: list[list[reference.Episode]]) -> Batch:
         ids = [next(numbers) for _ in turn.tokens]
         completion = Completion(
             np.array(ids, np.int32),
-            np.array(turn.behaviour_logp, np.float32),
+            np.array(turn.behavior_logp, np.float32),
             np.zeros(len(ids), np.int32),
             "stop",
         )
@@ -128,7 +128,7 @@ def as_batch(twin: list[list[reference.Episode]]) -> Batch:
         logits=column([t.logits for t in turns], (V,)),
         labels=column([t.tokens for t in turns], dtype=np.int32),
         ref_logp=column([t.ref_logp for t in turns]),
-        prox_logp=column([t.prox_logp or t.behaviour_logp for t in turns]),
+        prox_logp=column([t.prox_logp or t.behavior_logp for t in turns]),
     )
 
 
@@ -144,18 +144,18 @@ def decode(batch: Batch):
 
 
 @partial(jax.jit, static_argnames=("surrogate",))
-def loss_and_grad(logits, labels, ref_logp, rows: ForestRows, *, surrogate: Surrogate):
+def loss_and_grad(logits, labels, ref_logp, rows: ForestRows, *, surrogate: PolicyLossConfig):
     """Of the table of logits [TOKENS, V], by rows whose tokens are numbers in it."""
-    numbers = jnp.take_along_axis(rows.tokens, rows.targets, axis=1) % TOKENS
+    numbers = jnp.take_along_axis(rows.tokens, rows.target_indices, axis=1) % TOKENS
 
     def loss(logits):
         logp = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
         ref = None if surrogate.kl_beta == 0 else ref_logp[numbers]
         return grpo_loss(
             logp[numbers],
-            rows.behaviour_logp,
+            rows.behavior_logp,
             rows.advantages,
-            rows.weights,
+            rows.loss_weights,
             surrogate=surrogate,
             prox_logp=rows.prox_logp,
             ref_logp=ref,

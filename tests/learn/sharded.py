@@ -22,7 +22,7 @@ MODEL = policy.ModelConfig(
 )
 OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.001, max_grad_norm=0.1), 10)
 GRPO = GRPOConfig(kl_beta=0.1)
-DECOUPLED = GRPOConfig(kl_beta=0.1, kl="k1", importance_cap=0.5)
+DECOUPLED = GRPOConfig(kl_beta=0.1, kl_estimator="k1", importance_weight_cap=0.5)
 MICROBATCH = 8
 
 
@@ -36,11 +36,11 @@ def make_rows():
         learn.Branch(ids(9), ids(5), -rng.random(5, np.float32) - 3, weight=1 / 200, advantage=a)
         for a in rng.normal(size=40)
     ]
-    return learn.build(branches, row_tokens=32, row_multiple=MICROBATCH).rows
+    return learn.pack_branches(branches, row_tokens=32, row_multiple=MICROBATCH).rows
 
 
 def updated(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
-    return learn.grpo_update(
+    return learn.grpo_step(
         MODEL,
         OPTIMIZER,
         state,
@@ -78,7 +78,7 @@ def differences_of_adapters(params):
 
     def trained(mesh, place):
         state = learn.init_state(place(adapters), OPTIMIZER)
-        base = lora.Base(place(params), 0.5)
+        base = lora.FrozenBase(place(params), 0.5)
         return updated(state, base.params, mesh, base)
 
     alone, alone_metrics = trained(None, lambda tree: tree)
@@ -98,7 +98,7 @@ def differences_of_decoupled(params, reference):
     """An update against a proximal policy that is not the one that is updated."""
 
     def trained(mesh, place):
-        rows = learn.proximal(
+        rows = learn.compute_prox_logp(
             MODEL, place(reference), make_rows(), microbatch=MICROBATCH, mesh=mesh
         )
         state = learn.init_state(place(params), OPTIMIZER)
@@ -113,7 +113,7 @@ def differences_of_decoupled(params, reference):
     return {
         "logp": apart(logp, alone_logp),
         "metrics": max(apart(metrics[name], alone_metrics[name]) for name in metrics),
-        "capped": alone_metrics["capped"],
+        "importance_capped_fraction": alone_metrics["importance_capped_fraction"],
         "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
     }
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from webagent_jax.learn import (
+    episode_turn_token_weights,
     group_advantages,
-    is_flat,
-    three_level_weights,
+    has_equal_rewards,
     token_mean_weights,
     turn_mean_weights,
 )
@@ -28,7 +28,7 @@ def test_golden_group():
 
 @pytest.mark.parametrize("rewards", [[], [1], [0, 0, 0], [0.1] * 7])
 def test_a_flat_group_has_no_advantage(rewards):
-    assert is_flat(np.array(rewards))
+    assert has_equal_rewards(np.array(rewards))
     np.testing.assert_array_equal(
         group_advantages(np.array(rewards), std_eps=0.0), [0] * len(rewards)
     )
@@ -44,11 +44,11 @@ def test_shift_changes_nothing_and_permutation_permutes(rewards, shift, random):
     np.testing.assert_allclose(
         group_advantages(r[order], std_eps=1e-4), advantages[order], atol=1e-6
     )
-    assert is_flat(r) == (len(set(rewards)) == 1)
+    assert has_equal_rewards(r) == (len(set(rewards)) == 1)
 
 
 def test_three_levels_of_means():
-    weights = three_level_weights([[2, 4], [5]])
+    weights = episode_turn_token_weights([[2, 4], [5]])
     np.testing.assert_allclose(weights[0], [1 / (2 * 2 * 2), 1 / (2 * 2 * 4)], rtol=1e-6)
     np.testing.assert_allclose(weights[1], [1 / (2 * 1 * 5)], rtol=1e-6)
 
@@ -61,7 +61,9 @@ def test_turn_mean_weighs_every_turn_alike():
     np.testing.assert_array_equal(part, weights[1])
 
 
-@pytest.mark.parametrize("weigh", [three_level_weights, token_mean_weights, turn_mean_weights])
+@pytest.mark.parametrize(
+    "weigh", [episode_turn_token_weights, token_mean_weights, turn_mean_weights]
+)
 def test_the_weights_of_a_batch_sum_to_one(weigh):
     tokens = [[3, 1, 7], [2], [9, 9]]
     weights = weigh(tokens)

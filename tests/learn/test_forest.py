@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import policy
-from webagent_jax.learn import Branch, Surrogate, build, grpo_loss, widened
+from webagent_jax.learn import Branch, PolicyLossConfig, grpo_loss, pack_branches, pad_to_shape
 from webagent_jax.types import ForestRows
 
 L, ROWS = 24, 16
@@ -55,8 +55,8 @@ def path_to(rows: ForestRows, row: int, index: int) -> list[int]:
 def branches_in(rows: ForestRows) -> list[tuple]:
     """Reads the branches back: prompt, response, weights, advantages and log-probabilities."""
     found = []
-    for row, targets in enumerate(rows.targets):
-        live = np.flatnonzero(rows.weights[row])
+    for row, targets in enumerate(rows.target_indices):
+        live = np.flatnonzero(rows.loss_weights[row])
         starts = [k for k in live if rows.parents[row, targets[k]] not in targets[live]]
         for first, stop in zip(starts, [*starts[1:], len(live)], strict=False):
             slots = slice(first, stop)
@@ -64,7 +64,7 @@ def branches_in(rows: ForestRows) -> list[tuple]:
             fork = len(path) - (stop - first)
             assert path[fork:] == targets[slots].tolist()
             tokens = rows.tokens[row, path].tolist()
-            values = (rows.weights, rows.advantages, rows.behaviour_logp, rows.prox_logp)
+            values = (rows.loss_weights, rows.advantages, rows.behavior_logp, rows.prox_logp)
             found.append((tokens[:fork], tokens[fork:], *(v[row, slots].tolist() for v in values)))
     return found
 
@@ -76,8 +76,8 @@ def expected_of(given: list[Branch]) -> list[tuple]:
             b.response_ids.tolist(),
             [np.float32(b.weight)] * len(b.response_ids),
             [b.advantage] * len(b.response_ids),
-            b.behaviour_logp.tolist(),
-            b.behaviour_logp.tolist(),
+            b.behavior_logp.tolist(),
+            b.behavior_logp.tolist(),
         )
         for b in given
     ]
@@ -86,12 +86,12 @@ def expected_of(given: list[Branch]) -> list[tuple]:
 @settings(deadline=None, max_examples=60)
 @given(drawn_branches())
 def test_every_branch_is_there_once_and_sees_its_own_path_alone(given):
-    rows = build(given, row_tokens=L, row_multiple=3).rows
+    rows = pack_branches(given, row_tokens=L, row_multiple=3).rows
     assert sorted(branches_in(rows)) == sorted(expected_of(given))
     assert rows.tokens.shape[0] in (3, 6, 12)
     index = np.arange(L)
     for row in range(len(rows.tokens)):
-        sees = (index[None] <= index[:, None]) & (index[:, None] < rows.ends[row][None])
+        sees = (index[None] <= index[:, None]) & (index[:, None] < rows.subtree_ends[row][None])
         for i in index:
             path = path_to(rows, row, i)
             assert np.flatnonzero(sees[i]).tolist() == path
@@ -100,7 +100,7 @@ def test_every_branch_is_there_once_and_sees_its_own_path_alone(given):
 
 def test_golden_layout():
     given = [branch([1, 2], [7]), branch([1, 2], [8, 9]), branch([1, 3], [7])]
-    forest = build(given, row_tokens=9)
+    forest = pack_branches(given, row_tokens=9)
     rows = forest.rows
     # 1 ─ 2 ─ 7
     # │   └── 8 ─ 9
@@ -108,30 +108,30 @@ def test_golden_layout():
     np.testing.assert_array_equal(rows.tokens, [[1, 2, 7, 8, 9, 3, 7, 0, 0]])
     np.testing.assert_array_equal(rows.positions, [[0, 1, 2, 2, 3, 1, 2, 0, 0]])
     np.testing.assert_array_equal(rows.parents, [[0, 0, 1, 1, 3, 0, 5, 7, 8]])
-    np.testing.assert_array_equal(rows.ends, [[7, 5, 3, 5, 5, 7, 7, 8, 9]])
-    np.testing.assert_array_equal(rows.targets, [[2, 3, 4, 6]])
-    np.testing.assert_array_equal(rows.behaviour_logp, [[-1, -1, -2, -1]])
+    np.testing.assert_array_equal(rows.subtree_ends, [[7, 5, 3, 5, 5, 7, 7, 8, 9]])
+    np.testing.assert_array_equal(rows.target_indices, [[2, 3, 4, 6]])
+    np.testing.assert_array_equal(rows.behavior_logp, [[-1, -1, -2, -1]])
     assert forest.shared_fraction == pytest.approx(1 - 7 / 10)
     assert forest.padding_fraction == pytest.approx(2 / 9)
 
 
 def test_a_tree_that_does_not_fit_is_cut_and_takes_its_ancestors_along():
     given = [branch([5] * 6, [i] * 4) for i in range(4)]
-    rows = build(given, row_tokens=14).rows
+    rows = pack_branches(given, row_tokens=14).rows
     assert sorted(branches_in(rows)) == sorted(expected_of(given))
     np.testing.assert_array_equal(rows.tokens[:, :6], [[5] * 6] * 2)
 
 
 def test_gaps_are_filled_from_other_trees():
     given = [branch([5] * 8, [1] * 4), branch([6] * 8, [2] * 4), branch([7], [3] * 3)]
-    assert len(build(given, row_tokens=16).rows.tokens) == 2
+    assert len(pack_branches(given, row_tokens=16).rows.tokens) == 2
 
 
 def test_shapes_come_from_few_buckets():
     shapes = set()
     for n in range(1, 40):
-        rows = build([branch([1, 2], [3] * 5)] * n, row_tokens=32, row_multiple=2).rows
-        shapes.add((*rows.tokens.shape, rows.targets.shape[1]))
+        rows = pack_branches([branch([1, 2], [3] * 5)] * n, row_tokens=32, row_multiple=2).rows
+        shapes.add((*rows.tokens.shape, rows.target_indices.shape[1]))
     assert shapes <= {(b, 32, r) for b in (2, 4, 8) for r in (4, 8, 16, 32)}
 
 
@@ -146,7 +146,7 @@ def test_shapes_come_from_few_buckets():
 )
 def test_what_cannot_be_laid_out_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        build(given, row_tokens=L)
+        pack_branches(given, row_tokens=L)
 
 
 # --- the numbers --------------------------------------------------------------------------------
@@ -159,29 +159,29 @@ def one_row_per_turn(given: list[Branch]) -> ForestRows:
         tokens=np.zeros(shape, np.int32),
         positions=np.tile(np.arange(L, dtype=np.int32), (ROWS, 1)),
         parents=np.tile(np.maximum(np.arange(L, dtype=np.int32) - 1, 0), (ROWS, 1)),
-        ends=np.full(shape, L, np.int32),
-        targets=np.zeros(shape, np.int32),
-        weights=np.zeros(shape, np.float32),
+        subtree_ends=np.full(shape, L, np.int32),
+        target_indices=np.zeros(shape, np.int32),
+        loss_weights=np.zeros(shape, np.float32),
         advantages=np.zeros(shape, np.float32),
-        behaviour_logp=np.zeros(shape, np.float32),
+        behavior_logp=np.zeros(shape, np.float32),
         prox_logp=np.zeros(shape, np.float32),
     )
     for row, b in enumerate(given):
         fork, stop = len(b.prompt_ids), len(b.prompt_ids) + len(b.response_ids)
         rows.tokens[row, :stop] = [*b.prompt_ids, *b.response_ids]
-        rows.targets[row, : stop - fork] = np.arange(fork, stop)
-        rows.weights[row, : stop - fork] = b.weight
+        rows.target_indices[row, : stop - fork] = np.arange(fork, stop)
+        rows.loss_weights[row, : stop - fork] = b.weight
         rows.advantages[row, : stop - fork] = b.advantage
-        rows.behaviour_logp[row, : stop - fork] = b.behaviour_logp
-        rows.prox_logp[row, : stop - fork] = b.behaviour_logp
+        rows.behavior_logp[row, : stop - fork] = b.behavior_logp
+        rows.prox_logp[row, : stop - fork] = b.behavior_logp
     return rows
 
 
 SURROGATES = (
-    Surrogate(),
-    Surrogate(kl_beta=0.2, clip_high=0.5),
-    Surrogate(kl_beta=0.2, kl="k1"),
-    Surrogate(policy_loss="logp"),
+    PolicyLossConfig(),
+    PolicyLossConfig(kl_beta=0.2, clip_high=0.5),
+    PolicyLossConfig(kl_beta=0.2, kl_estimator="k1"),
+    PolicyLossConfig(policy_loss="logp"),
 )
 
 
@@ -194,12 +194,12 @@ def loss_and_grad(params, rows, which):
     def by(surrogate):
         return lambda logp: grpo_loss(
             logp,
-            rows.behaviour_logp,
+            rows.behavior_logp,
             rows.advantages,
-            rows.weights,
+            rows.loss_weights,
             surrogate=surrogate,
-            prox_logp=rows.behaviour_logp - 0.2,
-            ref_logp=rows.behaviour_logp + 0.1,
+            prox_logp=rows.behavior_logp - 0.2,
+            ref_logp=rows.behavior_logp + 0.1,
         )[0]
 
     return jax.lax.switch(which, [by(surrogate) for surrogate in SURROGATES], logp)
@@ -214,7 +214,7 @@ def params():
 @settings(deadline=None, max_examples=12)
 @given(given=drawn_branches(max_size=ROWS))
 def test_forest_rows_give_the_loss_and_gradient_of_one_row_per_turn(params, given, which):
-    forest = widened(build(given, row_tokens=L).rows, count=ROWS, row_targets=L)
+    forest = pad_to_shape(pack_branches(given, row_tokens=L).rows, count=ROWS, row_targets=L)
     loss, grad = loss_and_grad(params, forest, which)
     plain_loss, plain_grad = loss_and_grad(params, one_row_per_turn(given), which)
     close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
@@ -224,9 +224,9 @@ def test_forest_rows_give_the_loss_and_gradient_of_one_row_per_turn(params, give
 
 def test_widened_rows_hold_nothing_more():
     given = [branch([1, 2], [7]), branch([1, 2], [8, 9]), branch([1, 3], [7])]
-    rows = widened(build(given, row_tokens=9).rows, count=3, row_targets=6)
+    rows = pad_to_shape(pack_branches(given, row_tokens=9).rows, count=3, row_targets=6)
     assert sorted(branches_in(rows)) == sorted(expected_of(given))
-    np.testing.assert_array_equal(rows.ends[2], np.arange(1, 10))
+    np.testing.assert_array_equal(rows.subtree_ends[2], np.arange(1, 10))
     np.testing.assert_array_equal(rows.parents[2], np.arange(9))
-    assert rows.targets.shape == rows.prox_logp.shape == (3, 6)
-    assert widened(rows, count=3, row_targets=6) is rows
+    assert rows.target_indices.shape == rows.prox_logp.shape == (3, 6)
+    assert pad_to_shape(rows, count=3, row_targets=6) is rows

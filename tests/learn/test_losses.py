@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 
 from tests import reference
-from webagent_jax.learn import Surrogate, bc_loss, grpo_loss
+from webagent_jax.learn import PolicyLossConfig, bc_loss, grpo_loss
 
 V = 7
 TOKENS = 24
 EMPTY = 5  # tokens at the end that have no weight
 COLUMNS = ("behaviour", "prox", "ref", "weights", "advantages")
 SURROGATES = [
-    Surrogate(),
-    Surrogate(kl_beta=0.3),
-    Surrogate(kl_beta=0.3, kl="k1"),
-    Surrogate(policy_loss="logp", kl_beta=0.3, importance_cap=1.1),
+    PolicyLossConfig(),
+    PolicyLossConfig(kl_beta=0.3),
+    PolicyLossConfig(kl_beta=0.3, kl_estimator="k1"),
+    PolicyLossConfig(policy_loss="logp", kl_beta=0.3, importance_weight_cap=1.1),
 ]
 
 
@@ -103,19 +103,19 @@ def test_microbatches_sum_to_the_batch(surrogate, seed, cut):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_on_policy_the_gradient_is_that_of_reinforce(seed):
     a = draw(seed, gap=0.0, stale=0.0)
-    (_, stats), grad = objective(a["logits"], a, Surrogate())
-    _, expected = objective(a["logits"], a, Surrogate(policy_loss="logp"))
+    (_, stats), grad = objective(a["logits"], a, PolicyLossConfig())
+    _, expected = objective(a["logits"], a, PolicyLossConfig(policy_loss="logp"))
     np.testing.assert_allclose(grad, expected, atol=1e-5)
     total = a["weights"].sum()
     assert stats.ratio == pytest.approx(total, rel=1e-5)
-    assert stats.importance == pytest.approx(total, rel=1e-5)
-    assert stats.clip_fraction == stats.capped == 0
-    assert stats.logp_gap == pytest.approx(0, abs=1e-4)
+    assert stats.importance_weight == pytest.approx(total, rel=1e-5)
+    assert stats.clip_fraction == stats.importance_capped_fraction == 0
+    assert stats.logp_difference == pytest.approx(0, abs=1e-4)
 
 
 def test_statistics_tell_what_was_cut_off():
     a = draw(0)
-    surrogate = Surrogate(clip_low=0.2, clip_high=0.3, importance_cap=1.2)
+    surrogate = PolicyLossConfig(clip_low=0.2, clip_high=0.3, importance_weight_cap=1.2)
     (_, stats), _ = objective(a["logits"], a, surrogate)
     w, gain = a["weights"], a["advantages"]
     ratio = np.exp(np.asarray(logp_of(a["logits"], a["tokens"])) - a["prox"])
@@ -123,8 +123,8 @@ def test_statistics_tell_what_was_cut_off():
     off = ((ratio > 1.3) & (gain > 0)) | ((ratio < 0.8) & (gain < 0))
     assert 0 < np.sum(w * off) < w.sum()
     assert stats.clip_fraction == pytest.approx(np.sum(w * off), rel=1e-5)
-    assert stats.capped == pytest.approx(np.sum(w * (drift > 1.2)), rel=1e-5)
-    assert stats.importance == pytest.approx(np.sum(w * np.minimum(drift, 1.2)), rel=1e-5)
+    assert stats.importance_capped_fraction == pytest.approx(np.sum(w * (drift > 1.2)), rel=1e-5)
+    assert stats.importance_weight == pytest.approx(np.sum(w * np.minimum(drift, 1.2)), rel=1e-5)
     assert stats.ratio == pytest.approx(np.sum(w * ratio), rel=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_a_proximal_policy_that_is_the_one_that_sampled_changes_no_bit():
 
     for seed in range(5):
         a = draw(seed, stale=0.0)
-        (loss, _), grad = objective(a["logits"], a, Surrogate(kl_beta=0.3))
+        (loss, _), grad = objective(a["logits"], a, PolicyLossConfig(kl_beta=0.3))
         expected_loss, expected = on_policy(a["logits"], a)
         assert loss == expected_loss
         np.testing.assert_array_equal(grad, expected)
@@ -168,7 +168,7 @@ def test_the_gradient_of_each_kl_in_expectation(kl, direction):
             policy[None],
             jnp.zeros((1, V)),
             jnp.exp(policy)[None],
-            surrogate=Surrogate(kl=kl, kl_beta=1.0),
+            surrogate=PolicyLossConfig(kl_estimator=kl, kl_beta=1.0),
             ref_logp=ref[None],
         )
         return loss
@@ -202,4 +202,4 @@ def test_cloning_agrees_with_the_slow_twin():
 def test_kl_needs_a_reference():
     one = jnp.ones((1, 1))
     with pytest.raises(ValueError, match="ref_logp"):
-        grpo_loss(one, one, one, one, surrogate=Surrogate(kl_beta=0.1))
+        grpo_loss(one, one, one, one, surrogate=PolicyLossConfig(kl_beta=0.1))

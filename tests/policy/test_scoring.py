@@ -25,7 +25,7 @@ def rows(response_tokens, row_tokens):
 
     zeros = np.zeros(response_tokens, np.float32)
     branches = [learn.Branch(ids(40), ids(response_tokens), zeros, weight=0.01, advantage=1.0)] * 2
-    return learn.build(branches, row_tokens=row_tokens, row_multiple=2).rows
+    return learn.pack_branches(branches, row_tokens=row_tokens, row_multiple=2).rows
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -34,16 +34,16 @@ def test_scores_and_gradients_are_those_of_whole_logits(response_tokens, tempera
     given = rows(response_tokens, 640)
 
     def added_up(logp, entropy):
-        return jnp.sum(given.weights * (logp + 0.5 * entropy))
+        return jnp.sum(given.loss_weights * (logp + 0.5 * entropy))
 
     def ours(params):
         return added_up(*policy.score(CONFIG, params, given, temperature=temperature))
 
     def direct(params):
-        hidden = policy.forward(CONFIG, params, given.tokens, given.positions, given.ends)
+        hidden = policy.forward(CONFIG, params, given.tokens, given.positions, given.subtree_ends)
         logp = jax.nn.log_softmax(policy.unembed(params, hidden) / temperature)
-        at = np.take_along_axis(given.parents, given.targets, axis=1)
-        labels = np.take_along_axis(given.tokens, given.targets, axis=1)
+        at = np.take_along_axis(given.parents, given.target_indices, axis=1)
+        labels = np.take_along_axis(given.tokens, given.target_indices, axis=1)
         logp = jnp.take_along_axis(logp, at[:, :, None], axis=1)
         chosen = jnp.take_along_axis(logp, labels[:, :, None], axis=2)[:, :, 0]
         return added_up(chosen, -jnp.sum(jnp.exp(logp) * logp, axis=-1))
@@ -54,11 +54,11 @@ def test_scores_and_gradients_are_those_of_whole_logits(response_tokens, tempera
 
 def test_no_array_of_rows_by_tokens_by_vocabulary_is_in_the_program():
     given = rows(700, 2048)
-    loss = lambda params: jnp.sum(given.weights * policy.score(CONFIG, params, given).logp)  # noqa: E731
+    loss = lambda params: jnp.sum(given.loss_weights * policy.score(CONFIG, params, given).logp)  # noqa: E731
     program = jax.jit(jax.grad(loss)).lower(PARAMS).compile().as_text()
     shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"\[([\d,]+)\]", program)}
     wide = [shape for shape in shapes if VOCABULARY in shape]
     assert wide  # the search finds what there is
     count = len(given.tokens) * 256  # rows times the tokens of a chunk
     assert max(math.prod(shape) for shape in wide) <= count * VOCABULARY
-    assert count < given.targets.size
+    assert count < given.target_indices.size

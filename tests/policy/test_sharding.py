@@ -15,21 +15,23 @@ KERNEL = ("embed", "kv_heads", "head_dim")
 
 
 def test_axes_are_cut_as_the_table_says():
-    assert sharding.spec(MESH, KERNEL, (8, 2, 5)) == PartitionSpec(("fsdp",), ("tensor",), None)
+    assert sharding.partition_spec(MESH, KERNEL, (8, 2, 5)) == PartitionSpec(
+        ("fsdp",), ("tensor",), None
+    )
 
 
 def test_mesh_axes_of_one_device_cut_nothing():
     mesh = AbstractMesh((8, 1, 1), sharding.MESH_AXES)
-    assert sharding.spec(mesh, KERNEL, (7, 3, 5)) == PartitionSpec(None, None, None)
+    assert sharding.partition_spec(mesh, KERNEL, (7, 3, 5)) == PartitionSpec(None, None, None)
 
 
 def test_too_few_key_value_heads_are_kept_whole():
-    assert sharding.spec(MESH, KERNEL, (8, 1, 5)) == PartitionSpec(("fsdp",), None, None)
+    assert sharding.partition_spec(MESH, KERNEL, (8, 1, 5)) == PartitionSpec(("fsdp",), None, None)
 
 
 def test_what_does_not_divide_is_refused_by_name():
     with pytest.raises(sharding.ShardingError, match=r"q/kernel: axis 'embed' of 6 .* by 4"):
-        sharding.spec(MESH, ("embed", "heads"), (6, 4), name="q/kernel")
+        sharding.partition_spec(MESH, ("embed", "heads"), (6, 4), name="q/kernel")
 
 
 def test_a_batch_of_too_few_rows_is_refused():
@@ -40,9 +42,9 @@ def test_a_batch_of_too_few_rows_is_refused():
 
 
 def test_two_axes_over_one_mesh_axis_are_refused_by_name():
-    rules = {**sharding.RULES, "embed": ("tensor",)}
+    rules = {**sharding.LOGICAL_AXIS_RULES, "embed": ("tensor",)}
     with pytest.raises(sharding.ShardingError, match=r"'embed' and 'heads' .* 'tensor'"):
-        sharding.spec(MESH, ("embed", "heads"), (8, 4), rules=rules)
+        sharding.partition_spec(MESH, ("embed", "heads"), (8, 4), rules=rules)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,14 @@ def test_key_value_heads_that_do_not_divide_the_devices_are_refused():
     q, k = jnp.zeros((8, 4, 6, 2)), jnp.zeros((8, 4, 3, 2))
     mesh = AbstractMesh((2, 4, 2), sharding.MESH_AXES)
     with pytest.raises(sharding.ShardingError, match="3 key-value heads on 2 devices of tensor"):
-        attention.on_mesh(attention.dense, mesh)(q, k, k, jnp.zeros((8, 4)))
+        attention.shard_attention(attention.dense, mesh)(q, k, k, jnp.zeros((8, 4)))
 
 
 def test_adapters_are_cut_as_their_projections():
     params = policy.abstract_params(policy.ModelConfig(64, 32, 2, 4, 2, 8, 48))
-    placed = sharding.param_shardings(lora.abstract(params, 2, lora.PROJECTIONS), MESH)["layers"]
+    placed = sharding.param_shardings(lora.abstract_adapters(params, 2, lora.PROJECTIONS), MESH)[
+        "layers"
+    ]
     assert placed["q"][lora.DOWN].spec == PartitionSpec(None, ("fsdp",), None)
     assert placed["o"][lora.DOWN].spec == PartitionSpec(None, ("tensor",), None, None)
     assert placed["k"][lora.UP].spec == PartitionSpec(None, None, ("tensor",), None)

@@ -71,9 +71,9 @@ def lora_workdir(workdir, original, tmp_path):
     with Checkpointer(tmp_path / "tuned" / "checkpoints") as checkpoints:
         checkpoints.save(3, learn.init_state(adapters, optax.adam(0.1)), {})
     record = json.loads((workdir / "config.json").read_text())
-    record["config"]["lora"] = {"rank": 2, "alpha": 8.0, "projections": ["q", "down"]}
+    record["config"]["lora"] = {"rank": 2, "alpha": 8.0, "target_modules": ["q", "down"]}
     (tmp_path / "tuned" / "config.json").write_text(json.dumps(record))
-    return tmp_path / "tuned", lora.merge(lora.whole(lora.Base(params, 4.0), adapters))
+    return tmp_path / "tuned", lora.merge(lora.attach(lora.FrozenBase(params, 4.0), adapters))
 
 
 def assert_close(a, b, tolerance=1e-6):
@@ -91,7 +91,7 @@ def test_exported_adapter_loads_as_a_policy(lora_workdir, tmp_path, monkeypatch)
     workdir, expected = lora_workdir
     export.export_adapter(workdir, tmp_path / "adapter")
     assert_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)  # in bfloat16
-    assert (policy.directory(tmp_path / "adapter") / "tokenizer.json").exists()
+    assert (policy.resolve_dir(tmp_path / "adapter") / "tokenizer.json").exists()
 
 
 def test_export_adapter_names_the_reason_for_refusal(workdir, tmp_path):
@@ -102,11 +102,11 @@ def test_export_adapter_names_the_reason_for_refusal(workdir, tmp_path):
 
 
 def test_what_is_not_there_is_named(workdir, original, tmp_path):
-    with pytest.raises(ValueError, match=r"no checkpoint 7 .* there are: \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"no checkpoint 7 .* available: \[1, 2\]"):
         export.export_weights(workdir, tmp_path / "exported", step=7)
     with pytest.raises(FileNotFoundError, match="no policy at"):
         export.export_weights(tmp_path / "nothing", tmp_path / "exported")
     raw = json.loads((original / "config.json").read_text()) | {"vocab_size": 62}
     (original / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(ValueError, match=r"checkpoints/2.*: params/embed is \(61, 16\) there"):
+    with pytest.raises(ValueError, match=r"checkpoints/2.*: params/embed is \(61, 16\) in the"):
         export.export_weights(workdir, tmp_path / "exported")

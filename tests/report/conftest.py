@@ -62,7 +62,7 @@ def completion(n: int) -> types.Completion:
 
 
 def episode(
-    task_id: str, *, solved: bool, with_pictures: bool, group: int = -1, sibling: int = 0
+    task_id: str, *, solved: bool, with_pictures: bool, group: int = -1, attempt: int = 0
 ) -> types.Episode:
     fields = 2
     turns = []
@@ -80,11 +80,11 @@ def episode(
             types.Turn(
                 prompt_ids=np.arange(80 + 20 * i, dtype=np.int32),
                 completion=completion(12 + i),
-                reply=reply,
+                response_text=reply,
                 action=action,
                 observation=observation(fields, i),
                 seconds={"model": 0.1, "browser": 0.2},
-                picture=picture(fields, i) if with_pictures else None,
+                screenshot=picture(fields, i) if with_pictures else None,
             )
         )
     site = task_id.split("/")[1]
@@ -95,9 +95,9 @@ def episode(
         reward=float(solved),
         outcome=types.Outcome.SUCCESS if solved else types.Outcome.FAILURE,
         seconds=3.2,
-        last_picture=picture(fields, fields) if with_pictures else None,
+        final_screenshot=picture(fields, fields) if with_pictures else None,
         group=group,
-        sibling=sibling,
+        attempt=attempt,
     )
 
 
@@ -108,7 +108,7 @@ def evaluation(stage: str, rate: float, per_site: int = 8) -> types.EvalReport:
     for i, site in enumerate(SITES):
         chance = np.clip(rate + 0.1 * (i - 2), 0, 1) if rate > 0.1 else rate
         solved = rng.random(per_site) < chance
-        by_site[site] = types.Rate(float(solved.mean()), per_site)
+        by_site[site] = types.SuccessRate(float(solved.mean()), per_site)
         episodes += [
             episode(f"miniwob/{site}/{seed}", solved=bool(ok), with_pictures=seed == 0)
             for seed, ok in enumerate(solved)
@@ -128,17 +128,17 @@ def evaluation(stage: str, rate: float, per_site: int = 8) -> types.EvalReport:
 
 
 def training(update: int) -> list[types.Episode]:
-    """Two groups of four siblings; the first sibling of each fails."""
+    """Two groups of four attempts; the first attempt of each group fails."""
     return [
         episode(
             f"miniwob/{SITES[group]}/{1000 + update}",
-            solved=sibling > 0,
+            solved=attempt > 0,
             with_pictures=False,
             group=10 * update + group,
-            sibling=sibling,
+            attempt=attempt,
         )
         for group in (0, 1)
-        for sibling in range(4)
+        for attempt in range(4)
     ]
 
 
@@ -168,8 +168,8 @@ def build_workdir(path: Path) -> Path:
                 if phase == "bc"
                 else {
                     "reward": float(np.clip(0.4 + 0.35 * rise + noise, 0, 1)),
-                    "trajectory_tokens": 220 - 60 * rise + 200 * noise,
-                    "interactions": 5.5 - 2 * rise + 4 * noise,
+                    "episode/response_tokens": 220 - 60 * rise + 200 * noise,
+                    "episode/num_turns": 5.5 - 2 * rise + 4 * noise,
                     "loss": 2 - rise + noise,
                     "kl": 0.01 * rise,
                     "entropy": 0.4 - 0.2 * rise,

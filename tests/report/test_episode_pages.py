@@ -18,7 +18,7 @@ from webagent_jax.agent import ChatTokenizer
 from webagent_jax.report import episode_pages, run_loader, token_text, trajectories
 from webagent_jax.tracking import atomic_files, episode_log
 
-NO_TEXT = token_text.Pieces(None)
+NO_TEXT = token_text.TokenDecoder(None)
 
 
 def read_index(path: Path) -> Any:
@@ -34,7 +34,7 @@ def read_chunk(path: Path, log: str, number: int) -> Any:
 
 
 def write(path: Path) -> int:
-    return episode_pages.write(path, run_loader.load(path).logs)
+    return episode_pages.write(path, run_loader.load_run(path).logs)
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +105,13 @@ def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
     turns = training(1)[0].turns
     turn = dataclasses.replace(
         turns[0],
-        reply=hostile,
+        response_text=hostile,
         observation=types.Observation(hostile, hostile, hostile, error=hostile),
         action=types.ParseError(hostile),
     )
     task = types.Task(hostile, "miniwob", (hostile,), hostile, hostile)
     told = types.Episode(
-        task, hostile, (turn,), None, types.Outcome.INFRA, answer=hostile, note=hostile
+        task, hostile, (turn,), None, types.Outcome.INFRA, answer=hostile, infra_error=hostile
     )
     episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", [told])
     write(tmp_path)
@@ -119,7 +119,7 @@ def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
     assert entry["note"] == hostile and entry["reward"] is None
     (detail,) = read_chunk(tmp_path, "eval", 0)
     assert detail["steps"][0]["reply"] == hostile
-    assert detail["steps"][0]["did"] == f"Nothing: {hostile}"
+    assert detail["steps"][0]["action"] == f"Not executed: {hostile}"
 
 
 def test_broken_log_is_named(tmp_path: Path) -> None:
@@ -139,11 +139,11 @@ def solved(with_pictures: bool = False) -> types.Episode:
 
 def test_step_says_what_was_seen_done_and_answered() -> None:
     first, _, last = trajectories.detail(solved(), NO_TEXT)["steps"]
-    assert first["did"] == "Type “karrie” into textbox “Field 1”"
+    assert first["action"] == "Type “karrie” into textbox “Field 1”"
     assert first["thought"] == "Field 1 is next."
-    assert [first["seen"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
+    assert [first["observation"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
     assert first["answer"] == [("-", "textbox Field 1 [1]"), ("+", "textbox Field 1 [1] = karrie")]
-    assert last["did"] == "Click on button “Login”" and last["answer"] == []
+    assert last["action"] == "Click on button “Login”" and last["answer"] == []
     assert (first["prompt_tokens"], first["response_tokens"]) == (80, 12)
     assert first["pieces"] is None and len(first["logp"]) == 12 and "prompt" not in first
     assert first["seconds"] == {"model": 0.1, "browser": 0.2} and first["versions"] == [0, 0]
@@ -185,7 +185,7 @@ def test_picture_is_cut_to_its_content_and_marked() -> None:
 
 def test_unreadable_picture_costs_the_picture_alone() -> None:
     episode = solved(with_pictures=True)
-    turns = tuple(dataclasses.replace(turn, picture=b"no JPEG") for turn in episode.turns)
+    turns = tuple(dataclasses.replace(turn, screenshot=b"no JPEG") for turn in episode.turns)
     detail = trajectories.detail(dataclasses.replace(episode, turns=turns), NO_TEXT)
     assert detail["steps"][0]["shot"] is None and detail["last"] is not None
 
@@ -196,7 +196,7 @@ def test_long_answers_are_cut() -> None:
     after = dataclasses.replace(observation(2, 1), text=lines, url="http://127.0.0.1/next")
     turns = (episode.turns[0], dataclasses.replace(episode.turns[1], observation=after))
     step, _ = trajectories.detail(dataclasses.replace(episode, turns=turns), NO_TEXT)["steps"]
-    assert step["answer"][0] == ("=", "went to http://127.0.0.1/next")
+    assert step["answer"][0] == ("=", "new URL http://127.0.0.1/next")
     assert len(step["answer"]) == 42 and re.fullmatch(r"and \d+ more .*", step["answer"][-1][1])
 
 
@@ -204,8 +204,8 @@ def test_long_answers_are_cut() -> None:
 
 
 def test_prompts_are_told_whole_by_what_they_add(tmp_path: Path) -> None:
-    text = token_text.Pieces(policy.directory("webagent-tiny"))
-    tokenizer = ChatTokenizer(policy.directory("webagent-tiny"))
+    text = token_text.TokenDecoder(policy.resolve_dir("webagent-tiny"))
+    tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
     ids = [tokenizer.encode(words) for words in ("a 😀 button", "a 😀 button Ok", "a link")]
     episode = solved()
     turns = tuple(
@@ -228,8 +228,8 @@ def test_pieces_of_a_reply_are_its_text(tmp_path: Path) -> None:
     )
     found = token_text.directory(tmp_path)
     assert found is not None
-    ids = ChatTokenizer(found).encode_reply('do(action="Click", element="7")')
-    told = token_text.Pieces(found).pieces(ids)
+    ids = ChatTokenizer(found).encode_response('do(action="Click", element="7")')
+    told = token_text.TokenDecoder(found).pieces(ids)
     assert told is not None and "".join(told) == 'do(action="Click", element="7")'
     assert told[-1] == ""
 
@@ -238,4 +238,4 @@ def test_without_a_tokenizer_nothing_is_told(tmp_path: Path) -> None:
     assert token_text.directory(tmp_path) is None
     assert token_text.directory(tmp_path / "nowhere") is None
     (tmp_path / "tokenizer.json").write_text("no tokenizer")
-    assert token_text.Pieces(tmp_path).pieces(np.array([1], np.int32)) is None
+    assert token_text.TokenDecoder(tmp_path).pieces(np.array([1], np.int32)) is None

@@ -55,7 +55,7 @@ def test_the_page_needs_no_other_file_for_its_summary(page: str) -> None:
 
 
 def test_what_became_of_the_pairs_is_counted_and_linked(workdir: Path, page: str) -> None:
-    comparison = workdirs.load(workdir).comparison
+    comparison = workdirs.load_run(workdir).comparison
     assert comparison is not None and sum(comparison.changes.values()) == comparison.n == 48
     learned = comparison.changes[(False, True)]
     assert f'href="#log=grpo&amp;change=learned"><b>{learned}</b>' in page
@@ -65,7 +65,11 @@ def test_text_of_a_run_stays_text(copy: Path) -> None:
     hostile = '<img src=x onerror="document.title=1">'
     summary = atomic_files.read_json(copy / "summary.json")
     summary["hardware"] = {hostile: hostile}
-    summary["grpo"]["by_site"][hostile] = {"success_rate": 0.5, "n": 2}
+    summary["grpo"]["by_site"][hostile] = {
+        "success_rate": 0.5,
+        "n": 2,
+        "ci95": [0.1, 0.9],
+    }
     summary["grpo"]["infra"] = [{"task_id": hostile, "note": hostile}]
     atomic_files.write_json(copy / "summary.json", summary)
     page = html.write_report(copy).read_text("utf-8")
@@ -85,7 +89,7 @@ def test_what_is_missing_is_left_out(copy: Path, missing: str) -> None:
 
 
 def test_empty_workdir_is_a_run_under_way(tmp_path: Path) -> None:
-    assert "This run is under way" in html.write_report(tmp_path).read_text("utf-8")
+    assert "This run is in progress" in html.write_report(tmp_path).read_text("utf-8")
 
 
 def test_run_with_base_and_bc_so_far(copy: Path) -> None:
@@ -177,7 +181,7 @@ def test_other_runs_are_drawn_beside_and_seeds_together(tmp_path: Path) -> None:
 
 
 def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main = main_of("report")
+    main = main_of("build_report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         said = capsys.readouterr().out
@@ -188,7 +192,7 @@ def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixt
     with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(app.UsageError):
         main(["report.py"])
     with (
-        flagsaver.flagsaver(workdir=str(tmp_path), also=[str(tmp_path / "neither")]),
+        flagsaver.flagsaver(workdir=str(tmp_path), extra_workdirs=[str(tmp_path / "neither")]),
         pytest.raises(app.UsageError, match="neither"),
     ):
         main(["report.py"])

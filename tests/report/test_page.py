@@ -132,7 +132,7 @@ def test_keys_step_through_an_episode_and_to_the_next(page: Page) -> None:
     assert fragment_of(page) == "#log=update-1&episode=update-1/2&step=2"
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    expect(counter).to_have_text("How it ended")
+    expect(counter).to_have_text("End of episode")
     page.keyboard.press("ArrowLeft")
     expect(counter).to_have_text("Step 3 of 3")
     page.keyboard.press("ArrowDown")
@@ -160,7 +160,7 @@ def test_help_tells_the_keys_and_gives_them_back(page: Page) -> None:
 def test_siblings_and_other_stages_are_compared(page: Page) -> None:
     show(page, "episode=update-1/1")
     chips = page.locator(".compare a")
-    expect(chips).to_have_text(["✕sibling 1 3 turns", *(f"✓sibling {n} 3 turns" for n in (3, 4))])
+    expect(chips).to_have_text(["✕attempt 1 3 turns", *(f"✓attempt {n} 3 turns" for n in (3, 4))])
     chips.first.click()
     expect(page.locator(".pane h3")).to_have_text(["Update 1 2 of 4", "Update 1 1 of 4"])
     counters = page.locator(".counter")
@@ -168,7 +168,7 @@ def test_siblings_and_other_stages_are_compared(page: Page) -> None:
     expect(counters).to_have_text(["Step 2 of 3", "Step 2 of 3"])
     page.locator(".pane").nth(1).get_by_role("button", name="Next step").click()
     page.keyboard.press("ArrowRight")
-    expect(counters).to_have_text(["Step 2 of 3", "How it ended"])
+    expect(counters).to_have_text(["Step 2 of 3", "End of episode"])
     assert fragment_of(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
     page.keyboard.press("ArrowDown")
     expect(page.locator(".pane")).to_have_count(2)
@@ -187,17 +187,21 @@ def test_a_link_opens_its_step(browser: Browser, report: Path) -> None:
 def test_a_step_shows_all_that_was_kept_of_it(page: Page) -> None:
     show(page, "episode=update-1/0&step=2")
     shown = page.locator("#episode")
-    expect(shown.locator(".part.invalid")).to_contain_text("Nothing: the reply holds no action")
+    expect(shown.locator(".part.invalid")).to_contain_text(
+        "Not executed: the reply holds no action"
+    )
     expect(shown.locator(".bars i")).to_have_count(13)
-    expect(shown.locator(".sureness .readout")).to_contain_text("least sure of token 1, 14 %")
+    expect(shown.locator(".probabilities .readout")).to_contain_text(
+        "lowest probability: token 1, 14 %"
+    )
     expect(shown.locator(".time")).to_contain_text("model 0.10 s")
-    expect(shown.locator(".scale")).to_contain_text("policy of update 0")
-    shown.get_by_text("The exact reply, 13 tokens").click()
+    expect(shown.locator(".scale")).to_contain_text("policy version 0")
+    shown.get_by_text("Exact response, 13 tokens").click()
     expect(shown.locator("pre")).to_have_text("I would rather not.")
     show(page, "episode=update-1/1&step=1")
     expect(shown.locator(".thought")).to_contain_text("Field 1 is next.")
-    expect(shown.locator(".seen mark")).to_have_text("acted on: textbox Field 1 [1]")
-    expect(shown.locator(".came")).to_have_text("+ textbox Field 1 [1] = karrie")
+    expect(shown.locator(".observation mark")).to_have_text("target: textbox Field 1 [1]")
+    expect(shown.locator(".added")).to_have_text("+ textbox Field 1 [1] = karrie")
 
 
 def test_mark_lies_on_the_acted_element(page: Page) -> None:
@@ -217,10 +221,13 @@ def test_mark_lies_on_the_acted_element(page: Page) -> None:
 
 def test_what_the_web_said_stays_text(page: Page) -> None:
     show(page, "episode=update-1/1")
-    expect(page.locator(".seen li").nth(1)).to_have_text(INJECTION)
+    expect(page.locator(".observation li").nth(1)).to_have_text(INJECTION)
     expect(page).to_have_title(page.title())
     assert page.title() != "owned"
-    assert page.evaluate("document.querySelectorAll('.seen img, .seen script').length") == 0
+    assert (
+        page.evaluate("document.querySelectorAll('.observation img, .observation script').length")
+        == 0
+    )
 
 
 # --- where it is opened ---------------------------------------------------------------------------
@@ -240,7 +247,7 @@ def test_page_that_was_sent_alone_says_what_is_missing(
     page.goto((tmp_path / "report.html").as_uri())
     expect(page.locator("h1")).to_contain_text("Success went from")
     expect(page.locator("#training svg").first).to_be_visible()
-    expect(page.locator("#missing")).to_contain_text("the folder report/")
+    expect(page.locator("#missing")).to_contain_text("The directory report/")
     expect(page.locator("#browser")).to_be_hidden()
     page.close()
 
@@ -251,7 +258,7 @@ def test_steps_that_are_gone_are_named(browser: Browser, report: Path, tmp_path:
     shutil.copy(report.parent / "report" / "index.js", tmp_path / "report")
     page = browser.new_page()
     page.goto((tmp_path / "report.html").as_uri() + "#episode=grpo/0")
-    expect(page.locator("#episode .nothing")).to_contain_text("report/grpo/0.js is not there")
+    expect(page.locator("#episode .empty")).to_contain_text("report/grpo/0.js is missing")
     page.close()
 
 

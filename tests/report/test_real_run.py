@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """25 episodes of each of 12 pages; evaluated as the quickstart does."""
     cfg = config.from_config_dict(quickstart.get_config())
-    few = dataclasses.replace(cfg.eval, episodes_per_task=25, pictures_per_task=2)
+    few = dataclasses.replace(cfg.eval, seeds_per_task=25, screenshots_per_task=2)
     path = tmp_path_factory.mktemp("real") / "run"
     evaluate(dataclasses.replace(cfg, eval=few), path)
     return path
@@ -74,30 +74,31 @@ def test_keys_lead_through_all_of_them(
             expect(counter).to_have_text(f"Step 1 of {turns}")
             for _ in range(turns):
                 page.keyboard.press("ArrowRight")
-            expect(counter).to_have_text("How it ended")
+            expect(counter).to_have_text("End of episode")
             page.keyboard.press("ArrowDown")
 
 
 def test_a_linked_step_shows_what_was_stored(
     browser: Browser, run: Path, episodes: tuple[Episode, ...]
 ) -> None:
-    tokenizer = ChatTokenizer(policy.directory("webagent-tiny"))
+    tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
     place, episode = next(
-        (i, e) for i, e in enumerate(episodes) if len(e.turns) > 2 and e.turns[2].picture
+        (i, e) for i, e in enumerate(episodes) if len(e.turns) > 2 and e.turns[2].screenshot
     )
     turn = episode.turns[2]
     with opened(browser, run / "report.html", f"#episode=eval/{place}&step=3") as page:
         expect(page.locator(".counter")).to_have_text(f"Step 3 of {len(episode.turns)}")
-        page.get_by_text("The exact prompt").click()
+        page.get_by_text("Exact prompt").click()
         assert page.locator("pre").text_content() == tokenizer.decode(turn.prompt_ids)
-        seen = [
-            line.removeprefix("acted on: ") for line in page.locator(".seen li").all_text_contents()
+        lines = [
+            line.removeprefix("target: ")
+            for line in page.locator(".observation li").all_text_contents()
         ]
-        assert seen == turn.observation.text.splitlines()
+        assert lines == turn.observation.text.splitlines()
         said = page.evaluate(
             "[...document.querySelectorAll('.t')].map(t => t.textContent).join('')"
         )
-        assert said.removesuffix("end") == turn.reply
+        assert said.removesuffix("end") == turn.response_text
         assert page.evaluate("document.querySelector('#episode img').decode().then(() => true)")
 
 
@@ -105,7 +106,7 @@ def test_a_thousand_episodes_open_while_one_waits(
     browser: Browser, episodes: tuple[Episode, ...], tmp_path: Path
 ) -> None:
     for attempt in range(4):
-        again = (dataclasses.replace(episode, sibling=attempt) for episode in episodes)
+        again = (dataclasses.replace(episode, attempt=attempt) for episode in episodes)
         episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", again)
     report = html.write_report(tmp_path)
     begun = time.monotonic()

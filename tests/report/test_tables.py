@@ -29,7 +29,7 @@ def record(rewards: dict[str, float | None], suite: Any = "miniwob", **options: 
             turns=(),
             reward=reward,
             outcome=types.Outcome.INFRA if reward is None else types.Outcome.FAILURE,
-            note="gone" if reward is None else "",
+            infra_error="gone" if reward is None else "",
         )
         for task, reward in rewards.items()
     ]
@@ -56,7 +56,7 @@ def test_pages_have_a_row_each_with_their_intervals() -> None:
     assert cells(told, "a ") == ["a", "50.0", "23.7 to 76.3", "10"]
     assert cells(told, "all ") == ["all", "50.0", "29.9 to 70.1", "20"]
     assert told.index("\na ") < told.index("\nb ") < told.index("\nall ")
-    assert "published" not in told and "1:01 of playing" in told
+    assert "published" not in told and "1:01 of wall-clock time" in told
     assert "browsers 25.0 %, engine 50.0 %" in told
 
 
@@ -72,7 +72,7 @@ def test_webarena_lite_has_the_papers_columns_and_its_rows_marked_as_published()
         *("published: Llama-3.1-8B, WebAgent-R1", "47.4", "56.7", "57.1", "23.1", "44.4", "44.8")
     ]
     assert "165 tasks, of which this evaluation has 13" in told
-    assert "Avg counts 1 episodes of tasks across sites" in told
+    assert "Avg includes 1 episodes of tasks across sites" in told
 
 
 def test_only_the_test_split_of_webarena_lite_is_beside_what_was_published() -> None:
@@ -110,7 +110,7 @@ def test_comparisons_are_over_the_tasks_that_both_have() -> None:
     assert (found.only_after, found.only_before) == (2, 1)
     told = tables.change(found, "runs/before")
     assert "Against runs/before: +0.0 points" in told and "over 3 paired tasks" in told
-    assert "left out, without a reward on the other side: 2 of ours, 1 of theirs" in told
+    assert "on one side only: 2 of this evaluation, 1 of runs/before" in told
 
 
 def test_only_first_attempts_are_paired() -> None:
@@ -134,7 +134,7 @@ def test_evaluations_without_a_common_task_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "holds no evaluation"), ("{", "no readable JSON"), ("[1]", "is no eval.json")],
+    [(None, "contains no evaluation"), ("{", "not valid JSON"), ("[1]", "is not an eval.json")],
 )
 def test_what_is_no_evaluation_is_refused(
     tmp_path: Path, content: str | None, message: str
@@ -165,11 +165,11 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def compare(out: Path, *told: str) -> None:
-    from launch import compare as launcher
+    from launch import compare_evals as launcher
 
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(out=str(out)):
+    with flagsaver.flagsaver(output_dir=str(out)):
         launcher.main(["compare", *told])
 
 
@@ -198,17 +198,17 @@ def test_other_tasks_and_missing_rewards_are_told(folders: dict[str, Path]) -> N
     entries = eval_table.read([f"BC={folders['bc']}", f"R1={folders['r1']}"])
     assert eval_table.warnings(entries) == [
         "R1 was evaluated on other tasks than BC.",
-        "R1 leaves out 1 episodes without a reward (INFRA).",
+        "R1 omits 1 episodes without a reward (INFRA).",
     ]
 
 
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ([], "no evaluation is told"),
-        (["runs/eval"], "must read NAME=DIR"),
-        (["=runs/eval"], "must read NAME=DIR"),
-        (["R1=/nowhere"], "holds no evaluation"),
+        ([], "no evaluations: pass one or more"),
+        (["runs/eval"], "must have the form NAME=DIR"),
+        (["=runs/eval"], "must have the form NAME=DIR"),
+        (["R1=/nowhere"], "contains no evaluation"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(told: list[str], message: str) -> None:
@@ -217,5 +217,5 @@ def test_what_cannot_be_compared_is_refused(told: list[str], message: str) -> No
 
 
 def test_names_are_told_once(folders: dict[str, Path]) -> None:
-    with pytest.raises(ConfigError, match="R1/a is told twice"):
+    with pytest.raises(ConfigError, match="R1/a occurs twice"):
         eval_table.read([f"R1/a={folders['r1']}", f"R1/a={folders['bc']}"])

@@ -11,7 +11,9 @@ from webagent_jax.tracking import atomic_files
 
 def told(path: Path) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=100, highlight=False).print(terminal.summary(run_loader.load(path)))
+    Console(file=stream, width=100, highlight=False).print(
+        terminal.summary(run_loader.load_run(path))
+    )
     return stream.getvalue()
 
 

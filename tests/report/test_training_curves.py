@@ -36,10 +36,12 @@ def test_metrics_without_a_value_are_skipped(tmp_path: Path) -> None:
     writer.write(1, {"reward": 0.1})
     writer.write(2, {"reward": float("nan"), "kl": 1.0})
     writer.write(3, {"reward": 0.3})
-    run = run_loader.load(tmp_path)
+    run = run_loader.load_run(tmp_path)
     assert training_curves.series(run.metrics["grpo"], "reward") == {1: 0.1, 3: 0.3}
     drawn = training_curves.curves(
-        training_curves.by_config([run]), "grpo", (*training_curves.PANELS, *training_curves.MORE)
+        training_curves.by_config([run]),
+        "grpo",
+        (*training_curves.PAPER_METRICS, *training_curves.OTHER_METRICS),
     )
     assert [curve.title for curve in drawn] == ["Reward"]
 
@@ -63,14 +65,14 @@ def three_phases(n: int, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("n", "room"), [(20, 2), (300, 40)])
 def test_phases_begin_where_the_trends_change(n: int, room: int) -> None:
-    found = change_points.begin_at(three_phases(n, seed=0))
+    found = change_points.find_change_points(three_phases(n, seed=0))
     assert len(found) == 2
     assert abs(found[0] - n) <= room and abs(found[1] - 2 * n) <= room
 
 
 def test_exact_lines_are_cut_exactly() -> None:
     curves = np.array([[*range(12), *range(30, 18, -1)]], float)
-    assert change_points.begin_at(curves) == [12]
+    assert change_points.find_change_points(curves) == [12]
 
 
 @pytest.mark.parametrize("trend", [0.0, 5.0])
@@ -78,20 +80,20 @@ def test_no_phase_is_found_in_noise(trend: float) -> None:
     # In 1 of 100 runs there is one by chance: 4 or more in 60 are so once in 300 tries.
     rng = np.random.default_rng(1)
     runs = (rng.normal(size=(3, 40)) + trend * np.linspace(0, 1, 40) for _ in range(60))
-    assert sum(bool(change_points.begin_at(run)) for run in runs) < 4
+    assert sum(bool(change_points.find_change_points(run)) for run in runs) < 4
 
 
 @pytest.mark.parametrize("n", [0, 1, 9, 40])
 def test_runs_too_short_or_constant_have_no_phases(n: int) -> None:
-    assert change_points.begin_at(np.ones((3, n))) == []
+    assert change_points.find_change_points(np.ones((3, n))) == []
 
 
 def test_phases_are_told_by_update_and_trend(tmp_path: Path) -> None:
     writer = metric_writers.JsonlWriter(tmp_path / "metrics.jsonl")
     for step, values in enumerate(three_phases(20, seed=0).T, start=1):
-        keys = [metric.key for metric in training_curves.PANELS]
+        keys = [metric.key for metric in training_curves.PAPER_METRICS]
         writer.write(step, dict(zip(keys, values, strict=True)))
-    (group,) = training_curves.by_config([run_loader.load(tmp_path)])
+    (group,) = training_curves.by_config([run_loader.load_run(tmp_path)])
     first, second, third = training_curves.find_phases(group)
     assert first.first == 1 and first.last + 1 == second.first and third.last == 60
     assert [len(phase.trends) for phase in (first, second, third)] == [3, 3, 3]

@@ -13,8 +13,8 @@ from webagent_jax.types import (
     Completion,
     InfraError,
     Observation,
-    Start,
-    Step,
+    ResetResult,
+    StepResult,
     Task,
 )
 
@@ -31,11 +31,11 @@ class FakeWorld:
         self._steps = 0
         self._fail_at, self._page = fail_at, page
 
-    def start(self) -> Start:
+    def reset(self) -> ResetResult:
         page = Observation(f"{self._page}button go [1]", "http://fake/")
-        return Start("Press 1 twice", page, seconds={"load": 0.5})
+        return ResetResult("Press 1 twice", page, seconds={"load": 0.5})
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> StepResult:
         if self._steps == self._fail_at:
             raise InfraError("the browser is gone")
         self._steps += 1
@@ -43,12 +43,12 @@ class FakeWorld:
         error = None if action.element_id == "1" else "no such element"
         text = f"{self._page}button go {self.pressed} [1]"
         seen = Observation(text, "http://fake/", error=error)
-        return Step(seen, done=self.pressed == 2, seconds={"act": 0.25})
+        return StepResult(seen, terminated=self.pressed == 2, seconds={"act": 0.25})
 
-    def reward(self, answer: str | None) -> float:
+    def compute_reward(self, answer: str | None) -> float:
         return float(self.pressed == 2 or answer == "42")
 
-    def picture(self) -> bytes:
+    def screenshot(self) -> bytes:
         return b"jpeg"
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class FakeSuite:
         self._lock = threading.Lock()
         self.worlds: list[FakeWorld] = []
 
-    def open(self, task: Task) -> FakeWorld:
+    def make_env(self, task: Task) -> FakeWorld:
         with self._lock:
             self.worlds.append(self._make(len(self.worlds)))
             return self.worlds[-1]
@@ -79,7 +79,7 @@ class FakeSampler:
     def submit(self, prompt_ids, **options) -> Future:
         self.requests.append({"prompt_ids": prompt_ids, **options})
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
-        ids = self._tokenizer.encode_reply(reply)
+        ids = self._tokenizer.encode_response(reply)
         future: Future = Future()
         zeros = np.zeros(len(ids), np.int32)
         future.set_result(Completion(ids, zeros.astype(np.float32), zeros, "stop"))

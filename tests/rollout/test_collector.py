@@ -9,7 +9,7 @@ import pytest
 from tests.rollout.fakes import TASK, FakeSampler, FakeSuite, FakeWorld
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
-from webagent_jax.rollout import Collector, EngineAgent, Job, Rules
+from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig, Job
 from webagent_jax.types import InfraError, Outcome
 
 PRESS = '<answer> do(action="Click", element="1") </answer>'
@@ -17,13 +17,13 @@ PRESS = '<answer> do(action="Click", element="1") </answer>'
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 @pytest.fixture
 def job(tokenizer):
     def make(seed=0):
-        rules = Rules(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+        rules = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
         return Job(
             TASK,
             seed,
@@ -49,7 +49,7 @@ def rollout_threads():
 
 def test_all_jobs_are_played_and_closed(job):
     suite = FakeSuite()
-    episodes = collector(suite).collect([job() for _ in range(7)])
+    episodes = collector(suite).run_jobs([job() for _ in range(7)])
     assert [e.outcome for e in episodes] == [Outcome.SUCCESS] * 7
     assert len(suite.worlds) == 7
     assert all(world.closed for world in suite.worlds)
@@ -59,14 +59,14 @@ def test_all_jobs_are_played_and_closed(job):
 def test_a_fault_costs_a_try(job):
     suite = FakeSuite(lambda number: FakeWorld(fail_at=0 if number == 0 else None))
     tried = []
-    (episode,) = collector(suite, on_try=tried.append).collect([job()])
+    (episode,) = collector(suite, on_run=tried.append).run_jobs([job()])
     assert episode.outcome is Outcome.SUCCESS
     assert [e.outcome for e in tried] == [Outcome.INFRA, Outcome.SUCCESS]
 
 
 def test_faults_beyond_the_retries_are_reported(job):
     suite = FakeSuite(lambda number: FakeWorld(fail_at=0))
-    (episode,) = collector(suite).collect([job()])
+    (episode,) = collector(suite).run_jobs([job()])
     assert episode.outcome is Outcome.INFRA
     assert len(suite.worlds) == 2
 
@@ -75,8 +75,8 @@ def test_a_world_that_cannot_be_opened_is_a_fault(job):
     def refuse(number):
         raise InfraError("no browser")
 
-    (episode,) = collector(FakeSuite(refuse)).collect([job()])
-    assert (episode.outcome, episode.note) == (Outcome.INFRA, "no browser")
+    (episode,) = collector(FakeSuite(refuse)).run_jobs([job()])
+    assert (episode.outcome, episode.infra_error) == (Outcome.INFRA, "no browser")
 
 
 def test_any_other_error_reaches_the_caller(job):
@@ -84,19 +84,19 @@ def test_any_other_error_reaches_the_caller(job):
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        collector(FakeSuite(broken)).collect([job() for _ in range(5)])
+        collector(FakeSuite(broken)).run_jobs([job() for _ in range(5)])
     assert not rollout_threads()
 
 
 def test_a_prompt_that_cannot_be_made_ends_its_own_episode_alone(job):
     suite = FakeSuite(lambda number: FakeWorld(page="half a character: \ud83d" * (number < 2)))
     tried = []
-    episodes = collector(suite, contexts=1, on_try=tried.append).collect([job(), job(), job()])
+    episodes = collector(suite, contexts=1, on_run=tried.append).run_jobs([job(), job(), job()])
     assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
     assert len(tried) == 4  # the first was played twice
     assert [(e.reward, e.turns) for e in tried[:2]] == [(None, ())] * 2
     for episode in tried[:2]:
-        assert episode.note.startswith("the prompt cannot be made: TypeError(")
+        assert episode.infra_error.startswith("the prompt cannot be built: TypeError(")
 
 
 def test_leaving_early_starts_no_more(job):
@@ -122,4 +122,4 @@ def test_jobs_are_drawn_as_threads_become_free(job):
         assert {index for index, _ in crew} | {first} == set(range(6))
     assert drawn == list(range(6))
     with pytest.raises(StopIteration):
-        crew.get()
+        crew.next_result()

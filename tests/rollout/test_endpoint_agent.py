@@ -14,7 +14,7 @@ from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import ConfigError, EndpointConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
-from webagent_jax.rollout import Collector, EndpointAgent, Job, Rules, run_episode
+from webagent_jax.rollout import Collector, EndpointAgent, EpisodeConfig, Job, run_episode
 from webagent_jax.types import Outcome, ParseError
 
 PRESS = '<think> go </think> <answer> do(action="Click", element="1") </answer>'
@@ -22,12 +22,12 @@ PRESS = '<think> go </think> <answer> do(action="Click", element="1") </answer>'
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 @pytest.fixture
 def rules(tokenizer):
-    return Rules(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+    return EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_half_a_character_in_a_reply_is_replaced(agent, chats, rules):
     chats.replies[:] = ["<think> \ud83d </think> exit(message='42')"]
     episode = run_episode(FakeWorld(), agent, TASK, rules)
     assert (episode.outcome, episode.answer) == (Outcome.SUCCESS, "42")
-    assert episode.turns[0].reply == "<think> \ufffd </think> exit(message='42')"
+    assert episode.turns[0].response_text == "<think> \ufffd </think> exit(message='42')"
 
 
 def test_a_control_token_in_a_reply_is_text(agent, chats, rules, tokenizer):
@@ -58,7 +58,7 @@ def test_a_control_token_in_a_reply_is_text(agent, chats, rules, tokenizer):
     episode = run_episode(FakeWorld(), agent, TASK, rules)
     assert (episode.outcome, episode.answer) == (Outcome.SUCCESS, "42")
     (turn,) = episode.turns
-    assert turn.reply == chats.replies[0]
+    assert turn.response_text == chats.replies[0]
     control = [i for i in turn.completion.token_ids if i < 5]
     assert control == [*tokenizer.stop_ids]  # at its end
 
@@ -67,9 +67,9 @@ def test_an_episode_by_an_endpoint(agent, chats, rules, tokenizer):
     episode = run_episode(FakeWorld(), agent, TASK, rules, seed=5)
     assert (episode.outcome, len(episode.turns)) == (Outcome.SUCCESS, 2)
     for turn, body in zip(episode.turns, chats.bodies, strict=True):
-        assert turn.reply == PRESS
+        assert turn.response_text == PRESS
         ids = turn.completion.token_ids
-        np.testing.assert_array_equal(ids, tokenizer.encode_reply(PRESS))
+        np.testing.assert_array_equal(ids, tokenizer.encode_response(PRESS))
         assert not turn.completion.logp.any() and len(turn.completion.logp) == len(ids)
         # What it was told is what a policy of ours would have been.
         told = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in body["messages"])
@@ -93,7 +93,7 @@ def test_thoughts_that_come_apart_are_said_in_the_next_turn(agent, chats, rules)
 def test_a_reply_that_was_cut_short_has_no_stop_token(agent, chats, rules, tokenizer, text):
     chats.replies = [Answer(message(text, "length")), PRESS]
     first, *_ = run_episode(FakeWorld(), agent, TASK, rules).turns
-    assert (first.completion.finish, first.reply) == ("length", text or "")
+    assert (first.completion.finish, first.response_text) == ("length", text or "")
     assert isinstance(first.action, ParseError)
     np.testing.assert_array_equal(first.completion.token_ids, tokenizer.encode(text or ""))
 
@@ -112,15 +112,15 @@ def test_a_fault_ends_the_episode_without_a_reward(agent, chats, rules):
     chats.replies = [PRESS, 500]
     episode = run_episode(FakeWorld(), agent, TASK, rules)
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
-    assert "gave no reply: status 500" in episode.note
+    assert "sent no response: status 500" in episode.infra_error
 
 
 def test_a_refusal_ends_the_run_at_its_first_requests(agent, chats, rules):
     chats.replies = [Answer(b"no such model", 404)]
     suite = FakeSuite()
     jobs = [Job(TASK, seed, rules, lambda: agent) for seed in range(165)]
-    with pytest.raises(ConfigError, match=r"no such model\nLook at policy\.endpoint\.model"):
-        Collector(suite, contexts=3, infra_retries=2).collect(jobs)
+    with pytest.raises(ConfigError, match=r"no such model\nCheck policy\.endpoint\.model"):
+        Collector(suite, contexts=3, infra_retries=2).run_jobs(jobs)
     assert len(chats.requests) <= 3
     assert all(world.closed for world in suite.worlds)
     assert not [t for t in threading.enumerate() if t.name.startswith("rollout")]
@@ -147,7 +147,7 @@ def test_many_episodes_over_a_shaky_endpoint(chats, tokenizer, rules):
         return EndpointAgent(endpoint, tokenizer, max_new_tokens=32, temperature=0.0)
 
     jobs = [Job(TASK, seed, rules, make) for seed in range(20)]
-    episodes = Collector(FakeSuite(), contexts=8, infra_retries=0).collect(jobs)
+    episodes = Collector(FakeSuite(), contexts=8, infra_retries=0).run_jobs(jobs)
     assert [episode.outcome for episode in episodes] == [Outcome.SUCCESS] * 20
     usage = endpoint.usage
     assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)

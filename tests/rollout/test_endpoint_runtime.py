@@ -14,7 +14,7 @@ from webagent_jax import config, demos, evaluate
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, EndpointConfig, EvalConfig, PolicyConfig
 from webagent_jax.policy.loading import initial_policy, load_policy, require_local_policy
-from webagent_jax.rollout.runtime import Stage
+from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
@@ -35,7 +35,9 @@ def chats(monkeypatch):
 
 
 def replying(chats, **options):
-    endpoint = EndpointConfig(chats.url, "tiny", completion_price=2.0, prompt_price=1.0)
+    endpoint = EndpointConfig(
+        chats.url, "tiny", completion_usd_per_mtok=2.0, prompt_usd_per_mtok=1.0
+    )
     return dataclasses.replace(SMOKE, policy=PolicyConfig("openai", endpoint), **options)
 
 
@@ -65,8 +67,12 @@ def test_an_endpoint_demonstrates(chats, tmp_path):
     assert len(collected) == 6 - stumbled
     assert all(turn.decision.thought == "press it" for demo in collected for turn in demo.turns)
     requests = len(chats.requests)
-    assert f"{stumbled} hold a reply without an action: left out" in progress.lines
-    assert any(f"{requests} replies" in l and f"${0.3 * requests:.2f}" in l for l in progress.lines)
+    assert (
+        f"{stumbled} demonstrations contain a response without an action: skipped" in progress.lines
+    )
+    assert any(
+        f"{requests} responses" in l and f"${0.3 * requests:.2f}" in l for l in progress.lines
+    )
 
 
 @pytest.mark.browser
@@ -78,7 +84,7 @@ def test_evaluation_samples_by_its_own_options(chats, tmp_path):
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1),
         rollout=dataclasses.replace(SMOKE.rollout, max_new_tokens=96),
         eval=EvalConfig(
-            episodes_per_task=1, temperature=0.5, top_p=0.9, max_new_tokens=200, max_turns=(3,)
+            seeds_per_task=1, temperature=0.5, top_p=0.9, max_new_tokens=200, max_turns=(3,)
         ),
     )
 
@@ -99,9 +105,9 @@ def test_a_stage_with_an_endpoint_has_no_engine(chats):
     cfg = replying(chats)
     model, snapshot = initial_policy(cfg)
     assert (model, snapshot) == (None, None)
-    with Stage(cfg, NullProgress(), model, snapshot) as opened:
+    with RolloutRuntime(cfg, NullProgress(), model, snapshot) as opened:
         assert opened.usage.replies == 0
-        with pytest.raises(ValueError, match="without a policy"):
+        with pytest.raises(ValueError, match="has no engine"):
             _ = opened.engine
 
 

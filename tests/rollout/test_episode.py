@@ -10,7 +10,7 @@ import pytest
 from tests.rollout.fakes import TASK, FakeSampler, FakeWorld
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
-from webagent_jax.rollout import EngineAgent, ExpertAgent, Rules, run_episode
+from webagent_jax.rollout import EngineAgent, EpisodeConfig, ExpertAgent, run_episode
 from webagent_jax.types import Action, ActionKind, Completion, Decision, Outcome, ParseError
 
 PRESS = '<think> go </think> <answer> do(action="Click", element="1") </answer>'
@@ -19,12 +19,12 @@ MISS = '<think> go </think> <answer> do(action="Click", element="9") </answer>'
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(policy.directory("webagent-tiny"))
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
 @pytest.fixture
 def rules(tokenizer):
-    return Rules(
+    return EpisodeConfig(
         tokenizer, TEMPLATES["compact"], True, max_turns=4, max_prompt_tokens=500, timeout=60.0
     )
 
@@ -41,7 +41,7 @@ def test_success_ends_it(tokenizer, rules):
     assert episode.intent == "Press 1 twice"
     for turn, request in zip(episode.turns, sampler.requests, strict=True):
         np.testing.assert_array_equal(turn.prompt_ids, request["prompt_ids"])
-        assert turn.reply == PRESS
+        assert turn.response_text == PRESS
     assert len({request["seed"] for request in sampler.requests}) == 2
     assert [t.observation.text for t in episode.turns] == ["button go [1]", "button go 1 [1]"]
 
@@ -74,7 +74,7 @@ def test_turn_limit_truncates(tokenizer, rules):
 def test_a_limit_is_told_of_a_success_too(tokenizer, rules):
     class NeverDone(FakeWorld):
         def step(self, action):
-            return dataclasses.replace(super().step(action), done=False)
+            return dataclasses.replace(super().step(action), terminated=False)
 
     episode, _ = play(tokenizer, rules, [PRESS, PRESS, MISS], NeverDone())
     assert (episode.outcome, episode.reward, episode.truncated) == (Outcome.SUCCESS, 1.0, True)
@@ -100,7 +100,7 @@ def test_repeated_responses_end_an_episode(tokenizer, rules, replies, turns):
 def test_repeated_responses_may_have_succeeded(tokenizer, rules):
     class NeverDone(FakeWorld):
         def step(self, action):
-            return dataclasses.replace(super().step(action), done=False)
+            return dataclasses.replace(super().step(action), terminated=False)
 
     limited = dataclasses.replace(rules, max_turns=12, max_repeats=2)
     episode, _ = play(tokenizer, limited, [PRESS], NeverDone())
@@ -134,29 +134,29 @@ def test_exit_is_judged_with_its_answer(tokenizer, rules):
 def test_a_fault_has_no_reward(tokenizer, rules):
     episode, _ = play(tokenizer, rules, [PRESS], FakeWorld(fail_at=1))
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
-    assert episode.note == "the browser is gone"
+    assert episode.infra_error == "the browser is gone"
     assert len(episode.turns) == 1
 
 
 def test_a_reply_that_cannot_be_read_is_a_fault(tokenizer, rules):
     class Odd:
-        def reply(self, request):
+        def respond(self, request):
             zeros = np.zeros(1, np.int32)
             return Completion(zeros - 1, zeros.astype(np.float32), zeros, "stop")
 
     episode = run_episode(FakeWorld(), Odd(), TASK, rules)
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
-    assert episode.note.startswith("the reply cannot be read: OverflowError(")
+    assert episode.infra_error.startswith("the response cannot be decoded: OverflowError(")
 
 
 def test_a_reply_of_an_expert_that_cannot_be_tokenized_is_a_fault(tokenizer, rules):
     class Suite:
-        def expert(self, task, start):
+        def make_expert(self, task, start):
             yield Decision("half a character: \ud83d", Action(ActionKind.CLICK, "1"))
 
     episode = run_episode(FakeWorld(), ExpertAgent(Suite(), tokenizer, True), TASK, rules)
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
-    assert episode.note.startswith("the reply cannot be tokenized: TypeError(")
+    assert episode.infra_error.startswith("the response cannot be tokenized: TypeError(")
 
 
 def test_an_episode_that_takes_too_long_is_a_fault(tokenizer, rules):
@@ -166,7 +166,7 @@ def test_an_episode_that_takes_too_long_is_a_fault(tokenizer, rules):
 
 def test_pictures_only_when_asked_for(tokenizer, rules):
     episode, _ = play(tokenizer, rules, [PRESS])
-    assert episode.turns[0].picture is None
-    assert episode.last_picture is None
-    episode, _ = play(tokenizer, dataclasses.replace(rules, pictures=True), [PRESS])
-    assert episode.turns[0].picture == episode.last_picture == b"jpeg"
+    assert episode.turns[0].screenshot is None
+    assert episode.final_screenshot is None
+    episode, _ = play(tokenizer, dataclasses.replace(rules, keep_screenshots=True), [PRESS])
+    assert episode.turns[0].screenshot == episode.final_screenshot == b"jpeg"

@@ -18,7 +18,7 @@ import pytest
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.browsergym import BrowserGym, page
-from webagent_jax.suites.browsergym.process import Worker
+from webagent_jax.suites.browsergym.process import BrowserGymProcess
 from webagent_jax.types import Action, ActionKind, InfraError, Task
 
 PYTHON = os.environ.get("WEBAGENT_BROWSERGYM_PYTHON", "")
@@ -61,12 +61,12 @@ live = [
     ],
 )
 def test_every_action_has_its_call(action: Action, call: str) -> None:
-    assert page.code(action) == call
+    assert page.to_browsergym_action(action) == call
 
 
 def test_no_kind_of_action_is_left_out() -> None:
     for kind in ActionKind:
-        assert page.code(Action(kind, "1", "2")).endswith(")")
+        assert page.to_browsergym_action(Action(kind, "1", "2")).endswith(")")
 
 
 # --- observations ---------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ FORM = told(
 
 
 def test_a_tree_is_told_as_our_own_pages_are() -> None:
-    seen = page.observation(FORM, 10_000)
+    seen = page.from_browsergym_obs(FORM, 10_000)
     assert seen.text.splitlines() == [
         "textbox Username [3] = karrie",
         "Enter your details",
@@ -137,7 +137,7 @@ def test_a_label_names_the_field_after_it() -> None:
         node(3, "textbox"),
         node(4, "textbox"),
     )
-    text = page.observation(tree, 1_000).text
+    text = page.from_browsergym_obs(tree, 1_000).text
     assert text.splitlines() == ["textbox Username [3]", "textbox [4]"]
 
 
@@ -155,7 +155,7 @@ def test_a_row_of_words_is_a_line() -> None:
         node(9, "cell", "", 10),
         node(10, "StaticText", "it"),
     )
-    assert page.observation(tree, 1_000).text.splitlines() == [
+    assert page.from_browsergym_obs(tree, 1_000).text.splitlines() == [
         "Gender | Male",
         "button Edit [8]",
         "it",
@@ -163,7 +163,7 @@ def test_a_row_of_words_is_a_line() -> None:
 
 
 def test_a_long_page_is_cut_at_a_line() -> None:
-    seen = page.observation(FORM, 60)
+    seen = page.from_browsergym_obs(FORM, 60)
     assert seen.text.splitlines()[:2] == ["textbox Username [3] = karrie", "Enter your details"]
     assert seen.truncated
     assert "left out" in seen.text
@@ -172,13 +172,13 @@ def test_a_long_page_is_cut_at_a_line() -> None:
 
 def test_what_stands_above_the_viewport_is_cut_first() -> None:
     above = {"3": {"bbox": [0, -50, 9, 9]}}
-    seen = page.observation(FORM | {"properties": above}, 60)
+    seen = page.from_browsergym_obs(FORM | {"properties": above}, 60)
     assert "Username" not in seen.text
 
 
 def test_errors_and_tabs_are_told() -> None:
     several = told(FORM["nodes"][0], tabs=["A", "B"], front=1, error="TimeoutError: no\nCall log:")
-    seen = page.observation(several, 1_000)
+    seen = page.from_browsergym_obs(several, 1_000)
     assert seen.error == "TimeoutError: no"
     assert seen.text.splitlines() == ["[tab 0] A", "[tab 1, open] B"]
     assert seen.title == "B"
@@ -187,7 +187,7 @@ def test_errors_and_tabs_are_told() -> None:
 def test_a_deep_page_is_told() -> None:
     nodes = [node(k, "generic", "", k + 1) for k in range(5_000)]
     tree = told(*nodes, node(5_000, "button", "Ok"), properties={"0": {"set_of_marks": True}})
-    assert page.observation(tree, 100).text == "button Ok [5000]"
+    assert page.from_browsergym_obs(tree, 100).text == "button Ok [5000]"
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -207,12 +207,12 @@ def test_a_process_that_is_silent_is_ended(tmp_path: Path) -> None:
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexec sleep 30\n")
     silent.chmod(0o755)
-    worker = Worker(str(silent))
+    worker = BrowserGymProcess(str(silent))
     with pytest.raises(InfraError, match=r"0\.1 s"):
-        worker.ask("start", 0.1)
+        worker.call("start", 0.1)
     assert worker._process.returncode is not None
     with pytest.raises(InfraError, match="has ended"):
-        worker.ask("start", 0.1)
+        worker.call("start", 0.1)
 
 
 def test_half_a_character_that_it_tells_is_replaced(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ pipe.send_bytes(json.dumps({{"got": {{"goal": "Buy \\ud83d"}}}}).encode())
 """
     )
     python.chmod(0o755)
-    worker = Worker(str(python))
-    assert worker.ask("start", 60.0) == {"goal": "Buy \ufffd"}
+    worker = BrowserGymProcess(str(python))
+    assert worker.call("start", 60.0) == {"goal": "Buy \ufffd"}
     worker.end()
 
 
@@ -264,37 +264,37 @@ class TestLive:
             BrowserGym(["browsergym/miniwob.no-such-page"], origins=[], python=PYTHON)
 
     def test_its_validate_is_the_reward(self, suite: BrowserGym) -> None:
-        environment = suite.open(task(suite, "click-button-sequence"))
-        start = environment.start()
+        environment = suite.make_env(task(suite, "click-button-sequence"))
+        start = environment.reset()
         assert "ONE" in start.intent
         by_name = {e.name: i for i, e in start.observation.elements.items()}
         refused = environment.step(Action(ActionKind.CLICK, "9999"))
         assert "9999" in str(refused.observation.error)
-        assert not environment.step(Action(ActionKind.CLICK, by_name["ONE"])).done
-        assert environment.step(Action(ActionKind.CLICK, by_name["TWO"])).done
-        assert environment.reward(None) == 1.0
-        assert environment.picture().startswith(b"\xff\xd8")
+        assert not environment.step(Action(ActionKind.CLICK, by_name["ONE"])).terminated
+        assert environment.step(Action(ActionKind.CLICK, by_name["TWO"])).terminated
+        assert environment.compute_reward(None) == 1.0
+        assert environment.screenshot().startswith(b"\xff\xd8")
         environment.close()
 
     def test_wrong_is_worth_nothing_and_its_process_serves_again(self, suite: BrowserGym) -> None:
         for _ in range(2):
-            environment = suite.open(task(suite, "choose-list"))
-            start = environment.start()
+            environment = suite.make_env(task(suite, "choose-list"))
+            start = environment.reset()
             kinds = {e.kind: i for i, e in start.observation.elements.items()}
             options = start.observation.text.partition("(")[2].partition(")")[0].split(", ")
             wrong = next(option for option in options if option not in start.intent)
             chosen = environment.step(Action(ActionKind.SELECT, kinds["select"], wrong))
             assert chosen.observation.elements[kinds["select"]].value == wrong
-            assert environment.step(Action(ActionKind.CLICK, kinds["button"])).done
-            assert environment.reward(None) == 0.0
+            assert environment.step(Action(ActionKind.CLICK, kinds["button"])).terminated
+            assert environment.compute_reward(None) == 0.0
             environment.close()
         assert len(suite._idle) == 1
 
     def test_other_places_are_not_reached(self, suite: BrowserGym, tmp_path: Path) -> None:
         (tmp_path / "index.html").write_text("secret")
         with StaticSite(tmp_path) as other:
-            environment = suite.open(task(suite, "choose-list"))
-            environment.start()
+            environment = suite.make_env(task(suite, "choose-list"))
+            environment.reset()
             step = environment.step(Action(ActionKind.GOTO, value=f"{other.url}/index.html"))
             assert "origins allowed" in str(step.observation.error)
             step = environment.step(Action(ActionKind.GOTO, value="file:///etc/hostname"))
@@ -302,8 +302,8 @@ class TestLive:
             environment.close()
 
     def test_a_killed_process_is_a_fault_and_leaves_no_browser(self, suite: BrowserGym) -> None:
-        environment = suite.open(task(suite, "choose-list"))
-        environment.start()
+        environment = suite.make_env(task(suite, "choose-list"))
+        environment.reset()
         worker = environment._worker
         assert worker
         family = descendants(worker._process.pid)

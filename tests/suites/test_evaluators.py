@@ -13,7 +13,7 @@ import pytest
 
 from webagent_jax.config import ConfigError
 from webagent_jax.suites import evaluators, task_file
-from webagent_jax.suites.matching import LITE, WEBARENA, Rules
+from webagent_jax.suites.matching import LITE, WEBARENA, MatchingRules
 from webagent_jax.types import InfraError, Task
 
 ADDRESSES = {site: f"http://{site}.test" for site in task_file.SITES}
@@ -102,7 +102,10 @@ def target(locator: str, url: str = "last", prep: Sequence[str] = (), **wanted: 
 
 
 def scored(
-    task: Task, answer: str | None = None, world: FakeWorld | None = None, rules: Rules = LITE
+    task: Task,
+    answer: str | None = None,
+    world: FakeWorld | None = None,
+    rules: MatchingRules = LITE,
 ) -> float:
     return evaluators.score(task, answer, world or FakeWorld(), ScriptedJudge(), rules)
 
@@ -359,17 +362,17 @@ def test_a_task_without_evaluators_has_no_score() -> None:
 
 
 def test_without_a_judge_its_tasks_are_left_out() -> None:
-    kept, left_out = evaluators.without_judge(TASKS)
+    kept, left_out = evaluators.split_by_judge(TASKS)
     assert (len(kept), len(left_out)) == (125, 40)
     assert not any(map(task_file.needs_judge, kept))
     assert sorted(kept + left_out, key=TASKS.index) == list(TASKS)
 
 
 def test_leaving_tasks_out_can_be_forbidden() -> None:
-    kept, _ = evaluators.without_judge(TASKS)
-    assert evaluators.without_judge(kept, strict=True) == (kept, ())
+    kept, _ = evaluators.split_by_judge(TASKS)
+    assert evaluators.split_by_judge(kept, strict=True) == (kept, ())
     with pytest.raises(ConfigError, match="40 of 165 tasks need a judge, webarena/1 first"):
-        evaluators.without_judge(TASKS, strict=True)
+        evaluators.split_by_judge(TASKS, strict=True)
 
 
 # --- the 165 tasks of WebArena-Lite --------------------------------------------------------------

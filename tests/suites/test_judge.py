@@ -13,7 +13,7 @@ import pytest
 from tests.chat_server import ChatServer, serving
 from webagent_jax.config import ConfigError
 from webagent_jax.suites import judge
-from webagent_jax.suites.judge import MEANINGS, REASONS, EndpointJudge, Gold
+from webagent_jax.suites.judge import ANSWER_VERDICTS, REASON_VERDICTS, EndpointJudge, GoldCase
 from webagent_jax.types import InfraError
 
 RIGHT = '{"verdict": "correct"}'
@@ -86,11 +86,11 @@ def test_anything_else_is_a_fault(endpoint: ChatServer, reply: str) -> None:
     assert len(endpoint.requests) == 3
 
 
-@pytest.mark.parametrize("word", [*MEANINGS, *REASONS])
+@pytest.mark.parametrize("word", [*ANSWER_VERDICTS, *REASON_VERDICTS])
 def test_a_verdict_of_the_other_question_is_none(endpoint: ChatServer, word: str) -> None:
     endpoint.replies = [word]
     other = judge_at(endpoint, tries=1)
-    ask = other.unachievable if word in MEANINGS else other.same_meaning
+    ask = other.unachievable if word in ANSWER_VERDICTS else other.same_meaning
     with pytest.raises(InfraError, match="unreadable verdict"):
         ask("Do it", "sold out", "none left")
 
@@ -105,7 +105,7 @@ def test_the_request_is_held_to_the_verdicts(endpoint: ChatServer) -> None:
     assert headers["Authorization"] == "Bearer secret"
     assert (body["model"], body["temperature"]) == ("tiny", 0)
     schema = body["response_format"]["json_schema"]["schema"]
-    assert schema["properties"]["verdict"]["enum"] == list(MEANINGS)
+    assert schema["properties"]["verdict"]["enum"] == list(ANSWER_VERDICTS)
     assert [message["role"] for message in body["messages"]] == ["user"]
 
 
@@ -161,7 +161,7 @@ def test_a_lasting_fault_ends_in_a_fault(endpoint: ChatServer, fault: int | byte
 @pytest.mark.parametrize("status", [400, 401, 404])
 def test_a_refusal_is_not_tried_again(endpoint: ChatServer, status: int) -> None:
     endpoint.replies = [status]
-    with pytest.raises(InfraError, match=f"refuses, status {status}: "):
+    with pytest.raises(InfraError, match=f"rejects the request, status {status}: "):
         judge_at(endpoint).same_meaning("How many?", "2", "two")
     assert len(endpoint.requests) == 1
 
@@ -250,7 +250,7 @@ def test_the_gold_cases_are_whole() -> None:
     cases = judge.gold_cases()
     assert len(cases) >= 30
     assert len({(case.intent, case.reference, case.answer) for case in cases}) == len(cases)
-    assert {case.verdict for case in cases} == {*MEANINGS, *REASONS}
+    assert {case.verdict for case in cases} == {*ANSWER_VERDICTS, *REASON_VERDICTS}
     assert all(case.intent and case.reference and case.answer for case in cases)
 
 
@@ -272,39 +272,47 @@ class Literal(Kind):
 
 
 GOLD = (
-    Gold("How many?", "2", "2", "correct"),
-    Gold("How many?", "2", "two", "correct"),
-    Gold("How many?", "2", "2 or 3", "partially correct"),
-    Gold("How many?", "2", "3", "incorrect"),
-    Gold("Buy it", "sold out", "it is sold", "same"),
-    Gold("Buy it", "sold out", "never sold here", "different"),
+    GoldCase("How many?", "2", "2", "correct"),
+    GoldCase("How many?", "2", "two", "correct"),
+    GoldCase("How many?", "2", "2 or 3", "partially correct"),
+    GoldCase("How many?", "2", "3", "incorrect"),
+    GoldCase("Buy it", "sold out", "it is sold", "same"),
+    GoldCase("Buy it", "sold out", "never sold here", "different"),
 )
 
 
 def test_agreement_is_counted() -> None:
     kind = judge.agreement(Kind(), GOLD)
-    assert (kind.agreed, kind.too_kind, kind.too_strict) == (3, (GOLD[2], GOLD[3], GOLD[5]), ())
-    assert str(kind) == "3 of 6 agreed, 3 too kind, 0 too strict"
+    assert (kind.agreed, kind.false_accepts, kind.false_rejects) == (
+        3,
+        (GOLD[2], GOLD[3], GOLD[5]),
+        (),
+    )
+    assert str(kind) == "3 of 6 agreed, 3 false accepts, 0 false rejects"
     literal = judge.agreement(Literal(), GOLD)
-    assert (literal.agreed, literal.too_kind, literal.too_strict) == (4, (GOLD[5],), (GOLD[1],))
+    assert (literal.agreed, literal.false_accepts, literal.false_rejects) == (
+        4,
+        (GOLD[5],),
+        (GOLD[1],),
+    )
 
 
 def test_gold_cases_of_ones_own_are_read(tmp_path: Path) -> None:
     path = tmp_path / "gold.jsonl"
     case = {"intent": "Wo?", "reference": "M\u2028N", "answer": "hier", "verdict": "incorrect"}
     path.write_text(json.dumps(case, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert judge.gold_cases(path) == (Gold("Wo?", "M\u2028N", "hier", "incorrect"),)
+    assert judge.gold_cases(path) == (GoldCase("Wo?", "M\u2028N", "hier", "incorrect"),)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 2 is no gold case"),
-        ('{"intent": "x"}', "line 2 is no gold case"),
-        ("[]", "line 2 is no gold case"),
+        ("{", "line 2 is not a gold case"),
+        ('{"intent": "x"}', "line 2 is not a gold case"),
+        ("[]", "line 2 is not a gold case"),
         (
             '{"intent": "x", "reference": "1", "answer": "1", "verdict": "right"}',
-            "line 2: the verdict 'right' is none of correct, partially correct, incorrect, same",
+            "line 2: the verdict 'right' must be one of correct, partially correct, incorrect",
         ),
     ],
 )

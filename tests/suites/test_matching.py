@@ -60,7 +60,7 @@ from webagent_jax.suites.matching import LITE, WEBARENA
     ],
 )
 def test_words_are_told_apart_as_nltk_does(text: str, words: str) -> None:
-    assert matching.tokens(text) == words.split()
+    assert matching.tokenize(text) == words.split()
 
 
 # --- texts ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from webagent_jax.suites.miniwob import (
     all_pages,
 )
 from webagent_jax.suites.miniwob_experts import EXPERTS
-from webagent_jax.types import Action, ActionKind, InfraError, Observation, Start, Task
+from webagent_jax.types import Action, ActionKind, InfraError, Observation, ResetResult, Task
 
 BUSY_MACHINE = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
 MAX_STEPS = 40
@@ -55,41 +55,41 @@ def at_once(work: Callable[[A], B], items: Iterable[A]) -> list[B]:
         return list(threads.map(work, items))
 
 
-def started(suite: MiniWob, task: Task) -> Start:
-    environment = suite.open(task)
+def started(suite: MiniWob, task: Task) -> ResetResult:
+    environment = suite.make_env(task)
     try:
-        return environment.start()
+        return environment.reset()
     finally:
         environment.close()
 
 
 def after(suite: MiniWob, task: Task, *names: str) -> tuple[float, bool]:
     """Reward and end of an episode in which the elements of these names are clicked."""
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        page, done = environment.start().observation, False
+        page, done = environment.reset().observation, False
         for name in names:
             step = environment.step(Action(ActionKind.CLICK, id_of(page, name)))
-            page, done = step.observation, step.done
-        return environment.reward(None), done
+            page, done = step.observation, step.terminated
+        return environment.compute_reward(None), done
     finally:
         environment.close()
 
 
 def solved(suite: MiniWob, task: Task) -> float:
     """Reward of the expert's episode."""
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     try:
-        start = environment.start()
-        expert = suite.expert(task, start)
+        start = environment.reset()
+        expert = suite.make_expert(task, start)
         decision = next(expert)
         for _ in range(MAX_STEPS):
             step = environment.step(decision.action)
             assert step.observation.error is None, f"{task.id}: {step.observation.error}"
-            if step.done:
+            if step.terminated:
                 break
             decision = expert.send(step.observation)
-        return environment.reward(None)
+        return environment.compute_reward(None)
     finally:
         environment.close()
 
@@ -129,12 +129,12 @@ def test_too_many_training_seeds_are_refused() -> None:
 
 def test_a_wiped_context_shows_what_a_fresh_one_shows(suite: MiniWob) -> None:
     def clicked(suite: MiniWob, task: Task) -> list[object]:
-        environment = suite.open(task)
+        environment = suite.make_env(task)
         try:
-            start = environment.start()
+            start = environment.reset()
             step = environment.step(Action(ActionKind.CLICK, "1"))
             seen = [start.observation, step.observation]
-            return [start.intent, *((o.text, o.title, o.error) for o in seen), step.done]
+            return [start.intent, *((o.text, o.title, o.error) for o in seen), step.terminated]
         finally:
             environment.close()
 
@@ -199,28 +199,28 @@ def test_a_part_of_the_point_is_no_success(suite: MiniWob) -> None:
 
 @pytest.mark.browser
 def test_a_refused_action_is_told_and_the_episode_goes_on(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("login-user", "train", 0))
-    environment.start()
+    environment = suite.make_env(suite.task("login-user", "train", 0))
+    environment.reset()
     step = environment.step(Action(ActionKind.CLICK, "99"))
     environment.close()
     assert step.observation.error is not None
-    assert not step.done
+    assert not step.terminated
 
 
 @pytest.mark.browser
 def test_a_page_that_does_not_answer_is_no_reward_of_nothing(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("login-user", "train", 0))
-    environment.start()
+    environment = suite.make_env(suite.task("login-user", "train", 0))
+    environment.reset()
     environment.close()
     with pytest.raises(InfraError):
-        environment.reward(None)
+        environment.compute_reward(None)
 
 
 @pytest.mark.browser
 def test_no_expert_is_a_key_error(suite: MiniWob) -> None:
     task = suite.task("drag-cube", "train", 0)
     with pytest.raises(KeyError):
-        suite.expert(task, Start("Drag.", Observation("", "")))
+        suite.make_expert(task, ResetResult("Drag.", Observation("", "")))
 
 
 # --- one problem an episode -----------------------------------------------------------------------
@@ -228,15 +228,15 @@ def test_no_expert_is_a_key_error(suite: MiniWob) -> None:
 
 @pytest.mark.browser
 def test_goto_is_refused_and_the_problem_stays(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("click-button-sequence", "train", 0))
-    start = environment.start()
+    environment = suite.make_env(suite.task("click-button-sequence", "train", 0))
+    start = environment.reset()
     for url in ("click-test.html", "click-button-sequence.html", "#top", "about:blank"):
         step = environment.step(Action(ActionKind.GOTO, value=url))
         assert step.observation.error == f"{url} is not opened: this task stays on its page"
-        assert (step.observation.text, step.done) == (start.observation.text, False)
+        assert (step.observation.text, step.terminated) == (start.observation.text, False)
     for name in ("ONE", "TWO"):
         step = environment.step(Action(ActionKind.CLICK, id_of(start.observation, name)))
-    assert (environment.reward(None), step.done) == (1.0, True)
+    assert (environment.compute_reward(None), step.terminated) == (1.0, True)
     environment.close()
 
 
@@ -251,75 +251,75 @@ def test_goto_is_refused_and_the_problem_stays(suite: MiniWob) -> None:
     ],
 )
 def test_what_would_replace_the_page_is_refused(suite: MiniWob, html: str, url: str) -> None:
-    environment = suite.open(suite.task("click-button-sequence", "train", 0))
-    environment.start()
+    environment = suite.make_env(suite.task("click-button-sequence", "train", 0))
+    environment.reset()
     script = "html => document.body.insertAdjacentHTML('beforeend', html)"
     environment._session.evaluate(script, html)
     page = environment._session.observe()
     step = environment.step(Action(ActionKind.CLICK, id_of(page, "away")))
     refusal = f"{suite._site.url}/miniwob/{url} is not opened: this task stays on its page"
     assert step.observation.error == refusal
-    assert (step.observation.text, step.done) == (page.text, False)
+    assert (step.observation.text, step.terminated) == (page.text, False)
     step = environment.step(Action(ActionKind.CLICK, id_of(page, "ONE")))
     assert step.observation.error is None
     environment.step(Action(ActionKind.CLICK, id_of(page, "TWO")))
-    assert environment.reward(None) == 1.0
+    assert environment.compute_reward(None) == 1.0
     environment.close()
 
 
 @pytest.mark.browser
 def test_links_within_the_page_and_the_history_of_them_work(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("click-button-sequence", "train", 0))
-    environment.start()
+    environment = suite.make_env(suite.task("click-button-sequence", "train", 0))
+    environment.reset()
     environment._session.evaluate("() => { location.hash = 'here'; }")
     for kind in (ActionKind.GO_BACK, ActionKind.GO_FORWARD, ActionKind.GO_BACK):
         step = environment.step(Action(kind))
-        assert (step.observation.error, step.done) == (None, False)
+        assert (step.observation.error, step.terminated) == (None, False)
     step = environment.step(Action(ActionKind.GO_BACK))
     assert step.observation.error == "there is no page to go back to"
-    assert not step.done
+    assert not step.terminated
     environment.close()
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page", ["click-test", "click-button-sequence"])
 def test_a_problem_that_was_left_is_lost(suite: MiniWob, page: str) -> None:
-    environment = suite.open(suite.task("click-button-sequence", "train", 0))
-    environment.start()
+    environment = suite.make_env(suite.task("click-button-sequence", "train", 0))
+    environment.reset()
     environment._session.goto(f"{suite._site.url}/miniwob/{page}.html")
-    assert environment.reward(None) == 0.0
+    assert environment.compute_reward(None) == 0.0
     environment._session.evaluate(_RESTART)
     for name in {"click-test": ["Click Me!"]}.get(page, ["ONE", "TWO"]):
         observation = environment._session.observe()
         step = environment.step(Action(ActionKind.CLICK, id_of(observation, name)))
-        assert step.done
+        assert step.terminated
     assert environment._session.evaluate("() => WOB_RAW_REWARD_GLOBAL") == 1
-    assert environment.reward(None) == 0.0
+    assert environment.compute_reward(None) == 0.0
     environment.close()
 
 
 @pytest.mark.browser
 def test_a_tab_of_another_problem_is_worth_nothing(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("search-engine", "train", 0))
-    start = environment.start()
+    environment = suite.make_env(suite.task("search-engine", "train", 0))
+    start = environment.reset()
     found = environment.step(Action(ActionKind.CLICK, id_of(start.observation, "Search")))
     link = next(i for i, e in found.observation.elements.items() if e.kind == "link")
     step = environment.step(Action(ActionKind.PRESS, link, "Control+Enter"))
     assert "[tab 1, open]" in step.observation.text
-    assert (environment.reward(None), step.done) == (0.0, True)
+    assert (environment.compute_reward(None), step.terminated) == (0.0, True)
     environment.close()
 
 
 @pytest.mark.browser
 def test_a_document_has_one_problem(suite: MiniWob) -> None:
-    environment = suite.open(suite.task("click-test", "train", 0))
-    start = environment.start()
+    environment = suite.make_env(suite.task("click-test", "train", 0))
+    start = environment.reset()
     environment._session.evaluate(_MARK)
     environment._session.evaluate("() => core.endEpisode(-1)")
     environment._session.evaluate(_RESTART)
     step = environment.step(Action(ActionKind.CLICK, id_of(start.observation, "Click Me!")))
     assert environment._session.evaluate("() => holdsSeeded")
-    assert (environment.reward(None), step.done) == (0.0, True)
+    assert (environment.compute_reward(None), step.terminated) == (0.0, True)
     environment.close()
 
 
@@ -338,11 +338,11 @@ def wander(suite: MiniWob, task: Task, rng: random.Random) -> None:
 
     In every second episode some moves go around the environment, which refuses them.
     """
-    environment = suite.open(task)
+    environment = suite.make_env(task)
     session = environment._session
     around = rng.random() < 0.5
     try:
-        observation = environment.start().observation
+        observation = environment.reset().observation
         session.evaluate(_MARK)
         for _ in range(10):
             match rng.choice(["goto", "history", "reload", "restart", *["click"] * 4]):
@@ -363,7 +363,7 @@ def wander(suite: MiniWob, task: Task, rng: random.Random) -> None:
                 case _:
                     action = Action(ActionKind.CLICK, any_id(observation, rng))
             observation = environment.step(action).observation
-            if environment.reward(None) > 0.0:
+            if environment.compute_reward(None) > 0.0:
                 assert session.evaluate("() => window.holdsSeeded"), task.id
                 return
     finally:

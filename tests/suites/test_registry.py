@@ -34,7 +34,7 @@ LITE = "tests/suites/data/webarena_lite_test.json"
     ],
 )
 def test_tasks_are_listed_without_browser_or_site(suite, count, first):
-    tasks = list(registry.listed(suite, "test"))
+    tasks = list(registry.list_tasks(suite, "test"))
     assert (len(tasks), tasks[0].id) == (count, first)
 
 
@@ -44,7 +44,7 @@ ARENA = SuiteConfig(name="arena")
 @pytest.fixture(scope="module")
 def arena_names() -> dict[str, set[str]]:
     """Names of all tasks by split."""
-    listed = {split: list(registry.listed(ARENA, split)) for split in ("train", "test")}
+    listed = {split: list(registry.list_tasks(ARENA, split)) for split in ("train", "test")}
     names = {s: {task.id.removeprefix("arena/") for task in of} for s, of in listed.items()}
     assert {split: len(of) for split, of in names.items()} == {"train": 647, "test": 165}
     assert not names["train"] & names["test"]
@@ -54,19 +54,19 @@ def arena_names() -> dict[str, set[str]]:
 @pytest.mark.parametrize("parts", [1, 2, 3])  # a site, a template, a task
 def test_the_arena_is_listed_by_site_template_or_task(arena_names, parts):
     kept = "/".join(min(arena_names["train"]).split("/")[:parts])
-    listed = registry.listed(dataclasses.replace(ARENA, tasks=(kept,)), "train")
+    listed = registry.list_tasks(dataclasses.replace(ARENA, tasks=(kept,)), "train")
     wanted = {name for name in arena_names["train"] if f"{name}/".startswith(f"{kept}/")}
     assert {task.id.removeprefix("arena/") for task in listed} == wanted != set()
 
 
 def test_an_unknown_task_of_the_arena_is_refused():
     with pytest.raises(ConfigError, match="no arena task 'shop/by'; did you mean"):
-        list(registry.listed(dataclasses.replace(ARENA, tasks=("shop/by",)), "test"))
+        list(registry.list_tasks(dataclasses.replace(ARENA, tasks=("shop/by",)), "test"))
 
 
 def test_fresh_tasks_of_the_arena_are_others(arena_names):
-    fresh = dataclasses.replace(ARENA, arena=ArenaConfig(fresh_seed=3, fresh_tasks=300))
-    drawn = {task.id.removeprefix("arena/") for task in registry.listed(fresh, "train")}
+    fresh = dataclasses.replace(ARENA, arena=ArenaConfig(task_seed=3, num_generated_tasks=300))
+    drawn = {task.id.removeprefix("arena/") for task in registry.list_tasks(fresh, "train")}
     assert len(drawn) == 300
     assert not drawn & (arena_names["train"] | arena_names["test"])
 
@@ -77,7 +77,7 @@ def test_what_a_suite_lacks_is_told_at_once(monkeypatch):
         monkeypatch.delenv(f"WA_{name}", raising=False)
     suite = SuiteConfig(name="webarena_lite", webarena=WebArenaConfig(test_file=LITE))
     with pytest.raises(ConfigError, match="SHOPPING"):
-        registry.check(suite)
+        registry.check_requirements(suite)
 
 
 def test_the_launcher_prints_a_line_for_each(capsys):

@@ -202,11 +202,15 @@ def test_a_malformed_row_is_refused(
         ("url", "first", "url must be 'last', func:... or an address"),
         ("url", "__MAPS__/x", "url must be 'last', func:... or an address"),
         ("url", "func:os.system('true')", "url must read func:name('argument', ...)"),
-        ("url", "func:exit()", "url calls exit, but only these are known: shopping_get_latest"),
-        ("url", "func:reddit_get_post_url()", "must give reddit_get_post_url 1 quoted arguments"),
+        ("url", "func:exit()", "url must call one of shopping_get_latest"),
+        (
+            "url",
+            "func:reddit_get_post_url()",
+            "must call reddit_get_post_url with 1 quoted arguments",
+        ),
         ("url", "function", "url must read func:"),
         ("locator", "window.name", "locator must be empty or begin with func:, document. or"),
-        ("locator", "func:nothing(__page__)", "locator calls nothing, but only these are known"),
+        ("locator", "func:nothing(__page__)", "locator must call one of shopping_get_latest"),
         ("prep_actions", [1], "prep_actions must be a list of texts"),
         ("required_contents", None, "required_contents must be given"),
         ("required_contents", {"must_exclude": ["1"]}, "must_exclude must be replaced by"),
@@ -324,7 +328,7 @@ def test_the_environment_must_have_what_is_needed() -> None:
     ],
 )
 def test_calls_are_read(text: str, read: Call | None) -> None:
-    assert task_file.call(text) == read
+    assert task_file.parse_call(text) == read
 
 
 @pytest.mark.parametrize(
@@ -343,4 +347,4 @@ def test_calls_are_read(text: str, read: Call | None) -> None:
 )
 def test_no_other_call_is_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"must|only"):
-        task_file.call(text)
+        task_file.parse_call(text)

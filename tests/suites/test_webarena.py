@@ -79,7 +79,7 @@ class Place:
 
     def suite(self, *names: str, **options: Any) -> WebArena:
         config = WebArenaConfig(
-            test_file=str(self._folder / "tasks.json"), state_folder=str(self.states), **options
+            test_file=str(self._folder / "tasks.json"), auth_dir=str(self.states), **options
         )
         suite = WebArena(self._pool, config, names, self.told.append, self.environ)
         self.closing.append(suite)
@@ -98,7 +98,7 @@ def place(pool: BrowserPool, tmp_path: Path) -> Iterator[Place]:
 
 
 def opened(suite: WebArena, name: str) -> WebArenaEnvironment:
-    return suite.open(suite.task(name, "test", 0))
+    return suite.make_env(suite.task(name, "test", 0))
 
 
 def act(
@@ -113,7 +113,7 @@ def act(
 
 
 def add_note(environment: WebArenaEnvironment, note: str) -> Observation:
-    return act(environment, environment.start().observation, "Note", value=note)
+    return act(environment, environment.reset().observation, "Note", value=note)
 
 
 class Later:
@@ -160,7 +160,7 @@ def test_the_episode_is_signed_in_and_a_later_run_uses_its_state(place: Place) -
     site = place.site("gitlab")
     for _ in range(2):
         environment = opened(place.suite("2"), "2")
-        assert "Notes of byteblaze" in environment.start().observation.text
+        assert "Notes of byteblaze" in environment.reset().observation.text
         environment.close()
     assert site.signed_in == 1
 
@@ -187,7 +187,7 @@ def test_a_wrong_password_is_told_without_the_password(place: Place) -> None:
     place.environ["WEBAGENT_GITLAB_PASSWORD"] = "not-the-one"
     with pytest.raises(ConfigError) as told:
         place.suite("0")
-    assert "did not sign byteblaze in, and says 'Invalid login or password.'" in str(told.value)
+    assert "did not sign byteblaze in and shows 'Invalid login or password.'" in str(told.value)
     assert "WEBAGENT_GITLAB_PASSWORD" in str(told.value)
     assert "not-the-one" not in str(told.value)
     assert list(place.states.iterdir()) == []
@@ -207,7 +207,7 @@ def test_other_accounts_come_from_the_environment_and_have_states_of_their_own(
 def test_a_page_without_a_form_is_told(place: Place) -> None:
     site = place.site("shopping_admin")
     place.environ["SHOPPING_ADMIN"] = site.base
-    with pytest.raises(ConfigError, match=f"nothing of a log-in form at {site.base}"):
+    with pytest.raises(ConfigError, match=f"no login form at {site.base}"):
         place.suite("11")
 
 
@@ -222,7 +222,7 @@ def test_an_expired_state_is_made_anew(place: Place) -> None:
     suite = place.suite("2")
     site.sessions.clear()
     environment = opened(suite, "2")
-    assert "Notes of byteblaze" in environment.start().observation.text
+    assert "Notes of byteblaze" in environment.reset().observation.text
     assert site.signed_in == 2
     environment.close()
 
@@ -239,11 +239,11 @@ def test_signing_out_harms_nobody_else(place: Place) -> None:
     site = place.site("gitlab")
     suite = place.suite("4")
     leaving, staying = opened(suite, "4"), opened(suite, "4")
-    leaving.start()
+    leaving.reset()
     page = leaving.step(Action(ActionKind.SWITCH_TAB, value="1")).observation
     act(leaving, page, "Sign out")
     leaving.close()
-    staying.start()
+    staying.reset()
     page = staying.step(Action(ActionKind.SWITCH_TAB, value="1")).observation
     assert "Notes of byteblaze" in page.text
     staying.close()
@@ -257,21 +257,25 @@ def test_signing_out_harms_nobody_else(place: Place) -> None:
 def test_an_answer_is_scored_and_none_is_none(place: Place) -> None:
     place.site("gitlab")
     environment = opened(place.suite("0"), "0")
-    start = environment.start()
+    start = environment.reset()
     assert start.intent == "Do number 0"
     assert start.observation.url.endswith("/")
-    assert [environment.reward(a) for a in ("It is 42", "It is 43", None)] == [1.0, 0.0, 0.0]
-    assert environment.picture().startswith(b"\xff\xd8")
+    assert [environment.compute_reward(a) for a in ("It is 42", "It is 43", None)] == [
+        1.0,
+        0.0,
+        0.0,
+    ]
+    assert environment.screenshot().startswith(b"\xff\xd8")
     environment.close()
 
 
 def test_where_the_episode_ends_is_scored(place: Place) -> None:
     place.site("gitlab")
     environment = opened(place.suite("1"), "1")
-    page = environment.start().observation
-    assert environment.reward(None) == 0.0
+    page = environment.reset().observation
+    assert environment.compute_reward(None) == 0.0
     act(environment, page, "About")
-    assert environment.reward(None) == 1.0
+    assert environment.compute_reward(None) == 1.0
     environment.close()
 
 
@@ -279,19 +283,19 @@ def test_where_the_episode_ends_is_scored(place: Place) -> None:
 def test_what_a_page_holds_is_scored(place: Place, number: str) -> None:
     site = place.site("gitlab")
     environment = opened(place.suite(number), number)
-    environment.start()
-    assert environment.reward(None) == 0.0
+    environment.reset()
+    assert environment.compute_reward(None) == 0.0
     site.notes.append("milk")
-    environment.start()
-    assert environment.reward(None) == 1.0
+    environment.reset()
+    assert environment.compute_reward(None) == 1.0
     environment.close()
 
 
 def test_the_newest_order_is_asked_of_the_shop(place: Place) -> None:
     site = place.site("shopping")
     environment = opened(place.suite("7"), "7")
-    environment.start()
-    assert environment.reward(None) == 0.0
+    environment.reset()
+    assert environment.compute_reward(None) == 0.0
     assert "/sales/order/view/order_id/191/" in site.asked
     environment.close()
 
@@ -299,7 +303,7 @@ def test_the_newest_order_is_asked_of_the_shop(place: Place) -> None:
 def test_each_start_page_is_a_tab_and_the_first_is_in_front(place: Place) -> None:
     site = place.site("gitlab")
     environment = opened(place.suite("4"), "4")
-    page = environment.start().observation
+    page = environment.reset().observation
     assert page.url == f"{site.base}/"
     assert "tab 1" in page.text
     other = environment.step(Action(ActionKind.SWITCH_TAB, value="1")).observation
@@ -310,7 +314,7 @@ def test_each_start_page_is_a_tab_and_the_first_is_in_front(place: Place) -> Non
 def test_an_episode_reaches_its_own_replicas_alone(place: Place) -> None:
     near, far = place.site("gitlab"), place.site("gitlab")
     environment = opened(place.suite("0"), "0")
-    environment.start()
+    environment.reset()
     here, other = (near, far) if "/" in near.asked[-1:] else (far, near)
     before = len(other.asked)
     script = f"() => fetch('{other.base}/about').then(() => 'reached', () => 'kept away')"
@@ -330,11 +334,11 @@ def test_two_writing_tasks_take_turns_on_one_replica(place: Place) -> None:
     second = Later(lambda: opened(suite, "3"))
     assert not second.is_there()
     add_note(first, "milk")
-    assert first.reward(None) == 1.0
+    assert first.compute_reward(None) == 1.0
     first.close()
     environment = second.value()
     add_note(environment, "eggs")
-    assert environment.reward(None) == 1.0
+    assert environment.compute_reward(None) == 1.0
     environment.close()
     assert site.notes == ["milk", "eggs"]
 
@@ -345,7 +349,7 @@ def test_two_replicas_take_two_writing_tasks_at_once(place: Place) -> None:
     first, second = opened(suite, "2"), opened(suite, "3")
     add_note(first, "milk")
     add_note(second, "eggs")
-    assert (first.reward(None), second.reward(None)) == (1.0, 1.0)
+    assert (first.compute_reward(None), second.compute_reward(None)) == (1.0, 1.0)
     first.close()
     second.close()
     assert sorted([one.notes, two.notes]) == [["eggs"], ["milk"]]
@@ -355,7 +359,7 @@ def test_tasks_that_only_read_are_side_by_side(place: Place) -> None:
     site = place.site("gitlab")
     suite = place.suite("0", "1")
     first, second = opened(suite, "0"), opened(suite, "1")
-    first.start(), second.start()
+    first.reset(), second.reset()
     assert len(site.sessions) == 2  # each has its own
     first.close()
     second.close()
@@ -367,7 +371,7 @@ def test_a_written_replica_is_reset_before_the_next_episode(place: Place) -> Non
     for name, note in (("2", "milk"), ("3", "eggs")):
         environment = opened(suite, name)
         add_note(environment, note)
-        assert environment.reward(None) == 1.0
+        assert environment.compute_reward(None) == 1.0
         environment.close()
     assert (site.resets, site.notes) == (2, ["eggs"])
     assert site.signed_in == 3  # at the start, and after each reset
@@ -386,7 +390,7 @@ def test_sites_of_one_reset_server_are_reset_together(
     environment, other = opened(suite, "2"), opened(suite, "12")
     assert [site.resets for site in both] == [1, 1]  # the second would end the first episode
     add_note(environment, "milk")
-    assert environment.reward(None) == 1.0
+    assert environment.compute_reward(None) == 1.0
     environment.close()
     other.close()
     opened(suite, "12").close()
@@ -436,7 +440,7 @@ def test_map_whose_tile_server_or_router_fails_is_refused(
         place.closing.remove(server)
     allowed = () if fault == "blocked" else (f"map={server.origin}",)
     lost = {"tiles": "tiles", "router": "routes"}[kind]
-    cure = {"blocked": "suite.webarena.extra_origins=map=", "down": "is that server up"}
+    cure = {"blocked": "suite.webarena.extra_origins=map=", "down": "check that server"}
     with pytest.raises(ConfigError) as told:
         place.suite("13", extra_origins=allowed)
     assert f"gets no {lost} from {server.origin}" in str(told.value)
@@ -445,11 +449,11 @@ def test_map_whose_tile_server_or_router_fails_is_refused(
 
 
 def test_map_of_another_form_is_logged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_probe, "_PATIENCE", 0.1)
+    monkeypatch.setattr(map_probe, "_TIMEOUT", 0.1)
     site = place.site("wikipedia")
     place.environ["MAP"] = site.base
     place.suite("13")
-    assert [line.partition(" asks for ")[2][:9] for line in place.told] == [
+    assert [line.partition(" requests ")[2][:9] for line in place.told] == [
         "no tiles ",
         "no routes",
     ]
@@ -459,10 +463,10 @@ def test_a_site_that_goes_down_is_no_failure_of_the_agent(place: Place) -> None:
     site = place.site("gitlab")
     suite = place.suite("9")
     environment = opened(suite, "9")
-    environment.start()
+    environment.reset()
     site.status = 500
     with pytest.raises(InfraError, match="/notes answered 500"):
-        environment.reward(None)
+        environment.compute_reward(None)
     environment.close()
     with pytest.raises(InfraError, match=r"gitlab at .* answered 500: it may still be starting"):
         opened(suite, "9")
@@ -478,13 +482,13 @@ def test_session_that_another_log_in_ended_is_a_fault(place: Place) -> None:
         "time need admin/security/admin_account_sharing=1, which third_party/webarena/site.sh sets"
     ]
     first = opened(suite, "11")
-    first.start()
+    first.reset()
     second = opened(suite, "11")  # another state, by another log-in
-    second.start()
+    second.reset()
     with pytest.raises(InfraError, match=r"ended the session of admin .*admin_account_sharing=1"):
-        first.reward("43")
-    assert first.reward("It is 42") == 1.0  # a success needs no session
-    assert second.reward("43") == 0.0
+        first.compute_reward("43")
+    assert first.compute_reward("It is 42") == 1.0  # a success needs no session
+    assert second.compute_reward("43") == 0.0
     first.close()
     second.close()
 
@@ -494,8 +498,8 @@ def test_sessions_side_by_side_are_no_fault(place: Place) -> None:
     suite = place.suite("11")
     assert place.told == []
     first, second = opened(suite, "11"), opened(suite, "11")
-    first.start(), second.start()
-    assert (first.reward("43"), second.reward("43")) == (0.0, 0.0)
+    first.reset(), second.reset()
+    assert (first.compute_reward("43"), second.compute_reward("43")) == (0.0, 0.0)
     first.close()
     second.close()
 
@@ -504,13 +508,13 @@ def test_sessions_side_by_side_are_no_fault(place: Place) -> None:
 def test_agent_that_signs_out_is_scored(place: Place, way: str) -> None:
     site = place.site("gitlab")
     environment = opened(place.suite("2"), "2")
-    page = environment.start().observation
+    page = environment.reset().observation
     if way == "click":
         act(environment, page, "Sign out")
     else:
         environment.step(Action(ActionKind.GOTO, value=f"{site.base}/logout"))
     assert site.sessions == {}
-    assert environment.reward(None) == 0.0
+    assert environment.compute_reward(None) == 0.0
     environment.close()
 
 
@@ -518,7 +522,7 @@ def test_a_start_page_that_is_not_there_is_a_fault(place: Place) -> None:
     place.site("gitlab")
     environment = opened(place.suite("10"), "10")
     with pytest.raises(InfraError, match="/nowhere answered 404"):
-        environment.start()
+        environment.reset()
     environment.close()
 
 
@@ -526,9 +530,9 @@ def test_a_shop_that_does_not_answer_is_a_fault(place: Place) -> None:
     place.site("shopping")
     place.environ["WEBAGENT_SHOPPING_SITE_ADMIN_PASSWORD"] = "wrong"
     environment = opened(place.suite("7"), "7")
-    environment.start()
+    environment.reset()
     with pytest.raises(InfraError, match="REST API answered 401") as told:
-        environment.reward(None)
+        environment.compute_reward(None)
     assert "wrong" not in str(told.value)
     environment.close()
 
@@ -548,20 +552,20 @@ def test_closing_twice_gives_the_turn_back_once(place: Place) -> None:
 def test_without_a_judge_tasks_are_left_out_and_counted(place: Place) -> None:
     place.site("gitlab")
     suite = place.suite("0", "8")
-    assert suite.names("test") == ("0",)
+    assert suite.task_names("test") == ("0",)
     assert place.told == [
-        "1 of 2 test tasks need a judge and are left out: "
-        "set suite.webarena.judge.url and .model to have them"
+        "1 of 2 test tasks need a judge and are skipped: "
+        "set suite.webarena.judge.url and suite.webarena.judge.model to include them"
     ]
 
 
 def test_a_judge_without_its_key_is_refused(place: Place) -> None:
     place.site("gitlab")
-    judge = JudgeConfig(url="http://127.0.0.1:1/v1", model="m", key_variable="JUDGE_KEY")
-    with pytest.raises(ConfigError, match=r"key_variable='JUDGE_KEY' is not set"):
+    judge = JudgeConfig(url="http://127.0.0.1:1/v1", model="m", api_key_env="JUDGE_KEY")
+    with pytest.raises(ConfigError, match=r"api_key_env='JUDGE_KEY' is not set"):
         place.suite("8", judge=judge)
     place.environ["JUDGE_KEY"] = "k"
-    assert place.suite("8", judge=judge).names("test") == ("8",)
+    assert place.suite("8", judge=judge).task_names("test") == ("8",)
 
 
 def test_tries_at_a_task_have_names_of_their_own(place: Place) -> None:
@@ -571,4 +575,4 @@ def test_tries_at_a_task_have_names_of_their_own(place: Place) -> None:
     assert ids == ["webarena/test/1", "webarena/test/1/1", "webarena/test/1/2"]
     assert [each.id for each in suite.tasks("test")] == ["webarena/test/0", "webarena/test/1"]
     with pytest.raises(KeyError, match="no scripted expert"):
-        suite.expert(suite.task("0", "test", 0), None)  # type: ignore[arg-type]
+        suite.make_expert(suite.task("0", "test", 0), None)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def read(file: str, *names: str, **options: Any) -> catalog.Catalogue:
+def read(file: str, *names: str, **options: Any) -> catalog.Catalog:
     return catalog.read(WebArenaConfig(test_file=file, judge=JUDGE, **options), names)
 
 
@@ -51,19 +51,19 @@ def test_all_of_webarena_lite_is_there_with_a_judge_and_125_without() -> None:
     without = catalog.read(WebArenaConfig(test_file=LITE))
     assert len(without.names("test")) == 125
     assert without.notes == (
-        "40 of 165 test tasks need a judge and are left out: "
-        "set suite.webarena.judge.url and .model to have them",
+        "40 of 165 test tasks need a judge and are skipped: "
+        "set suite.webarena.judge.url and suite.webarena.judge.model to include them",
     )
 
 
 def test_strict_refuses_what_cannot_be_scored(tmp_path: Path) -> None:
-    strict = JudgeConfig(strict=True)
+    strict = JudgeConfig(required=True)
     with pytest.raises(ConfigError, match="40 of 165 tasks need a judge"):
         catalog.read(WebArenaConfig(test_file=LITE, judge=strict))
     path = tmp_path / "instructions.json"
     path.write_text(json.dumps([{**ROWS[0], "eval": None}, ROWS[1] | {"task_id": 9}]))
     assert catalog.read(WebArenaConfig(test_file=str(path))).notes == (
-        "1 of 2 test tasks have no eval in their file and are left out",
+        "1 of 2 test tasks have no eval in their file and are skipped",
     )
     with pytest.raises(ConfigError, match="1 of 2 test tasks have no eval"):
         catalog.read(WebArenaConfig(test_file=str(path), judge=strict))
@@ -116,8 +116,8 @@ def test_tasks_and_sites_are_filtered(file: str) -> None:
 @pytest.mark.parametrize(
     ("names", "sites", "message"),
     [
-        (["7"], (), r"no task '7' in .*tasks\.json; there are: 0, 1, 2, 3, 4, 5$"),
-        ([], ("gitlb",), r"names 'gitlb'; there are: shopping, "),
+        (["7"], (), r"no task '7' in .*tasks\.json; choose from: 0, 1, 2, 3, 4, 5$"),
+        ([], ("gitlb",), r"names 'gitlb'; choose from: shopping, "),
         (["0"], ("reddit",), "no task is left"),
     ],
 )
@@ -133,7 +133,9 @@ def test_unknown_filters_name_the_valid_ones(
 
 def test_a_task_changes_its_sites_unless_judged_by_answer_or_address(file: str) -> None:
     tasks = read(file)
-    changed = {name: catalog.changes(tasks.task(name, "test")) for name in tasks.names("test")}
+    changed = {
+        name: catalog.modified_sites(tasks.task(name, "test")) for name in tasks.names("test")
+    }
     assert changed == {
         "0": (),
         "1": (),
@@ -146,7 +148,9 @@ def test_a_task_changes_its_sites_unless_judged_by_answer_or_address(file: str) 
 
 def test_not_half_of_webarena_lite_may_change_something() -> None:
     tasks = read(LITE)
-    count = Counter(bool(catalog.changes(tasks.task(n, "test"))) for n in tasks.names("test"))
+    count = Counter(
+        bool(catalog.modified_sites(tasks.task(n, "test"))) for n in tasks.names("test")
+    )
     assert count == {True: 72, False: 93}
 
 
@@ -165,7 +169,7 @@ def test_the_file_says_which_sites_are_signed_in_to(
     path = tmp_path / "tasks.json"
     row = task(0, "shopping", "reddit", reference_answers=EXACT)
     path.write_text(json.dumps([row | {"storage_state": state}]))
-    assert catalog.signed_in(read(str(path)).task("0", "test")) == signed_in
+    assert catalog.login_sites(read(str(path)).task("0", "test")) == signed_in
 
 
 # --- where the sites are --------------------------------------------------------------------------
@@ -186,7 +190,7 @@ def test_only_the_sites_of_chosen_tasks_are_needed(file: str) -> None:
 
 
 def test_a_task_is_placed_where_its_replica_is(file: str) -> None:
-    task = task_file.placed(
+    task = task_file.with_addresses(
         read(file).task("5", "test"), {"reddit": "http://r:1/", "gitlab": "http://g:2/gl"}
     )
     assert task.start_url == "http://r:1/"

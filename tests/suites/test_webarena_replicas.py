@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from webagent_jax.suites.webarena.replicas import Lease, Leases
+from webagent_jax.suites.webarena.replicas import ReplicaLease, ReplicaPool
 from webagent_jax.types import InfraError
 
 WAIT = 10.0  # seconds at most, for what happens at once
@@ -36,7 +36,7 @@ class Site:
         return self.wrong
 
 
-def leases(site: Site | None = None, replicas: int = 1, **options: Any) -> Leases:
+def leases(site: Site | None = None, replicas: int = 1, **options: Any) -> ReplicaPool:
     site = site or Site()
     addresses = {
         name: [f"http://{name}-{i}" for i in range(replicas)] for name in ("gitlab", "reddit")
@@ -48,20 +48,20 @@ def leases(site: Site | None = None, replicas: int = 1, **options: Any) -> Lease
         "resettable": ("gitlab", "reddit"),
         "probe": site.probe,
     }
-    return Leases(addresses, **(defaults | options))
+    return ReplicaPool(addresses, **(defaults | options))
 
 
 class Visitor:
     """A thread that takes its turn, and stays until it is told to leave."""
 
-    def __init__(self, leases: Leases, sites: tuple[str, ...], writes: tuple[str, ...] = ()):
+    def __init__(self, leases: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...] = ()):
         self._in, self._leave = threading.Event(), threading.Event()
-        self.lease: Lease | None = None
+        self.lease: ReplicaLease | None = None
         self._thread = threading.Thread(target=self._visit, args=(leases, sites, writes))
         self._thread.start()
 
-    def _visit(self, leases: Leases, sites: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        with leases.held(sites, writes) as self.lease:
+    def _visit(self, leases: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...]) -> None:
+        with leases.acquire(sites, writes) as self.lease:
             self._in.set()
             assert self._leave.wait(WAIT)
 
@@ -74,16 +74,16 @@ class Visitor:
 
 
 @contextmanager
-def visitors(leases: Leases, *who: tuple[tuple[str, ...], tuple[str, ...]]) -> Iterator[Any]:
+def visitors(leases: ReplicaPool, *who: tuple[tuple[str, ...], tuple[str, ...]]) -> Iterator[Any]:
     """Who came in this order; all are sent away at the end."""
     with ExitStack() as stack:
         come = []
         for sites, writes in who:
-            before = len(leases._waiting)
+            before = len(leases._waiters)
             visitor = Visitor(leases, sites, writes)
             stack.callback(visitor.leave)
             come.append(visitor)
-            while not visitor.is_in(0.005) and len(leases._waiting) == before:
+            while not visitor.is_in(0.005) and len(leases._waiters) == before:
                 pass
         yield come
 
@@ -152,12 +152,12 @@ def test_two_sites_are_taken_at_once_or_not_at_all() -> None:
 def test_waiting_ends_at_the_deadline() -> None:
     turns = leases(timeout=SOON)
     with (
-        turns.held(["gitlab"], ["gitlab"]),
-        pytest.raises(InfraError, match=r"no turn within 0.05 s on the replicas of gitlab \(1\)"),
-        turns.held(["gitlab"], []),
+        turns.acquire(["gitlab"], ["gitlab"]),
+        pytest.raises(InfraError, match=r"no free replica of gitlab \(1\) within 0.05 s"),
+        turns.acquire(["gitlab"], []),
     ):
         pass
-    with turns.held(["gitlab"], []):  # whoever gave up leaves no trace
+    with turns.acquire(["gitlab"], []):  # whoever gave up leaves no trace
         pass
 
 
@@ -167,12 +167,12 @@ def test_closing_ends_the_waiting() -> None:
 
     def wait() -> None:
         try:
-            with turns.held(["gitlab"], []):
+            with turns.acquire(["gitlab"], []):
                 pass
         except InfraError as error:
             failed.append(error)
 
-    with turns.held(["gitlab"], ["gitlab"]):
+    with turns.acquire(["gitlab"], ["gitlab"]):
         thread = threading.Thread(target=wait)
         thread.start()
         turns.close()
@@ -183,8 +183,8 @@ def test_closing_ends_the_waiting() -> None:
 # --- resets and faults ----------------------------------------------------------------------------
 
 
-def play(turns: Leases, *writes: str, site: str = "gitlab", faulty: bool = False) -> None:
-    with turns.held([site], writes) as lease:
+def play(turns: ReplicaPool, *writes: str, site: str = "gitlab", faulty: bool = False) -> None:
+    with turns.acquire([site], writes) as lease:
         lease.faulty = faulty
 
 

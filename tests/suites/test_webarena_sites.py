@@ -74,41 +74,41 @@ def test_bad_extra_origins_are_refused(entry: str) -> None:
 
 
 def test_a_site_that_is_well(stand_in: Callable[..., StandIn]) -> None:
-    assert sites.trouble("gitlab", stand_in().address) is None
+    assert sites.health_error("gitlab", stand_in().address) is None
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"status": 502}, "answered 502: it may still be starting"),
-        ({"status": 404}, "answered 404: is GITLAB right"),
-        ({"sends_on_to": "http://elsewhere.test:8023/users"}, "another address: give it the one"),
+        ({"status": 404}, "answered 404: check GITLAB"),
+        ({"sends_on_to": "http://elsewhere.test:8023/users"}, "another address: set its base URL"),
     ],
 )
 def test_a_site_that_is_not_well(
     stand_in: Callable[..., StandIn], options: dict[str, object], message: str
 ) -> None:
     address = stand_in(**options).address
-    trouble = sites.trouble("gitlab", address)
+    trouble = sites.health_error("gitlab", address)
     assert trouble and message in trouble
     assert f"gitlab at {address}" in trouble
 
 
 def test_a_site_that_is_not_there() -> None:
-    trouble = sites.trouble("map", "http://127.0.0.1:1")
-    assert trouble and "map at http://127.0.0.1:1 does not answer (" in trouble
+    trouble = sites.health_error("map", "http://127.0.0.1:1")
+    assert trouble and "map at http://127.0.0.1:1 does not respond (" in trouble
 
 
 def test_a_site_that_never_answers(nobody: str) -> None:
-    trouble = sites.trouble("map", nobody, timeout=0.1)
-    assert trouble and "does not answer (timed out)" in trouble
+    trouble = sites.health_error("map", nobody, timeout=0.1)
+    assert trouble and "does not respond (timed out)" in trouble
 
 
 def test_all_that_is_wrong_is_told_at_once(stand_in: Callable[..., StandIn]) -> None:
     gitlabs = [stand_in().address, stand_in(status=500).address]
     addresses = {"gitlab": gitlabs, "map": ["http://x.invalid"]}
     with pytest.raises(ConfigError) as told:
-        sites.check(addresses)
+        sites.check_health(addresses)
     assert "answered 500" in str(told.value) and "map at http://x.invalid" in str(told.value)
 
 
@@ -133,7 +133,7 @@ def test_redirects_on_the_site_are_followed(stand_in: Callable[..., StandIn]) ->
 
 
 def test_what_is_no_json_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
-    with pytest.raises(InfraError, match="answered no JSON"):
+    with pytest.raises(InfraError, match="did not return JSON"):
         http.fetch(stand_in().base, timeout=5).json()
 
 
@@ -154,7 +154,7 @@ def test_a_site_that_does_not_recover_is_a_fault(
 ) -> None:
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
     site = stand_in(unwell_after_reset=10**6)
-    with pytest.raises(InfraError, match=r"not well 0.1 s after its reset: gitlab at .* 502"):
+    with pytest.raises(InfraError, match=r"not healthy 0.1 s after its reset: gitlab at .* 502"):
         ResetHook("http://{host}:{port}/reset", timeout=0.1)([("gitlab", site.address)])
 
 
@@ -162,7 +162,7 @@ def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
     site = stand_in()
     with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing answered 404"):
         ResetHook("http://{host}:{port}/nothing", timeout=1.0)([("gitlab", site.address)])
-    with pytest.raises(InfraError, match="does not answer"):
+    with pytest.raises(InfraError, match="does not respond"):
         ResetHook("http://127.0.0.1:1/{site}", timeout=1.0)([("gitlab", site.address)])
 
 
@@ -217,7 +217,9 @@ def test_reset_hook_reports_a_reset_that_does_not_end(
 ) -> None:
     server = reset_server(stand_in(), polls=10**6)
     hook = ResetHook(f"{server.base}/reset", 0.1, f"{server.base}/status")
-    with pytest.raises(InfraError, match=r"not reset within 0.1 s: .*/status says 'Reset ongoing'"):
+    with pytest.raises(
+        InfraError, match=r"not reset within 0.1 s: .*/status returns 'Reset ongoing'"
+    ):
         hook([("gitlab", "http://127.0.0.1:1")])
 
 

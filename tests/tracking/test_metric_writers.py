@@ -39,9 +39,9 @@ def test_lines_are_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
     writer = metric_writers.JsonlWriter(path)
     writer.write(1, {"reward": np.float32(0.25), "kl": math.nan})
     (first,) = metric_writers.read_metrics(path)
-    assert first["step"] == 1 and first["reward"] == 0.25 and math.isnan(first["kl"])
+    assert first["update"] == 1 and first["reward"] == 0.25 and math.isnan(first["kl"])
     strict = json.loads(path.read_text(), parse_constant=pytest.fail)
-    assert strict == {"step": 1, "reward": 0.25, "kl": None}
+    assert strict == {"update": 1, "reward": 0.25, "kl": None}
 
 
 def test_resumed_run_forgets_later_steps(tmp_path: Path) -> None:
@@ -49,11 +49,11 @@ def test_resumed_run_forgets_later_steps(tmp_path: Path) -> None:
     for step in range(1, 6):
         metric_writers.JsonlWriter(path).write(step, {"reward": step})
     with path.open("a") as file:
-        file.write('{"step": 6, "rew')
+        file.write('{"update": 6, "rew')
     resumed = metric_writers.JsonlWriter(path)
     resumed.truncate_after(3)
     resumed.write(4, {"reward": 40})
-    rewards = [(line["step"], line["reward"]) for line in metric_writers.read_metrics(path)]
+    rewards = [(line["update"], line["reward"]) for line in metric_writers.read_metrics(path)]
     assert rewards == [(1, 1), (2, 2), (3, 3), (4, 40)]
 
 
@@ -72,7 +72,7 @@ def test_all_writers_hear_everything(tmp_path: Path) -> None:
 
 
 def test_usual_pair_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
-    writer = metric_writers.open_writer(tmp_path)
+    writer = metric_writers.make_writer(tmp_path)
     writer.write(1, {"x": 1.0, "y": math.inf})
     writer.truncate_after(1)
     writer.write(2, {"x": 2.0})
@@ -109,12 +109,12 @@ def test_a_project_gets_one_run_however_often_it_is_resumed(
     wandb = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     for steps in ((1, 2, 3), (2, 3)):
-        writer = metric_writers.open_writer(tmp_path / "run", "agents")
+        writer = metric_writers.make_writer(tmp_path / "run", "agents")
         writer.truncate_after(steps[0] - 1)
         for step in steps:
             writer.write(step, {"x": np.float32(step), "y": math.nan})
         writer.close()
-    metric_writers.open_writer(tmp_path / "other", "agents").close()
+    metric_writers.make_writer(tmp_path / "other", "agents").close()
     first, again, other = (call[1] for call in wandb.calls if call[0] == "init")
     assert first == again  # with the same id, W&B goes on with the run
     assert first["project"] == "agents" and first["resume"] == "allow"
@@ -125,11 +125,11 @@ def test_a_project_gets_one_run_however_often_it_is_resumed(
     assert logged == [{"update": step, "x": step} for step in (1, 2, 3, 2, 3)]
     assert wandb.calls.count(("finish",)) == 3
     lines = metric_writers.read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["update"] for line in lines] == [1, 2, 3]
 
 
 def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match=r"pip install 'webagent_jax\[wandb\]'"):
-        metric_writers.open_writer(tmp_path, "agents")
-    metric_writers.open_writer(tmp_path).close()
+        metric_writers.make_writer(tmp_path, "agents")
+    metric_writers.make_writer(tmp_path).close()

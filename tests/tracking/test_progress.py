@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 def test_lines_at_the_start_the_end_and_every_ten_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
     with progress.LineProgress(stream, clock) as shown:
-        shown.phase("Evaluation", 40)
+        shown.start_phase("Evaluation", 40)
         for i in range(30):
             clock.now += 1
             shown.advance(success=i % 3 == 0, steps=2, tokens=50)
@@ -45,17 +45,17 @@ def test_lines_at_the_start_the_end_and_every_ten_seconds() -> None:
 def test_a_new_phase_ends_the_old_one_and_counts_anew() -> None:
     stream, clock = io.StringIO(), Clock()
     with progress.LineProgress(stream, clock) as shown:
-        shown.phase("BC", 2, "updates")
+        shown.start_phase("BC", 2, "updates")
         clock.now += 65
         shown.advance(2, tokens=650)
-        shown.phase("GRPO", 3, "updates")
+        shown.start_phase("GRPO", 3, "updates")
     said = stream.getvalue().splitlines()
     assert said[-3] == "BC: 2/2 updates · 10 tokens/s · 1:05 taken"
     assert said[-1].startswith("GRPO: 0/3 updates")
 
 
 def test_episodes_within_an_update_count_without_advancing_it() -> None:
-    tally = progress.Tally("GRPO", 4, "updates", clock=Clock())
+    tally = progress.PhaseStats("GRPO", 4, "updates", clock=Clock())
     tally.add(0, True, 3, 0)
     tally.add(0, None, 0, 0)
     tally.add(1, False, 3, 0)
@@ -64,7 +64,7 @@ def test_episodes_within_an_update_count_without_advancing_it() -> None:
 
 def test_units_of_an_earlier_start_do_not_flatter_the_pace() -> None:
     clock = Clock()
-    tally = progress.Tally("GRPO", 40, "updates", clock=clock, done=30)
+    tally = progress.PhaseStats("GRPO", 40, "updates", clock=clock, done=30)
     assert tally.line() == "GRPO: 30/40 updates · 0:00 taken"
     clock.now += 10
     tally.add(1, None, 0, 0)
@@ -75,7 +75,7 @@ def test_units_of_an_earlier_start_do_not_flatter_the_pace() -> None:
 def test_threads_lose_no_counts(make: Callable[[io.StringIO], progress.Progress]) -> None:
     stream = Terminal()
     with make(stream) as shown:
-        shown.phase("Rollout", 800)
+        shown.start_phase("Rollout", 800)
 
         def work() -> None:
             for _ in range(100):
@@ -97,14 +97,14 @@ def test_a_terminal_gets_a_live_display_and_a_file_lines() -> None:
 def test_terminal_says_log_lines_as_they_are() -> None:
     stream = Terminal()
     with progress.TerminalProgress(stream) as shown:
-        shown.phase("BC", 1)
+        shown.start_phase("BC", 1)
         shown.log("[bold]3 of 4[/bold]")
     assert "[bold]3 of 4[/bold]" in stream.getvalue()
 
 
 def test_null_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.NullProgress() as shown:
-        shown.phase("BC", 1)
+        shown.start_phase("BC", 1)
         shown.advance(success=True)
         shown.log("hello")
     assert capsys.readouterr().out == ""

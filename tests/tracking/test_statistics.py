@@ -102,10 +102,10 @@ def test_bootstrap_knows_nothing_without_tasks() -> None:
 
 
 def test_spread() -> None:
-    spread = statistics.spread([1, 2, 3, 10])
+    spread = statistics.summary_stats([1, 2, 3, 10])
     assert (spread.mean, spread.p50, spread.max) == (4.0, 2.5, 10.0)
     assert spread.p90 == pytest.approx(7.9)
-    assert statistics.spread([]).max == 0.0
+    assert statistics.summary_stats([]).max == 0.0
 
 
 def outcomes(both: int, gained: int, lost: int, neither: int) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
-from webagent_jax.policy import directory
+from webagent_jax.policy import resolve_dir
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import _check_lengths, make_forest, train_bc
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
@@ -31,7 +31,7 @@ def demonstration(number: int, page: str = "button go [1]") -> Demonstration:
 
 def longest(cfg: RunConfig, directory_of_demos: Path) -> tuple[int, int, int]:
     """Return the longest turn, prompt and response, in tokens."""
-    tokenizer = ChatTokenizer(directory(cfg.policy.path))
+    tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
     turns = [
         (len(turn.prompt_ids), len(turn.completion.token_ids))
         for demo in demos.read(directory_of_demos)
@@ -54,7 +54,7 @@ class Log(NullProgress):
 @pytest.fixture
 def cfg() -> RunConfig:
     return dataclasses.replace(
-        SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=1, batch_episodes=2, eval_updates=0)
+        SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=1, batch_episodes=2, eval_interval=0)
     )
 
 
@@ -66,8 +66,8 @@ def test_a_turn_longer_than_a_row_stops_before_the_first_update(cfg, tmp_path):
         train_bc(cfg, tmp_path)
     message = str(error.value)
     assert "1 of 12 turns, in 1 of 6 demonstrations, do not fit bc.row_tokens=512" in message
-    assert f"bc.row_tokens={turn} holds all" in message
-    assert f"engine.max_tokens={prompt + cfg.rollout.max_new_tokens}" in message
+    assert f"set bc.row_tokens={turn} to fit all" in message
+    assert f"engine.max_model_len={prompt + cfg.rollout.max_new_tokens}" in message
     assert len(message.splitlines()) <= 3
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
     assert not (tmp_path / "policy").exists()
@@ -76,7 +76,7 @@ def test_a_turn_longer_than_a_row_stops_before_the_first_update(cfg, tmp_path):
 def test_the_limit_of_the_message_holds_all(cfg, tmp_path):
     demos.write(tmp_path, [demonstration(0), demonstration(1, "button go " * 400 + "[1]")])
     turn, prompt, response = longest(cfg, tmp_path)
-    tokenizer = ChatTokenizer(directory(cfg.policy.path))
+    tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
 
     def check(row_tokens: int, progress: Log) -> None:
         rollout = dataclasses.replace(cfg.rollout, max_new_tokens=response - 1)
@@ -85,15 +85,15 @@ def test_the_limit_of_the_message_holds_all(cfg, tmp_path):
         )
         _check_lengths(sized, demos.read(tmp_path), tokenizer, progress)
 
-    with pytest.raises(ConfigError, match=rf"bc\.row_tokens={turn} holds all"):
+    with pytest.raises(ConfigError, match=rf"set bc\.row_tokens={turn} to fit all"):
         check(turn - 1, Log())
     progress = Log()
     check(turn, progress)
     assert progress.lines == [
         "1 of 2 demonstrations have prompts too long for rollouts: "
-        f"engine.max_tokens={prompt + response - 1} holds all",
+        f"set engine.max_model_len={prompt + response - 1} to fit all",
         "2 of 2 demonstrations have responses too long for rollouts: "
-        f"rollout.max_new_tokens={response} holds all",
+        f"set rollout.max_new_tokens={response} to fit all",
     ]
 
 
@@ -102,7 +102,7 @@ CFG = RunConfig(bc=BCConfig(row_tokens=1024))
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(directory("webagent-tiny"))
+    return ChatTokenizer(resolve_dir("webagent-tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def batch():
 def weight_of_each_turn(forest) -> np.ndarray:
     """Return the sums of the weights of adjacent response tokens, ascending."""
     sums = []
-    for targets, weights in zip(forest.rows.targets, forest.rows.weights, strict=True):
+    for targets, weights in zip(forest.rows.target_indices, forest.rows.loss_weights, strict=True):
         scored = targets[weights != 0]
         starts = np.flatnonzero(np.diff(scored, prepend=-2) != 1)
         if len(scored):

@@ -11,8 +11,8 @@ from webagent_jax import config, demos, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
 from webagent_jax.config import ConfigError
 from webagent_jax.demos import Demonstration, DemoTurn
-from webagent_jax.policy import directory
-from webagent_jax.rollout.runtime import open_engine
+from webagent_jax.policy import resolve_dir
+from webagent_jax.rollout.runtime import make_engine
 from webagent_jax.train.bc import _split
 from webagent_jax.train.decisions import DecisionAccuracy
 from webagent_jax.types import Action, ActionKind, Decision, Observation, PolicySnapshot, Task
@@ -33,13 +33,13 @@ def demonstration(number: int, decisions: list[Decision]) -> Demonstration:
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return ChatTokenizer(directory(CFG.policy.path))
+    return ChatTokenizer(resolve_dir(CFG.policy.path))
 
 
 @pytest.fixture(scope="module")
 def engine(tokenizer):
-    model, params = policy.load_hf(directory(CFG.policy.path))
-    with open_engine(CFG, tokenizer, model, PolicySnapshot(0, params)) as opened:
+    model, params = policy.load_hf(resolve_dir(CFG.policy.path))
+    with make_engine(CFG, tokenizer, model, PolicySnapshot(0, params)) as opened:
         yield opened
 
 
@@ -59,7 +59,9 @@ def repeated(engine, tokenizer):
         response = tokenizer.decode(completion.token_ids)
         action = actions.parse(response)
         if isinstance(action, Action):
-            found.append(demonstration(number, [Decision(actions.thought(response), action)]))
+            found.append(
+                demonstration(number, [Decision(actions.extract_thought(response), action)])
+            )
     assert len(found) >= 2, "webagent-tiny should act on most of these pages"
     return found
 
@@ -96,11 +98,11 @@ def test_first_and_later_turns_are_reported_apart(engine, tokenizer, repeated):
 
 def test_sample_is_half_first_turns_and_at_most_eval_decisions(tokenizer):
     shown = [demonstration(n, [Decision("", WRONG)] * 5) for n in range(10)]
-    sample = accuracy(tokenizer, decisions=12, train=shown)._sample
+    sample = accuracy(tokenizer, decisions=12, train=shown)._decisions
     assert [decision.key for decision in sample] == ["first_turn"] * 6 + ["later_turns"] * 6
     only_first = [demonstration(n, [Decision("", WRONG)]) for n in range(10)]
-    assert len(accuracy(tokenizer, decisions=8, train=only_first)._sample) == 8
-    assert accuracy(tokenizer, decisions=0, train=shown)._sample == []
+    assert len(accuracy(tokenizer, decisions=8, train=only_first)._decisions) == 8
+    assert accuracy(tokenizer, decisions=0, train=shown)._decisions == []
 
 
 def test_held_out_demonstrations_are_not_trained_on():
@@ -125,4 +127,4 @@ def test_holding_all_out_is_refused():
 def test_prompts_too_long_for_the_engine_are_left_out(tokenizer):
     long = Observation("button go [1] " * 400, "http://x/")
     demo = Demonstration(task(0), "Go", (DemoTurn(long, Decision("", WRONG)),))
-    assert accuracy(tokenizer, train=[demo])._sample == []
+    assert accuracy(tokenizer, train=[demo])._decisions == []

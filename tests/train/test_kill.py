@@ -34,8 +34,8 @@ def start(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:
             "--config=configs/quickstart.py:smoke",
             "--config.grpo.updates=12",
             "--config.grpo.group_size=4",
-            "--config.grpo.drop_flat_groups=False",
-            f"--config.grpo.staleness={staleness}",
+            "--config.grpo.filter_groups=False",
+            f"--config.grpo.max_staleness={staleness}",
             f"--workdir={workdir}",
         ],
         cwd=ROOT,
@@ -81,7 +81,7 @@ def wait_for_more(process: subprocess.Popen[bytes], workdir: Path) -> None:
 
 def episodes_of(workdir: Path) -> list[tuple[int, int]]:
     logs = sorted((workdir / "episodes").glob("update-*.jsonl"))
-    return [(e.group, e.sibling) for log in logs for e in load_episodes(log)]
+    return [(e.group, e.attempt) for log in logs for e in load_episodes(log)]
 
 
 def test_twenty_kills_change_nothing(tmp_path):
@@ -104,6 +104,6 @@ def test_asynchronous_runs_lose_and_repeat_no_task_either(tmp_path):
     assert len(played) == len(set(played)), "an episode was played twice"
     assert set(played) == {(group, at) for group in range(24) for at in range(4)}
     updates = read_metrics(tmp_path / "killed" / "metrics.jsonl")
-    assert [record["step"] for record in updates] == list(range(1, 13))
-    assert sum(record["episodes"] for record in updates) == 96
+    assert [record["update"] for record in updates] == list(range(1, 13))
+    assert sum(record["episodes/total"] for record in updates) == 96
     assert max(record["staleness/max"] for record in updates) <= 1

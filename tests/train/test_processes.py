@@ -86,7 +86,7 @@ def assert_same_run(workdir: Path, alone: Path) -> None:
     logs = [read_metrics(folder / "metrics.jsonl") for folder in (workdir, alone)]
     assert len(logs[0]) == len(logs[1]) == 5
     for mine, theirs in zip(*logs, strict=True):
-        for name in ("reward", "episodes", "infra", "interactions"):
+        for name in ("reward", "episodes/total", "episodes/infra_errors", "episode/num_turns"):
             assert mine[name] == pytest.approx(theirs[name])
         for name in ("loss", "grad_norm", "entropy"):
             assert mine[name] == pytest.approx(theirs[name], rel=1e-3)
@@ -117,5 +117,5 @@ def test_a_dead_host_ends_the_job_and_it_resumes(alone, tmp_path):
         assert status == 0, told
     assert_same_run(workdir, alone)
     played = [e for p in (workdir / "episodes").glob("*.jsonl") for e in load_episodes(p)]
-    keys = [(e.group, e.sibling) for e in played]
+    keys = [(e.group, e.attempt) for e in played]
     assert len(keys) == len(set(keys)) == 20

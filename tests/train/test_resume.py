@@ -16,15 +16,15 @@ from tests.rollout.fakes import TASK, FakeSuite
 from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import GRPOConfig
-from webagent_jax.rollout import Collector, Groups, Job, Rules
-from webagent_jax.train.batches import Batch, next_batch
-from webagent_jax.train.resume import Journal, Position
-from webagent_jax.types import Completion, ReplyRequest
+from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
+from webagent_jax.train.batches import Batch, collect_batch
+from webagent_jax.train.resume import EpisodeJournal, TaskStreamState
+from webagent_jax.types import AgentRequest, Completion
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
 
 HOSTS = (1, 2, 4)
-CFG = GRPOConfig(updates=6, tasks_per_update=4, group_size=2, max_refills=80)
+CFG = GRPOConfig(updates=6, tasks_per_update=4, group_size=2, max_extra_groups=80)
 
 
 def is_flat(number: int) -> bool:
@@ -37,10 +37,10 @@ class Learner:
 
     def __init__(self) -> None:
         self.update = 0
-        tokenizer = ChatTokenizer(policy.directory("webagent-tiny"))
-        self._rules = Rules(tokenizer, TEMPLATES["compact"], True, 1, 500, 60.0)
+        tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
+        self._rules = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 1, 500, 60.0)
         self._replies = [
-            tokenizer.encode_reply(f'<answer> exit(message="{answer}") </answer>')
+            tokenizer.encode_response(f'<answer> exit(message="{answer}") </answer>')
             for answer in (41, 42)
         ]
 
@@ -62,7 +62,7 @@ class _Agent:
     number: int
     sibling: int
 
-    def reply(self, request: ReplyRequest) -> Completion:
+    def respond(self, request: AgentRequest) -> Completion:
         return self.learner.complete(self.number, self.sibling)
 
 
@@ -81,9 +81,9 @@ class Run:
         del self.taken[after:], self.saved[after:]
         cfg = replace(
             CFG,
-            staleness=self.staleness,
+            max_staleness=self.staleness,
             tasks_per_update=CFG.tasks_per_update // count,
-            max_refills=CFG.max_refills // count,
+            max_extra_groups=CFG.max_extra_groups // count,
         )
         monkeypatch.setattr(distributed, "process_count", lambda: count)
         monkeypatch.setattr(distributed, "allgather", lambda value: [value])
@@ -93,8 +93,8 @@ class Run:
             everyone = []
             for this in range(count):
                 monkeypatch.setattr(distributed, "process_index", lambda this=this: this)
-                position = Position.of(self.saved[-1] if after else {})
-                journal = Journal(self.folder, this)
+                position = TaskStreamState.from_checkpoint(self.saved[-1] if after else {})
+                journal = EpisodeJournal(self.folder, this)
                 known = {
                     key: episode
                     for key, episode in journal.load(since=after - self.staleness).items()
@@ -103,16 +103,16 @@ class Run:
 
                 def on_episode(episode, journal=journal, ended=ended):
                     journal.add(episode)
-                    ended.add((episode.group, episode.sibling))
+                    ended.add((episode.group, episode.attempt))
 
-                groups = Groups(
+                groups = GroupScheduler(
                     Collector(FakeSuite(), contexts=2, infra_retries=0),
                     self.learner.jobs,
-                    first=position.drawn,
+                    first=position.next_index,
                     stride=count,
-                    again=position.open,
+                    resume=position.pending,
                     backlog=position.backlog,
-                    known=known,
+                    finished=known,
                     staleness=self.staleness,
                     on_episode=on_episode,
                 )
@@ -120,12 +120,17 @@ class Run:
                 ended |= set(known)
             for update in range(after, until):
                 self.learner.update = update
-                batches = [next_batch(cfg, groups, update) for groups in everyone]
+                batches = [collect_batch(cfg, groups, update) for groups in everyone]
                 self.check(update, batches)
-                self.taken.append({e.group for batch in batches for e in batch.played})
-                each = [Position.saved(update + 1, groups)["hosts"][0] for groups in everyone]
-                self.saved.append({"update": update + 1, "hosts": each})
-                running = {(n, at) for groups in everyone for n in groups.open for at in range(2)}
+                self.taken.append({e.group for batch in batches for e in batch.all_episodes})
+                each = [
+                    TaskStreamState.to_checkpoint(update + 1, groups)["processes"][0]
+                    for groups in everyone
+                ]
+                self.saved.append({"update": update + 1, "processes": each})
+                running = {
+                    (n, at) for groups in everyone for n in groups.pending for at in range(2)
+                }
                 while update + 1 < until and not running <= ended:  # they end during the update
                     time.sleep(0.001)
 
@@ -134,7 +139,7 @@ class Run:
             assert len(batch.groups) >= CFG.tasks_per_update // len(batches)
             for group in batch.groups:
                 assert len(group.episodes) == CFG.group_size
-            for episode in batch.played:
+            for episode in batch.all_episodes:
                 version = min(t.completion.policy_version.min() for t in episode.turns)
                 assert episode.update <= version
                 assert update - version <= self.staleness
@@ -145,11 +150,11 @@ class Run:
         taken = [number for numbers in self.taken for number in numbers]
         assert len(taken) == len(set(taken)), "a group was taken twice"
         assert len(self.taken) == CFG.updates
-        ends = self.saved[-1]["hosts"]
-        assert not any(host["open"] for host in ends), "a group was begun and not taken"
+        ends = self.saved[-1]["processes"]
+        assert not any(host["pending"] for host in ends), "a group was begun and not taken"
         coming = {n for host in ends for n in host["backlog"]}
         for host in ends:
-            coming |= set(range(host["drawn"], 1_000, len(ends)))
+            coming |= set(range(host["next_index"], 1_000, len(ends)))
         assert set(taken) == set(range(1_000)) - coming, "a group was skipped"
 
 

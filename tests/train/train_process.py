@@ -19,16 +19,16 @@ from webagent_jax.train.grpo import train_grpo
 _SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 CFG = replace(
     _SMOKE,
-    mesh=replace(_SMOKE.mesh, rows_per_device=1),
+    mesh=replace(_SMOKE.mesh, microbatch_rows_per_device=1),
     engine=replace(_SMOKE.engine, slots=4),
     grpo=replace(
         _SMOKE.grpo,
         updates=5,
         tasks_per_update=2,
         minibatches=1,
-        drop_flat_groups=False,
+        filter_groups=False,
         # Learns from flat groups too: those of so small a run mostly are.
-        advantages="exponential",
+        advantage_estimator="exponential",
         policy_loss="logp",
         optimizer=replace(_SMOKE.grpo.optimizer, learning_rate=1e-3, warmup_fraction=0.0),
     ),

@@ -1,4 +1,4 @@
-"""Milliseconds of BrowserGym's observations: JSON on standard input, JSON on standard output."""
+"""Milliseconds of BrowserGym observations: JSON on standard input, JSON on standard output."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ import peer  # noqa: F401  registers the task
 
 
 def main():
-    asked = json.load(sys.stdin)
-    found = {}
-    for name, url in asked["urls"].items():
+    """Measure the observations of each page and print the times."""
+    request = json.load(sys.stdin)
+    times_by_page = {}
+    for name, url in request["urls"].items():
         env = gymnasium.make(
             "browsergym/counter",
             task_kwargs={"url": url},
             slow_mo=0,
             disable_env_checker=True,
-            pw_chromium_kwargs={"executable_path": asked["executable"]},
+            pw_chromium_kwargs={"executable_path": request["executable"]},
         )
         env.reset(seed=0)
         times = []
-        for _ in range(asked["repeats"]):
-            begun = time.perf_counter()
+        for _ in range(request["repeats"]):
+            start = time.perf_counter()
             env.unwrapped._get_obs()
-            times.append(1000 * (time.perf_counter() - begun))
+            times.append(1000 * (time.perf_counter() - start))
         env.close()
-        found[name] = times
-    print(json.dumps(found))
+        times_by_page[name] = times
+    print(json.dumps(times_by_page))
 
 
 if __name__ == "__main__":

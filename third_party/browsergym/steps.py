@@ -1,6 +1,6 @@
-"""BrowserGym's steps per second, in one process and in several: JSON in, JSON out.
+"""Steps per second of BrowserGym, in one and several processes: JSON in, JSON out.
 
-Once with the waits that its MiniWoB++ tasks come with, once with none.
+Measured with the waits of its MiniWoB++ tasks, and without waits.
 """
 
 from __future__ import annotations
@@ -15,58 +15,62 @@ import gymnasium
 import peer  # noqa: F401  registers the task
 from browsergym.utils.obs import flatten_axtree_to_str
 
-WAYS = {
+SETTINGS = {
     "as its MiniWoB++ tasks are": {"slow_mo": 100},
     "no waits": {"slow_mo": 0, "pre_observation_delay": 0},
 }
 WARMUP = 2
-TIMEOUT = 300  # seconds
+TIMEOUT_SECONDS = 300
 
 
-def play(asked, options, started, done):
+def run_environment(request, options, start_barrier, end_barrier):
+    """Run the steps of one process between two barriers."""
     env = gymnasium.make(
         "browsergym/counter",
-        task_kwargs={"url": asked["counter"]},
+        task_kwargs={"url": request["counter"]},
         disable_env_checker=True,
-        pw_chromium_kwargs={"executable_path": asked["executable"]},
+        pw_chromium_kwargs={"executable_path": request["executable"]},
         **options,
     )
-    seen, _ = env.reset(seed=0)
-    button = re.search(r"\[(\w+)\] button", flatten_axtree_to_str(seen["axtree_object"]))
+    observation, _ = env.reset(seed=0)
+    button = re.search(r"\[(\w+)\] button", flatten_axtree_to_str(observation["axtree_object"]))
     click = f"click('{button[1]}')"
-    for number in range(WARMUP + asked["steps"]):
+    for number in range(WARMUP + request["steps"]):
         if number == WARMUP:
-            started.wait(TIMEOUT)
+            start_barrier.wait(TIMEOUT_SECONDS)
         _, reward, *_ = env.step(click)
-    assert reward == WARMUP + asked["steps"], "a click was lost"
-    done.wait(TIMEOUT)
+    assert reward == WARMUP + request["steps"], "a click was lost"
+    end_barrier.wait(TIMEOUT_SECONDS)
     env.close()
 
 
-def steps_per_second(asked, options, processes):
+def steps_per_second(request, options, processes):
+    """Return the steps per second of all processes together."""
     context = multiprocessing.get_context("spawn")
-    started, done = context.Barrier(processes + 1), context.Barrier(processes + 1)
-    players = [
-        context.Process(target=play, args=(asked, options, started, done)) for _ in range(processes)
+    start_barrier, end_barrier = context.Barrier(processes + 1), context.Barrier(processes + 1)
+    workers = [
+        context.Process(target=run_environment, args=(request, options, start_barrier, end_barrier))
+        for _ in range(processes)
     ]
-    for player in players:
-        player.start()
-    started.wait(TIMEOUT)
-    begun = time.perf_counter()
-    done.wait(TIMEOUT)
-    seconds = time.perf_counter() - begun
-    for player in players:
-        player.join(TIMEOUT)
-    return processes * asked["steps"] / seconds
+    for worker in workers:
+        worker.start()
+    start_barrier.wait(TIMEOUT_SECONDS)
+    start = time.perf_counter()
+    end_barrier.wait(TIMEOUT_SECONDS)
+    seconds = time.perf_counter() - start
+    for worker in workers:
+        worker.join(TIMEOUT_SECONDS)
+    return processes * request["steps"] / seconds
 
 
 def main():
-    asked = json.load(sys.stdin)
-    found = {
-        way: {str(n): steps_per_second(asked, options, n) for n in asked["processes"]}
-        for way, options in WAYS.items()
+    """Measure each setting and print the rates."""
+    request = json.load(sys.stdin)
+    rates = {
+        name: {str(n): steps_per_second(request, options, n) for n in request["processes"]}
+        for name, options in SETTINGS.items()
     }
-    print(json.dumps(found))
+    print(json.dumps(rates))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // Prefill and decode of a GGUF file by llama.cpp through node-llama-cpp, on CPU.
 //
-// A peer of `launch/benchmark.py --suite=language_model`. Takes sizes as JSON from standard input and
+// A baseline of `launch/benchmark.py --benchmark=language_model`. Takes sizes as JSON from standard input and
 // prints tokens per second as one line of JSON, {name: rate}.
 
 import {createRequire} from "node:module";

@@ -1,6 +1,6 @@
-"""Pages that change after a click, with Playwright's usual two ways to wait: JSON in, JSON out.
+"""Waits of Playwright for changes after a click: JSON in, JSON out.
 
-The answer is, by way, [the change was there, ms] of each page.
+Prints for each kind of wait a list with [whether the change is complete, ms] of each page.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ import time
 
 from playwright.sync_api import sync_playwright
 
-WAYS = {
+WAITS = {
     "networkidle": lambda page: page.wait_for_load_state("networkidle"),
     "500 ms": lambda page: page.wait_for_timeout(500),
 }
 
 
 def main():
-    asked = json.load(sys.stdin)
-    found = {}
+    """Measure each kind of wait and print the outcomes."""
+    request = json.load(sys.stdin)
+    outcomes = {}
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=asked["executable"])
-        for way, wait in WAYS.items():
-            found[way] = []
-            for url in asked["urls"]:
+        browser = driver.chromium.launch(executable_path=request["executable"])
+        for name, wait in WAITS.items():
+            outcomes[name] = []
+            for url in request["urls"]:
                 context = browser.new_context()
                 page = context.new_page()
                 page.goto(url)
-                page.wait_for_timeout(1000 * asked["thought"])
-                begun = time.perf_counter()
+                page.wait_for_timeout(1000 * request["thought"])
+                start = time.perf_counter()
                 page.click("#go")
                 wait(page)
-                ms = 1000 * (time.perf_counter() - begun)
-                found[way].append((page.evaluate("!!document.getElementById('done')"), ms))
+                ms = 1000 * (time.perf_counter() - start)
+                outcomes[name].append((page.evaluate("!!document.getElementById('done')"), ms))
                 context.close()
         browser.close()
-    print(json.dumps(found))
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

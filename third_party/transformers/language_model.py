@@ -1,7 +1,7 @@
-"""Prefill, decode and update of a Hugging Face model by transformers on torch, on CPU.
+"""Prefill, decode and update of a Hugging Face model with transformers on torch, on CPU.
 
-The peer of `launch/benchmark.py --suite=language_model`. Reads sizes as JSON from standard input
-and prints tokens per second as one line of JSON, {dtype: {name: rate}}.
+A baseline of `launch/benchmark.py --benchmark=language_model`. Reads sizes as JSON from standard
+input and prints tokens per second as one line of JSON, {dtype: {name: rate}}.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 
 def seconds(run, repeats):
+    """Return the median duration of `repeats` runs after one of warmup."""
     times = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
@@ -24,43 +25,43 @@ def seconds(run, repeats):
     return statistics.median(times[1:])
 
 
-def sample(model, asked, slots, repeats):
+def sample(model, request, slots, repeats):
     """Return tokens per second of prefill and decode with `slots` sequences."""
 
     def prompts(length):
-        return torch.randint(0, asked["vocabulary"], (slots, length))
+        return torch.randint(0, request["vocabulary"], (slots, length))
 
     def prefill():
-        model(prompts(asked["prompt"]), use_cache=True, logits_to_keep=1)
+        model(prompts(request["prompt"]), use_cache=True, logits_to_keep=1)
 
     def decode():
-        ids = prompts(asked["decode_prompt"])
+        ids = prompts(request["decode_prompt"])
         model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            min_new_tokens=asked["new_tokens"],
-            max_new_tokens=asked["new_tokens"],
+            min_new_tokens=request["new_tokens"],
+            max_new_tokens=request["new_tokens"],
             do_sample=True,
             top_k=0,
         )
 
     with torch.inference_mode():
         return {
-            f"prefill {slots}": slots * asked["prompt"] / seconds(prefill, repeats),
-            f"decode {slots}": slots * asked["new_tokens"] / seconds(decode, repeats),
+            f"prefill {slots}": slots * request["prompt"] / seconds(prefill, repeats),
+            f"decode {slots}": slots * request["new_tokens"] / seconds(decode, repeats),
         }
 
 
-def update(model, asked, repeats):
-    """Return tokens per second of an AdamW step over one row; targets are spread over it."""
+def update(model, request, repeats):
+    """Return tokens per second of an AdamW step over one row with evenly spaced targets."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    length = asked["row_tokens"]
-    ids = torch.randint(0, asked["vocabulary"], (1, length))
-    scored = torch.linspace(0, length - 2, asked["targets"]).long()
+    length = request["row_tokens"]
+    ids = torch.randint(0, request["vocabulary"], (1, length))
+    target_indices = torch.linspace(0, length - 2, request["targets"]).long()
 
     def step():
-        logits = model(ids, logits_to_keep=scored, use_cache=False).logits[0].float()
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, scored + 1])
+        logits = model(ids, logits_to_keep=target_indices, use_cache=False).logits[0].float()
+        loss = torch.nn.functional.cross_entropy(logits, ids[0, target_indices + 1])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -70,14 +71,15 @@ def update(model, asked, repeats):
 
 
 def main():
-    asked = json.load(sys.stdin)
+    """Measure each dtype and print the rates."""
+    request = json.load(sys.stdin)
     rates = {}
     for name in ("float32", "bfloat16"):
-        model = AutoModelForCausalLM.from_pretrained(asked["policy"], dtype=getattr(torch, name))
+        model = AutoModelForCausalLM.from_pretrained(request["policy"], dtype=getattr(torch, name))
         rates[name] = {}
-        for slots in asked["slots"]:
-            rates[name] |= sample(model, asked, slots, asked["repeats"])
-        rates[name]["update"] = update(model, asked, asked["repeats"])
+        for slots in request["slots"]:
+            rates[name] |= sample(model, request, slots, request["repeats"])
+        rates[name]["update"] = update(model, request, request["repeats"])
     print(json.dumps(rates))
 
 

@@ -1,7 +1,7 @@
-"""Sampling by google-tunix: the peer of `launch/benchmark.py --suite=generate`.
+"""Sampling of google-tunix, a baseline of `launch/benchmark.py --benchmark=generate`.
 
-Runs in an environment of its own (google-tunix 0.1.7, Python 3.11), takes sizes and the prompts of
-episodes as JSON from standard input, and prints its times as one line of JSON.
+Runs in its own environment (google-tunix 0.1.7, Python 3.11), reads sizes and the prompts of
+episodes as JSON from standard input and prints its times as one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import peer
 from tunix.generate import sampler as sampler_lib
 
 
-def static(asked):
-    """Seconds for so many rows of one length, all together."""
-    model = peer.model(asked)
+def static(request):
+    """Return the seconds for a batch of rows of one length, and those of its prefill."""
+    model = peer.model(request)
     config = model.config
     sampler = sampler_lib.Sampler(
         model,
         peer.Integers(),
         sampler_lib.CacheConfig(
-            asked["prompt"] + asked["response"],
+            request["prompt"] + request["response"],
             config.num_layers,
             config.num_kv_heads,
             config.head_dim,
@@ -32,15 +32,15 @@ def static(asked):
     )
     rng = np.random.default_rng(0)
     prompts = [
-        " ".join(map(str, rng.integers(10, asked["vocab"], asked["prompt"])))
-        for _ in range(asked["rows"])
+        " ".join(map(str, rng.integers(10, request["vocab"], request["prompt"])))
+        for _ in range(request["rows"])
     ]
 
     def sample(tokens):
         sampler(
             prompts,
             max_generation_steps=tokens,
-            max_prompt_length=asked["prompt"],
+            max_prompt_length=request["prompt"],
             temperature=1.0,
             top_p=1.0,
             top_k=None,
@@ -50,31 +50,33 @@ def static(asked):
         )
 
     return {
-        "seconds": peer.seconds(lambda: sample(asked["response"]), asked["repeats"]),
-        "prefill_seconds": peer.seconds(lambda: sample(1), asked["repeats"]),
+        "seconds": peer.seconds(lambda: sample(request["response"]), request["repeats"]),
+        "prefill_seconds": peer.seconds(lambda: sample(1), request["repeats"]),
     }
 
 
-def agentic(asked):
-    """Turn by turn as its agentic learner asks: one prompt to a call, the whole history each time.
+def agentic(request):
+    """Return tokens and seconds with one prompt per call, as in its agentic learner.
 
-    Seconds of calls that compiled nothing, and of all.
+    Each prompt is the complete history. "warm" values exclude calls that compiled a program.
     """
-    engine = peer.engine(asked)
-    compiled = []
+    engine = peer.engine(request)
+    compile_seconds = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda name, secs, **_: name.endswith("backend_compile_duration") and compiled.append(secs)
+        lambda name, secs, **_: (
+            name.endswith("backend_compile_duration") and compile_seconds.append(secs)
+        )
     )
     warm = cold = 0.0
     tokens = warm_tokens = 0
-    for turns in asked["episodes"]:
-        for prompt, reply in turns:
-            before, begun = len(compiled), time.perf_counter()
-            engine.generate([" ".join(map(str, prompt))], max_generation_steps=reply)
-            seconds = time.perf_counter() - begun
-            tokens += reply
-            if len(compiled) == before:
-                warm, warm_tokens = warm + seconds, warm_tokens + reply
+    for turns in request["episodes"]:
+        for prompt, num_tokens in turns:
+            num_compiled, start = len(compile_seconds), time.perf_counter()
+            engine.generate([" ".join(map(str, prompt))], max_generation_steps=num_tokens)
+            seconds = time.perf_counter() - start
+            tokens += num_tokens
+            if len(compile_seconds) == num_compiled:
+                warm, warm_tokens = warm + seconds, warm_tokens + num_tokens
             else:
                 cold += seconds
     return {
@@ -82,13 +84,14 @@ def agentic(asked):
         "seconds": warm + cold,
         "warm_tokens": warm_tokens,
         "warm_seconds": warm,
-        "compilations": len(compiled),
+        "compilations": len(compile_seconds),
     }
 
 
 def main():
-    asked = json.load(sys.stdin)
-    print(json.dumps({"static": static(asked["static"]), "agentic": agentic(asked["agentic"])}))
+    """Measure both ways to sample, and print their times."""
+    request = json.load(sys.stdin)
+    print(json.dumps({"static": static(request["static"]), "agentic": agentic(request["agentic"])}))
 
 
 if __name__ == "__main__":

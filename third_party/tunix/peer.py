@@ -1,4 +1,4 @@
-"""google-tunix as its public classes give it, on a random Qwen2: what the peers share."""
+"""google-tunix with a random Qwen2, through its public classes; shared by the baselines."""
 
 from __future__ import annotations
 
@@ -20,35 +20,41 @@ PAD, NEVER = 0, 1
 
 
 class Integers:
-    """A tokenizer of numbers; nothing is tokenized here, but the engine asks for one."""
+    """Tokenizer of numbers; the engine requires one, although prompts are token ids."""
 
     bos_token = eos_token = None
 
     def encode(self, text, **_):
+        """Return the numbers of the text."""
         return [int(word) for word in text.split()] or [2]
 
     def decode(self, ids, **_):
+        """Return the ids as text."""
         return " ".join(map(str, ids))
 
     def bos_id(self):
+        """Return None: no such token."""
         return None
 
     def eos_id(self):
+        """Return a token that responses never contain."""
         return NEVER
 
     def pad_id(self):
+        """Return the padding token."""
         return PAD
 
 
-def model(asked):
+def model(request):
+    """Create a random Qwen2 of the requested sizes."""
     config = qwen2.ModelConfig(
-        num_layers=asked["layers"],
-        vocab_size=asked["vocab"],
-        embed_dim=asked["d"],
-        hidden_dim=asked["ffn"],
-        num_heads=asked["heads"],
-        head_dim=asked["d"] // asked["heads"],
-        num_kv_heads=asked["kv"],
+        num_layers=request["layers"],
+        vocab_size=request["vocab"],
+        embed_dim=request["d"],
+        hidden_dim=request["ffn"],
+        num_heads=request["heads"],
+        head_dim=request["d"] // request["heads"],
+        num_kv_heads=request["kv"],
         rope_theta=1_000_000,
         norm_eps=1e-6,
         use_tied_embedding=True,
@@ -56,18 +62,19 @@ def model(asked):
         param_dtype=jnp.float32,
     )
     model = qwen2.Qwen2(config, rngs=nnx.Rngs(0))
-    params = nnx.state(model, nnx.Param)  # its own first values leave some kernels at 0
+    params = nnx.state(model, nnx.Param)  # its default initialization leaves some kernels at 0
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(0), len(leaves))
-    drawn = [
+    random_leaves = [
         x if x.ndim == 1 else 0.02 * jax.random.normal(key, x.shape, x.dtype)
         for x, key in zip(leaves, keys, strict=True)
     ]
-    nnx.update(model, jax.tree.unflatten(tree, drawn))
+    nnx.update(model, jax.tree.unflatten(tree, random_leaves))
     return model
 
 
-def engine(asked):
+def engine(request):
+    """Create the RL engine of google-tunix with its GRPO loss."""
     mesh = Mesh(np.array(jax.devices()).reshape(-1, 1), ("fsdp", "tp"))
     roles = (rl_cluster.Role.ACTOR, rl_cluster.Role.REFERENCE, rl_cluster.Role.ROLLOUT)
     config = rl_cluster.ClusterConfig(
@@ -78,16 +85,16 @@ def engine(asked):
             actor_optimizer=optax.adamw(1e-5), eval_every_n_steps=10**9, max_steps=10**9
         ),
         rollout_config=base_rollout.RolloutConfig(
-            max_tokens_to_generate=asked["response"],
-            max_prompt_length=asked["prompt"],
-            kv_cache_size=asked["prompt"] + asked["response"],
+            max_tokens_to_generate=request["response"],
+            max_prompt_length=request["prompt"],
+            kv_cache_size=request["prompt"] + request["response"],
             eos_tokens=[NEVER],
             return_logprobs=True,
         ),
     )
-    made = getattr(rl_cluster, "RLEngine", None) or rl_cluster.RLCluster
-    engine = made(
-        actor=model(asked), reference=model(asked), tokenizer=Integers(), cluster_config=config
+    engine_class = getattr(rl_cluster, "RLEngine", None) or rl_cluster.RLCluster
+    engine = engine_class(
+        actor=model(request), reference=model(request), tokenizer=Integers(), cluster_config=config
     )
     name = "rl_engine" if hasattr(rl_cluster, "RLEngine") else "rl_cluster"
     grpo_learner.GRPOLearner(  # sets the loss
@@ -101,9 +108,10 @@ def engine(asked):
 
 
 def seconds(run, repeats):
+    """Return the median duration of `repeats` runs after two that compile."""
     times = []
     for _ in range(2 + repeats):  # the first two compile
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     return statistics.median(times[2:])

@@ -1,9 +1,9 @@
-"""Our `webarena_lite` observations beside VisualAgentBench's own, page by page.
+"""Compare our `webarena_lite` observations with those of VisualAgentBench, page by page.
 
 python third_party/visualagentbench/compare.py --checkout=VisualAgentBench [PAGE.html ...]
 
-Loads their parser from the checkout; README.md says which commit, and what it needs. Prints the tags
-that differ, theirs with "-" and ours with "+". Exit status 1 when there are any.
+Loads the parser of VisualAgentBench from the checkout; README.md lists its commit and requirements.
+Prints the tags that differ: "-" for the parser, "+" for ours. Exits with 1 if any differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VIEWPORT = (1280, 720)
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address under which the files of a folder are served."""
+    """Serve the files of a folder; yield "host:port" of the server."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -46,8 +46,8 @@ def served(folder: Path) -> Iterator[str]:
     server.shutdown()
 
 
-def theirs(checkout: Path, urls: list[str]) -> list[str]:
-    """What their parser makes of each page. It leaves pictures in the working directory."""
+def baseline_observations(checkout: Path, urls: list[str]) -> list[str]:
+    """Return the output of the VisualAgentBench parser for each page."""
     sys.path.insert(0, str(checkout / "VAB-WebArena-Lite" / "new"))
     from html_tools.fetch import get_parsed_html
 
@@ -55,19 +55,21 @@ def theirs(checkout: Path, urls: list[str]) -> list[str]:
     texts = []
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as scratch:
         browser = driver.chromium.launch(
-            executable_path=chromium.find(), args=list(chromium.SWITCHES)
+            executable_path=chromium.find_executable(), args=list(chromium.LAUNCH_ARGS)
         )
         page = browser.new_page(viewport={"width": width, "height": height})
         for url in urls:
             page.goto(url)
+            # The parser prints, and writes screenshots to the working directory.
             with contextlib.chdir(scratch), contextlib.redirect_stdout(io.StringIO()):
                 texts.append(get_parsed_html(page)["html"])
         browser.close()
     return texts
 
 
-def ours(origin: str, urls: list[str]) -> list[str]:
-    config = BrowserConfig(observation="webarena_lite", observation_chars=10**6)
+def our_observations(origin: str, urls: list[str]) -> list[str]:
+    """Return our observation of each page."""
+    config = BrowserConfig(observation_format="webarena_lite", max_observation_chars=10**6)
     texts = []
     with BrowserPool(config) as pool:
         for url in urls:
@@ -78,35 +80,43 @@ def ours(origin: str, urls: list[str]) -> list[str]:
 
 
 def tags(text: str) -> list[str]:
-    """One tag with its words an item; ids by order, for theirs begin at 0 and ours at 1."""
+    """Split into tags with their text; ids become their order, as first ids differ (0 and 1)."""
     order = itertools.count()
-    ordered = re.sub(r'(<[\w-]+) id="\d+"', lambda found: f'{found[1]} id="{next(order)}"', text)
-    return re.split(r" (?=</?[a-z])", ordered)
+    text = re.sub(r'(<[\w-]+) id="\d+"', lambda match: f'{match[1]} id="{next(order)}"', text)
+    return re.split(r" (?=</?[a-z])", text)
 
 
 def differences(left: list[str], right: list[str]) -> list[str]:
+    """Return the lines of a diff without context and headers."""
     lines = difflib.unified_diff(left, right, lineterm="", n=0)
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 def main() -> int:
+    """Print the differences of each page; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkout", type=Path, required=True, help="of VisualAgentBench")
-    parser.add_argument("pages", type=Path, nargs="*", help="HTML files; ours by default")
+    parser.add_argument("--checkout", type=Path, required=True, help="checkout of VisualAgentBench")
+    parser.add_argument(
+        "pages",
+        type=Path,
+        nargs="*",
+        help="HTML files of one folder; by default tests/browser/pages",
+    )
     flags = parser.parse_args()
     pages = flags.pages or sorted(PAGES.glob("*.html"))
     folder = pages[0].resolve().parent
-    differing = 0
+    num_different = 0
     with served(folder) as origin:
         urls = [f"http://{origin}/{page.name}" for page in pages]
-        texts = zip(pages, theirs(flags.checkout.resolve(), urls), ours(origin, urls), strict=True)
+        baseline = baseline_observations(flags.checkout.resolve(), urls)
+        texts = zip(pages, baseline, our_observations(origin, urls), strict=True)
     for page, left, right in texts:
         lines = differences(tags(left), tags(right))
-        differing += bool(lines)
+        num_different += bool(lines)
         labels = [len(re.findall(r'<[\w-]+ id="', text)) for text in (left, right)]
         print(f"{page.name}: {len(left)} characters, {labels[0]} and {labels[1]} ids, ", end="")
         print("the same" if not lines else "different", *lines, sep="\n  ")
-    return 1 if differing else 0
+    return 1 if num_different else 0
 
 
 if __name__ == "__main__":

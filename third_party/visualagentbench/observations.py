@@ -1,4 +1,4 @@
-"""Milliseconds of VisualAgentBench's parser: JSON on standard input, JSON on standard output."""
+"""Milliseconds of the VisualAgentBench parser: JSON on standard input, JSON on standard output."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from playwright.sync_api import sync_playwright
 
 
 def main():
-    asked = json.load(sys.stdin)
-    sys.path.insert(0, str(Path(asked["checkout"]) / "VAB-WebArena-Lite" / "new"))
+    """Measure the parser on each page and print the times."""
+    request = json.load(sys.stdin)
+    sys.path.insert(0, str(Path(request["checkout"]) / "VAB-WebArena-Lite" / "new"))
     from html_tools.fetch import get_parsed_html
 
-    found = {}
+    times_by_page = {}
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as scratch:
-        browser = driver.chromium.launch(executable_path=asked["executable"])
-        for name, url in asked["urls"].items():
+        browser = driver.chromium.launch(executable_path=request["executable"])
+        for name, url in request["urls"].items():
             page = browser.new_page(viewport={"width": 1280, "height": 720})
             page.goto(url)
             times = []
-            for _ in range(asked["repeats"]):
-                begun = time.perf_counter()
-                # It prints, and leaves pictures in the working directory.
+            for _ in range(request["repeats"]):
+                start = time.perf_counter()
+                # The parser prints, and writes screenshots to the working directory.
                 with contextlib.chdir(scratch), contextlib.redirect_stdout(io.StringIO()):
                     get_parsed_html(page)
-                times.append(1000 * (time.perf_counter() - begun))
+                times.append(1000 * (time.perf_counter() - start))
             page.close()
-            found[name] = times
+            times_by_page[name] = times
         browser.close()
-    print(json.dumps(found))
+    print(json.dumps(times_by_page))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Resets sites over HTTP, on the machine that runs their containers.
+"""Reset sites over HTTP, on the machine that runs their containers.
 
     HOST=sites.example python serve_resets.py --listen=127.0.0.1:7565 a.env b.env
 
-`GET /reset?site=gitlab&port=8023` runs site.sh with --reset for the replica whose file says
-GITLAB_PORT=8023, and answers 200 when it is through. Whoever reaches the port can reset the sites:
-leave it on an address that only the training machine reaches.
+`GET /reset?site=gitlab&port=8023` runs site.sh with --reset for the replica whose file contains
+GITLAB_PORT=8023, and responds with 200 when the reset is complete. Any client of the port can reset
+the sites, so listen on an address that only the training machine can reach.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
-SECONDS = 1800  # for one reset; the suite waits for suite.webarena.reset_timeout of them
+# Time limit of one reset; the suite waits for suite.webarena.reset_timeout seconds.
+RESET_SECONDS = 1800
 
 
 class Resets(ThreadingHTTPServer):
-    """Knows the replicas; one reset of each at a time."""
+    """Server of reset requests; resets of one replica run one at a time.
+
+    Args:
+        address: host and port to listen on.
+        env_files: files with the ports of the replicas.
+        script: path of site.sh.
+    """
 
     def __init__(self, address: tuple[str, int], env_files: list[Path], script: Path) -> None:
         super().__init__(address, Handler)
@@ -30,32 +37,38 @@ class Resets(ThreadingHTTPServer):
         self.locks: dict[tuple[str, Path], threading.Lock] = defaultdict(threading.Lock)
 
     def env_file(self, site: str, port: str) -> Path | None:
+        """Return the file of the replica with this port; None if there is none."""
         line = f"{site.upper()}_PORT={port}"
-        found = (f for f in self.env_files if line in f.read_text().split())
-        return next(found, None)
+        files = (f for f in self.env_files if line in f.read_text().split())
+        return next(files, None)
 
 
 class Handler(BaseHTTPRequestHandler):
+    """Handler of reset requests."""
+
     server: Resets
 
     def do_GET(self) -> None:
+        """Reset a site and respond with the output of the script."""
         parts = urlsplit(self.path)
-        asked = parse_qs(parts.query)
-        site, port = asked.get("site", [""])[0], asked.get("port", [""])[0]
+        query = parse_qs(parts.query)
+        site, port = query.get("site", [""])[0], query.get("port", [""])[0]
         env_file = self.server.env_file(site, port) if site in SITES else None
         if parts.path != "/reset" or env_file is None:
-            self._say(404, f"no replica of {site!r} at port {port!r}\n")
+            self._respond(404, f"no replica of {site!r} at port {port!r}\n")
             return
         with self.server.locks[site, env_file]:
             command = [str(self.server.script), str(env_file), site, "--reset"]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+                process = subprocess.run(
+                    command, capture_output=True, text=True, timeout=RESET_SECONDS
+                )
             except subprocess.TimeoutExpired:
-                self._say(504, f"{site} was not reset within {SECONDS} s\n")
+                self._respond(504, f"{site} was not reset within {RESET_SECONDS} s\n")
                 return
-        self._say(200 if done.returncode == 0 else 500, done.stdout + done.stderr)
+        self._respond(200 if process.returncode == 0 else 500, process.stdout + process.stderr)
 
-    def _say(self, status: int, text: str) -> None:
+    def _respond(self, status: int, text: str) -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
@@ -65,14 +78,15 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    flags.add_argument("--listen", default="127.0.0.1:7565")
-    flags.add_argument("--script", type=Path, default=Path(__file__).parent / "site.sh")
-    flags.add_argument("env_files", nargs="+", type=Path)
-    given = flags.parse_args()
-    host, _, port = given.listen.rpartition(":")
-    files = [path.resolve() for path in given.env_files]
-    Resets((host, int(port)), files, given.script.resolve()).serve_forever()
+    """Serve reset requests until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--listen", default="127.0.0.1:7565")
+    parser.add_argument("--script", type=Path, default=Path(__file__).parent / "site.sh")
+    parser.add_argument("env_files", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    host, _, port = arguments.listen.rpartition(":")
+    files = [path.resolve() for path in arguments.env_files]
+    Resets((host, int(port)), files, arguments.script.resolve()).serve_forever()
 
 
 if __name__ == "__main__":

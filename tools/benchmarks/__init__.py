@@ -1,4 +1,4 @@
-"""The project's own benchmarks: a suite measures in one run what it compares, and tells ratios."""
+"""Benchmarks of the project; each measures its alternatives in one run and reports ratios."""
 
 from __future__ import annotations
 
@@ -24,62 +24,65 @@ from webagent_jax.tracking import run_metadata
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How a suite is to be run."""
+class Options:
+    """Options of a benchmark."""
 
-    repeats: int
-    peer_python: str
-    peer_checkout: str
-    policy: str
+    repeats: int  # number of runs per measurement
+    baseline_python: str  # Python interpreter of the baselines; empty: skip them
+    baseline_checkout: str  # checkout of VisualAgentBench or folder with llama.cpp; empty: skip it
+    policy: str  # name or directory of the policy
 
 
-SUITES: dict[str, Callable[[Asked], Iterator[dict[str, Any]]]] = {
-    "arena": lambda asked: arena.run(asked.repeats),
-    "attention": lambda asked: attention.run(asked.repeats),
-    "browser": lambda asked: browser.run(asked.repeats, asked.peer_python, asked.peer_checkout),
-    "evaluate": lambda asked: evaluate.run(asked.repeats, asked.policy),
-    "generate": lambda asked: generate.run(asked.repeats, asked.peer_python),
-    "language_model": lambda asked: language_model.run(
-        asked.repeats, asked.policy, asked.peer_python, asked.peer_checkout
+SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
+    "arena": lambda options: arena.run(options.repeats),
+    "attention": lambda options: attention.run(options.repeats),
+    "browser": lambda options: browser.run(
+        options.repeats, options.baseline_python, options.baseline_checkout
     ),
-    "rows": lambda asked: packing.run(asked.repeats),
-    "training": lambda asked: async_training.run(asked.repeats),
-    "update": lambda asked: update.run(asked.repeats, asked.peer_python),
+    "evaluate": lambda options: evaluate.run(options.repeats, options.policy),
+    "generate": lambda options: generate.run(options.repeats, options.baseline_python),
+    "language_model": lambda options: language_model.run(
+        options.repeats, options.policy, options.baseline_python, options.baseline_checkout
+    ),
+    "rows": lambda options: packing.run(options.repeats),
+    "training": lambda options: async_training.run(options.repeats),
+    "update": lambda options: update.run(options.repeats, options.baseline_python),
 }
 
 
 def run(
     suite: str,
     repeats: int,
-    peer_python: str,
+    baseline_python: str,
     show: Callable[[str], None],
     *,
-    peer_checkout: str = "",
+    baseline_checkout: str = "",
     policy: str = "webagent-tiny",
 ) -> dict[str, Any]:
-    """Runs one of `SUITES`; what it finds, as JSON.
+    """Run one of `SUITES` and return its results as JSON values.
 
     Args:
-        repeats: of every measurement; the median counts.
-        peer_python: interpreter of an environment that has the peer; empty leaves it out.
-        show: is given the figures as they come.
-        peer_checkout: of VisualAgentBench for the suite `browser`, folder of llama.cpp for
-            `language_model`; empty leaves the peer out.
-        policy: name or directory of that of the suites `evaluate` and `language_model`.
+        suite: name of the benchmark.
+        repeats: number of runs per measurement; results are medians.
+        baseline_python: Python interpreter of an environment with the baselines; empty skips them.
+        show: receives each result as text.
+        baseline_checkout: checkout of VisualAgentBench for `browser`, or folder with llama.cpp for
+            `language_model`; empty skips this baseline.
+        policy: name or directory of the policy of `evaluate` and `language_model`.
     """
     device = jax.devices()[0]
-    before = timing.matmul_rate() / 1e9
+    first_rate = timing.matmul_rate() / 1e9
     results = []
-    for result in SUITES[suite](Asked(repeats, peer_python, peer_checkout, policy)):
+    for result in SUITES[suite](Options(repeats, baseline_python, baseline_checkout, policy)):
         results.append(result)
         show("\n".join(_lines(result)))
-    after = timing.matmul_rate() / 1e9
-    show(f"matmul {before:.0f} GFLOP/s before, {after:.0f} after")
+    last_rate = timing.matmul_rate() / 1e9
+    show(f"matmul {first_rate:.0f} GFLOP/s before, {last_rate:.0f} after")
     return {
         "suite": suite,
         "commit": run_metadata.commit(),
         "hardware": run_metadata.hardware() | {"device": device.device_kind},
-        "matmul_gflops": [before, after],
+        "matmul_gflops": [first_rate, last_rate],
         "results": results,
     }
 
@@ -90,5 +93,5 @@ def _lines(result: Any, indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _lines(value, indent + "    ")
         else:
-            told = f"{value:.4g}" if isinstance(value, float) else value
-            yield f"{indent}{name}: {told}" if name != "name" else f"{indent}{told}"
+            text = f"{value:.4g}" if isinstance(value, float) else value
+            yield f"{indent}{name}: {text}" if name != "name" else f"{indent}{text}"

@@ -1,9 +1,8 @@
-"""The arena's server: milliseconds of its pages, and what worlds cost in time and memory.
+"""Benchmark of the arena server: milliseconds per page, time and memory per world.
 
-Pages are asked of the application itself, in this process: no socket and no browser has a part.
-They are those that links lead to from the front page of a site, as an agent would find them. Time
-is the processor's: the server waits for nothing, and so a busy machine tells the same as an idle
-one.
+Requests call the ASGI application in this process, without a socket or a browser. The pages are
+those that links reach from the front page of a site. Times are CPU time, so other processes of the
+machine hardly affect them; the server never waits.
 """
 
 from __future__ import annotations
@@ -22,35 +21,37 @@ import numpy as np
 
 from tools.benchmarks import timing
 from webagent_jax.arena.registry import SITES
-from webagent_jax.arena.server import Arena
-from webagent_jax.arena.worlds import Worlds
+from webagent_jax.arena.server import ArenaApp
+from webagent_jax.arena.worlds import WorldStore
 from webagent_jax.browser import process_memory
 
-_PAGES = 200  # of each site
-_ROUNDS = 3  # visits of each page, for one repeat
-_WORLDS = 100  # alive together
-_COPIES = 20
+_PAGES = 200  # maximum number of pages per site
+_ROUNDS = 3  # requests per page and repeat
+_WORLDS = 100  # number of worlds that exist at the same time
+_COPIES = 20  # number of copies of a world
 _LINK = re.compile(r'<a [^>]*?href="(/[^"]*)"')
 
 
 def run(repeats: int) -> Iterator[dict[str, Any]]:
-    """A result per site, and one of worlds."""
-    arena, started = _timed(Arena, SITES)
+    """Yield one result per site, and one for worlds."""
+    arena, startup_ms = _call_timed(ArenaApp, SITES)
     with asyncio.Runner() as runner:
         for site in SITES:
             world = arena.worlds.new()
-            visit = functools.partial(_visit, runner, arena, f"{site.name}.{world.name}.localhost")
-            yield _pages(site.name, visit, repeats)
+            request = functools.partial(
+                _request, runner, arena, f"{site.name}.{world.name}.localhost"
+            )
+            yield _pages(site.name, request, repeats)
             arena.worlds.drop(world.name)
-    yield {"name": "worlds, ms", "making the server": started} | _worlds(arena.worlds)
+    yield {"name": "worlds, ms", "making the server": startup_ms} | _worlds(arena.worlds)
 
 
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def _pages(site: str, visit: Callable[[str], tuple[int, str]], repeats: int) -> dict[str, Any]:
-    paths = _found(visit)
-    times = [_timed(visit, path)[1] for path in paths * _ROUNDS * repeats]
+def _pages(site: str, request: Callable[[str], tuple[int, str]], repeats: int) -> dict[str, Any]:
+    paths = _crawl(request)
+    times = [_call_timed(request, path)[1] for path in paths * _ROUNDS * repeats]
     return {
         "name": f"page, ms: {site}",
         "pages": len(paths),
@@ -61,26 +62,26 @@ def _pages(site: str, visit: Callable[[str], tuple[int, str]], repeats: int) -> 
     }
 
 
-def _found(visit: Callable[[str], tuple[int, str]]) -> list[str]:
-    """Paths of good pages, breadth first from the front page."""
-    seen, waiting = {"/"}, collections.deque(["/"])
-    found: list[str] = []
-    while waiting and len(found) < _PAGES:
-        path = waiting.popleft()
-        status, text = visit(path)
+def _crawl(request: Callable[[str], tuple[int, str]]) -> list[str]:
+    """Return paths with status 200, breadth first from the front page."""
+    visited, queue = {"/"}, collections.deque(["/"])
+    paths: list[str] = []
+    while queue and len(paths) < _PAGES:
+        path = queue.popleft()
+        status, text = request(path)
         if status != 200:
             continue
-        found.append(path)
+        paths.append(path)
         for link in _LINK.findall(text):
             target = unescape(link).partition("#")[0]
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
-    return found
+            if target not in visited:
+                visited.add(target)
+                queue.append(target)
+    return paths
 
 
-def _visit(runner: asyncio.Runner, arena: Arena, host: str, path: str) -> tuple[int, str]:
-    """Status and text of a page."""
+def _request(runner: asyncio.Runner, arena: ArenaApp, host: str, path: str) -> tuple[int, str]:
+    """Return status and text of a page."""
     path, _, query = path.partition("?")
     scope = {
         "type": "http",
@@ -90,52 +91,53 @@ def _visit(runner: asyncio.Runner, arena: Arena, host: str, path: str) -> tuple[
         "query_string": query.encode(),
         "headers": [(b"host", host.encode())],
     }
-    answer: list[Any] = []
+    messages: list[Any] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:
-        answer.append(message)
+        messages.append(message)
 
     runner.run(arena(scope, receive, send))
-    return answer[0]["status"], b"".join(part.get("body", b"") for part in answer[1:]).decode()
+    body = b"".join(message.get("body", b"") for message in messages[1:])
+    return messages[0]["status"], body.decode()
 
 
 # --- worlds --------------------------------------------------------------------------------------
 
 
-def _worlds(worlds: Worlds) -> dict[str, Any]:
-    """Each is begun, written to on every site, copied and dropped."""
-    before = _resident_mb()
-    begun = [_timed(worlds.new) for _ in range(_WORLDS)]
-    reading = _resident_mb()
-    alive = [world for world, _ in begun]
-    written = {
-        name: [_timed(world.writer, name)[1] for world in alive]
+def _worlds(worlds: WorldStore) -> dict[str, Any]:
+    """Create worlds, write to them on all sites, copy and drop them; return times and memory."""
+    rss_mib = _rss_mib()
+    new_worlds = [_call_timed(worlds.new) for _ in range(_WORLDS)]
+    read_rss_mib = _rss_mib()
+    live_worlds = [world for world, _ in new_worlds]
+    write_times = {
+        name: [_call_timed(world.writer, name)[1] for world in live_worlds]
         for name in sorted({site.database.name for site in SITES})
     }
-    writing = _resident_mb()
-    copies = [_timed(worlds.copy, alive[0].name) for _ in range(_COPIES)]
-    everybody = [*alive, *(twin for twin, _ in copies)]
-    dropped = [_timed(worlds.drop, world.name)[1] for world in everybody]
+    write_rss_mib = _rss_mib()
+    copies = [_call_timed(worlds.copy, live_worlds[0].name) for _ in range(_COPIES)]
+    all_worlds = [*live_worlds, *(copy for copy, _ in copies)]
+    drop_times = [_call_timed(worlds.drop, world.name)[1] for world in all_worlds]
     return {
         "alive": _WORLDS,
-        "begin": timing.spread([ms for _, ms in begun]),
-        "first write": {name: timing.spread(times) for name, times in written.items()},
+        "begin": timing.spread([ms for _, ms in new_worlds]),
+        "first write": {name: timing.spread(times) for name, times in write_times.items()},
         "copy of one that wrote on all sites": timing.spread([ms for _, ms in copies]),
-        "drop": timing.spread(dropped),
-        "MiB of one that reads": (reading - before) / _WORLDS,
-        "MiB of one that wrote on all sites": (writing - reading) / _WORLDS,
+        "drop": timing.spread(drop_times),
+        "MiB of one that reads": (read_rss_mib - rss_mib) / _WORLDS,
+        "MiB of one that wrote on all sites": (write_rss_mib - read_rss_mib) / _WORLDS,
     }
 
 
-def _resident_mb() -> float:
-    return process_memory.resident_mb(os.getpid())
+def _rss_mib() -> float:
+    return process_memory.tree_rss_mib(os.getpid())
 
 
-def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What it returns, and the milliseconds of processor time that it took."""
-    begun = time.thread_time()
-    returned = call(*arguments)
-    return returned, 1000 * (time.thread_time() - begun)
+def _call_timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """Return the result of a call and its CPU time in milliseconds."""
+    start = time.thread_time()
+    result = function(*arguments)
+    return result, 1000 * (time.thread_time() - start)

@@ -1,4 +1,4 @@
-"""Peers, in environments of their own (third_party/README.md), and the model of google-tunix."""
+"""Scripts of the baselines, in their own environments, and the model for google-tunix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from webagent_jax.policy import ModelConfig
 
-# Unrolled, as google-tunix is.
+# Unrolled like the model of google-tunix.
 MODEL = ModelConfig(
     vocab_size=2048,
     d_model=256,
@@ -21,27 +21,36 @@ MODEL = ModelConfig(
     unroll=4,
 )
 _SCRIPTS = Path(__file__).parents[2] / "third_party"
-_TIMEOUT = 3600.0  # seconds
+_TIMEOUT_SECONDS = 3600.0
 
 
 def ask(python: str, script: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What a script of third_party/ answers. Raises RuntimeError with its complaint if it fails."""
-    told = subprocess.run(
+    """Run a script of third_party/ and return its JSON output.
+
+    Args:
+        python: interpreter of the script.
+        script: path of the script in third_party/.
+        asked: JSON values for its standard input.
+
+    Raises:
+        RuntimeError: the script failed; the message contains its standard error.
+    """
+    process = subprocess.run(
         [python, str(_SCRIPTS / script)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=False,
-        timeout=_TIMEOUT,
+        timeout=_TIMEOUT_SECONDS,
     )
-    if told.returncode != 0:
-        raise RuntimeError(f"{python} {script} failed:\n{told.stderr[-2000:]}")
-    answer: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    return answer
+    if process.returncode != 0:
+        raise RuntimeError(f"{python} {script} failed:\n{process.stderr[-2000:]}")
+    output: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return output
 
 
 def sizes() -> dict[str, Any]:
-    """Of the model, as the scripts ask for them."""
+    """Return the sizes of the model, in the input format of the scripts."""
     return {
         "layers": MODEL.num_layers,
         "d": MODEL.d_model,

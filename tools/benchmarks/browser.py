@@ -1,8 +1,8 @@
-"""The browser room: observations, steps per second, and pages that change after a click.
+"""Browser benchmark: observations, steps per second, and waits for changes after a click.
 
-Peers take the same pages of the same local site in the same run, each in a process of its own:
-BrowserGym and VisualAgentBench's parser in the interpreter that has them, plain Playwright with its
-usual two ways to wait in ours.
+Baselines use the same pages of the same local site in the same run, each in its own process:
+BrowserGym and the parser of VisualAgentBench in the interpreter of `baseline_python`, Playwright
+with its two usual waits in the current one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from webagent_jax.types import Action, ActionKind
 
 _ELEMENTS, _ROWS = 3_000, 500
 _CONTEXTS = (1, 4, 8, 16, 32)
-_STEPS = 320  # of all contexts together
-_PEER_LOOKS = 3  # they take seconds each
-_PEER_STEPS = 12  # of each of its environments
-_PEER_PROCESSES = (1, 4)
-_LATENCIES = 5  # of each kind of change, drawn from 20 to 300 ms
-_THOUGHT = 0.7  # seconds that a model thinks before it clicks
-_WHOLE = 10**7  # characters: peers have no budget
+_STEPS = 320  # steps of all contexts together
+_BASELINE_OBSERVATIONS = 3  # per page; each takes seconds
+_BASELINE_STEPS = 12  # steps per environment
+_BASELINE_PROCESSES = (1, 4)
+_DELAYS_PER_KIND = 5  # delays of each kind of change, from 20 to 300 ms
+_THINK_SECONDS = 0.7  # time of a model before its click
+_MAX_CHARS = 10**7  # no limit in practice: baselines have none
 
 
-def run(repeats: int, peer_python: str, checkout: str) -> Iterator[dict[str, Any]]:
-    """A result per page, per number of contexts, per way to wait.
+def run(repeats: int, baseline_python: str, checkout: str) -> Iterator[dict[str, Any]]:
+    """Yield one result per page, one for steps per second, and one per kind of wait.
 
     Args:
-        repeats: ten looks each at every page.
-        peer_python: interpreter with BrowserGym; empty leaves it and VisualAgentBench out.
-        checkout: of VisualAgentBench; empty leaves it out.
+        repeats: number of measurements; each has ten observations per page.
+        baseline_python: interpreter with BrowserGym; empty skips BrowserGym and VisualAgentBench.
+        checkout: checkout of VisualAgentBench; empty skips it.
     """
     pages = {
         "small": site.small(),
@@ -52,60 +52,68 @@ def run(repeats: int, peer_python: str, checkout: str) -> Iterator[dict[str, Any
     with site.served({name.replace(" ", "-"): page for name, page in pages.items()}) as origin:
         urls = {name: f"http://{origin}/{name.replace(' ', '-')}" for name in pages}
         counter = urls.pop("counter")
-        asked = {"urls": urls, "counter": counter, "repeats": 10 * repeats}
-        yield from _observations(origin, asked, peer_python, checkout)
-        yield from _steps(origin, asked, peer_python)
-        yield from _settled(origin)
+        request = {"urls": urls, "counter": counter, "repeats": 10 * repeats}
+        yield from _observations(origin, request, baseline_python, checkout)
+        yield from _steps(origin, request, baseline_python)
+        yield from _waits(origin)
 
 
 # --- observations --------------------------------------------------------------------------------
 
 
 def _observations(
-    origin: str, asked: dict[str, Any], peer_python: str, checkout: str
+    origin: str, request: dict[str, Any], baseline_python: str, checkout: str
 ) -> Iterator[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {name: {} for name in asked["urls"]}
-    for form in get_args(ObservationFormat):
-        with BrowserPool(BrowserConfig(observation=form, observation_chars=_WHOLE)) as pool:
-            for name, url in asked["urls"].items():
+    results: dict[str, dict[str, Any]] = {name: {} for name in request["urls"]}
+    for observation_format in get_args(ObservationFormat):
+        with BrowserPool(
+            BrowserConfig(observation_format=observation_format, max_observation_chars=_MAX_CHARS)
+        ) as pool:
+            for name, url in request["urls"].items():
                 with pool.session(origins=[origin]) as session:
                     session.goto(url)
-                    look = timing.milliseconds(session.observe, asked["repeats"])
-                    floor = timing.milliseconds(lambda: session.evaluate("1"), asked["repeats"])
-                    found[name] |= {form: look, "empty evaluate": floor}
-    asked = asked | {"repeats": _PEER_LOOKS, "checkout": str(Path(checkout).resolve())}
-    if peer_python:
-        _add(found, "BrowserGym", _ask(peer_python, "browsergym/observations.py", asked))
-    if peer_python and checkout:
-        theirs = _ask(peer_python, "visualagentbench/observations.py", asked)
-        _add(found, "VisualAgentBench", theirs)
-    for name, told in found.items():
-        for who, ours in (("BrowserGym", "compact"), ("VisualAgentBench", "webarena_lite")):
-            if who in told:
-                told[f"{who} / {ours}"] = told[who]["median"] / told[ours]["median"]
-        yield {"name": f"observation, ms: {name}"} | told
+                    observe = timing.milliseconds(session.observe, request["repeats"])
+                    floor = timing.milliseconds(lambda: session.evaluate("1"), request["repeats"])
+                    results[name] |= {observation_format: observe, "empty evaluate": floor}
+    request = request | {
+        "repeats": _BASELINE_OBSERVATIONS,
+        "checkout": str(Path(checkout).resolve()),
+    }
+    if baseline_python:
+        times = _run_baseline(baseline_python, "browsergym/observations.py", request)
+        _add_baseline(results, "BrowserGym", times)
+    if baseline_python and checkout:
+        times = _run_baseline(baseline_python, "visualagentbench/observations.py", request)
+        _add_baseline(results, "VisualAgentBench", times)
+    for page, result in results.items():
+        for label, name in (("BrowserGym", "compact"), ("VisualAgentBench", "webarena_lite")):
+            if label in result:
+                result[f"{label} / {name}"] = result[label]["median"] / result[name]["median"]
+        yield {"name": f"observation, ms: {page}"} | result
 
 
-def _add(found: dict[str, dict[str, Any]], who: str, theirs: dict[str, list[float]]) -> None:
-    for name, times in theirs.items():
-        found[name][who] = timing.spread(times)
+def _add_baseline(
+    results: dict[str, dict[str, Any]], label: str, times_by_page: dict[str, list[float]]
+) -> None:
+    for name, times in times_by_page.items():
+        results[name][label] = timing.spread(times)
 
 
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _steps(origin: str, asked: dict[str, Any], peer_python: str) -> Iterator[dict[str, Any]]:
-    """Click, wait until the page is quiet, observe, read the reward."""
-    ours = {n: _steps_per_second(origin, asked["counter"], contexts=n) for n in _CONTEXTS}
-    result: dict[str, Any] = {"name": "steps per second, by contexts", "ours": ours}
-    if peer_python:
-        asked = asked | {"steps": _PEER_STEPS, "processes": _PEER_PROCESSES}
-        theirs = _ask(peer_python, "browsergym/steps.py", asked)
-        best = max(ours.values())
-        for way, by_processes in theirs.items():
-            result[f"BrowserGym, {way}, by processes"] = by_processes
-            result[f"ours / BrowserGym, {way}"] = {
-                "one context": ours[_CONTEXTS[0]] / by_processes["1"],
+def _steps(origin: str, request: dict[str, Any], baseline_python: str) -> Iterator[dict[str, Any]]:
+    """Yield steps per second; a step clicks, waits for a quiet page, observes, reads the reward."""
+    our_rates = {n: _steps_per_second(origin, request["counter"], contexts=n) for n in _CONTEXTS}
+    result: dict[str, Any] = {"name": "steps per second, by contexts", "ours": our_rates}
+    if baseline_python:
+        request = request | {"steps": _BASELINE_STEPS, "processes": _BASELINE_PROCESSES}
+        rates = _run_baseline(baseline_python, "browsergym/steps.py", request)
+        best = max(our_rates.values())
+        for setting, by_processes in rates.items():
+            result[f"BrowserGym, {setting}, by processes"] = by_processes
+            result[f"ours / BrowserGym, {setting}"] = {
+                "one context": our_rates[_CONTEXTS[0]] / by_processes["1"],
                 "best of both": best / max(by_processes.values()),
                 "best / one process": best / by_processes["1"],
             }
@@ -113,33 +121,34 @@ def _steps(origin: str, asked: dict[str, Any], peer_python: str) -> Iterator[dic
 
 
 def _steps_per_second(origin: str, url: str, contexts: int) -> float:
-    each = max(_STEPS // contexts, 2)
-    started = threading.Barrier(contexts + 1, timeout=120)
+    steps_per_context = max(_STEPS // contexts, 2)
+    barrier = threading.Barrier(contexts + 1, timeout=120)
     processes = min(contexts, os.cpu_count() or 1)
     with (
-        BrowserPool(BrowserConfig(processes=processes)) as pool,
+        BrowserPool(BrowserConfig(num_processes=processes)) as pool,
         ThreadPoolExecutor(contexts) as threads,
     ):
 
-        def play() -> None:
+        def run_context() -> None:
             with pool.session(origins=[origin]) as session:
                 session.goto(url)
                 click = _click_on(session, "Count")
-                _play(session, click, steps=2)
-                started.wait()
-                if _play(session, click, steps=each) != each + 2:
+                _run_steps(session, click, steps=2)
+                barrier.wait()
+                reward = _run_steps(session, click, steps=steps_per_context)
+                if reward != steps_per_context + 2:
                     raise RuntimeError("a click was lost")
 
-        players = [threads.submit(play) for _ in range(contexts)]
-        started.wait()
-        begun = time.perf_counter()
-        for player in players:
-            player.result()
-        return contexts * each / (time.perf_counter() - begun)
+        futures = [threads.submit(run_context) for _ in range(contexts)]
+        barrier.wait()
+        start = time.perf_counter()
+        for future in futures:
+            future.result()
+        return contexts * steps_per_context / (time.perf_counter() - start)
 
 
-def _play(session: Session, click: Action, steps: int) -> float:
-    """The reward after the last step."""
+def _run_steps(session: Session, click: Action, steps: int) -> float:
+    """Return the reward after the last step."""
     reward = 0.0
     for _ in range(steps):
         session.act(click)
@@ -156,39 +165,44 @@ def _click_on(session: Session, name: str) -> Action:
 # --- pages that change after a click -------------------------------------------------------------
 
 
-def _settled(origin: str) -> Iterator[dict[str, Any]]:
-    """Share of the changes that were there when the wait was over, and ms from the click on."""
+def _waits(origin: str) -> Iterator[dict[str, Any]]:
+    """Yield the fraction of changes that are complete after the wait, and ms since the click."""
     rng = np.random.default_rng(2)
-    changes = [(kind, int(ms)) for kind in site.KINDS for ms in rng.integers(20, 301, _LATENCIES)]
+    changes = [
+        (kind, int(ms)) for kind in site.KINDS for ms in rng.integers(20, 301, _DELAYS_PER_KIND)
+    ]
     urls = [f"http://{origin}/changing?kind={kind}&ms={ms}" for kind, ms in changes]
-    theirs = _ask(sys.executable, "playwright/settle.py", {"urls": urls, "thought": _THOUGHT})
-    found = {"ours": _waited(origin, urls)} | theirs
-    for who, outcomes in found.items():
-        told: dict[str, Any] = {"name": f"settled after a click: {who}"}
+    baselines = _run_baseline(
+        sys.executable, "playwright/settle.py", {"urls": urls, "thought": _THINK_SECONDS}
+    )
+    outcomes_by_label = {"ours": _click_and_wait(origin, urls)} | baselines
+    for label, outcomes in outcomes_by_label.items():
+        result: dict[str, Any] = {"name": f"settled after a click: {label}"}
         for kind in (*site.KINDS, "all"):
-            of = [o for o, (k, _) in zip(outcomes, changes, strict=True) if kind in (k, "all")]
-            told[kind] = {
-                "right": statistics.mean(float(right) for right, _ in of),
-                "ms": statistics.median(ms for _, ms in of),
+            of_kind = [o for o, (k, _) in zip(outcomes, changes, strict=True) if kind in (k, "all")]
+            result[kind] = {
+                "right": statistics.mean(float(is_complete) for is_complete, _ in of_kind),
+                "ms": statistics.median(ms for _, ms in of_kind),
             }
-        yield told
+        yield result
 
 
-def _waited(origin: str, urls: list[str]) -> list[tuple[bool, float]]:
-    """(the change was there, ms) of each page."""
-    found = []
+def _click_and_wait(origin: str, urls: list[str]) -> list[tuple[bool, float]]:
+    """Return for each page whether the change is complete after the wait, and ms of the wait."""
+    outcomes = []
     with BrowserPool(BrowserConfig()) as pool:
         for url in urls:
             with pool.session(origins=[origin]) as session:
                 session.goto(url)
                 click = _click_on(session, "Go")
-                time.sleep(_THOUGHT)
-                begun = time.perf_counter()
+                time.sleep(_THINK_SECONDS)
+                start = time.perf_counter()
                 session.act(click)
-                ms = 1000 * (time.perf_counter() - begun)
-                found.append((session.evaluate("!!document.getElementById('done')"), ms))
-    return found
+                ms = 1000 * (time.perf_counter() - start)
+                is_complete = session.evaluate("!!document.getElementById('done')")
+                outcomes.append((is_complete, ms))
+    return outcomes
 
 
-def _ask(python: str, script: str, asked: dict[str, Any]) -> dict[str, Any]:
-    return baseline.ask(python, script, asked | {"executable": chromium.find()})
+def _run_baseline(python: str, script: str, request: dict[str, Any]) -> dict[str, Any]:
+    return baseline.ask(python, script, request | {"executable": chromium.find_executable()})

@@ -1,4 +1,4 @@
-"""Evaluation side by side: the arena's tasks one at a time and 16 at once, sites far away."""
+"""Benchmark of evaluations: arena tasks with 1 and 16 concurrent episodes, sites with latency."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from webagent_jax import seeds
 from webagent_jax.config import EngineConfig, PolicyConfig, RolloutConfig, RunConfig, SuiteConfig
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import Stage
-from webagent_jax.seeds import Stream
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import episode_stats
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import Episode
 
 _CONTEXTS = (1, 16)
-_LATENCY = 100.0  # ms of every answer
-_TURNS = 8
+_LATENCY_MS = 100.0  # delay of every response
+_MAX_TURNS = 8
 
 
 def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
-    """A result per number of contexts, the best of `repeats` runs, and how many times as fast.
+    """Yield the best run for each number of contexts, and the speedup.
 
     Args:
-        policy: its name or directory, as of `PolicyConfig.path`.
+        repeats: number of runs for each number of contexts.
+        policy: name or directory, as in `PolicyConfig.path`.
     """
     best: dict[int, float] = {}
     for contexts in _CONTEXTS:
         cfg = _config(contexts, policy)
-        with Stage(cfg, NullProgress(), *initial_policy(cfg)) as stage:
-            stage.play(_jobs(stage)[:contexts])  # so that all is compiled, and all browsers there
-            runs = [_timed(stage, contexts) for _ in range(repeats)]
-        told = min(runs, key=lambda run: run["seconds"])
-        best[contexts] = told["seconds"]
-        yield {"name": f"evaluation, {contexts} at once"} | told
+        with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
+            runtime.run(_jobs(runtime)[:contexts])  # warmup: compile programs and start browsers
+            runs = [_measure(runtime, contexts) for _ in range(repeats)]
+        result = min(runs, key=lambda run: run["seconds"])
+        best[contexts] = result["seconds"]
+        yield {"name": f"evaluation, {contexts} at once"} | result
     first, last = _CONTEXTS[0], _CONTEXTS[-1]
     yield {"name": f"{last} contexts against {first}", "times as fast": best[first] / best[last]}
 
@@ -43,41 +44,44 @@ def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
 def _config(contexts: int, policy: str) -> RunConfig:
     return RunConfig(
         policy=PolicyConfig(path=policy),
-        suite=SuiteConfig(name="arena", latency_ms=_LATENCY),
-        engine=EngineConfig(slots=contexts, max_tokens=1_024),
-        rollout=RolloutConfig(contexts=contexts, max_new_tokens=96, episode_timeout=600.0),
+        suite=SuiteConfig(name="arena", response_delay_ms=_LATENCY_MS),
+        engine=EngineConfig(slots=contexts, max_model_len=1_024),
+        rollout=RolloutConfig(
+            max_concurrent_episodes=contexts, max_new_tokens=96, episode_timeout=600.0
+        ),
     )
 
 
-def _timed(stage: Stage, contexts: int) -> dict[str, Any]:
-    jobs = _jobs(stage)
-    begun = time.perf_counter()
-    episodes = stage.play(jobs)
-    seconds = time.perf_counter() - begun
-    scored = [episode for episode in episodes if episode.reward is not None]
-    if len(scored) < len(jobs):
-        raise RuntimeError(f"{len(jobs) - len(scored)} episodes got no reward: not the same work")
-    whole = seconds * contexts
+def _measure(runtime: RolloutRuntime, contexts: int) -> dict[str, Any]:
+    jobs = _jobs(runtime)
+    start = time.perf_counter()
+    episodes = runtime.run(jobs)
+    seconds = time.perf_counter() - start
+    num_infra = sum(episode.reward is None for episode in episodes)
+    if num_infra:
+        raise RuntimeError(f"{num_infra} episodes have no reward: run the benchmark again")
+    context_seconds = seconds * contexts
     return {
         "seconds": seconds,
         "episodes": len(episodes),
         "turns": sum(len(episode.turns) for episode in episodes),
         "success": episode_stats.rate(episodes).success_rate,
-        "contexts waiting for the browser": episode_stats.browser_seconds(episodes) / whole,
-        "contexts waiting for a reply": _model_seconds(episodes) / whole,
+        "contexts waiting for the browser": episode_stats.browser_seconds(episodes)
+        / context_seconds,
+        "contexts waiting for a reply": _model_seconds(episodes) / context_seconds,
     }
 
 
-def _jobs(stage: Stage) -> list[Job]:
-    """Sampled, with seeds of their own: however many are played at once, they are the same."""
+def _jobs(runtime: RolloutRuntime) -> list[Job]:
+    """Return jobs with fixed seeds: the episodes do not depend on the number of contexts."""
     return [
         Job(
-            stage.suite.task(name, "test", 0),
-            seeds.derive(0, Stream.EVALUATION, number),
-            stage.rules(_TURNS),
-            stage.policy_agent,
+            runtime.suite.task(name, "test", 0),
+            seeds.derive_seed(0, RandomStream.EVALUATION, number),
+            runtime.episode_config(_MAX_TURNS),
+            runtime.policy_agent,
         )
-        for number, name in enumerate(stage.suite.names("test"))
+        for number, name in enumerate(runtime.suite.task_names("test"))
     ]
 
 

@@ -1,11 +1,14 @@
-"""The sampling engine: many turns of many episodes, and plain rows, against others.
+"""Benchmark of the inference engine: multi-turn episodes and plain rows, with baselines.
 
-The same trace of prompts for everybody: groups of episodes whose next turn is asked for when the
-last one is answered, with replies of different lengths. The system prompt is the same for all, as
-it is in a run: it is our engine's preamble. Where tunix is installed, it samples by its
-own two ways: rows all together, and one prompt to a call, as its agentic learner does. Where
-transformers and torch are installed, `generate` takes the turns of all episodes in static batches,
-each as long as its longest reply.
+All engines use the same trace of prompts: groups of episodes with responses of different lengths,
+where each turn starts after the previous response. As in a run, all prompts share the system
+prompt, which is the shared prefix of our engine.
+
+Baselines:
+
+- google-tunix samples rows in one batch, and one prompt per call as in its agentic learner.
+- transformers on torch, if installed: `generate` on static batches of all episodes, each as long as
+  its longest response.
 """
 
 from __future__ import annotations
@@ -23,64 +26,68 @@ from tools.benchmarks import baseline, timing
 from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import policy
 from webagent_jax.inference import Engine
-from webagent_jax.inference.kv_cache import token_bytes
+from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.types import IntArray
 
 Turns = list[tuple[IntArray, int]]
-"""Of an episode: (prompt, tokens to sample)."""
+"""Turns of an episode: prompt and number of tokens to sample."""
 
 _ROWS, _PROMPT, _RESPONSE = 8, 256, 64
 _SLOTS = 16
 _GROUPS = 8
-_TASK = 50  # tokens at the end of a system prompt that are a group's own
+_TASK = 50  # tokens at the end of the system prompt that differ between groups
 _TRACES = tuple(Shape(system=system, turns=8, page=(600, 600)) for system in (300, 1_300))
-_REPLIES = (20, 40, 60, 80, 100)
-_CACHE_BYTES = 2**29  # room for the prefixes of all episodes
-_PEER_EPISODES = 8  # of the trace: one prompt to a call takes long
+_RESPONSE_LENGTHS = (20, 40, 60, 80, 100)
+_CACHE_BYTES = 2**29  # fits the prefixes of all episodes
+_BASELINE_EPISODES = 8  # episodes of the trace for one prompt per call, which is slow
 
 
-def run(repeats: int, peer_python: str) -> Iterator[dict[str, Any]]:
-    """A result per comparison. `peer_python` belongs to an environment with google-tunix."""
+def run(repeats: int, baseline_python: str) -> Iterator[dict[str, Any]]:
+    """Yield one result for plain rows, and one per trace.
+
+    Args:
+        repeats: number of runs per measurement.
+        baseline_python: Python interpreter with google-tunix; empty skips it.
+    """
     params = policy.init(baseline.MODEL, jax.random.key(0))
     traces = [_trace(shape) for shape in _TRACES]
-    theirs: dict[str, Any] = {}
+    tunix: dict[str, Any] = {}
     static = _static(params, repeats)
-    if peer_python:
-        asked = baseline.sizes() | {"repeats": repeats, "rows": _ROWS}
+    if baseline_python:
+        request = baseline.sizes() | {"repeats": repeats, "rows": _ROWS}
         episodes = [
-            [(prompt.tolist(), reply) for prompt, reply in turns]
-            for turns in traces[-1][:_PEER_EPISODES]
+            [(prompt.tolist(), num_tokens) for prompt, num_tokens in turns]
+            for turns in traces[-1][:_BASELINE_EPISODES]
         ]
         longest = max(len(prompt) for turns in traces[-1] for prompt, _ in turns)
-        theirs = baseline.ask(
-            peer_python,
+        tunix = baseline.ask(
+            baseline_python,
             "tunix/generate.py",
             {
-                "static": asked | {"prompt": _PROMPT, "response": _RESPONSE},
-                "agentic": asked
-                | {"prompt": longest, "response": max(_REPLIES), "episodes": episodes},
+                "static": request | {"prompt": _PROMPT, "response": _RESPONSE},
+                "agentic": request
+                | {"prompt": longest, "response": max(_RESPONSE_LENGTHS), "episodes": episodes},
             },
         )
-        again = _static(params, repeats)
-        static = min(static, again, key=lambda result: result["seconds"])
-    yield _static_result(static, theirs)
+        # A second run, because the speed of the machine varies; the faster one counts.
+        static = min(static, _static(params, repeats), key=lambda result: result["seconds"])
+    yield _static_result(static, tunix)
     for shape, trace in zip(_TRACES, traces, strict=True):
-        yield _trace_result(params, shape, trace, theirs if shape is _TRACES[-1] else {})
+        yield _trace_result(params, shape, trace, tunix if shape is _TRACES[-1] else {})
 
 
 # --- plain rows ----------------------------------------------------------------------------------
 
 
 def _static(params: policy.Params, repeats: int) -> dict[str, float]:
-    """Seconds for all rows of one length together, and of these for the prompts."""
+    """Return the seconds for a batch of equal rows, and those of its prefill."""
     rng = np.random.default_rng(0)
-    with Engine(baseline.MODEL, params, slots=_ROWS, max_tokens=_PROMPT + _RESPONSE) as engine:
+    with Engine(baseline.MODEL, params, slots=_ROWS, max_model_len=_PROMPT + _RESPONSE) as engine:
         engine.warmup()
 
         def sample(tokens: int) -> None:
-            prompts = rng.integers(
-                0, baseline.MODEL.vocab_size, (_ROWS, _PROMPT)
-            )  # never seen before
+            # New prompts, so that the prefix cache does not contain them.
+            prompts = rng.integers(0, baseline.MODEL.vocab_size, (_ROWS, _PROMPT))
             futures = [
                 engine.submit(prompt, max_new_tokens=tokens, seed=i)
                 for i, prompt in enumerate(prompts)
@@ -94,24 +101,24 @@ def _static(params: policy.Params, repeats: int) -> dict[str, float]:
         }
 
 
-def _static_result(ours: dict[str, float], theirs: dict[str, Any]) -> dict[str, Any]:
-    def told(of: dict[str, float]) -> dict[str, float]:
-        step = (of["seconds"] - of["prefill_seconds"]) / (_RESPONSE - 1)
-        rate = _ROWS * _RESPONSE / of["seconds"]
-        return of | {"decode_step_seconds": step, "tokens_per_second": rate}
+def _static_result(engine_times: dict[str, float], tunix: dict[str, Any]) -> dict[str, Any]:
+    def with_rates(times: dict[str, float]) -> dict[str, float]:
+        step = (times["seconds"] - times["prefill_seconds"]) / (_RESPONSE - 1)
+        rate = _ROWS * _RESPONSE / times["seconds"]
+        return times | {"decode_step_seconds": step, "tokens_per_second": rate}
 
     weights = policy.weight_bytes(baseline.MODEL)
-    cached = _ROWS * (_PROMPT + _RESPONSE // 2) * token_bytes(baseline.MODEL)
-    floor = (weights + cached) / timing.bandwidth()
-    found = told(ours)
+    cache = _ROWS * (_PROMPT + _RESPONSE // 2) * kv_bytes_per_token(baseline.MODEL)
+    floor = (weights + cache) / timing.bandwidth()
+    rates = with_rates(engine_times)
     result: dict[str, Any] = {
-        "name": f"generate: {_ROWS} plain rows, prompts of {_PROMPT}, replies of {_RESPONSE}",
-        "ours": found,
-        "decode step / time to read weights and cache once": found["decode_step_seconds"] / floor,
+        "name": f"generate: {_ROWS} plain rows, prompts of {_PROMPT}, responses of {_RESPONSE}",
+        "ours": rates,
+        "decode step / time to read weights and cache once": rates["decode_step_seconds"] / floor,
     }
-    if theirs:
-        result["tunix"] = told(theirs["static"])
-        result["tunix / ours"] = theirs["static"]["seconds"] / ours["seconds"]
+    if tunix:
+        result["tunix"] = with_rates(tunix["static"])
+        result["tunix / ours"] = tunix["static"]["seconds"] / engine_times["seconds"]
     return result
 
 
@@ -119,83 +126,93 @@ def _static_result(ours: dict[str, float], theirs: dict[str, Any]) -> dict[str, 
 
 
 def _trace(shape: Shape) -> list[Turns]:
-    """By episode; the order of the episodes of a group is kept."""
+    """Return the turns by episode; episodes of a group are adjacent."""
     rng = np.random.default_rng(1)
-    preamble = rng.integers(0, baseline.MODEL.vocab_size, shape.system - _TASK).astype(np.int32)
+    shared_prefix = rng.integers(0, baseline.MODEL.vocab_size, shape.system - _TASK).astype(
+        np.int32
+    )
     episodes = []
     for group in range(_GROUPS):
         turns = branches(shape, baseline.MODEL.vocab_size, seed=group)
         for start in range(0, len(turns), shape.turns):
-            replies = rng.choice(_REPLIES, shape.turns)
+            lengths = rng.choice(_RESPONSE_LENGTHS, shape.turns)
             prompts = [
-                np.concatenate([preamble, turn.prompt_ids[len(preamble) :]])
+                np.concatenate([shared_prefix, turn.prompt_ids[len(shared_prefix) :]])
                 for turn in turns[start : start + shape.turns]
             ]
-            episodes.append(list(zip(prompts, map(int, replies), strict=True)))
+            episodes.append(list(zip(prompts, map(int, lengths), strict=True)))
     return episodes
 
 
 def _trace_result(
-    params: policy.Params, shape: Shape, trace: Sequence[Turns], theirs: dict[str, Any]
+    params: policy.Params, shape: Shape, trace: Sequence[Turns], tunix: dict[str, Any]
 ) -> dict[str, Any]:
-    tokens = sum(reply for turns in trace for _, reply in turns)
-    seconds, prefilled, prompted = _played(params, trace, shape.system - _TASK)
-    ours = tokens / seconds
+    tokens = sum(num_tokens for turns in trace for _, num_tokens in turns)
+    seconds, prefill_tokens, prompt_tokens = _run_trace(params, trace, shape.system - _TASK)
+    engine_rate = tokens / seconds
     result: dict[str, Any] = {
         "name": f"generate: {len(trace)} episodes of {shape.turns} turns, system of {shape.system}",
         "ours": {
             "seconds": seconds,
-            "tokens_per_second": ours,
-            "prompt_tokens": prompted,
-            "prefilled_tokens": prefilled,
+            "tokens_per_second": engine_rate,
+            "prompt_tokens": prompt_tokens,
+            "prefilled_tokens": prefill_tokens,
         },
-        "prompt tokens / prefilled": prompted / prefilled,
+        "prompt tokens / prefilled": prompt_tokens / prefill_tokens,
     }
     if (static := _static_batches(params, trace)) is not None:
         result["transformers"] = {"seconds": static, "tokens_per_second": tokens / static}
         result["transformers / ours"] = static / seconds
-    if theirs:
-        told = theirs["agentic"]
-        warm = told["warm_tokens"] / told["warm_seconds"]
-        result["tunix, agentic"] = told | {
-            "tokens_per_second": told["tokens"] / told["seconds"],
-            "warm_tokens_per_second": warm,
+    if tunix:
+        agentic = tunix["agentic"]
+        warm_rate = agentic["warm_tokens"] / agentic["warm_seconds"]
+        result["tunix, agentic"] = agentic | {
+            "tokens_per_second": agentic["tokens"] / agentic["seconds"],
+            "warm_tokens_per_second": warm_rate,
         }
-        result["ours / tunix, agentic"] = ours * told["seconds"] / told["tokens"]
-        result["ours / tunix, agentic, without its compilations"] = ours / warm
+        result["ours / tunix, agentic"] = engine_rate * agentic["seconds"] / agentic["tokens"]
+        result["ours / tunix, agentic, without its compilations"] = engine_rate / warm_rate
     return result
 
 
-def _played(params: policy.Params, trace: Sequence[Turns], common: int) -> tuple[float, int, int]:
-    """Seconds, tokens that were computed, tokens of prompts, of which so many are in common."""
-    longest = max(len(prompt) + reply for turns in trace for prompt, reply in turns)
+def _run_trace(
+    params: policy.Params, trace: Sequence[Turns], prefix_tokens: int
+) -> tuple[float, int, int]:
+    """Return seconds, prefill tokens and prompt tokens of our engine.
+
+    Args:
+        params: params of the policy.
+        trace: turns by episode.
+        prefix_tokens: length of the shared prefix.
+    """
+    longest = max(len(prompt) + num_tokens for turns in trace for prompt, num_tokens in turns)
     with Engine(
         baseline.MODEL,
         params,
         slots=_SLOTS,
-        max_tokens=longest,
+        max_model_len=longest,
         cache_bytes=_CACHE_BYTES,
-        preamble=trace[0][0][0][:common],
+        shared_prefix=trace[0][0][0][:prefix_tokens],
     ) as engine:
         engine.warmup()
 
-        def play(seed: int, turns: Turns) -> None:
-            for number, (prompt, reply) in enumerate(turns):
-                engine.submit(prompt, max_new_tokens=reply, seed=seed * 1000 + number).result()
+        def run_episode(seed: int, turns: Turns) -> None:
+            for number, (prompt, num_tokens) in enumerate(turns):
+                engine.submit(prompt, max_new_tokens=num_tokens, seed=seed * 1000 + number).result()
 
-        begun = time.perf_counter()
-        threads = [threading.Thread(target=play, args=job) for job in enumerate(trace)]
+        start = time.perf_counter()
+        threads = [threading.Thread(target=run_episode, args=job) for job in enumerate(trace)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         stats = engine.stats()
     return seconds, stats.prefilled_tokens, stats.prompt_tokens
 
 
 def _static_batches(params: policy.Params, trace: Sequence[Turns]) -> float | None:
-    """Seconds of transformers; None where it or torch is not installed."""
+    """Return the seconds of transformers; None if it or torch is not installed."""
     try:
         import torch
         import transformers
@@ -205,7 +222,7 @@ def _static_batches(params: policy.Params, trace: Sequence[Turns]) -> float | No
         policy.save_hf(directory, baseline.MODEL, params)
         model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     turns = len(trace[0])
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for number in range(turns):
         for first in range(0, len(trace), _SLOTS):
             batch = [episode[number] for episode in trace[first : first + _SLOTS]]
@@ -215,14 +232,14 @@ def _static_batches(params: policy.Params, trace: Sequence[Turns]) -> float | No
             for row, (prompt, _) in enumerate(batch):
                 ids[row, longest - len(prompt) :] = prompt
                 mask[row, longest - len(prompt) :] = 1
-            reply = max(reply for _, reply in batch)
+            num_tokens = max(num_tokens for _, num_tokens in batch)
             with torch.no_grad():
                 model.generate(
                     torch.from_numpy(ids),
                     attention_mask=torch.from_numpy(mask),
                     do_sample=True,
-                    max_new_tokens=reply,
-                    min_new_tokens=reply,
+                    max_new_tokens=num_tokens,
+                    min_new_tokens=num_tokens,
                     pad_token_id=0,
                 )
-    return time.perf_counter() - begun
+    return time.perf_counter() - start

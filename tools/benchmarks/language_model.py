@@ -1,7 +1,7 @@
-"""Update, prefill and decode of one policy, in tokens per second, against floor and peer.
+"""Benchmark of update, prefill and decode of one policy, in tokens per second, with baselines.
 
-The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and its
-weights, read once per decode step, at the bandwidth of memory. Peers are transformers on torch, in
+The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
+read of its weights per decode step at the memory bandwidth. Baselines are transformers on torch, in
 float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
 """
 
@@ -27,23 +27,24 @@ _ROW_TOKENS = 512
 _SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
 _SLOTS = (1, 16)
 _PROMPT, _NEW_TOKENS = 384, 32
-_DECODE_PROMPT = 8  # so short that nearly all of the time is decoding
+_DECODE_PROMPT = 8  # short, so that nearly all of the time is decoding
 
 
 def run(
-    repeats: int, policy_path: str, peer_python: str = "", llama_cpp: str = ""
+    repeats: int, policy_path: str, baseline_python: str = "", llama_cpp: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield one result for the update, and two for each number of engine slots.
 
     Args:
-        peer_python: interpreter with torch and transformers; empty leaves the peer out.
-        llama_cpp: folder with node_modules/node-llama-cpp and one .gguf file; empty leaves the peer
-            out.
+        repeats: number of runs per measurement.
+        policy_path: name or directory of the policy.
+        baseline_python: Python interpreter with torch and transformers; empty skips them.
+        llama_cpp: folder with node_modules/node-llama-cpp and one .gguf file; empty skips it.
     """
     config, params = policy.load_hf(policy_path)
     rows = _rows(config)
-    asked = {
-        "policy": str(policy.directory(policy_path)),
+    request = {
+        "policy": str(policy.resolve_dir(policy_path)),
         "repeats": repeats,
         "vocabulary": config.vocab_size,
         "slots": _SLOTS,
@@ -51,34 +52,35 @@ def run(
         "decode_prompt": _DECODE_PROMPT,
         "new_tokens": _NEW_TOKENS,
         "row_tokens": _ROW_TOKENS,
-        "targets": int(np.count_nonzero(rows.weights)),
+        "targets": int(np.count_nonzero(rows.loss_weights)),
     }
-    peers: dict[str, dict[str, float]] = {}
-    if peer_python:
-        rates = baseline.ask(peer_python, "transformers/language_model.py", asked)
-        peers |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
+    baselines: dict[str, dict[str, float]] = {}
+    if baseline_python:
+        rates = baseline.ask(baseline_python, "transformers/language_model.py", request)
+        baselines |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
     if llama_cpp:
         (file,) = Path(llama_cpp).glob("*.gguf")
-        asked |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
-        peers[f"llama.cpp, {file.name}"] = baseline.ask("node", "llama_cpp/decode.mjs", asked)
+        request |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
+        label = f"llama.cpp, {file.name}"
+        baselines[label] = baseline.ask("node", "llama_cpp/decode.mjs", request)
     peak = timing.matmul_rate()
-    yield _beside(peers, "update", _update(config, params, rows, repeats, peak))
+    yield _with_baselines(baselines, "update", _update(config, params, rows, repeats, peak))
     for slots in _SLOTS:
-        with Engine(config, params, slots=slots, max_tokens=_ROW_TOKENS) as engine:
+        with Engine(config, params, slots=slots, max_model_len=_ROW_TOKENS) as engine:
             for name, result in _sampling(config, engine, slots, repeats, peak):
-                yield _beside(peers, f"{name} {slots}", result)
+                yield _with_baselines(baselines, f"{name} {slots}", result)
 
 
-def _beside(
-    peers: dict[str, dict[str, float]], name: str, result: dict[str, Any]
+def _with_baselines(
+    baselines: dict[str, dict[str, float]], name: str, result: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the result with the rate of each peer, and how many times faster this engine is."""
+    """Return the result with the rate of each baseline and the speedup over it."""
     rates = {
         label: {
             "tokens_per_second": values[name],
             "times_faster": result["tokens_per_second"] / values[name],
         }
-        for label, values in peers.items()
+        for label, values in baselines.items()
         if name in values
     }
     return result | rates
@@ -87,8 +89,8 @@ def _beside(
 def _rows(config: ModelConfig) -> ForestRows:
     """Return one forest row of a group of episodes."""
     group = branches(_SHAPE, config.vocab_size, seed=0)
-    fitting = [b for b in group if len(b.prompt_ids) + len(b.response_ids) <= _ROW_TOKENS]
-    rows = learn.build(fitting, row_tokens=_ROW_TOKENS).rows
+    turns = [b for b in group if len(b.prompt_ids) + len(b.response_ids) <= _ROW_TOKENS]
+    rows = learn.pack_branches(turns, row_tokens=_ROW_TOKENS).rows
     first: ForestRows = jax.tree.map(lambda x: x[:1], rows)
     return first
 
@@ -102,12 +104,14 @@ def _update(
 
     def step() -> Any:
         nonlocal state
-        state, _ = learn.grpo_update(config, optimizer, state, rows, grpo=GRPOConfig(kl_beta=0.0))
+        state, _ = learn.grpo_step(config, optimizer, state, rows, grpo=GRPOConfig(kl_beta=0.0))
         return state.params
 
     seconds = timing.seconds(step, repeats)
-    pairs = int(np.sum(rows.ends - np.arange(_ROW_TOKENS)))
-    forward = flops.layers(config, _ROW_TOKENS, pairs) + flops.head(config, rows.targets.size)
+    pairs = int(np.sum(rows.subtree_ends - np.arange(_ROW_TOKENS)))
+    forward = flops.layer_flops(config, _ROW_TOKENS, pairs) + flops.logits_flops(
+        config, rows.target_indices.size
+    )
     return {
         "name": f"update of a row of {_ROW_TOKENS}",
         "tokens_per_second": _ROW_TOKENS / seconds,
@@ -129,7 +133,7 @@ def _sampling(
         return [future.result() for future in futures]
 
     seconds = timing.seconds(lambda: generate(_PROMPT, 1), repeats)
-    work = slots * flops.layers(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
+    work = slots * flops.layer_flops(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
     yield (
         "prefill",
         {
@@ -139,8 +143,8 @@ def _sampling(
         },
     )
     seconds = timing.seconds(lambda: generate(_DECODE_PROMPT, _NEW_TOKENS), repeats)
-    step_flops = flops.layers(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
-    step_flops += flops.head(config, slots)
+    step_flops = flops.layer_flops(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
+    step_flops += flops.logits_flops(config, slots)
     step = max(step_flops / peak, policy.weight_bytes(config) / timing.bandwidth())
     yield (
         "decode",

@@ -1,4 +1,4 @@
-"""The local site of the browser benchmark: pages of known size, and pages that change late."""
+"""Local site of the browser benchmark: pages of fixed size, and pages with delayed changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = "amber birch cedar delta ember flint grove heron inlet juniper".split()
 KINDS = ("navigation", "redirects", "fetch", "timer")
 _DONE = '<p id="done">done</p>'
 
-# One button, whose click is worth 1.
+# Each click on the button adds 1 to the reward.
 COUNTER = """
 <h1>Counter</h1><p>Clicks: <output>0</output></p><button id="go">Count</button>
 <label>Note <input></label><a href="#top">Top</a>
@@ -36,13 +36,13 @@ _CHANGES = {
 
 
 def small() -> str:
-    """A form of ten fields."""
+    """Return a form with ten fields."""
     fields = "".join(f"<p><label>{word} <input value='{word}'></label></p>" for word in WORDS)
     return f"<h1>Form</h1><form>{fields}<button>Send</button></form>"
 
 
 def large(elements: int) -> str:
-    """So many elements, a third of them links, in sections of twelve."""
+    """Return a page of `elements` elements, a third of them links, in sections of twelve."""
     rng = np.random.default_rng(0)
     groups = [
         f"<div><a href='#{k}'>{_words(rng, 2)}</a><span>{_words(rng, 3)}</span></div>"
@@ -53,7 +53,7 @@ def large(elements: int) -> str:
 
 
 def table(rows: int) -> str:
-    """Six columns: a box to tick, a link, three of words, a button."""
+    """Return a table with six columns: a checkbox, a link, three of words, a button."""
     rng = np.random.default_rng(1)
     lines = "".join(
         f"<tr><td><input type=checkbox></td><td><a href='#{k}'>{1000 + k}</a></td>"
@@ -65,7 +65,7 @@ def table(rows: int) -> str:
 
 
 def changing(kind: str, ms: int) -> str:
-    """A button, and a change of this kind after its click, with `ms` of latency at every step."""
+    """Return a page that changes after a click on its button, with `ms` of delay per step."""
     return f"""
     <button id="go">Go</button><div id="here"></div>
     <script>
@@ -78,27 +78,27 @@ def changing(kind: str, ms: int) -> str:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = 2**16  # header and body in one packet: two wait for one another's receipt
+    wbufsize = 2**16  # one packet for header and body; a second one waits for an acknowledgment
     pages: dict[str, str]
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        asked = dict(parse_qsl(parts.query))
-        wait = int(asked.get("ms", 0))
+        query = dict(parse_qsl(parts.query))
+        delay_ms = int(query.get("ms", 0))
         match parts.path:
             case "/done":
-                time.sleep(wait / 1000)
-                self._answer(200, _DONE)
+                time.sleep(delay_ms / 1000)
+                self._respond(200, _DONE)
             case "/hop":
-                time.sleep(wait / 1000)
-                self._answer(302, "", location=f"/done?ms={wait}")
+                time.sleep(delay_ms / 1000)
+                self._respond(302, "", location=f"/done?ms={delay_ms}")
             case "/changing":
-                self._answer(200, changing(asked["kind"], wait))
+                self._respond(200, changing(query["kind"], delay_ms))
             case path:
                 page = self.pages.get(path[1:])
-                self._answer(200 if page else 404, page or "")
+                self._respond(200 if page else 404, page or "")
 
-    def _answer(self, status: int, text: str, location: str = "") -> None:
+    def _respond(self, status: int, text: str, location: str = "") -> None:
         body = f"<!doctype html><meta charset=utf-8><title>page</title>{text}".encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/html")
@@ -114,7 +114,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def served(pages: dict[str, str]) -> Iterator[str]:
-    """The "host:port" under which `pages` stand by their names, beside those that change."""
+    """Serve `pages` by name, and the pages that change; yield "host:port" of the server."""
     handler = type("Handler", (_Handler,), {"pages": pages})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""How things are timed: compiled first, waited for, the middle of several runs."""
+"""Timing of programs: the median of several runs after one of warmup."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _WARMUP = 1
 
 
 def seconds(run: Callable[[], Any], repeats: int) -> float:
-    """Median of `repeats` runs after one that compiles; each is waited for."""
+    """Return the median of `repeats` runs after one that compiles; waits for JAX results."""
     times = []
     for _ in range(_WARMUP + repeats):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(run())
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     return statistics.median(times[_WARMUP:])
 
 
 def milliseconds(run: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Of `repeats` calls after a first one that does not count."""
+    """Return median and 90th percentile of `repeats` runs after one of warmup."""
     times = []
     for _ in range(_WARMUP + repeats):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        times.append(1000 * (time.perf_counter() - begun))
+        times.append(1000 * (time.perf_counter() - start))
     return spread(times)
 
 
 def spread(times: Sequence[float]) -> dict[str, float]:
-    """Median and 90th percentile."""
+    """Return median and 90th percentile."""
     return {"median": float(np.median(times)), "p90": float(np.percentile(times, 90))}
 
 
 def matmul_rate() -> float:
-    """FLOP per second of a float32 product of 1,024 x 1,024: the machine as it is at this moment.
+    """Return the FLOP per second of a float32 matmul of 1,024 x 1,024.
 
-    Figures of two runs are only to be compared where this is alike.
+    It measures the current speed of the machine. Compare results of two runs only if it is similar.
     """
     side = 1024
     x = jnp.ones((side, side))
@@ -51,14 +51,14 @@ def matmul_rate() -> float:
 
 
 def bandwidth() -> float:
-    """Bytes per second that are read of memory in a sum of 128 MiB."""
+    """Return the memory bandwidth in bytes per second, measured by a sum over 128 MiB."""
     x = jnp.ones(2**25)
     total = jax.jit(jnp.sum)
     return x.nbytes / seconds(lambda: total(x), 20)
 
 
 def program_bytes(compiled: jax.stages.Compiled) -> int:
-    """Memory of a program on one device: arguments, results and what it needs in between."""
+    """Return the bytes of a program on one device: arguments, outputs and temporary arrays."""
     memory: Any = compiled.memory_analysis()
-    own = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return int(memory.argument_size_in_bytes + memory.temp_size_in_bytes + own)
+    output_bytes = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return int(memory.argument_size_in_bytes + memory.temp_size_in_bytes + output_bytes)

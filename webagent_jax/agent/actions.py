@@ -1,11 +1,11 @@
-"""The action grammar: what a reply says to do, read without ever raising.
+"""Action grammar, and a parser of responses that never raises.
 
     do(action="Click", element="7")                    exit(message="42")
     do(action="Type", argument="text", element="7")    go_backward()    go_forward()
 
-as in WebArena-Lite (VisualAgentBench) and WebRL, which have no Goto and no Press: those are
-WebArena's `goto [url]` and `press [key_comb]`. A thinking reply holds the call between <answer>
-tags; a plain reply may hold comment lines (`# Element: ...`) before it.
+The grammar is that of WebArena-Lite (VisualAgentBench) and WebRL, plus Goto and Press, which are
+`goto [url]` and `press [key_comb]` in WebArena. A thinking response contains the call in <answer>
+tags. A plain response may contain comment lines (`# Element: ...`) before the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webagent_jax.unicode import to_well_formed
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
 _CALL = re.compile(r"\b(do|exit|go_backward|go_forward)\s*\(")
-_LONGEST_CALL = 10_000  # characters; a longer one is not worth parsing
+_MAX_CALL_CHARS = 10_000  # longer calls are not parsed
 
 _BY_NAME = {kind.value.lower(): kind for kind in ActionKind} | {
     "right_click": ActionKind.RIGHT_CLICK,
@@ -47,11 +47,11 @@ _NEEDS_VALUE = {
     ActionKind.PRESS,
     ActionKind.GOTO,
 }
-_BARE = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKind.GO_FORWARD}
+_WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKind.GO_FORWARD}
 
 
 def parse(reply: str) -> Action | ParseError:
-    """The one action of a reply; a ParseError with a reason for the agent when there is not one."""
+    """Return the action of a response; a ParseError for the agent unless there is exactly one."""
     answers = _ANSWER.findall(reply)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
@@ -65,20 +65,20 @@ def parse(reply: str) -> Action | ParseError:
     return _read(calls[0])
 
 
-def thought(reply: str) -> str:
-    """What stands between the think tags, or in the comment lines of a plain reply.
+def extract_thought(reply: str) -> str:
+    """Return the text in the think tags, or in the comment lines of a plain response.
 
-    The mark `Element:` of a plain reply is no part of it.
+    The result does not include the prefix `Element:` of a plain response.
     """
-    inside = _THOUGHT.search(reply)
-    if inside:
-        return inside.group(1).strip()
+    block = _THOUGHT.search(reply)
+    if block:
+        return block.group(1).strip()
     comments = [line.lstrip()[1:] for line in reply.splitlines() if line.lstrip().startswith("#")]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()
 
 
 def format_action(action: Action) -> str:
-    """The call that `parse` reads back as the same action."""
+    """Return the call that `parse` converts to the same action."""
     match action.kind:
         case ActionKind.EXIT:
             return f"exit(message={_quote(action.value or '')})"
@@ -100,15 +100,15 @@ def _quote(text: str) -> str:
 
 
 def _calls(text: str) -> Iterator[str]:
-    """Each outermost call in the text, up to its closing bracket or the end."""
-    at = 0
-    while found := _CALL.search(text, at):
-        at = _closing(text, found.end())
-        yield text[found.start() : at]
+    """Yield each outermost call in the text, up to its closing parenthesis or the end."""
+    end = 0
+    while match := _CALL.search(text, end):
+        end = _find_end(text, match.end())
+        yield text[match.start() : end]
 
 
-def _closing(text: str, start: int) -> int:
-    """Index past the bracket that closes the one opened before `start`; quotes are respected."""
+def _find_end(text: str, start: int) -> int:
+    """Return the index after the parenthesis that closes the call; ignore those in quotes."""
     depth, quote, index = 1, "", start
     while index < len(text) and depth:
         char = text[index]
@@ -126,40 +126,44 @@ def _closing(text: str, start: int) -> int:
 
 
 def _read(call: str) -> Action | ParseError:
-    unreadable = ParseError(f"the action cannot be read: {call[:100]}")
-    if len(call) > _LONGEST_CALL:
-        return unreadable
+    error = ParseError(f"the action cannot be read: {call[:100]}")
+    if len(call) > _MAX_CALL_CHARS:
+        return error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape is the model's affair
+            warnings.simplefilter(
+                "ignore"
+            )  # invalid escapes in responses are no problem of the code
             node = ast.parse(call, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return unreadable
+        return error
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return unreadable
+        return error
     arguments: dict[str, str] = {}
     names = ("message",) if node.func.id == "exit" else ("action", "argument", "element")
     pairs = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
     for name, value in pairs:
         if not isinstance(value, ast.Constant) or name is None:
-            return unreadable
+            return error
         if value.value is not None:
-            arguments[name] = to_well_formed(str(value.value))  # "\ud83d" is an escape here
+            arguments[name] = to_well_formed(
+                str(value.value)
+            )  # Python decodes escapes such as "\ud83d"
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")
     return _build(node.func.id, arguments)
 
 
 def _build(function: str, arguments: dict[str, str]) -> Action | ParseError:
-    if function in _BARE:
-        return Action(_BARE[function])
+    if function in _WITHOUT_ARGUMENTS:
+        return Action(_WITHOUT_ARGUMENTS[function])
     if function == "exit":
         return Action(ActionKind.EXIT, value=arguments.get("message"))
     name = arguments.get("action", "")
     kind = _BY_NAME.get(name.strip().lower())
     if kind is None:
-        known = ", ".join(k.value for k in ActionKind)
-        return ParseError(f"there is no action {name[:50]!r}; the actions are: {known}")
+        names = ", ".join(k.value for k in ActionKind)
+        return ParseError(f"there is no action {name[:50]!r}; the actions are: {names}")
     element, value = arguments.get("element"), arguments.get("argument")
     if kind in _NEEDS_ELEMENT and not element:
         return ParseError(f'{kind.value} needs element="...", the number of an element')

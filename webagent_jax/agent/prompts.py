@@ -1,7 +1,7 @@
-"""What the model is told: chat templates and dynamic context compression.
+"""Prompts: chat templates and dynamic context compression.
 
-At turn k the model sees h_k = (task, s'_0, a_0, ..., s'_{k-1}, a_{k-1}, s_k): the page as it is now
-in full, every earlier page as a placeholder, every earlier reply as it was said (WebAgent-R1,
+At turn k the prompt is h_k = (task, s'_0, a_0, ..., s'_{k-1}, a_{k-1}, s_k): the current page in
+full, a placeholder for every earlier page, and every earlier response unchanged (WebAgent-R1,
 section 3.2).
 """
 
@@ -17,22 +17,28 @@ from webagent_jax.types import Action, Message, Observation, Turn
 
 @dataclass(frozen=True)
 class Template:
-    """The fixed words of a conversation."""
+    """Fixed texts of a conversation."""
 
-    thinking: str  # system message when replies think first
-    plain: str  # system message when they do not
-    task: str  # opens the first user message; {intent}
-    round: str  # opens every page; {round}
-    error: str  # stands before the page after an action that failed; {error}
-    placeholder: str  # stands for a page that is past
+    thinking: str  # system message for responses with thoughts before the action
+    plain: str  # system message for responses without thoughts
+    task: str  # start of the first user message; {intent}
+    round: str  # start of every page; {round}
+    error: str  # text before the page after a failed action; {error}
+    placeholder: str  # replacement of earlier pages
 
     def page(self, number: int, error: str | None, body: str) -> str:
-        """The user message of one round, without the task."""
-        told = self.error.format(error=error) if error else ""
-        return self.round.format(round=number) + told + body
+        """Return the user message of one round, without the task.
+
+        Args:
+            number: index of the round, from 0.
+            error: error of the last action, if any.
+            body: observation text or placeholder.
+        """
+        error_text = self.error.format(error=error) if error else ""
+        return self.round.format(round=number) + error_text + body
 
 
-OPENING = "Task: "  # of the task, where small models read it and where they read it aloud
+TASK_PREFIX = "Task: "  # prefix of the task in compact prompts and in the thoughts that quote it
 
 _ACTIONS = """\
 do(action="Click", element="ID")
@@ -73,11 +79,11 @@ TEMPLATES = {
         error="The last action failed: {error}\n\n",
         placeholder="** Simplified html **",
     ),
-    # Short, for small models: the grammar is learned, not read.
+    # Short, for small models, which learn the grammar in training instead.
     "compact": Template(
         thinking="Think, then act.",
         plain="Act.",
-        task=OPENING + "{intent}\n",
+        task=TASK_PREFIX + "{intent}\n",
         round="Page {round}\n",
         error="Error: {error}\n",
         placeholder="...",
@@ -85,23 +91,30 @@ TEMPLATES = {
 }
 
 
-def messages(
+def build_messages(
     template: Template,
     thinking: bool,
     intent: str,
     past: Sequence[Turn],
     observation: Observation,
 ) -> list[Message]:
-    """The conversation as the policy sees it at turn `len(past)`.
+    """Return the prompt of turn `len(past)` as messages.
 
-    Past replies carry the ids that were sampled for them, so that nothing is encoded twice.
+    Messages of past responses contain the sampled token ids, so that they are not encoded again.
+
+    Args:
+        template: fixed texts.
+        thinking: whether responses contain thoughts before the action.
+        intent: text of the task.
+        past: earlier turns of the episode.
+        observation: current page.
     """
     conversation = [Message("system", template.thinking if thinking else template.plain)]
     opening = template.task.format(intent=intent)
     for number, turn in enumerate(past):
         page = template.page(number, turn.observation.error, template.placeholder)
         conversation.append(Message("user", opening + page))
-        conversation.append(Message("assistant", turn.reply, turn.completion.token_ids))
+        conversation.append(Message("assistant", turn.response_text, turn.completion.token_ids))
         opening = ""
     page = template.page(len(past), observation.error, observation.text)
     conversation.append(Message("user", opening + page))
@@ -109,36 +122,45 @@ def messages(
 
 
 @dataclass
-class TaskReader:
-    """Thoughts that read the task aloud before each decision.
+class TaskQuoter:
+    """Generator of expert thoughts that quote the task before each decision.
 
         Task: Tick "Ada: click Ada [3]
         click Ada" and tick Bob: click Bob [4]
 
-    The first begins where the task begins; each later one says what was done last and reads on from
-    there to what comes next. Both beginnings stand in the conversation already, so a small policy
-    that can copy finds its place in the task without counting its turns.
+    The first quotation starts at the beginning of the task. Each later one starts with the previous
+    decision and continues from its words in the task up to the next decision. Both starting texts
+    are already in the conversation, so a small policy that can copy locates its position in the
+    task without counting turns.
     """
 
     intent: str
-    _last: str = OPENING  # what was done last, up to the words that the task has for it
-    _end: int = 0  # of these words in the task
+    _prefix: str = TASK_PREFIX  # last decision up to its words in the task
+    _end: int = 0  # index in the task after these words
 
     def thought(self, about: str, decision: str) -> str:
-        """The decision with its quotation; alone when the task does not speak of it any more."""
-        words = re.compile(rf"(?<!\w){re.escape(about)}(?!\w)", re.IGNORECASE)
-        found = words.search(self.intent, self._end) if about else None
-        if found is None:
+        """Return the decision after its quotation of the task.
+
+        Args:
+            about: words of the task that the decision is about.
+            decision: text of the decision.
+
+        Returns:
+            The decision alone if the rest of the task does not contain `about`.
+        """
+        pattern = re.compile(rf"(?<!\w){re.escape(about)}(?!\w)", re.IGNORECASE)
+        match = pattern.search(self.intent, self._end) if about else None
+        if match is None:
             return decision
-        read = self._last + self.intent[self._end : found.end()]
-        said = words.search(decision)
-        self._last = decision[: said.end()] if said else found[0]
-        self._end = found.end()
-        return f"{read}: {decision}"
+        quote = self._prefix + self.intent[self._end : match.end()]
+        mention = pattern.search(decision)
+        self._prefix = decision[: mention.end()] if mention else match[0]
+        self._end = match.end()
+        return f"{quote}: {decision}"
 
 
-def reply_text(thought: str, action: Action, thinking: bool) -> str:
-    """A reply as an expert would write it, in the form the system message asks for."""
+def format_response(thought: str, action: Action, thinking: bool) -> str:
+    """Return an expert response in the form that the system message requests."""
     call = actions.format_action(action)
     if thinking:
         return f"<think> {thought} </think> <answer> {call} </answer>"

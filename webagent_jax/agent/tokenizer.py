@@ -1,12 +1,12 @@
 """Hugging Face tokenizers and chat templates, token in, token out.
 
-A prompt is rendered by the model's own chat template, but what the policy sampled enters it as the
-very ids that were sampled: the text around the replies is encoded, the replies never are.
+The chat template of the model renders a prompt, but responses of the policy enter it as the sampled
+ids. Only the text around the responses is encoded.
 
-Control tokens come from the template alone. Where a page, a task or an error spells one, as in
-`<|im_end|>`, its characters are encoded as any others, so that no page ends a message or begins
-one. A control token is an added token with the flag `special`; other added tokens, such as Qwen's
-`<tool_call>`, are words that a policy may write, and pages too.
+Control tokens come from the template only. If a page, a task or an error contains the text of one,
+such as `<|im_end|>`, it is encoded as ordinary characters, so no page can end or start a message. A
+control token is an added token with the flag `special`. Policies and pages may write other added
+tokens, such as `<tool_call>` of Qwen.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from webagent_jax.types import IntArray, Message
 
 
 class ChatTokenizer:
-    """The tokenizer of one Hugging Face directory. Safe to call from several threads.
+    """Thread-safe tokenizer of one Hugging Face directory.
 
-    tokenizer.json is taken at its word. AutoTokenizer would look at the model type in config.json
-    and put that family's own pre-tokenizer in the place of the one the file has.
+    It uses the pre-tokenizer of tokenizer.json. AutoTokenizer would replace it by that of the model
+    type in config.json.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """
+        """Load the tokenizer.
+
         Raises:
             FileNotFoundError: there is no tokenizer.json.
-            ValueError: there is no chat template, or the tokenizer cannot keep text and control
-                tokens apart.
+            ValueError: there is no chat template, or the tokenizer cannot separate text from
+                control tokens.
         """
-        # At its import it would say that torch is not there, which nobody here misses.
+        # The import would otherwise warn that torch, which is not needed, is missing.
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-        # Slow to import: only who tokenizes pays for it.
+        # The import is slow, so it happens on first use.
         from transformers import PreTrainedTokenizerFast
 
         if not (Path(directory) / "tokenizer.json").is_file():
@@ -56,7 +57,7 @@ class ChatTokenizer:
                 f"the tokenizer at {directory} has no chat template; "
                 "use an instruction-tuned model, or add chat_template.jinja to the directory"
             )
-        self._mark = secrets.token_hex(8)  # no page can hold it
+        self._mark = secrets.token_hex(8)  # random, so that no page can contain it
         self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
         self._control_tokens = self._find_control_tokens()
         self._control_ids = {token: number for number, token in self._control_tokens.items()}
@@ -67,61 +68,67 @@ class ChatTokenizer:
         self._check(directory)
 
     def encode(self, text: str) -> IntArray:
-        """Ids of the text alone, without control tokens: nothing is added before or after it."""
+        """Return the int32 ids [T] of the text, without added or control tokens."""
         return np.asarray(self._encode_text(text), np.int32)
 
     def decode(self, ids: Sequence[int] | IntArray) -> str:
-        """The text of the ids; a closing stop token is left out."""
-        kept = [int(i) for i in ids]
-        if kept and kept[-1] in self.stop_ids:
-            kept = kept[:-1]
-        return str(self._tokenizer.decode(kept, skip_special_tokens=False))
+        """Return the text of the ids, without a stop token at the end."""
+        text_ids = [int(i) for i in ids]
+        if text_ids and text_ids[-1] in self.stop_ids:
+            text_ids = text_ids[:-1]
+        return str(self._tokenizer.decode(text_ids, skip_special_tokens=False))
 
-    def encode_reply(self, text: str) -> IntArray:
-        """A reply as the policy would sample it, stop token included."""
+    def encode_response(self, text: str) -> IntArray:
+        """Return the int32 ids [T] of a response as the policy samples it, stop token included."""
         return np.append(self.encode(text), np.int32(self.stop_ids[0]))
 
     def prompt_ids(self, conversation: Sequence[Message]) -> IntArray:
-        """Ids [P] of the conversation up to where the next reply begins."""
-        replies = [m for m in conversation if m.role == "assistant"]
-        marks = iter(self._marks(len(replies)))
+        """Return the int32 ids [P] of the conversation up to the start of the next response."""
+        responses = [m for m in conversation if m.role == "assistant"]
+        marks = iter(self._marks(len(responses)))
         rendered = self._render(
             [
                 (m.role, next(marks) if m.role == "assistant" else self._escape(m.text))
                 for m in conversation
             ]
         )
-        pieces: list[IntArray] = []
-        for mark, reply in zip(self._marks(len(replies)), replies, strict=True):
-            before, rendered = rendered.split(mark, 1)
-            pieces.append(self._after(pieces, before))
-            ids = self.encode(reply.text) if reply.token_ids is None else reply.token_ids
-            pieces.append(np.asarray(ids, np.int32))
-        pieces.append(self._after(pieces, rendered))
-        return np.concatenate(pieces)
+        segments: list[IntArray] = []
+        for mark, response in zip(self._marks(len(responses)), responses, strict=True):
+            prefix, rendered = rendered.split(mark, 1)
+            segments.append(self._encode_next(segments, prefix))
+            ids = self.encode(response.text) if response.token_ids is None else response.token_ids
+            segments.append(np.asarray(ids, np.int32))
+        segments.append(self._encode_next(segments, rendered))
+        return np.concatenate(segments)
 
-    def _after(self, pieces: list[IntArray], text: str) -> IntArray:
-        """Ids of rendered text; a stop token that the reply before it sampled is not repeated."""
+    def _encode_next(self, segments: list[IntArray], text: str) -> IntArray:
+        """Return the ids of rendered text; do not repeat the stop token of a sampled response."""
         ids = self._encode_rendered(text)
-        stopped = bool(pieces) and len(pieces[-1]) > 0 and int(pieces[-1][-1]) in self.stop_ids
-        return ids[1:] if stopped and len(ids) and int(ids[0]) in self.stop_ids else ids
+        has_stop = (
+            bool(segments) and len(segments[-1]) > 0 and int(segments[-1][-1]) in self.stop_ids
+        )
+        return ids[1:] if has_stop and len(ids) and int(ids[0]) in self.stop_ids else ids
 
     def _encode_rendered(self, text: str) -> IntArray:
-        """Ids of rendered text: the template's control tokens, and the text between two of them."""
+        """Return the ids of rendered text, with the control tokens of the template."""
         ids: list[int] = []
-        for index, part in enumerate(self._control.split(text)):  # the odd ones are control tokens
-            ids += [self._control_ids[part]] if index % 2 else self._encode_text(self._plain(part))
+        # Parts with an odd index are control tokens.
+        for index, part in enumerate(self._control.split(text)):
+            ids += (
+                [self._control_ids[part]] if index % 2 else self._encode_text(self._unescape(part))
+            )
         return np.asarray(ids, np.int32)
 
     def _escape(self, text: str) -> str:
-        """The text of a message, with a mark for every control token that it spells.
+        """Return the text of a message with every control token in it replaced by a mark.
 
-        The rest stays in sight of the template, which may trim it, or ask how it begins.
+        The template still receives the rest of the text, because it may trim the text or test its
+        beginning.
         """
         return self._control.sub(lambda t: f"[{self._mark}:{self._control_ids[t[0]]}]", text)
 
-    def _plain(self, text: str) -> str:
-        """The text of which `_escape` made this."""
+    def _unescape(self, text: str) -> str:
+        """Return the text before `_escape`."""
         return self._escaped.sub(lambda mark: self._control_tokens[int(mark[1])], text)
 
     def _marks(self, count: int) -> list[str]:
@@ -137,35 +144,40 @@ class ChatTokenizer:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _find_control_tokens(self) -> dict[int, str]:
-        """The control tokens by id; those that the config names are made so where they are not."""
+        """Return the control tokens by id, after flagging those that the config names."""
         tokenizer = self._tokenizer
-        named = set(map(str, tokenizer.all_special_tokens))
+        config_tokens = set(map(str, tokenizer.all_special_tokens))
         unflagged = [t for t in tokenizer.added_tokens_decoder.values() if not t.special]
-        tokenizer.add_tokens([t for t in unflagged if t.content in named], special_tokens=True)
+        tokenizer.add_tokens(
+            [t for t in unflagged if t.content in config_tokens], special_tokens=True
+        )
         return {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
 
     def _check(self, directory: str | Path) -> None:
-        """Raises ValueError for a tokenizer of which the rest of this class would not be true."""
-        spelled = [i for token in self._control_ids for i in self._encode_uncached(token)]
+        """Raise ValueError if the tokenizer does not separate text from control tokens."""
+        text_ids = [i for token in self._control_ids for i in self._encode_uncached(token)]
         rendered = self._render([("user", "Say a"), ("assistant", "b"), ("user", "c")])
-        whole = self._tokenizer.encode(
+        expected_ids = self._tokenizer.encode(
             rendered, add_special_tokens=False, split_special_tokens=False
         )
-        in_parts = self._encode_rendered(rendered).tolist()
-        if in_parts != whole or not self._control_tokens.keys().isdisjoint(spelled):
+        ids = self._encode_rendered(rendered).tolist()
+        if ids != expected_ids or not self._control_tokens.keys().isdisjoint(text_ids):
             raise ValueError(
-                f"the tokenizer at {directory} does not encode text apart from control tokens; "
-                "use a byte-level one, such as those of Llama 3, Qwen2.5 and Qwen3"
+                f"the tokenizer at {directory} does not separate text from control tokens; "
+                "use a byte-level tokenizer, such as those of Llama 3, Qwen2.5 and Qwen3"
             )
 
     def _find_stop_ids(self) -> tuple[int, ...]:
-        """What ends a reply: the token the chat template puts behind one, and the end of text."""
+        """Return the token that the chat template puts after a response, and the end of text."""
         (mark,) = self._marks(1)
-        behind = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
-        token = self._control.match(behind)
+        suffix = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
+        token = self._control.match(suffix)
         ids = [self._control_ids[token[0]]] if token else []
         if self._tokenizer.eos_token_id is not None:
             ids.append(self._tokenizer.eos_token_id)
         if not ids:
-            raise ValueError("neither the chat template nor the tokenizer names an end of reply")
+            raise ValueError(
+                "neither the chat template nor the tokenizer defines an end of the response; "
+                "use an instruction-tuned model"
+            )
         return tuple(dict.fromkeys(ids))

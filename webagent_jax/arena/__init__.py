@@ -1,5 +1,5 @@
-"""The embedded arena: a shop, its back office, a forum, a code host and a map, in one process.
+"""Embedded arena: a shop, its back office, a forum, a code host and a map, in one process.
 
-Started in a second, reset for free, one private copy per episode, the same every time. See
-docs/arena.md for how a site, its data and its tasks are made.
+The server starts in a second and resets at no cost. Each episode gets a private copy with the same
+initial state. docs/arena.md describes how sites, data and tasks are made.
 """

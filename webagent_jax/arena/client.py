@@ -1,4 +1,4 @@
-"""The arena's server as whoever plays sees it: an address, and worlds to begin and to drop."""
+"""Handle of the arena server: its addresses, and worlds to create and delete."""
 
 from __future__ import annotations
 
@@ -16,96 +16,102 @@ import webagent_jax
 from webagent_jax.arena.registry import SITES
 from webagent_jax.types import InfraError
 
-_START_SECONDS = 180.0  # a first start builds the data, maybe on a busy machine
-_ANSWER_SECONDS = 20.0
-_STOP_SECONDS = 10.0
+# The first start builds the data, possibly on a busy machine.
+_START_TIMEOUT_SECONDS = 180.0
+_CALL_TIMEOUT_SECONDS = 20.0
+_STOP_TIMEOUT_SECONDS = 10.0
 
 
-class ArenaHost:
-    """Starts the server in a process of its own, on a free port or the given one of 127.0.0.1.
+class ArenaServerHandle:
+    """Handle of an arena server that runs in its own process.
 
-    `latency` is how many seconds late every page comes.
-    Any thread may call. The process ends with `close`, and when this process dies.
+    Any thread may call the methods. The server ends with `close`, or when this process ends.
 
-    Raises InfraError when the server does not come up, OSError when the port is taken.
+    Args:
+        port: port on 127.0.0.1; 0 selects a free one.
+        latency: delay of every page, in seconds.
+
+    Raises:
+        InfraError: the server does not start.
+        OSError: the port is in use.
     """
 
     def __init__(self, port: int = 0, latency: float = 0.0) -> None:
-        pages = socket.create_server(("127.0.0.1", port), backlog=512)
-        self.port = pages.getsockname()[1]
-        self._pipe, theirs = socket.socketpair()
+        page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
+        self.port = page_socket.getsockname()[1]
+        self._socket, server_end = socket.socketpair()
         module = "webagent_jax.arena.server"
-        descriptors = (pages.fileno(), theirs.fileno())
+        descriptors = (page_socket.fileno(), server_end.fileno())
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, descriptors), str(latency)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
-        pages.close()
-        theirs.close()
-        self._answers = self._pipe.makefile("rb")
+        page_socket.close()
+        server_end.close()
+        self._responses = self._socket.makefile("rb")
         self._lock = threading.Lock()
-        self._ask("count", timeout=_START_SECONDS)
+        self._call("count", timeout=_START_TIMEOUT_SECONDS)
 
     def new(self) -> str:
-        """Begins a world; returns its name."""
-        return str(self._ask("new"))
+        """Create a world and return its name."""
+        return str(self._call("new"))
 
     def copy(self, world: str) -> str:
-        """Begins a world in the state of another."""
-        return str(self._ask("copy", world))
+        """Create a world in the state of another and return its name."""
+        return str(self._call("copy", world))
 
     def drop(self, world: str) -> None:
-        """Ends a world. Dropping twice is fine."""
-        self._ask("drop", world)
+        """Delete a world. Repeated calls have no effect."""
+        self._call("drop", world)
 
     def rows(self, world: str, database: str, sql: str, *arguments: Any) -> list[list[Any]]:
-        """What the database of a world says to a SELECT."""
-        return list(self._ask("rows", world, database, sql, arguments))
+        """Return the rows of a SELECT on a database of a world."""
+        return list(self._call("rows", world, database, sql, arguments))
 
     def addresses(self, world: str) -> Mapping[str, str]:
-        """Of all sites in a world, by WebArena's names."""
+        """Return the URLs of all sites in a world by WebArena's site names."""
         return {s.task_name: f"http://{s.name}.{world}.localhost:{self.port}" for s in SITES}
 
     def origin(self, world: str) -> str:
-        """The allow-list of a world's browser: all sites at its place, and nothing else."""
-        place = world.rpartition(".")[2]
-        return f".{place}.localhost:{self.port}"
+        """Return the allow-list of a world's browser: all sites of its slot and nothing else."""
+        slot = world.rpartition(".")[2]
+        return f".{slot}.localhost:{self.port}"
 
     def close(self) -> None:
-        """Stops the server. Closing twice is fine."""
-        self._answers.close()
-        self._pipe.close()
+        """Stop the server. Repeated calls have no effect."""
+        self._responses.close()
+        self._socket.close()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(_STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(_STOP_TIMEOUT_SECONDS)
 
-    def __enter__(self) -> ArenaHost:
+    def __enter__(self) -> ArenaServerHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, *command: Any, timeout: float = _ANSWER_SECONDS) -> Any:
+    def _call(self, *command: Any, timeout: float = _CALL_TIMEOUT_SECONDS) -> Any:
         with self._lock:
             try:
-                self._pipe.settimeout(timeout)
-                self._pipe.sendall(json.dumps(command).encode() + b"\n")
-                line = self._answers.readline()
-            except (OSError, ValueError) as error:  # ValueError: closed by us
-                raise InfraError(f"the arena does not answer: {error}") from error
+                self._socket.settimeout(timeout)
+                self._socket.sendall(json.dumps(command).encode() + b"\n")
+                line = self._responses.readline()
+            except (OSError, ValueError) as error:  # ValueError: `close` was called
+                raise InfraError(f"the arena server does not respond: {error}") from error
         if not line:
-            raise InfraError("the arena's server has ended; its last words are on stderr")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise InfraError(f"the arena refused {command}: {answer['error']}")
-        return answer["value"]
+            raise InfraError("the arena server has ended; see its last output on stderr")
+        response = json.loads(line)
+        if "error" in response:
+            raise InfraError(f"the arena server rejected {command}: {response['error']}")
+        return response["value"]
 
 
 def _python_path() -> str:
-    """So that the child finds this very package, wherever it was imported from."""
-    here = str(Path(webagent_jax.__file__).parents[1])
-    return os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    """Return a PYTHONPATH with which the server imports this package, wherever it is."""
+    parent_folder = str(Path(webagent_jax.__file__).parents[1])
+    return os.pathsep.join(filter(None, [parent_folder, os.environ.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""The seed image of a database: built from code and word lists alone, the same bytes every time."""
+"""Seed images of databases, built from code and word lists alone; the bytes are reproducible."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent
+_PACKAGE_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What a site keeps. Sites may share one: the admin is the back office of the shop."""
+    """Database of a site. Sites may share one: the shop and its back office do."""
 
     name: str
-    schema: str  # SQL, tables and indexes
-    fill: Callable[[sqlite3.Connection], None]  # inserts, in a fixed order
+    schema: str  # SQL of the tables and indexes
+    fill: Callable[[sqlite3.Connection], None]  # inserts all rows, in a fixed order
 
 
 def build(database: Database) -> bytes:
-    """The image: no time stamp, no chance, one page size, no holes."""
+    """Return the image of a database: no timestamps, fixed page size, no free pages."""
     connection = sqlite3.connect(":memory:")
     connection.executescript(f"PRAGMA page_size = 4096; {database.schema}")
     with connection:
@@ -35,24 +35,28 @@ def build(database: Database) -> bytes:
 
 
 def image(database: Database) -> bytes:
-    """The same, kept in the user's cache folder until code or words of the arena change."""
+    """Return the image of a database, cached until code or word lists of the arena change.
+
+    The image is stored in the user's cache folder.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "webagent_jax/arena"
     path = cache / f"{database.name}-{_version(database)}.sqlite"
     with contextlib.suppress(OSError):
         return path.read_bytes()
-    built = build(database)
-    with contextlib.suppress(OSError):  # a cache that cannot be written is none
+    content = build(database)
+    # The cache is optional: its folder may be read-only.
+    with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
-        for outdated in cache.glob(f"{database.name}-*.sqlite"):
-            outdated.unlink(missing_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(built)
-        unfinished.replace(path)
-    return built
+        for old_file in cache.glob(f"{database.name}-*.sqlite"):
+            old_file.unlink(missing_ok=True)
+        temporary_file = path.with_suffix(f".{os.getpid()}")
+        temporary_file.write_bytes(content)
+        temporary_file.replace(path)
+    return content
 
 
 def connect(image: bytes) -> sqlite3.Connection:
-    """A private copy of an image, in memory; rows can be asked by column name."""
+    """Return a connection to a private copy of an image, in memory; rows have column names."""
     connection = sqlite3.connect(":memory:", cached_statements=512)
     connection.deserialize(image)
     connection.row_factory = sqlite3.Row
@@ -60,15 +64,21 @@ def connect(image: bytes) -> sqlite3.Connection:
 
 
 def connect_read_only(image: bytes) -> sqlite3.Connection:
+    """Return a connection to a private copy of an image that refuses writes."""
     connection = connect(image)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def _version(database: Database) -> str:
-    """Of everything the data follows from; a shop without its back office is another one."""
-    kinds = ("*.py", "*.sql", "data/*")
-    files = sorted(file for kind in kinds for file in _FOLDER.rglob(kind) if file.is_file())
+    """Return a hash of all inputs of the data: SQLite, schema, code and word lists.
+
+    The schema distinguishes the shop's database from the one with the back office's tables.
+    """
+    patterns = ("*.py", "*.sql", "data/*")
+    files = sorted(
+        file for kind in patterns for file in _PACKAGE_FOLDER.rglob(kind) if file.is_file()
+    )
     digest = hashlib.sha256(f"{sqlite3.sqlite_version} {database.schema}".encode())
     for file in files:
         digest.update(file.read_bytes())

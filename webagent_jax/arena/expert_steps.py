@@ -1,12 +1,12 @@
-"""What oracles are made of: reading an observation of either format, and moves about it.
+r"""Building blocks of experts: reading an observation of either format, and moves on the page.
 
-A move is a generator that an oracle goes through with `yield from`; it returns the page as it is
-afterwards. Where only the viewport is told (`webarena_lite`), it scrolls to what it needs.
+A move is a generator that an expert runs with `yield from`; it returns the page after the move.
+The format `webarena_lite` contains the viewport only: there a move scrolls to the element it needs.
 
-    def oracle(slots, page):
+    def expert(slots, page):
         page = yield from search(page, "Search products", slots["product"])
         page = yield from click(page, slots["product"])
-        yield from answer(found(page, r"SKU (\\w+)"), seen="SKU")
+        yield from answer(found(page, r"SKU (\w+)"), seen="SKU")
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ Moves = Generator[Decision, Observation, Observation]
 
 _ID = re.compile(r" \[(\d+)\]")
 _TAG = re.compile(r'<(?P<close>/?)(?P<tag>[a-z][\w-]*)(?P<rest>(?: [\w-]+="[^"]*")*)>')
-_LITE = re.compile(r"^<html", re.M)  # lines that list tabs may stand before it
+# A list of tabs may precede the first tag.
+_LITE = re.compile(r"^<html", re.M)
 _DATA_TEXT = re.compile(r' data-text="([^"]*)"')
-_NAME_LIMIT = 40  # characters of a name that a thought repeats
+_MAX_NAME_CHARS = 40  # characters of a name that a thought repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Decision):
-    """A decision that can say more: `why` it is the next thing to do, for long thoughts."""
+    """Decision with a reason, which long thoughts contain."""
 
-    why: str = ""
+    why: str = ""  # reason for the decision, as a sentence; "" for none
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
-def flat(page: Observation) -> str:
-    """The words of the page in one line, the same in both formats but for what is out of view.
+def page_text(page: Observation) -> str:
+    """Return the words of the page in one line, equal in both formats for visible text.
 
-    Elements are told by their names, options of a list left out.
+    Elements appear by their names; options of drop-down lists are left out.
     """
     lite = _LITE.search(page.text)
     words = _lite_words(page.text[lite.start() :]) if lite else _compact_words(page)
@@ -47,12 +48,13 @@ def flat(page: Observation) -> str:
 
 
 def is_lite(page: Observation) -> bool:
+    """Return whether the page is in the format `webarena_lite`."""
     return _LITE.search(page.text) is not None
 
 
 def _compact_words(page: Observation) -> Iterator[str]:
     for line in page.text.splitlines():
-        ids = [found for found in _ID.findall(line) if found in page.elements]
+        ids = [element_id for element_id in _ID.findall(line) if element_id in page.elements]
         if ids and line.startswith(page.elements[ids[-1]].kind):
             element = page.elements[ids[-1]]
             yield element.name
@@ -62,45 +64,52 @@ def _compact_words(page: Observation) -> Iterator[str]:
 
 
 def _lite_words(text: str) -> Iterator[str]:
-    """Own words of a tag stand before what is in it; what comes after that, only in data-text."""
-    later: list[str] = []
-    at, tag = 0, ""
-    for found in _TAG.finditer(text):
-        words = text[at : found.start()].strip()
+    """Yield the words in page order; text after the children of a tag is only in `data-text`."""
+    trailing_texts: list[str] = []
+    position, tag = 0, ""
+    for match in _TAG.finditer(text):
+        words = text[position : match.start()].strip()
         if tag != "option":
             yield words
-        at = found.end()
-        if found["close"]:
+        position = match.end()
+        if match["close"]:
             tag = ""
-            rest = later.pop() if later else ""
-            yield rest
+            trailing_text = trailing_texts.pop() if trailing_texts else ""
+            yield trailing_text
             continue
-        tag = found["tag"]
-        own = _DATA_TEXT.search(found["rest"])
-        following = text[at : text.find("<", at)].strip()
-        told = own[1] if own and tag not in ("option", "select") else ""
-        later.append(told.removeprefix(following).lstrip(",") if told != following else "")
+        tag = match["tag"]
+        attribute = _DATA_TEXT.search(match["rest"])
+        leading_text = text[position : text.find("<", position)].strip()
+        data_text = attribute[1] if attribute and tag not in ("option", "select") else ""
+        trailing_texts.append(
+            data_text.removeprefix(leading_text).lstrip(",") if data_text != leading_text else ""
+        )
 
 
 def found(page: Observation, pattern: str) -> str:
-    """First group of the pattern in the words of the page. Raises LookupError."""
-    match = re.search(pattern, flat(page))
+    """Return the first group of the pattern in the words of the page.
+
+    Raises:
+        LookupError: the pattern does not match.
+    """
+    match = re.search(pattern, page_text(page))
     if match is None:
-        raise LookupError(f"nothing like {pattern!r} on:\n{page.text}")
+        raise LookupError(f"no match for {pattern!r} on:\n{page.text}")
     return match[1]
 
 
 def has(page: Observation, name: str, kind: str = "") -> bool:
+    """Return whether an element with this name, and this kind unless "", is on the page."""
     return _find(page, name, kind) is not None
 
 
 def names(page: Observation, kind: str) -> list[str]:
-    """Of all elements of a kind that are told, in their order."""
+    """Return the names of all elements of a kind in the observation, in order."""
     return [element.name for element in page.elements.values() if element.kind == kind]
 
 
 def names_after(page: Observation, name: str, kind: str) -> list[str]:
-    """Of all elements of a kind that stand behind the first one with that name."""
+    """Return the names of all elements of a kind after the first element with the name `name`."""
     elements = list(page.elements.values())
     start = next((i for i, element in enumerate(elements) if element.name == name), -1)
     return [element.name for element in elements[start + 1 :] if element.kind == kind]
@@ -119,39 +128,51 @@ def _find(page: Observation, name: str, kind: str) -> str | None:
 def click(
     page: Observation, name: str, kind: str = "", *, about: str | None = None, why: str = ""
 ) -> Moves:
-    """`about`: how the task may have called it, where not by its name; "" if not at all."""
-    page, element = yield from bring(page, name, kind)
-    thought = f"click {_called(name, element)}"
+    """Click an element.
+
+    Args:
+        page: current page.
+        name: name of the element.
+        kind: kind of the element; "" for any.
+        about: words by which the task may refer to the element; None: its name, "": no words.
+        why: reason for the click.
+    """
+    page, element = yield from scroll_to(page, name, kind)
+    thought = f"click {_label(name, element)}"
     return (
         yield Move(
             thought,
             Action(ActionKind.CLICK, element),
-            about=name if about is None else about,
+            intent_phrase=name if about is None else about,
             why=why,
         )
     )
 
 
 def type_text(page: Observation, name: str, text: str, *, why: str = "") -> Moves:
-    """Puts a text into a field, instead of what is in it."""
-    page, element = yield from bring(page, name, "textbox")
-    thought = f'type "{text}" in {_called(name, element)}'
-    return (yield Move(thought, Action(ActionKind.TYPE, element, text), about=text, why=why))
+    """Replace the text of a field."""
+    page, element = yield from scroll_to(page, name, "textbox")
+    thought = f'type "{text}" in {_label(name, element)}'
+    return (
+        yield Move(thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, why=why)
+    )
 
 
 def search(page: Observation, name: str, text: str, *, why: str = "") -> Moves:
-    """Puts a text into a field and presses Enter."""
-    page, element = yield from bring(page, name, "textbox")
-    thought = f'search "{text}" in {_called(name, element)}'
-    return (yield Move(thought, Action(ActionKind.SEARCH, element, text), about=text, why=why))
+    """Replace the text of a field and press Enter."""
+    page, element = yield from scroll_to(page, name, "textbox")
+    thought = f'search "{text}" in {_label(name, element)}'
+    return (
+        yield Move(thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, why=why)
+    )
 
 
 def choose(
     page: Observation, name: str, option: str, *, about: str | None = None, why: str = ""
 ) -> Moves:
-    """An option of a drop-down list."""
-    page, element = yield from bring(page, name, "select")
-    thought = f'select "{option}" in {_called(name, element)}'
+    """Select an option of a drop-down list; `about` is that of `click`, for the option."""
+    page, element = yield from scroll_to(page, name, "select")
+    thought = f'select "{option}" in {_label(name, element)}'
     move = Move(
         thought, Action(ActionKind.SELECT, element, option), option if about is None else about, why
     )
@@ -159,76 +180,80 @@ def choose(
 
 
 def tick(page: Observation, name: str, on: bool = True, *, why: str = "") -> Moves:
-    """Clicks a check box or a radio button, unless it is as it should be."""
-    page, element = yield from bring(page, name)
+    """Click a check box or a radio button unless it already has the state `on`."""
+    page, element = yield from scroll_to(page, name)
     if (page.elements[element].value == "on") == on:
         return page
     return (yield from click(page, name, page.elements[element].kind, why=why))
 
 
 def go_back(why: str = "") -> Moves:
+    """Go back in the history."""
     return (yield Move("go back", Action(ActionKind.GO_BACK), why=why))
 
 
 def switch(tab: int, why: str) -> Moves:
-    """To one of the tabs, which are numbered from 0."""
+    """Switch to a tab; tabs are numbered from 0."""
     return (
         yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), why=why)
     )
 
 
 def answer(text: str, *, seen: str = "", why: str = "") -> Expert:
-    """Ends with an answer; `seen` is what stands before it on the page."""
+    """End the episode with an answer; `seen` is the text before it on the page."""
     thought = f'{seen}: answer "{text}"' if seen else f'answer "{text}"'
     yield Move(thought, Action(ActionKind.EXIT, value=text), why=why)
 
 
 def done(why: str = "") -> Expert:
-    """Ends without an answer."""
+    """End the episode without an answer."""
     yield Move("done", Action(ActionKind.EXIT, value=""), why=why)
 
 
 def give_up(why: str) -> Expert:
-    """Ends a task that cannot be done."""
+    """End the episode of an unachievable task."""
     yield Move(f"{why}: answer N/A", Action(ActionKind.EXIT, value="N/A"), why=why)
 
 
-def bring(
+def scroll_to(
     page: Observation, name: str, kind: str = ""
 ) -> Generator[Decision, Observation, tuple[Observation, str]]:
-    """Into view: the page, and the id of the element on it. Raises LookupError.
+    """Scroll an element into view; return the page and the id of the element.
 
-    The whole page is told in the `compact` format; else it is looked for below, then above.
+    The `compact` format contains the full page. In the other format, search below, then above.
+
+    Raises:
+        LookupError: no such element is on the page.
     """
     for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
         while (element := _find(page, name, kind)) is None and is_lite(page):
-            seen = page.text
+            previous_text = page.text
             page = yield _scroll(direction, name)
-            if page.text == seen:
+            if page.text == previous_text:
                 break
         if element is not None:
             return page, element
     raise LookupError(f"no {kind or 'element'} named {name!r} on:\n{page.text}")
 
 
-def read_on(
+def scroll_until(
     page: Observation, pattern: str
 ) -> Generator[Decision, Observation, tuple[Observation, re.Match[str] | None]]:
-    """Scrolls down until the pattern is in the words of the page; None if it is not on it."""
+    """Scroll down until the pattern matches; return the page and the match, or None without one."""
     while True:
-        match = re.search(pattern, flat(page))
+        match = re.search(pattern, page_text(page))
         if match or not is_lite(page):
             return page, match
-        seen = page.text
+        previous_text = page.text
         page = yield _scroll(ActionKind.SCROLL_DOWN, "more")
-        if page.text == seen:
+        if page.text == previous_text:
             return page, None
 
 
-def read_all(
+def scroll_through(
     page: Observation,
 ) -> Generator[Decision, Observation, tuple[Observation, list[Observation]]]:
-    """Scrolls to the end: the page, and every view of it. One view when all of it is told."""
+    """Scroll to the end; return the page and all views of it, one if the first contains it all."""
     views = [page]
     while is_lite(page):
         page = yield _scroll(ActionKind.SCROLL_DOWN, "the rest")
@@ -243,15 +268,15 @@ def _scroll(direction: ActionKind, goal: str) -> Move:
     return Move(f"scroll {word} to {goal}", Action(direction))
 
 
-def _called(name: str, element: str) -> str:
-    return f"{name[:_NAME_LIMIT].strip()} [{element}]"
+def _label(name: str, element: str) -> str:
+    return f"{name[:_MAX_NAME_CHARS].strip()} [{element}]"
 
 
 # --- other thoughts -------------------------------------------------------------------------------
 
 
 def restate(oracle: Expert, intent: str) -> Expert:
-    """The same decisions, each after the whole task: what to do follows right after it."""
+    """Yield the same decisions, with the task directly before each step in the thought."""
     page: Observation | None = None
     while True:
         try:
@@ -261,20 +286,20 @@ def restate(oracle: Expert, intent: str) -> Expert:
         page = yield Decision(f"Task: {intent} Next: {decision.thought}", decision.action)
 
 
-def deliberate(oracle: Expert, intent: str, page: Observation) -> Expert:
-    """The same decisions with the long thoughts of R1-CoT: the task, what is done, what is next."""
-    past: list[str] = []
+def with_long_thoughts(oracle: Expert, intent: str, page: Observation) -> Expert:
+    """Yield the same decisions with the long thoughts of R1-CoT: task, past steps, next step."""
+    steps: list[str] = []
     decision = next(oracle, None)
     while decision is not None:
         why = decision.why if isinstance(decision, Move) else ""
         parts = [
             f"The task: {intent}",
-            f"Done so far: {'; '.join(past)}." if past else "Nothing is done yet.",
+            f"Done so far: {'; '.join(steps)}." if steps else "Nothing is done yet.",
             f"I am on the page {page.title!r}.",
             f"{why.rstrip('.')}." if why else "",
             f"Next: {decision.thought}",
         ]
-        past.append(re.sub(r" \[\d+\]", "", decision.thought))
+        steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
         page = yield Decision(thought, decision.action)
         try:

@@ -1,4 +1,4 @@
-"""Forms: what was sent, read field by field; what is wrong with it, told beside the field."""
+"""Forms: values that are read field by field, and an error message for each wrong field."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
 class Form:
-    """The values of a form, and its errors by field. Templates show both (`macros.field`).
+    """Values of a form and its errors by field; templates show both (`macros.field`).
 
-    A reading method returns a value in any case: look at `errors` before it is used.
+    The methods that read a field always return a value: check `errors` before using it.
     """
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
@@ -19,6 +19,7 @@ class Form:
         self.errors: dict[str, str] = {}
 
     def text(self, name: str, *, required: bool = True, most: int = 200, least: int = 0) -> str:
+        """Return the text of a field, from `least` to `most` characters."""
         value = self.values.get(name, "").strip()
         if required and not value:
             self.errors[name] = "This is a required field."
@@ -29,20 +30,21 @@ class Form:
         return value
 
     def email(self, name: str) -> str:
+        """Return the email address in a field."""
         value = self.text(name)
         if value and not _EMAIL.fullmatch(value):
             self.errors[name] = "Enter a valid email address, such as ann@mailbox.example."
         return value
 
-    def whole(self, name: str, least: int, most: int) -> int:
-        """A whole number between two others."""
+    def integer(self, name: str, least: int, most: int) -> int:
+        """Return the integer in a field, from `least` to `most`."""
         value = self.text(name)
         if value and not (re.fullmatch(r"-?\d{1,9}", value) and least <= int(value) <= most):
             self.errors[name] = f"Enter a whole number from {least} to {most}."
         return least if name in self.errors else int(value)
 
     def cents(self, name: str, *, most: int = 1_000_000) -> int:
-        """An amount of money, such as 12.50 or $12."""
+        """Return the cents of an amount in a field, such as 12.50 or $12; at most `most` cents."""
         value = self.text(name).removeprefix("$").replace(",", "")
         if name not in self.errors and not re.fullmatch(r"\d{1,7}(\.\d{1,2})?", value):
             self.errors[name] = "Enter an amount, such as 12.50."
@@ -54,10 +56,12 @@ class Form:
         return amount
 
     def choice(self, name: str, among: Collection[str]) -> str:
+        """Return the value of a field, which must be one of `among`."""
         value = self.text(name)
         if value and value not in among:
             self.errors[name] = "Choose one of the options."
         return value
 
-    def ticked(self, name: str) -> bool:
+    def is_checked(self, name: str) -> bool:
+        """Return whether a check box is checked."""
         return name in self.values

@@ -1,4 +1,4 @@
-"""The front page of the arena for people: the sites, and every task in a world of its own."""
+"""Index page for manual use: lists the sites and opens every task in its own world."""
 
 from __future__ import annotations
 
@@ -16,51 +16,64 @@ from starlette.routing import Route, Router
 
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
-from webagent_jax.arena.selection import Draft
-from webagent_jax.arena.server import Arena, make_server
-from webagent_jax.arena.worlds import Worlds
+from webagent_jax.arena.selection import GeneratedTask
+from webagent_jax.arena.server import ArenaApp, make_server
+from webagent_jax.arena.worlds import WorldStore
 from webagent_jax.types import Split
 
-_PAGE = 40  # tasks
+_MAX_TASKS = 40  # tasks that the page lists at once
 
 
-def serve_people(port: int) -> None:
-    """Until it is interrupted. Raises OSError when the port cannot be had."""
-    pages = socket.create_server(("127.0.0.1", port), backlog=512)
-    arena = Arena(SITES)
-    arena.front = front(arena.worlds, selection.select(TEMPLATES, seed_data()), port)
+def serve_forever(port: int) -> None:
+    """Serve the arena on 127.0.0.1 until interrupted.
+
+    Raises:
+        OSError: the port is not available.
+    """
+    page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
+    arena = ArenaApp(SITES)
+    arena.front = make_router(arena.worlds, selection.select(TEMPLATES, seed_data()), port)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(make_server(arena).serve(sockets=[pages]))
+        asyncio.run(make_server(arena).serve(sockets=[page_socket]))
 
 
-def front(worlds: Worlds, drafts: Mapping[Split, tuple[Draft, ...]], port: int) -> Router:
-    listed = list(itertools.chain(drafts["test"], drafts["train"]))
+def make_router(
+    worlds: WorldStore, drafts: Mapping[Split, tuple[GeneratedTask, ...]], port: int
+) -> Router:
+    """Return the router of the index page, which creates worlds in `worlds`.
+
+    Args:
+        worlds: worlds of the server.
+        drafts: tasks of the index by split.
+        port: port of the server.
+    """
+    tasks = list(itertools.chain(drafts["test"], drafts["train"]))
     template = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True
     ).get_template("front.html.j2")
 
     async def index(request: Request) -> Response:
-        """All tasks, or those whose words or name have what is looked for."""
-        asked = request.query_params.get("q", "").lower()
-        fitting = [d for d in listed if asked in f"{d.task.id} {d.task.intent}".lower()]
-        shown = fitting[:_PAGE]
+        """Show the tasks whose id or intent contains the query; all without one."""
+        text_query = request.query_params.get("q", "").lower()
+        matches = [d for d in tasks if text_query in f"{d.task.id} {d.task.intent}".lower()]
+        first_matches = matches[:_MAX_TASKS]
         text = template.render(
-            sites=SITES, tasks=shown, total=len(fitting), asked=asked, live=len(worlds)
+            sites=SITES, tasks=first_matches, total=len(matches), asked=text_query, live=len(worlds)
         )
         return HTMLResponse(text)
 
     async def visit(request: Request) -> Response:
-        """Begins a world and goes to a site in it, or to where a task starts."""
+        """Create a world and redirect to a site in it, or to the start page of a task."""
         world = worlds.new().name
         urls = {
             f"__{s.task_name.upper()}__": f"http://{s.name}.{world}.localhost:{port}" for s in SITES
         }
-        chosen = request.query_params.get("task", "")
-        starts = [draft.task.start_url for draft in listed if draft.task.id == chosen]
+        task_id = request.query_params.get("task", "")
+        start_urls = [draft.task.start_url for draft in tasks if draft.task.id == task_id]
         site = request.query_params.get("site", "shopping")
-        start = starts[0].split(" |AND| ")[0] if starts else f"__{site.upper()}__/"
+        target = start_urls[0].split(" |AND| ")[0] if start_urls else f"__{site.upper()}__/"
         for placeholder, url in urls.items():
-            start = start.replace(placeholder, url)
-        return RedirectResponse(start, 303)
+            target = target.replace(placeholder, url)
+        return RedirectResponse(target, 303)
 
     return Router([Route("/", index), Route("/visit", visit, methods=["POST"])])

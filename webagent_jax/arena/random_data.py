@@ -1,7 +1,7 @@
-"""Named streams of randomness, and the lists of words all data of the arena is composed from.
+"""Named random streams, and the word lists from which all data of the arena is composed.
 
-Data and tasks are drawn one by one, so the streams are Python's own: quick for single draws, and
-seeded by text they give the same numbers under every version.
+Data and tasks are drawn one at a time. Python's own generator is fast for single draws. Seeded by
+text, it gives the same numbers in every Python version.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ T = TypeVar("T")
 _FOLDER = Path(__file__).parent / "data"
 
 
-def stream(*names: object) -> random.Random:
-    """The stream of a name such as ("shop", "orders"): the same wherever it is asked for."""
+def random_stream(*names: object) -> random.Random:
+    """Return a generator whose numbers depend only on its name, such as ("shop", "orders")."""
     return random.Random("/".join(map(str, names)))
 
 
 @functools.cache
-def lines(name: str) -> tuple[str, ...]:
-    """Of data/NAME.txt, without blank lines and those that begin with #."""
+def read_lines(name: str) -> tuple[str, ...]:
+    """Return the lines of data/NAME.txt, without blank lines and lines that begin with #."""
     text = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    stripped = (line.strip() for line in text.splitlines())
-    return tuple(line for line in stripped if line and not line.startswith("#"))
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 @functools.cache
-def table(name: str) -> Any:
-    """The content of data/NAME.json. Not to be changed: everybody gets the same object."""
+def read_json(name: str) -> Any:
+    """Return the content of data/NAME.json. Do not modify it: all callers share the object."""
     return json.loads((_FOLDER / f"{name}.json").read_bytes())
 
 
-class Popularity:
-    """Draws items by Zipf's law: few are everywhere, most are rare. Which ones, the stream says."""
+class ZipfSampler:
+    """Sampler of items by Zipf's law: few are frequent, most are rare; `rng` selects which."""
 
     def __init__(self, rng: random.Random, items: Sequence[T], exponent: float = 0.7) -> None:
         order = list(items)
@@ -49,5 +49,5 @@ class Popularity:
         self._cumulative = list(itertools.accumulate(weights))
 
     def draw(self, rng: random.Random, count: int = 1) -> list[Any]:
-        """So many items; some may be the same."""
+        """Draw `count` items with replacement."""
         return rng.choices(self._items, cum_weights=self._cumulative, k=count)

@@ -1,6 +1,7 @@
-"""The sites of the arena and the templates of its tasks. A new site is a line in each.
+"""Registry of the sites of the arena and of the templates of its tasks.
 
-Order matters: people are shown the sites in it, and templates are drawn from in it.
+A new site is a line in each tuple. The order of the sites is that of the index page; the order of
+the templates determines the tasks.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from webagent_jax.arena.map.site import SITE as MAP
 from webagent_jax.arena.shop import tasks as shop_tasks
 from webagent_jax.arena.shop.site import SITE as SHOP
 from webagent_jax.arena.site import Site
-from webagent_jax.arena.task import Data, Template
+from webagent_jax.arena.task import Data, TaskTemplate
 
 SITES: tuple[Site, ...] = (SHOP, ADMIN, FORUM, CODE, MAP)
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *shop_tasks.TEMPLATES,
     *admin_tasks.TEMPLATES,
     *map_tasks.TEMPLATES,
@@ -31,6 +32,8 @@ TEMPLATES: tuple[Template, ...] = (
 
 
 def seed_data() -> Data:
-    """The databases that every world begins with, to draw tasks from."""
-    kept = {site.database.name: site.database for site in SITES}
-    return {name: database.connect_read_only(database.image(each)) for name, each in kept.items()}
+    """Return read-only connections to the seed databases, from which tasks are drawn."""
+    databases = {site.database.name: site.database for site in SITES}
+    return {
+        name: database.connect_read_only(database.image(entry)) for name, entry in databases.items()
+    }

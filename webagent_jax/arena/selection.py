@@ -1,8 +1,8 @@
-"""Which tasks there are: one selection over all templates, the same every time and everywhere.
+"""Selection of tasks over all templates, the same on every machine.
 
-How many each site gets, and by what they are decided, follows WebArena-Lite: its test split to the
-task, and its training split. Only unachievable tasks are fewer (4 of 165 against 10), so that
-always answering N/A is not worth more than 3 %.
+The numbers of tasks per site and kind follow WebArena-Lite: exactly for the test split, and for the
+training split. Only unachievable tasks are fewer (4 of 165 instead of 10): a policy that always
+answers N/A scores at most 3 %.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.task import Data, Instance, Kind, Template, kind_of
+from webagent_jax.arena.task import Data, Kind, TaskInstance, TaskTemplate, kind_of
 from webagent_jax.types import Split, Task
 
-_TRIES = 200  # drawings in a row without a new task, after which a template is exhausted
+_MAX_TRIES = 200  # consecutive draws without a new task after which a template is exhausted
 
-SHARES: Mapping[str, Mapping[Kind, tuple[int, int]]] = {
+TASK_COUNTS: Mapping[str, Mapping[Kind, tuple[int, int]]] = {
     "shop": {"answer": (71, 22), "address": (32, 10), "page": (36, 12), "unachievable": (3, 1)},
     "admin": {"answer": (74, 18), "address": (8, 2), "page": (61, 14), "unachievable": (4, 1)},
     "code": {"answer": (46, 9), "address": (24, 5), "page": (77, 15), "unachievable": (3, 1)},
@@ -26,55 +26,64 @@ SHARES: Mapping[str, Mapping[Kind, tuple[int, int]]] = {
     "forum": {"answer": (12, 2), "page": (75, 17)},
     "across": {"answer": (10, 3), "page": (28, 7)},
 }
-"""Tasks for training and for testing, by site and by what decides; 647 and 165 in all."""
+"""Numbers of training and test tasks by site and kind; 647 and 165 in total."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A task, and what it was made from."""
+class GeneratedTask:
+    """Task with the template and the instance that it was generated from."""
 
     task: Task
-    template: Template
-    instance: Instance
+    template: TaskTemplate
+    instance: TaskInstance
 
 
-def select(templates: Sequence[Template], data: Data) -> dict[Split, tuple[Draft, ...]]:
-    """The tasks of both splits. No drawing of a template is in both.
+def select(templates: Sequence[TaskTemplate], data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
+    """Return the tasks of both splits; no draw of a template is in both.
 
-    Within a site and a kind, templates take turns; one that has no more to give is passed over. A
-    kind for which a site has no template is left out.
+    The templates of a site and kind alternate; exhausted ones are skipped. A kind for which a site
+    has no template is left out.
     """
-    chosen: dict[Split, list[Draft]] = {"train": [], "test": []}
-    for group, kinds in SHARES.items():
-        own = [template for template in templates if template.group == group]
-        sources = {template.name: _drawings(template, data, "selection") for template in own}
-        firsts = {name: next(source, None) for name, source in sources.items()}
+    splits: dict[Split, list[GeneratedTask]] = {"train": [], "test": []}
+    for group, kinds in TASK_COUNTS.items():
+        site_templates = [template for template in templates if template.group == group]
+        streams = {
+            template.name: _generate(template, data, "selection") for template in site_templates
+        }
+        first_drafts = {name: next(source, None) for name, source in streams.items()}
         for kind, (train, test) in kinds.items():
             queues = [
-                itertools.chain([first], sources[name])
-                for name, first in firsts.items()
+                itertools.chain([first], streams[name])
+                for name, first in first_drafts.items()
                 if first is not None and kind_of(first.instance.eval) == kind
             ]
-            drafts = list(itertools.islice(_in_turn(queues), train + test))
-            split = _spread(len(drafts), test if len(drafts) == train + test else 0)
-            for draft, tested in zip(drafts, split, strict=True):
-                chosen["test" if tested else "train"].append(draft)
-    return {split: tuple(drafts) for split, drafts in chosen.items()}
+            drafts = list(itertools.islice(_round_robin(queues), train + test))
+            flags = _spread(len(drafts), test if len(drafts) == train + test else 0)
+            for draft, is_test in zip(drafts, flags, strict=True):
+                splits["test" if is_test else "train"].append(draft)
+    return {split: tuple(drafts) for split, drafts in splits.items()}
 
 
-def fresh(
-    templates: Sequence[Template], data: Data, seed: int, besides: Sequence[Draft] = ()
-) -> Iterator[Draft]:
-    """Tasks without end from a seed, templates in turn; none is drawn like one of `besides`."""
-    known = {_key(draft.template, draft.instance) for draft in besides}
-    queues = [_drawings(template, data, f"fresh-{seed}") for template in templates]
-    for draft in _in_turn(queues):
-        if _key(draft.template, draft.instance) not in known:
+def generate_tasks(
+    templates: Sequence[TaskTemplate], data: Data, seed: int, besides: Sequence[GeneratedTask] = ()
+) -> Iterator[GeneratedTask]:
+    """Yield tasks from a seed without end; the templates alternate.
+
+    Args:
+        templates: templates to draw from.
+        data: seed databases.
+        seed: seed of the draws.
+        besides: tasks to exclude; no yielded task has the template and slots of one of them.
+    """
+    excluded_keys = {_key(draft.template, draft.instance) for draft in besides}
+    queues = [_generate(template, data, f"fresh-{seed}") for template in templates]
+    for draft in _round_robin(queues):
+        if _key(draft.template, draft.instance) not in excluded_keys:
             yield draft
 
 
-def row(draft: Draft) -> dict[str, object]:
-    """The task in WebArena's JSON schema."""
+def to_webarena_json(draft: GeneratedTask) -> dict[str, object]:
+    """Return the task in WebArena's JSON schema."""
     task = draft.task
     return {
         "sites": list(task.sites),
@@ -91,54 +100,54 @@ def row(draft: Draft) -> dict[str, object]:
     }
 
 
-def _drawings(template: Template, data: Data, series: str) -> Iterator[Draft]:
-    """All different; ends when the template has no more to give."""
-    rng = random_data.stream("tasks", template.name, series)
-    seen: set[str] = set()
+def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[GeneratedTask]:
+    """Yield different tasks until the template is exhausted."""
+    rng = random_data.random_stream("tasks", template.name, series)
+    keys: set[str] = set()
     tries = 0
-    while tries < _TRIES:
+    while tries < _MAX_TRIES:
         instance = template.draw(data, rng)
         phrasing = rng.choice(template.phrasings)
-        if instance is None or (key := _key(template, instance)) in seen:
+        if instance is None or (key := _key(template, instance)) in keys:
             tries += 1
             continue
         tries = 0
-        seen.add(key)
+        keys.add(key)
         task = Task(
-            id=f"arena/{template.name}/{'' if series == 'selection' else series + '-'}{len(seen)}",
+            id=f"arena/{template.name}/{'' if series == 'selection' else series + '-'}{len(keys)}",
             suite="arena",
             sites=template.sites,
             intent=phrasing.format(**instance.slots),
-            start_url=" |AND| ".join(_starts(template, instance)),
+            start_url=" |AND| ".join(_start_urls(template, instance)),
             eval=instance.eval,
         )
-        yield Draft(task, template, instance)
+        yield GeneratedTask(task, template, instance)
 
 
-def _starts(template: Template, instance: Instance) -> Iterator[str]:
-    """Where the task begins, and the front pages of its other sites, a tab each."""
+def _start_urls(template: TaskTemplate, instance: TaskInstance) -> Iterator[str]:
+    """Yield the start page of the task and the front pages of its other sites, each for a tab."""
     first, *others = (f"__{site.upper()}__" for site in template.sites)
     yield f"{first}{instance.start}"
     yield from (f"{site}/" for site in others)
 
 
-def _key(template: Template, instance: Instance) -> str:
+def _key(template: TaskTemplate, instance: TaskInstance) -> str:
     return f"{template.name} {json.dumps(dict(instance.slots), sort_keys=True)}"
 
 
-def _in_turn(sources: Sequence[Iterator[Draft]]) -> Iterator[Draft]:
-    """One of each source, round after round, until all have ended."""
-    left = list(sources)
-    while left:
-        going = []
-        for source in left:
+def _round_robin(sources: Sequence[Iterator[GeneratedTask]]) -> Iterator[GeneratedTask]:
+    """Yield one task of each source per round until all are exhausted."""
+    remaining = list(sources)
+    while remaining:
+        active = []
+        for source in remaining:
             draft = next(source, None)
             if draft is not None:
-                going.append(source)
+                active.append(source)
                 yield draft
-        left = going
+        remaining = active
 
 
-def _spread(count: int, tested: int) -> list[bool]:
-    """`tested` times True among `count`, as evenly as can be."""
-    return [(i + 1) * tested // count > i * tested // count for i in range(count)]
+def _spread(count: int, num_true: int) -> list[bool]:
+    """Return `count` flags with `num_true` times True, spaced evenly."""
+    return [(i + 1) * num_true // count > i * num_true // count for i in range(count)]

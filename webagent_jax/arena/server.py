@@ -1,8 +1,9 @@
-"""The one server of all sites and worlds, told apart by host name: `shop.w17.localhost:PORT`.
+"""Server of all sites and worlds, selected by the host name: `shop.w17.localhost:PORT`.
 
-It is a process of its own, so that pages do not wait for whoever plays, and one thread: requests
-are answered one after the other, each in a few milliseconds, so no view needs a lock. Worlds are
-made and dropped over a pipe that the process inherits (`control`), which no browser can reach.
+The server is a separate process, so pages do not wait for rollouts. It has one thread: it handles
+requests one after the other, each in a few milliseconds, so no view needs a lock. Worlds are
+created and deleted over a socket that the process inherits (`serve_control`); browsers cannot reach
+it.
 
     python -m webagent_jax.arena.server PAGES_FD CONTROL_FD LATENCY_SECONDS
 """
@@ -25,29 +26,30 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from webagent_jax.arena import database
 from webagent_jax.arena.registry import SITES
 from webagent_jax.arena.site import Site
-from webagent_jax.arena.worlds import Worlds
+from webagent_jax.arena.worlds import WorldStore
 from webagent_jax.local_site import LatencyMiddleware
 
-_HOST = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?::\d+)?")
+_HOSTNAME = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?::\d+)?")
 
 
-class Arena:
-    """The sites as one ASGI application. What belongs to no world is answered by `front`."""
+class ArenaApp:
+    """ASGI application of all sites; `front` handles requests to host names without a world."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        kept = {site.database.name: site.database for site in sites}
-        images = {name: database.image(each) for name, each in kept.items()}
-        self.worlds = Worlds(images, {site.name: site.account for site in sites})
+        databases = {site.database.name: site.database for site in sites}
+        images = {name: database.image(entry) for name, entry in databases.items()}
+        self.worlds = WorldStore(images, {site.name: site.account for site in sites})
         self._routers = {site.name: Router(site.routes()) for site in sites}
         self.front: ASGIApp = PlainTextResponse("There is no such world.", 404)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an HTTP request; ignore other protocols."""
         if scope["type"] != "http":
             return
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        found = _HOST.fullmatch(host)
-        router = self._routers.get(found["site"]) if found else None
-        world = self.worlds.get(found["world"]) if found else None
+        hostname = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        match = _HOSTNAME.fullmatch(hostname)
+        router = self._routers.get(match["site"]) if match else None
+        world = self.worlds.get(match["world"]) if match else None
         if router is None or world is None:
             await self.front(scope, receive, send)
             return
@@ -55,27 +57,29 @@ class Arena:
         await router(scope, receive, send)
 
 
-# --- what the owner of the worlds may ask --------------------------------------------------------
+# --- commands of the control socket --------------------------------------------------------------
 
 
-def _new(worlds: Worlds) -> str:
+def _new(worlds: WorldStore) -> str:
     return worlds.new().name
 
 
-def _copy(worlds: Worlds, world: str) -> str:
+def _copy(worlds: WorldStore, world: str) -> str:
     return worlds.copy(world).name
 
 
-def _drop(worlds: Worlds, world: str) -> None:
+def _drop(worlds: WorldStore, world: str) -> None:
     worlds.drop(world)
 
 
-def _rows(worlds: Worlds, world: str, name: str, sql: str, arguments: list[Any]) -> list[list[Any]]:
-    """What a world's database says."""
-    found = worlds.get(world)
-    if found is None:
-        raise KeyError(world)
-    return [list(row) for row in found.reader(name).execute(sql, arguments)]
+def _rows(
+    worlds: WorldStore, world_name: str, name: str, sql: str, arguments: list[Any]
+) -> list[list[Any]]:
+    """Return the rows of a query on a database of a world."""
+    world = worlds.get(world_name)
+    if world is None:
+        raise KeyError(world_name)
+    return [list(row) for row in world.reader(name).execute(sql, arguments)]
 
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
@@ -87,24 +91,25 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
-async def control(worlds: Worlds, pipe: socket.socket) -> None:
-    """Answers one JSON line with one JSON line: [command, arguments...] with {value} or {error}.
+async def serve_control(worlds: WorldStore, pipe: socket.socket) -> None:
+    """Respond to each JSON line, [command, arguments...], with a JSON line, {value} or {error}.
 
-    Returns when the other end is closed, be it because its process died.
+    Returns when the other end is closed, for example because its process ended.
     """
     reader, writer = await asyncio.open_connection(sock=pipe)
     while line := await reader.readline():
-        name, *arguments = json.loads(line)
+        command, *arguments = json.loads(line)
         try:
-            answer = {"value": _COMMANDS[name](worlds, *arguments)}
-        except Exception as error:  # the asker is told, and the worlds of others live on
-            answer = {"error": repr(error)}
-        writer.write(json.dumps(answer).encode() + b"\n")
+            response = {"value": _COMMANDS[command](worlds, *arguments)}
+        except Exception as error:  # the caller receives it; the other worlds stay usable
+            response = {"error": repr(error)}
+        writer.write(json.dumps(response).encode() + b"\n")
         await writer.drain()
     writer.close()
 
 
-def make_server(arena: Arena, latency: float = 0.0) -> uvicorn.Server:
+def make_server(arena: ArenaApp, latency: float = 0.0) -> uvicorn.Server:
+    """Return the HTTP server of an arena; `latency` is the delay of every page, in seconds."""
     return uvicorn.Server(
         uvicorn.Config(
             LatencyMiddleware(arena, latency) if latency else arena,
@@ -118,20 +123,20 @@ def make_server(arena: Arena, latency: float = 0.0) -> uvicorn.Server:
 
 
 async def serve(
-    arena: Arena, pages: socket.socket, pipe: socket.socket, latency: float = 0.0
+    arena: ArenaApp, pages: socket.socket, pipe: socket.socket, latency: float = 0.0
 ) -> None:
-    """Until the other end of the pipe is closed."""
+    """Serve until the other end of `pipe` is closed."""
     server = make_server(arena, latency)
-    serving = asyncio.create_task(server.serve(sockets=[pages]))
-    await control(arena.worlds, pipe)
+    task = asyncio.create_task(server.serve(sockets=[pages]))
+    await serve_control(arena.worlds, pipe)
     server.should_exit = True
-    await serving
+    await task
 
 
 def main(pages: int, pipe: int, latency: float) -> None:
-    """Both are sockets that the process inherits, by their file descriptors."""
-    inherited = [socket.socket(fileno=descriptor) for descriptor in (pages, pipe)]
-    asyncio.run(serve(Arena(SITES), inherited[0], inherited[1], latency))
+    """Serve on two inherited sockets: `pages` and `pipe` are their file descriptors."""
+    sockets = [socket.socket(fileno=descriptor) for descriptor in (pages, pipe)]
+    asyncio.run(serve(ArenaApp(SITES), sockets[0], sockets[1], latency))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a site of the arena is, and what its views are given: one visit of one page in one world.
+"""Framework of the arena's sites: a site, its views, and the context of a request.
 
-A view is a plain function from a visit to a response. Those of GET read, those of POST may write:
-the method of the request decides which database a view gets, and a GET that writes is an error.
+A view is a function from a request context to a response. GET views read, POST views may write: the
+request method selects the database connection of a view. A GET view that writes raises an error.
 """
 
 from __future__ import annotations
@@ -23,55 +23,62 @@ from starlette.routing import Route
 
 from webagent_jax.arena import common
 from webagent_jax.arena.database import Database
-from webagent_jax.arena.worlds import Session, World
+from webagent_jax.arena.worlds import SiteSession, World
 
 View = Callable[..., Response]
-"""Called with the visit, and with what the braces of its path stand for as keywords."""
+"""View function: its arguments are the request context and, as keywords, the path parameters."""
 
-_SHARED = Path(__file__).parent / "templates"
-_FRESH = {"Cache-Control": "no-store"}  # going back shows a page as it is, not as it was
-_KEPT = {"Cache-Control": "public, max-age=86400"}
+_SHARED_TEMPLATES = Path(__file__).parent / "templates"
+# Going back shows the current state of a page, not the previous one.
+_UNCACHED = {"Cache-Control": "no-store"}
+_CACHED = {"Cache-Control": "public, max-age=86400"}
 
 
-class Missing(Exception):
-    """There is no such page, product, post: a 404 in the site's own layout."""
+class NotFound(Exception):
+    """Missing page, product or post; the response is a 404 in the site's layout."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One web site."""
+    """Web site of the arena."""
 
-    name: str  # first part of its host: "shop"
-    task_name: str  # what WebArena's task files call it: "shopping"
-    title: str  # "Marigold"
-    about: str  # one line for the front page
+    name: str  # first part of its host name: "shop"
+    task_name: str  # name in WebArena's task files: "shopping"
+    title: str  # name on its pages: "Marigold"
+    about: str  # one line for the index page
     database: Database
-    views: Sequence[Views]
-    folder: Path  # holds templates/ and style.css
-    account: int | None = None  # signed in when a world begins
-    everywhere: Callable[[Visit], Mapping[str, Any]] = lambda visit: {}  # for every template
+    views: Sequence[ViewRegistry]
+    folder: Path  # contains templates/ and style.css
+    account: int | None = None  # account signed in when a world is created; None for none
+    # Context for every template.
+    everywhere: Callable[[RequestContext], Mapping[str, Any]] = lambda visit: {}
     filters: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
-        pages = self._environment()
+        """Return the routes of the style sheet, of all views, and of missing pages."""
+        environment = self._environment()
         style = (self.folder / "style.css").read_bytes()
 
         async def stylesheet(request: Request) -> Response:
-            return Response(style, media_type="text/css", headers=_KEPT)
+            return Response(style, media_type="text/css", headers=_CACHED)
 
         return [
             Route("/style.css", stylesheet),
             *(
-                Route(path, self._endpoint(view, pages), methods=[method])
+                Route(path, self._endpoint(view, environment), methods=[method])
                 for views in self.views
                 for method, path, view in views.listed
             ),
-            Route("/{path:path}", self._endpoint(_missing, pages), methods=["GET", "POST"]),
+            Route(
+                "/{path:path}",
+                self._endpoint(_raise_not_found, environment),
+                methods=["GET", "POST"],
+            ),
         ]
 
     def _environment(self) -> jinja2.Environment:
         environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader([self.folder / "templates", _SHARED]),
+            loader=jinja2.FileSystemLoader([self.folder / "templates", _SHARED_TEMPLATES]),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -82,32 +89,35 @@ class Site:
         environment.globals.update(site=self, today=common.TODAY)
         return environment
 
-    def _endpoint(self, view: View, pages: jinja2.Environment) -> Callable[[Request], Any]:
+    def _endpoint(self, view: View, environment: jinja2.Environment) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            sent = parse_qsl((await request.body()).decode(), keep_blank_values=True)
-            visit = Visit(self, request.scope["world"], request, dict(sent), pages)
+            fields = parse_qsl((await request.body()).decode(), keep_blank_values=True)
+            world = request.scope["world"]
+            visit = RequestContext(self, world, request, dict(fields), environment)
             return visit.answer(view)
 
         return endpoint
 
 
-def _missing(visit: Visit, path: str) -> Response:
-    raise Missing
+def _raise_not_found(visit: RequestContext, path: str) -> Response:
+    raise NotFound
 
 
-class Views:
-    """The pages of a site, collected by decorators; several modules may add to one."""
+class ViewRegistry:
+    """Views of a site, collected by decorators; several modules may share a registry."""
 
     def __init__(self) -> None:
         self.listed: list[tuple[str, str, View]] = []  # method, path, view
 
     def get(self, path: str) -> Callable[[View], View]:
-        return self._adding("GET", path)
+        """Return a decorator that adds a view for GET requests."""
+        return self._register("GET", path)
 
     def post(self, path: str) -> Callable[[View], View]:
-        return self._adding("POST", path)
+        """Return a decorator that adds a view for POST requests."""
+        return self._register("POST", path)
 
-    def _adding(self, method: str, path: str) -> Callable[[View], View]:
+    def _register(self, method: str, path: str) -> Callable[[View], View]:
         def add(view: View) -> View:
             self.listed.append((method, path, view))
             return view
@@ -115,8 +125,8 @@ class Views:
         return add
 
 
-class Visit:
-    """One request: where it goes, what was sent, who is signed in, which database answers it."""
+class RequestContext:
+    """Context of a request: its path and form, the account and the database."""
 
     def __init__(
         self,
@@ -124,123 +134,133 @@ class Visit:
         world: World,
         request: Request,
         form: Mapping[str, str],
-        pages: jinja2.Environment,
+        environment: jinja2.Environment,
     ) -> None:
         self.site = site
         self.world = world
         self.path = request.url.path
         self.query = request.query_params
-        self.form = form  # a field sent twice has its last value; see `sent` for all
+        self.form = form  # a field that is sent twice has its last value
         self._request = request
-        self._pages = pages
+        self._environment = environment
         self._writes = request.method == "POST"
 
     @functools.cached_property
     def db(self) -> sqlite3.Connection:
+        """Connection to the site's database: writable for POST requests, else read-only."""
         if self._writes:
             return self.world.writer(self.site.database.name)
         return self.world.reader(self.site.database.name)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SiteSession:
+        """Session of the world's browser on this site."""
         return self.world.sessions[self.site.name]
 
     @property
     def today(self) -> str:
+        """Date of the arena, in ISO format."""
         return common.TODAY.isoformat()
 
     @property
     def now(self) -> str:
+        """Time of the arena, in ISO format with a space."""
         return common.NOW.isoformat(" ")
 
     @property
     def here(self) -> str:
-        """Path and query: where to come back to."""
+        """Path and query of this request, to which a later page can return."""
         query = self._request.url.query
         return f"{self.path}?{query}" if query else self.path
 
     def row(self, sql: str, *arguments: Any) -> sqlite3.Row:
-        """The one row. Raises Missing when there is none."""
-        found: sqlite3.Row | None = self.db.execute(sql, arguments).fetchone()
-        if found is None:
-            raise Missing
-        return found
+        """Return the first row of a query.
+
+        Raises:
+            NotFound: there is no row.
+        """
+        row: sqlite3.Row | None = self.db.execute(sql, arguments).fetchone()
+        if row is None:
+            raise NotFound
+        return row
 
     def rows(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
+        """Return all rows of a query."""
         return self.db.execute(sql, arguments).fetchall()
 
     def value(self, sql: str, *arguments: Any) -> Any:
-        """First column of the first row; None when there is no row."""
-        found = self.db.execute(sql, arguments).fetchone()
-        return None if found is None else found[0]
+        """Return the first column of the first row of a query; None without a row."""
+        row = self.db.execute(sql, arguments).fetchone()
+        return None if row is None else row[0]
 
-    def do(self, sql: str, *arguments: Any) -> int:
-        """Writes; returns the id of the row that was inserted last."""
+    def execute(self, sql: str, *arguments: Any) -> int:
+        """Run a statement that writes; return the id of the last inserted row."""
         return self.db.execute(sql, arguments).lastrowid or 0
 
     def flash(self, message: str) -> None:
-        """Tells it on the next page, at its top."""
+        """Show a message at the top of the next page."""
         self.session.flashes.append(message)
 
-    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+    def render(self, template: str, status: int = 200, **context: Any) -> Response:
+        """Return the page of a template, with all messages of `flash` that are not yet shown."""
         flashes = self.session.flashes[:]
         self.session.flashes.clear()
-        text = self._pages.get_template(template).render(
+        text = self._environment.get_template(template).render(
             visit=self, flashes=flashes, **self.site.everywhere(self), **context
         )
-        return HTMLResponse(text, status, headers=_FRESH)
+        return HTMLResponse(text, status, headers=_UNCACHED)
 
     def redirect(self, path: str, flash: str = "", **query: Any) -> Response:
-        """Goes on with a GET of a path of this site, and tells `flash` there."""
+        """Redirect to a path of this site with GET, and show `flash` there."""
         if flash:
             self.flash(flash)
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
 
     def sign_in(self, account: int, home: str) -> Response:
-        """Goes on where the sign-in page was come to from, else at `home`."""
+        """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
         self.session.account = account
         return self.redirect(self.back(home), "Welcome back.")
 
     def back(self, otherwise: str) -> str:
-        """The page of this site that a form was sent from."""
+        """Return the path of this site in the form field "back", or `otherwise` without one."""
         path = self.form.get("back", "")
         return path if re.match(r"/(?![/\\])", path) else otherwise
 
     def sign_in_first(self) -> Response:
-        """To the sign-in page, which leads back here."""
+        """Redirect to the sign-in page, which leads back to this page."""
         back = "/" if self._writes else self.here
         return self.redirect("/sign-in", "Please sign in to go on.", back=back)
 
     def answer(self, view: View) -> Response:
-        """What the view says; what it wrote is kept if it ends well, else all undone."""
+        """Return the response of a view; its writes are committed if it succeeds, else undone."""
         try:
             if not self._writes:
                 return view(self, **self._request.path_params)
             with self.db:
                 return view(self, **self._request.path_params)
-        except Missing:
-            return self.page("missing.html.j2", 404)
+        except NotFound:
+            return self.render("missing.html.j2", 404)
 
 
-# --- how things are written on all sites --------------------------------------------------------
+# --- formats of all sites ------------------------------------------------------------------------
 
 
 def money(cents: int) -> str:
-    """123450 -> $1,234.50"""
+    """Return an amount as text: 123450 gives $1,234.50."""
     return f"-${-cents / 100:,.2f}" if cents < 0 else f"${cents / 100:,.2f}"
 
 
 def day(iso: str) -> str:
-    """2023-06-05... -> Jun 5, 2023"""
+    """Return the day of an ISO date or time as text: 2023-06-05 gives Jun 5, 2023."""
     date = datetime.date.fromisoformat(iso[:10])
     return f"{date:%b} {date.day}, {date.year}"
 
 
 def moment(iso: str) -> str:
-    """2023-06-05 09:30:00 -> Jun 5, 2023, 09:30"""
+    """Return an ISO time as text: 2023-06-05 09:30:00 gives Jun 5, 2023, 09:30."""
     return f"{day(iso)}, {iso[11:16]}"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """1, "item" -> 1 item; 3, "item" -> 3 items"""
+    """Return a count with its noun: 1 item, 3 items; `many` is an irregular plural."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

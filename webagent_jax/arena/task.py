@@ -1,8 +1,8 @@
-"""What a task of the arena is made from: a template, and what one drawing of it fills in.
+"""Task templates of the arena, their instances, and their evaluator specifications.
 
-An evaluator specification is WebArena's own (`task_file`, `evaluators`), with a placeholder such as
-`__SHOPPING__` where the address of a site belongs. It is put together from the parts below; what
-several parts ask for must all hold.
+An evaluator specification has WebArena's format (`task_file`, `evaluators`), with placeholders such
+as `__SHOPPING__` for the addresses of sites. The functions below build it from parts; all parts of
+a specification must hold.
 """
 
 from __future__ import annotations
@@ -19,64 +19,75 @@ from webagent_jax.arena.site import day
 from webagent_jax.types import Expert, Observation
 
 Kind = Literal["answer", "address", "page", "unachievable"]
-"""What decides: an answer, the address where the agent stops, what pages say, that it cannot be."""
+"""Object of an evaluation: answer, final address or page content; or an unachievable task."""
 
 Data = Mapping[str, sqlite3.Connection]
-"""The seed databases by name, to draw from and to compute answers by."""
+"""Seed databases by name, from which tasks are drawn and answers are computed."""
 
-Spec = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One drawing of a template."""
-
-    slots: Mapping[str, str]  # what its phrasings are filled with
-    eval: Spec
-    start: str = "/"  # path on the template's first site
+EvalSpec = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """One kind of task.
+class TaskInstance:
+    """Instance of a template, drawn at random."""
 
-    The oracle is given the slots, as a reader of the intent has them, and the first page. It sees
-    the site through observations alone: no answer is in the slots.
+    slots: Mapping[str, str]  # values of the slots in the phrasings
+    eval: EvalSpec
+    start: str = "/"  # path of the start page on the template's first site
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTemplate:
+    """Template of tasks.
+
+    The expert receives the slots, which the intent contains too, and the first page. It reads the
+    site through observations only: the slots do not contain the answer.
     """
 
-    name: str  # "shop/order-total": its group, and what it is about
-    sites: tuple[str, ...]  # WebArena's names; it starts at the first, others are open in tabs
-    phrasings: tuple[str, ...]  # five or more, with the slots in braces
-    draw: Callable[[Data, random.Random], Instance | None]  # None: that drawing made no good task
+    name: str  # group and topic: "shop/order-total"
+    # WebArena's names; the first has the start page, others are open in tabs.
+    sites: tuple[str, ...]
+    phrasings: tuple[str, ...]  # at least five intents, with the slots in braces
+    # Draws an instance; None if the draw gives no suitable task.
+    draw: Callable[[Data, random.Random], TaskInstance | None]
     oracle: Callable[[Mapping[str, str], Observation], Expert]
 
     @property
     def group(self) -> str:
-        """The site it counts for; "across" when it needs several."""
+        """Site to which the task counts; "across" for a task on several sites."""
         return self.name.partition("/")[0]
 
 
 Oracle = Callable[[Mapping[str, str], Observation], Expert]
 
 
-class Templates(list[Template]):
-    """The templates of a site, collected by a decorator on their oracles."""
+class Templates(list[TaskTemplate]):
+    """Templates of a site, collected by a decorator on their experts."""
 
     def __init__(self, group: str, *sites: str) -> None:
         super().__init__()
         self._group, self._sites = group, sites
 
     def add(
-        self, name: str, draw: Callable[[Data, random.Random], Instance | None], *phrasings: str
+        self, name: str, draw: Callable[[Data, random.Random], TaskInstance | None], *phrasings: str
     ) -> Callable[[Oracle], Oracle]:
-        def adding(oracle: Oracle) -> Oracle:
-            self.append(Template(f"{self._group}/{name}", self._sites, phrasings, draw, oracle))
+        """Return a decorator that adds a template with the decorated function as its expert.
+
+        Args:
+            name: topic of the template.
+            draw: draws an instance; None if the draw gives no suitable task.
+            *phrasings: at least five intents, with the slots in braces.
+        """
+
+        def register(oracle: Oracle) -> Oracle:
+            self.append(TaskTemplate(f"{self._group}/{name}", self._sites, phrasings, draw, oracle))
             return oracle
 
-        return adding
+        return register
 
 
-def kind_of(spec: Spec) -> Kind:
+def kind_of(spec: EvalSpec) -> Kind:
+    """Return the kind of evaluation that a specification describes."""
     if "string_match" in spec["eval_types"]:
         return "unachievable" if spec["string_note"] else "answer"
     return "page" if "program_html" in spec["eval_types"] else "address"
@@ -85,41 +96,45 @@ def kind_of(spec: Spec) -> Kind:
 # --- evaluators ----------------------------------------------------------------------------------
 
 
-def answers(*wanted: str) -> Spec:
-    """The answer must name each of these; alternatives are parted by " |OR| "."""
+def answer_includes(*wanted: str) -> EvalSpec:
+    """Require an answer that contains each of these; " |OR| " separates alternatives."""
     return _spec("string_match", reference_answers={"must_include": list(wanted)})
 
 
-def answer_is(wanted: str) -> Spec:
-    """The answer must be this, but for case."""
+def answer_is(wanted: str) -> EvalSpec:
+    """Require this answer; case does not matter."""
     return _spec("string_match", reference_answers={"exact_match": wanted})
 
 
-def unachievable(why: str) -> Spec:
-    """The answer must be N/A."""
+def unachievable(why: str) -> EvalSpec:
+    """Require the answer N/A, for the reason `why`."""
     spec = answer_is("N/A")
     spec["string_note"] = why
     return spec
 
 
-def ends_at(*urls: str) -> Spec:
-    """The agent must stop at one of these addresses: "__SHOPPING__/cart"."""
+def url_equals(*urls: str) -> EvalSpec:
+    """Require that the agent stops at one of these addresses, such as "__SHOPPING__/cart"."""
     return _spec("url_match", reference_url=" |OR| ".join(urls), url_note="EXACT")
 
 
-def page_has(url: str, selector: str, *wanted: str) -> Spec:
-    """What the elements of a selector say, all together, must include each of these.
+def page_includes(url: str, selector: str, *wanted: str) -> EvalSpec:
+    """Require that the joined texts of all elements of a selector contain each of these.
 
-    `url` is a page to open, or "last" for where the agent stopped.
+    `url` is the page to open, or "last" for the page where the agent stopped.
     """
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)"
     return _page(url, f"{texts}.join(' ; ')", {"must_include": list(wanted)})
 
 
-def page_lists(url: str, selector: str, parts: str, *wanted: str) -> Spec:
-    """Each line of a list is told by its parts, ", " between them: texts, or values of fields.
+def page_lists(url: str, selector: str, parts: str, *wanted: str) -> EvalSpec:
+    """Require that a list contains each of these lines, written as parts joined by ", ".
 
-    `selector` finds the lines, `parts` what is told of each; every wanted line must be there.
+    Args:
+        url: page to open, or "last" for the page where the agent stopped.
+        selector: selector of the lines.
+        parts: selector of the parts of a line; a part is the value of a field, or a text.
+        *wanted: lines that the list must contain.
     """
     line = (
         f"[...e.querySelectorAll({json.dumps(parts)})]"
@@ -129,46 +144,46 @@ def page_lists(url: str, selector: str, parts: str, *wanted: str) -> Spec:
     return _page(url, f"{texts}.join(' ; ')", {"must_include": list(wanted)})
 
 
-def page_is(url: str, selector: str, wanted: str) -> Spec:
-    """What the elements of a selector say, joined by " ; ", must be exactly this."""
+def page_equals(url: str, selector: str, wanted: str) -> EvalSpec:
+    """Require that the texts of all elements of a selector, joined by " ; ", are exactly this."""
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText.trim())"
     return _page(url, f"{texts}.join(' ; ')", {"exact_match": wanted})
 
 
-def field_has(selector: str, *wanted: str) -> Spec:
-    """The value of a field of the page where the agent stopped must include each of these."""
+def field_has(selector: str, *wanted: str) -> EvalSpec:
+    """Require that a field of the page where the agent stopped contains each of these."""
     locator = f"document.querySelector({json.dumps(selector)}).value"
     return _page("last", locator, {"must_include": list(wanted)})
 
 
-def both(*specs: Spec) -> Spec:
-    """All of them must hold."""
-    joined: Spec = {"eval_types": [], "string_note": ""}
+def all_of(*specs: EvalSpec) -> EvalSpec:
+    """Require all of these specifications."""
+    result: EvalSpec = {"eval_types": [], "string_note": ""}
     for spec in specs:
-        types = [name for name in spec["eval_types"] if name not in joined["eval_types"]]
-        joined["eval_types"] += types
-        pages = [*joined.get("program_html", ()), *spec.get("program_html", ())]
-        joined |= {key: value for key, value in spec.items() if key != "eval_types"}
-        joined |= {"program_html": pages} if pages else {}
-    return joined
+        types = [name for name in spec["eval_types"] if name not in result["eval_types"]]
+        result["eval_types"] += types
+        pages = [*result.get("program_html", ()), *spec.get("program_html", ())]
+        result |= {key: value for key, value in spec.items() if key != "eval_types"}
+        result |= {"program_html": pages} if pages else {}
+    return result
 
 
-def _spec(evaluator: str, **parts: Any) -> Spec:
+def _spec(evaluator: str, **parts: Any) -> EvalSpec:
     return {"eval_types": [evaluator], "string_note": "", **parts}
 
 
-def _page(url: str, locator: str, contents: Mapping[str, Any]) -> Spec:
+def _page(url: str, locator: str, contents: Mapping[str, Any]) -> EvalSpec:
     target = {"url": url, "locator": locator, "prep_actions": [], "required_contents": contents}
     return _spec("program_html", program_html=[target])
 
 
 def dates(iso: str) -> str:
-    """A day in the ways an answer may write it, as one reference."""
+    """Return the formats in which an answer may write a day, as one reference."""
     date = datetime.date.fromisoformat(iso[:10])
     american = f"{date.month}/{date.day}/{date.year}"
     return " |OR| ".join((day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
 
 
 def pick(rng: random.Random, rows: Sequence[Any]) -> Any:
-    """One of the rows; None of none."""
+    """Return a random row; None without rows."""
     return rng.choice(rows) if rows else None

@@ -1,7 +1,7 @@
-"""Worlds: each has its own state of every site, and costs nothing until it differs.
+"""Worlds: separate states of all sites, copied on the first write.
 
-All worlds read one seed image of a database. The first write of a world copies the image into a
-database of its own, a memory copy of a few megabytes.
+All worlds read one seed image of a database. The first write of a world copies the image into its
+own database, a memory copy of a few megabytes.
 """
 
 from __future__ import annotations
@@ -17,102 +17,118 @@ from webagent_jax.arena import database
 
 
 @dataclass(slots=True)
-class Session:
-    """What a site remembers of the one browser of a world, as others do by a cookie."""
+class SiteSession:
+    """Session of a world's only browser on a site; it replaces a cookie."""
 
-    account: int | None  # who is signed in
-    flashes: list[str] = field(default_factory=list)  # told on the next page
-    notes: dict[str, Any] = field(default_factory=dict)  # of a checkout under way, a comparison
+    account: int | None  # id of the signed-in account; None if signed out
+    flashes: list[str] = field(default_factory=list)  # messages for the next page
+    notes: dict[str, Any] = field(default_factory=dict)  # pending inputs, such as a checkout
 
 
 class World:
-    """The state of all sites, as one episode has made it."""
+    """State of all sites in one episode."""
 
-    def __init__(self, name: str, seeds: Mapping[str, Seed], accounts: Mapping[str, int | None]):
+    def __init__(
+        self, name: str, seeds: Mapping[str, SeedDatabase], accounts: Mapping[str, int | None]
+    ):
         self.name = name
-        self.sessions = {site: Session(account) for site, account in accounts.items()}
+        self.sessions = {site: SiteSession(account) for site, account in accounts.items()}
         self._seeds = seeds
-        self._own: dict[str, sqlite3.Connection] = {}
+        self._databases: dict[str, sqlite3.Connection] = {}
 
     def reader(self, name: str) -> sqlite3.Connection:
-        """A database to look at: the seed's until something was written. It refuses writes."""
-        own = self._own.get(name)
-        if own is None:
+        """Return a read-only connection to a database: the seed's before the first write."""
+        connection = self._databases.get(name)
+        if connection is None:
             return self._seeds[name].connection
-        own.execute("PRAGMA query_only = ON")
-        return own
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
     def writer(self, name: str) -> sqlite3.Connection:
-        """A database to change: this world's own."""
-        if name not in self._own:
-            self._own[name] = database.connect(self._seeds[name].image)
-        own = self._own[name]
-        own.execute("PRAGMA query_only = OFF")
-        return own
+        """Return a writable connection to this world's own database."""
+        if name not in self._databases:
+            self._databases[name] = database.connect(self._seeds[name].image)
+        connection = self._databases[name]
+        connection.execute("PRAGMA query_only = OFF")
+        return connection
 
     def copy(self, name: str) -> World:
-        """Another world in the same state."""
-        twin = World(name, self._seeds, {})
-        twin.sessions = copy.deepcopy(self.sessions)
-        twin._own = {key: database.connect(own.serialize()) for key, own in self._own.items()}
-        return twin
+        """Return a new world in the same state."""
+        world = World(name, self._seeds, {})
+        world.sessions = copy.deepcopy(self.sessions)
+        world._databases = {
+            key: database.connect(connection.serialize())
+            for key, connection in self._databases.items()
+        }
+        return world
 
     def close(self) -> None:
-        for connection in self._own.values():
+        """Close the databases of this world."""
+        for connection in self._databases.values():
             connection.close()
 
 
-class Seed:
-    """The image of a database, and the one connection through which everybody reads it."""
+class SeedDatabase:
+    """Image of a database, and the connection through which all worlds read it."""
 
     def __init__(self, image: bytes) -> None:
         self.image = image
         self.connection = database.connect_read_only(image)
 
 
-class Worlds:
-    """The live worlds of one server. Belongs to one thread, as its connections do.
+class WorldStore:
+    """Existing worlds of a server. Use a store and its connections from one thread only.
 
-    A world has a place, w1 or the like, which no other live one shares: a browser is held to it.
-    The next world of the place has a name of its own nevertheless (w1, 2.w1, 3.w1), so that what
-    an earlier page still asks for finds nothing.
+    A world has a slot, such as w1, which no other existing world shares: its browser has access to
+    this slot only. The next world of the slot has a new name (w1, 2.w1, 3.w1), so late requests of
+    an earlier page do not reach it.
+
+    Args:
+        images: seed images by database name.
+        accounts: ids of the accounts that are signed in at first, by site name.
     """
 
     def __init__(self, images: Mapping[str, bytes], accounts: Mapping[str, int | None]) -> None:
-        """`images` by database; `accounts` signed in at first, by site."""
-        self._seeds = {name: Seed(image) for name, image in images.items()}
+        self._seeds = {name: SeedDatabase(image) for name, image in images.items()}
         self._accounts = accounts
-        self._live: dict[str, World] = {}
-        self._places = itertools.count(1)
-        self._left: list[tuple[str, int]] = []  # (place, worlds it has had)
+        self._worlds: dict[str, World] = {}
+        self._slots = itertools.count(1)
+        self._free_slots: list[tuple[str, int]] = []  # (slot, number of worlds that it has had)
 
     def new(self) -> World:
-        return self._add(World(self._name(), self._seeds, self._accounts))
+        """Create a world in the seed state."""
+        return self._add(World(self._next_name(), self._seeds, self._accounts))
 
     def copy(self, name: str) -> World:
-        """Raises KeyError when there is no such world."""
-        return self._add(self._live[name].copy(self._name()))
+        """Create a world in the state of another.
+
+        Raises:
+            KeyError: there is no such world.
+        """
+        return self._add(self._worlds[name].copy(self._next_name()))
 
     def drop(self, name: str) -> None:
-        """Dropping twice is fine."""
-        world = self._live.pop(name, None)
+        """Delete a world. Repeated calls have no effect."""
+        world = self._worlds.pop(name, None)
         if world is not None:
             world.close()
-            number, _, place = name.rpartition(".")
-            self._left.append((place, int(number or 1)))
+            number, _, slot = name.rpartition(".")
+            self._free_slots.append((slot, int(number or 1)))
 
     def get(self, name: str) -> World | None:
-        return self._live.get(name)
+        """Return the world with a name; None if there is none."""
+        return self._worlds.get(name)
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._worlds)
 
-    def _name(self) -> str:
-        if not self._left:
-            return f"w{next(self._places)}"
-        place, worlds = self._left.pop()  # the one left last: its browser may wait for the next
-        return f"{worlds + 1}.{place}"
+    def _next_name(self) -> str:
+        if not self._free_slots:
+            return f"w{next(self._slots)}"
+        # The slot that became free last: its browser may wait for the next world.
+        slot, num_worlds = self._free_slots.pop()
+        return f"{num_worlds + 1}.{slot}"
 
     def _add(self, world: World) -> World:
-        self._live[world.name] = world
+        self._worlds[world.name] = world
         return world

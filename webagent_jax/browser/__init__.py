@@ -1,4 +1,4 @@
-"""Live Chromium: pages in, observations out, actions in. The only room that imports playwright."""
+"""Chromium pool, observations and actions; the only package that imports Playwright."""
 
 from webagent_jax.browser.chromium import ChromiumMissing
 from webagent_jax.browser.pool import BrowserPool, PoolStats

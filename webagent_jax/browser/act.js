@@ -1,5 +1,5 @@
-// From an element's id to a point of the viewport that hits it; the actions that need no pointer.
-// Every function answers {error} in words for the agent, or what the caller needs.
+// Conversion of an element id to a point in the viewport that hits the element, and actions without
+// a pointer. Every function returns {error}, a message for the agent, or its result.
 "use strict";
 const describe = (element) => {
   let listed = element;
@@ -15,7 +15,7 @@ const describe = (element) => {
   return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
 };
 
-/** The element's box in the top viewport: a frame of the same origin lies where it is drawn. */
+/** Returns the element's box in the top viewport; it adds the offsets of same-origin frames. */
 function boxOf(element) {
   const rect = element.getBoundingClientRect();
   let { x, y } = rect;
@@ -36,7 +36,7 @@ function find(id) {
   return { element };
 }
 
-/** The innermost element drawn at a point of the element's own frame. */
+/** Returns the innermost element drawn at a point of the element's frame. */
 function hitAt(element, x, y) {
   let hit =
     element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
@@ -48,14 +48,14 @@ function hitAt(element, x, y) {
   return hit;
 }
 
-const above = (node) => parentOf.call(node) ?? node.host;
+const parentOrHost = (node) => parentOf.call(node) ?? node.host;
 const inside = (element, hit) => {
-  for (let node = hit; node; node = above(node)) if (node === element) return true;
+  for (let node = hit; node; node = parentOrHost(node)) if (node === element) return true;
   return false;
 };
-/** Whether no other listed element lies between. */
+/** Returns whether no other listed element is between `hit` and `element`. */
 const isOwn = (element, hit) => {
-  for (let node = hit; node && node !== element; node = above(node))
+  for (let node = hit; node && node !== element; node = parentOrHost(node))
     if (ids.has(node)) return false;
   return true;
 };
@@ -67,14 +67,14 @@ const tolerated = (element, hit) =>
 
 const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 
-/** A point where the element itself is hit: the centre of a line box, else any of a raster. */
+/** Returns a point that hits the element: the center of a line box, otherwise any grid point. */
 function hittingPoint(element) {
   const view = element.ownerDocument.defaultView;
   const seen = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
   const boxes = element.tagName === "AREA" ? [areaRect(element)] : [...element.getClientRects()];
   const rects = boxes.filter((r) => r.width > 0 && r.height > 0);
   let covered = null;
-  let shared = null; // where something else is hit that the element holds, such as a button in it
+  let shared = null; // point that hits a listed descendant of the element, such as a button
   for (const rect of rects.slice(0, 8)) {
     for (const fy of STEPS) {
       for (const fx of STEPS) {
@@ -95,7 +95,7 @@ function hittingPoint(element) {
   return { hit: covered?.hit ?? null, none: true, seen: covered !== null };
 }
 
-/** {x, y} in the top viewport, the element scrolled into view if need be. */
+/** Returns {x, y} in the top viewport, after scrolling the element into view if necessary. */
 function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
@@ -122,7 +122,7 @@ function locate(id) {
   };
 }
 
-const WRITTEN_WHOLE = new Set([
+const DIRECT_VALUE_TYPES = new Set([
   "date",
   "time",
   "month",
@@ -132,7 +132,7 @@ const WRITTEN_WHOLE = new Set([
   "range",
 ]);
 
-/** Focuses a field and selects what is in it. {done} when the value could be set at once. */
+/** Focuses a field and selects its content; returns {done} if it could set the value directly. */
 function prepareTyping(id, text) {
   const { element, error } = find(id);
   if (error) return { error };
@@ -145,13 +145,13 @@ function prepareTyping(id, text) {
     return { error: `element ${id} is hidden now` };
   element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
   element.focus();
-  if (WRITTEN_WHOLE.has(element.type)) return writeWhole(element, id, text);
+  if (DIRECT_VALUE_TYPES.has(element.type)) return setValue(element, id, text);
   if (element.select) element.select();
   else element.ownerDocument.getSelection().selectAllChildren(element);
   return { empty: !(element.value ?? element.textContent) };
 }
 
-function writeWhole(element, id, text) {
+function setValue(element, id, text) {
   const before = element.value;
   Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(
     element,
@@ -195,7 +195,10 @@ function choose(id, wanted) {
   return { done: true };
 }
 
-/** By 2/3 of its height: what holds the element, else the page, else the largest scrolling box. */
+/**
+ * Scrolls by 2/3 of the height: the box around the element, otherwise the page, otherwise the
+ * largest box that can scroll.
+ */
 function scroll(id, direction) {
   const canScroll = (box) =>
     box.scrollHeight > box.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(box).overflowY);

@@ -1,7 +1,7 @@
-"""Action -> the page: real pointer and key events at the place where the element is.
+"""Execution of actions in a page, with real pointer and key events at the element.
 
-Every function returns None when the action is done, else why not, in words for the agent. A wish
-that cannot be met is no exception; a browser fault is (playwright's Error).
+Each function returns None on success, otherwise an error message for the agent. An impossible
+action raises nothing; a browser fault raises Playwright's Error.
 """
 
 from __future__ import annotations
@@ -15,46 +15,48 @@ from playwright.async_api import Page
 from webagent_jax.browser import injected, keys
 from webagent_jax.types import Action, ActionKind
 
-_WAIT = 1.0  # seconds that the action Wait waits
+_WAIT_SECONDS = 1.0  # duration of the Wait action
 
-Refusal = str | None
+ErrorMessage = str | None
 
 
-async def act(page: Page, action: Action) -> Refusal:
-    """Does everything within a page: moves between pages and tabs are the context's."""
+async def act(page: Page, action: Action) -> ErrorMessage:
+    """Execute an action within a page; `EpisodeContext` moves between pages and tabs."""
     return await _HANDLERS[action.kind](page, action)
 
 
-async def _click(page: Page, action: Action) -> Refusal:
+async def _click(page: Page, action: Action) -> ErrorMessage:
     return await _point(page, action, "left")
 
 
-async def _right_click(page: Page, action: Action) -> Refusal:
+async def _right_click(page: Page, action: Action) -> ErrorMessage:
     return await _point(page, action, "right")
 
 
-async def _hover(page: Page, action: Action) -> Refusal:
+async def _hover(page: Page, action: Action) -> ErrorMessage:
     return await _point(page, action, None)
 
 
-async def _point(page: Page, action: Action, button: Literal["left", "right"] | None) -> Refusal:
+async def _point(
+    page: Page, action: Action, button: Literal["left", "right"] | None
+) -> ErrorMessage:
     if action.element_id is None:
         return f"{action.kind} needs an element"
-    at = await injected.call(page, "locate", action.element_id)
-    if "error" in at:
-        return str(at["error"])
+    target = await injected.call(page, "locate", action.element_id)
+    if "error" in target:
+        return str(target["error"])
     if button is None:
-        await page.mouse.move(at["x"], at["y"])
+        await page.mouse.move(target["x"], target["y"])
         return None
-    refusal = _no_click(at["tag"], at["type"])
+    refusal = _click_refusal(target["tag"], target["type"])
     if refusal:
         return f"element {action.element_id} {refusal}"
-    await page.mouse.click(at["x"], at["y"], button=button)
+    await page.mouse.click(target["x"], target["y"], button=button)
     return None
 
 
-def _no_click(tag: str, type_: str) -> Refusal:
-    """Some fields open a window of the browser's own, which the page does not hold."""
+def _click_refusal(tag: str, type_: str) -> ErrorMessage:
+    """Return why a field that opens a browser window outside the page is not clicked."""
     if tag == "SELECT":
         return "is a dropdown: use Select Dropdown Option with the text of an option"
     if tag == "INPUT" and type_ == "file":
@@ -64,48 +66,48 @@ def _no_click(tag: str, type_: str) -> Refusal:
     return None
 
 
-async def _type(page: Page, action: Action) -> Refusal:
+async def _type(page: Page, action: Action) -> ErrorMessage:
     if action.element_id is None:
         return f"{action.kind} needs an element"
     text = action.value or ""
-    found = await injected.call(page, "prepareTyping", action.element_id, text)
-    if "error" in found:
-        return str(found["error"])
-    if found.get("done"):
+    field = await injected.call(page, "prepareTyping", action.element_id, text)
+    if "error" in field:
+        return str(field["error"])
+    if field.get("done"):
         return None
     if not text:
-        if not found["empty"]:
+        if not field["empty"]:
             await page.keyboard.press("Delete")
         return None
-    # Pages that complete what is typed listen to keys: the last character is a real key press.
-    head, last = (text[:-1], text[-1]) if text[-1] != "\n" else (text, "")
+    # Pages with autocompletion listen to keys, so the last character is a real key press.
+    head, last_char = (text[:-1], text[-1]) if text[-1] != "\n" else (text, "")
     if head:
         await page.keyboard.insert_text(head)
-    if last:
-        await page.keyboard.type(last)
+    if last_char:
+        await page.keyboard.type(last_char)
     return None
 
 
-async def _search(page: Page, action: Action) -> Refusal:
+async def _search(page: Page, action: Action) -> ErrorMessage:
     refusal = await _type(page, action)
     if refusal is None:
         await page.keyboard.press("Enter")
     return refusal
 
 
-async def _press_enter(page: Page, action: Action) -> Refusal:
+async def _press_enter(page: Page, action: Action) -> ErrorMessage:
     return await _key(page, action.element_id, "Enter")
 
 
-async def _press(page: Page, action: Action) -> Refusal:
+async def _press(page: Page, action: Action) -> ErrorMessage:
     try:
-        key = keys.read(action.value or "")
+        key = keys.parse_key(action.value or "")
     except ValueError as refusal:
         return str(refusal)
     return await _key(page, action.element_id, key)
 
 
-async def _key(page: Page, element_id: str | None, key: str) -> Refusal:
+async def _key(page: Page, element_id: str | None, key: str) -> ErrorMessage:
     if element_id is not None:
         refusal = _refusal(await injected.call(page, "focusOn", element_id))
         if refusal:
@@ -114,34 +116,34 @@ async def _key(page: Page, element_id: str | None, key: str) -> Refusal:
     return None
 
 
-async def _select(page: Page, action: Action) -> Refusal:
+async def _select(page: Page, action: Action) -> ErrorMessage:
     if action.element_id is None or not action.value:
         return f"{action.kind} needs an element and the text of an option"
     return _refusal(await injected.call(page, "choose", action.element_id, action.value))
 
 
-async def _scroll_down(page: Page, action: Action) -> Refusal:
+async def _scroll_down(page: Page, action: Action) -> ErrorMessage:
     return _refusal(await injected.call(page, "scroll", action.element_id, 1))
 
 
-async def _scroll_up(page: Page, action: Action) -> Refusal:
+async def _scroll_up(page: Page, action: Action) -> ErrorMessage:
     return _refusal(await injected.call(page, "scroll", action.element_id, -1))
 
 
-async def _wait(page: Page, action: Action) -> Refusal:
-    await asyncio.sleep(_WAIT)
+async def _wait(page: Page, action: Action) -> ErrorMessage:
+    await asyncio.sleep(_WAIT_SECONDS)
     return None
 
 
-async def _exit(page: Page, action: Action) -> Refusal:
+async def _exit(page: Page, action: Action) -> ErrorMessage:
     return None
 
 
-def _refusal(answer: dict[str, Any]) -> Refusal:
-    return answer.get("error")
+def _refusal(result: dict[str, Any]) -> ErrorMessage:
+    return result.get("error")
 
 
-_HANDLERS: dict[ActionKind, Callable[[Page, Action], Awaitable[Refusal]]] = {
+_HANDLERS: dict[ActionKind, Callable[[Page, Action], Awaitable[ErrorMessage]]] = {
     ActionKind.CLICK: _click,
     ActionKind.RIGHT_CLICK: _right_click,
     ActionKind.TYPE: _type,

@@ -1,6 +1,6 @@
-"""Which Chromium to drive, and with which switches.
+"""Chromium executable and its command-line switches.
 
-`python -m webagent_jax.browser.chromium` prints the path of one, after installing it if need be.
+`python -m webagent_jax.browser.chromium` prints the path of a Chromium, installed if necessary.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# The headless shell comes first: a third of the memory of the full browser, and twice its speed.
+# The headless shell comes first: it needs a third of the memory of Chromium at twice the speed.
 _NAMES = (
     "chromium-headless-shell",
     "chromium",
@@ -25,10 +25,10 @@ _MAC_APPS = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 _PACKAGE = "chromium-headless-shell"
-_INSTALL_TIMEOUT = 600.0  # seconds for one apt-get command
+_INSTALL_TIMEOUT = 600.0  # seconds per apt-get command
 
-# Chromium heeds the last --disable-features alone, so Playwright's are told again before ours.
-_FEATURES_OFF = (
+# Chromium applies only the last --disable-features, so the list repeats those of Playwright.
+_DISABLED_FEATURES = (
     "AvoidUnnecessaryBeforeUnloadCheckSync",
     "DestroyProfileOnBrowserClose",
     "HttpsUpgrades",
@@ -45,54 +45,59 @@ _FEATURES_OFF = (
     "PreconnectToSearch",
     "msForceBrowserSignIn",
     "msEdgeUpdateLaunchServicesPreferredVersion",
-    # Every load of a page of the same site would build its frame anew, compositor and all, where
-    # the one at hand serves as well: a fifth of the processor time of a click on a link.
+    # With this feature every load of a page of the same site creates a new frame and compositor,
+    # which takes a fifth of the CPU time of a click on a link.
     "RenderDocument",
 )
 
-SWITCHES = (
+LAUNCH_ARGS = (
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--disable-auto-reload",  # of a page that did not load: what an agent does not do, is not done
-    # WebRTC sends datagrams past any proxy, and the proxy is what holds a context to its sites.
-    # The headless shell knows this switch by one name, the full browser by another.
+    # A page that failed to load must not reload without an action of the agent.
+    "--disable-auto-reload",
+    # WebRTC datagrams bypass the proxy, and the proxy restricts a context to its sites.
+    # The headless shell and the full browser have different names for this switch.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    f"--disable-features={','.join(_FEATURES_OFF)}",
-    # A usual viewport is drawn at once, not in squares of 256.
+    f"--disable-features={','.join(_DISABLED_FEATURES)}",
+    # One tile covers a usual viewport; the default tiles are squares of 256 pixels.
     "--default-tile-width=1280",
     "--default-tile-height=720",
 )
-"""On top of Playwright's own."""
+"""Chromium switches in addition to those of Playwright."""
 
 
 class ChromiumMissing(RuntimeError):
-    """There is no Chromium on this machine. The message is one command that mends it."""
+    """No Chromium on this machine; the message contains the command that fixes it."""
 
 
-def find() -> str:
-    """Path of the Chromium to use. Raises ChromiumMissing.
+def find_executable() -> str:
+    """Return the path of the Chromium to use.
 
-    $WEBAGENT_CHROMIUM wins; then the headless shell, Chromium and Chrome on the PATH; then the
-    one that Playwright downloaded.
+    $WEBAGENT_CHROMIUM has priority, then the headless shell, Chromium and Chrome on the PATH, then
+    the Chromium that Playwright downloaded.
+
+    Raises:
+        ChromiumMissing: none of them exists.
     """
-    named = os.environ.get("WEBAGENT_CHROMIUM")
-    if named:
-        if not shutil.which(named):
+    env_path = os.environ.get("WEBAGENT_CHROMIUM")
+    if env_path:
+        if not shutil.which(env_path):
             raise ChromiumMissing(
-                f"WEBAGENT_CHROMIUM={named} is not a program; mend it with: unset WEBAGENT_CHROMIUM"
+                f"WEBAGENT_CHROMIUM={env_path} is not a program; "
+                "fix it with: unset WEBAGENT_CHROMIUM"
             )
-        return named
-    found = next(_candidates(), None)
-    if found is None:
+        return env_path
+    path = next(_candidates(), None)
+    if path is None:
         raise ChromiumMissing(
             "Chromium is not installed; install it with: "
             f"{sys.executable} -m playwright install --with-deps --only-shell chromium"
         )
-    return found
+    return path
 
 
 def _candidates() -> Iterator[str]:
@@ -110,43 +115,47 @@ def _candidates() -> Iterator[str]:
         yield from map(str, sorted(root.glob(pattern), reverse=True))
 
 
-def ensure() -> str:
-    """`find()`, after installing Debian's headless shell if need be. Raises ChromiumMissing."""
+def ensure_installed() -> str:
+    """Return `find_executable()`, after installing Debian's headless shell if necessary.
+
+    Raises:
+        ChromiumMissing: there is no Chromium, and apt-get cannot install it.
+    """
     try:
-        return find()
+        return find_executable()
     except ChromiumMissing:
         apt_get = _apt_get()
         if not apt_get or os.environ.get("WEBAGENT_CHROMIUM"):
             raise
     for command in (["update"], ["install", "--yes", "--no-install-recommends", _PACKAGE]):
-        done = subprocess.run(
+        result = subprocess.run(
             [*apt_get, *command],
             stdout=sys.stderr,
             timeout=_INSTALL_TIMEOUT,
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             check=False,
         )
-        if done.returncode:
+        if result.returncode:
             break
-    return find()
+    return find_executable()
 
 
 def _apt_get() -> list[str]:
-    """How to call apt-get with the right to install; empty when that cannot be done unasked."""
+    """Return the apt-get command with root rights; empty if they would need a password."""
     if not shutil.which("apt-get"):
         return []
     if os.geteuid() == 0:
         return ["apt-get"]
     if not shutil.which("sudo"):
         return []
-    asked = subprocess.run(
+    sudo_check = subprocess.run(
         ["sudo", "--non-interactive", "true"], capture_output=True, timeout=10, check=False
     )
-    return [] if asked.returncode else ["sudo", "--non-interactive", "apt-get"]
+    return [] if sudo_check.returncode else ["sudo", "--non-interactive", "apt-get"]
 
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(f"{ensure()}\n")
+        sys.stdout.write(f"{ensure_installed()}\n")
     except ChromiumMissing as missing:
         sys.exit(str(missing))

@@ -1,20 +1,20 @@
-// The walk of the `compact` format: what a person sees and can act on, in document order.
+// DOM traversal of the `compact` format: visible text and actionable elements in document order.
 //   {text}                                              one run of plain text
-//   {id, kind, name, value, options, disabled, box}     one element to act on
-// An entry with {frame, place} stands before what a closed frame holds (frames.js).
+//   {id, kind, name, value, options, disabled, box}     one actionable element
+// An entry with {frame, place} precedes the entries of a cross-origin frame (frames.js).
 "use strict";
-const LABEL_LIMIT = 40; // longer text before a field is no label of it
-const SHAPES_LIMIT = 40; // plain shapes told of one drawing
+const LABEL_LIMIT = 40; // maximum length of the text before a field that becomes its label
+const SHAPES_LIMIT = 40; // plain shapes listed per drawing
 
 class CompactWalk extends TextWalk {
   constructor(limits) {
     super(limits);
-    this.used = new Set(); // text that became a name
+    this.used = new Set(); // text nodes that are part of a name
     this.place = limits.place ?? wholeViewport();
   }
 
-  /** All entries, with ids and boxes. */
-  told() {
+  /** Returns all entries, with ids and boxes. */
+  collectEntries() {
     const root = document.body ?? document.documentElement;
     const { place } = this;
     if (root)
@@ -51,7 +51,11 @@ class CompactWalk extends TextWalk {
   }
 
   element(element, parent) {
-    if (SILENT.has(element.tagName.toUpperCase()) || this.used.has(element) || !this.goesOn())
+    if (
+      TAGS_WITHOUT_TEXT.has(element.tagName.toUpperCase()) ||
+      this.used.has(element) ||
+      !this.countElement()
+    )
       return;
     if (element.tagName === "AREA") return this.area(element);
     const style = getComputedStyle(element);
@@ -88,15 +92,15 @@ class CompactWalk extends TextWalk {
     else if (style.display !== "inline") this.say(" ");
   }
 
-  /** A form of which nothing can be known but what is in it. */
+  /** Visits a form whose fields hide its properties: only its children are accessible. */
   fieldsOf(form, context) {
-    if (!this.goesOn() || !Element.prototype.checkVisibility.call(form)) return;
+    if (!this.countElement() || !Element.prototype.checkVisibility.call(form)) return;
     this.border();
     for (const child of childNodesOf.call(form)) this.node(child, context);
     this.border();
   }
 
-  /** A part of a picture. It has no box of its own: its coordinates are those of the picture. */
+  /** Lists an area of an image map, whose coordinates are relative to the image. */
   area(element) {
     const picture = pictureOf(element);
     const kind = nativeKind(element) || (hasListener(element) ? "item" : "");
@@ -106,7 +110,7 @@ class CompactWalk extends TextWalk {
     this.list({ element, kind, name, rect: areaRect(element) });
   }
 
-  /** A plain shape of a drawing that is large enough to be more than an icon. */
+  /** Adds a plain shape of a drawing, unless the drawing is as small as an icon. */
   shape(element, style, context) {
     if (!FIGURES.has(element.tagName) || !context.drawing || !context.shown) return false;
     context.drawing.shapes += 1;
@@ -145,7 +149,7 @@ class CompactWalk extends TextWalk {
     }
   }
 
-  /** A label speaks through its control, and stands in for one that only style sheets draw. */
+  /** Visits a label; it is listed instead of its control if only style sheets draw the control. */
   label(element, style, context, block) {
     const control = element.control;
     const box = control.getBoundingClientRect();
@@ -206,7 +210,7 @@ class CompactWalk extends TextWalk {
     this.muted = muted;
   }
 
-  /** The text right before an unlabelled field becomes its name, and is not repeated. */
+  /** Returns the text right before an unlabeled field and removes it from the entries. */
   textBefore(element) {
     const running = squeeze(this.buffer);
     if (running) {
@@ -241,7 +245,7 @@ class CompactWalk extends TextWalk {
     return name;
   }
 
-  /** Walks what is inside a clickable element apart, then decides who is listed. */
+  /** Traverses the content of a clickable element separately, then decides what to list. */
   clickable({ element, kind, own, style, rect, context }) {
     const outer = { muted: this.muted, inline: this.inline };
     const before = this.buffer;
@@ -258,7 +262,7 @@ class CompactWalk extends TextWalk {
     this.inline = outer.inline;
     this.cellBorder = Boolean(separator);
     const inside = this.entries.splice(start);
-    this.chars = chars; // what of it is listed in the end counts then
+    this.chars = chars; // entries that are pushed again below count then
     const texts = inside.filter((entry) => entry.text !== undefined);
     const actionable = inside.filter((entry) => entry.text === undefined);
     const words = squeeze(texts.map((entry) => entry.text).join(" "));
@@ -271,8 +275,8 @@ class CompactWalk extends TextWalk {
         given ||
         squeeze(element.title || element.getAttribute("placeholder") || textOf(element)) ||
         hint(element, style);
-      const colour = words && element.ownerSVGElement ? accent(style.fill) : "";
-      const name = squeeze(`${named} ${colour}`);
+      const color = words && element.ownerSVGElement ? accent(style.fill) : "";
+      const name = squeeze(`${named} ${color}`);
       const spills = kind === "item" && named === words && words.length > NAME_LIMIT;
       this.list({ element, kind, name: spills ? "" : name, rect });
       if (spills) texts.forEach((entry) => this.push(entry));
@@ -292,7 +296,7 @@ class CompactWalk extends TextWalk {
   }
 }
 
-/** A thing to click with a few controls in it, unlike one that listens on behalf of its content. */
+/** Returns whether the element is a target itself and not only a listener for its content. */
 function isCard({ element, style, words, actionable }) {
   if (!words) return false;
   return (

@@ -1,4 +1,4 @@
-"""Entries -> text in the `compact` format: one line per element to act on or run of text."""
+"""Renderer of the `compact` format: one line per actionable element or run of text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from webagent_jax.browser.dom_walk import Entry
 
 
-def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
-    """Lines that fit `budget`, the elements among them, and whether all fitted."""
+def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
+    """Render entries as lines of at most `budget` characters in total, line ends included.
+
+    If not all entries fit, the lines start at the upper border of the viewport.
+
+    Returns:
+        The lines, the elements among them, and whether all entries fit.
+    """
     lines = [line(entry) for entry in entries]
     start = 0
     if sum(len(text) + 1 for text in lines) > budget:
@@ -17,15 +23,15 @@ def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], 
     while end < len(lines) and size + len(lines[end]) + 1 <= budget:
         size += len(lines[end]) + 1
         end += 1
-    shown = [entry for entry in entries[start:end] if "id" in entry]
-    return lines[start:end], shown, (start, end) == (0, len(lines))
+    elements = [entry for entry in entries[start:end] if "id" in entry]
+    return lines[start:end], elements, (start, end) == (0, len(lines))
 
 
 def line(entry: Entry) -> str:
-    """One line of the `compact` format.
+    """Return one line of the `compact` format.
 
-    The id stands behind the name: whoever copies the name is led to the id by what follows it,
-    which small models find much easier than looking back from the name to an id before it.
+    The id follows the name. A small model that copies the name then copies the id next, which it
+    learns far more easily than to look back from the name to an id before it.
     """
     if "text" in entry:
         return str(entry["text"])

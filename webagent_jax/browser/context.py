@@ -1,4 +1,4 @@
-"""One episode's browser context, as its event loop sees it: tabs, dialogs, isolation, faults."""
+"""Browser context of one episode on its event loop: tabs, dialogs, isolation, faults."""
 
 from __future__ import annotations
 
@@ -21,60 +21,62 @@ from webagent_jax.unicode import to_well_formed
 
 T = TypeVar("T")
 
-_NOWHERE = "http://127.0.0.1:1"  # a proxy that answers nothing: whatever is not listed ends here
+# Requests to origins that are not listed go to this proxy, which never answers.
+_BLACKHOLE_PROXY = "http://127.0.0.1:1"
 _PORTS = {"http": 80, "https": 443}
-_CLOSED = "the session is closed"
-_LONGEST_ERROR = 1000  # characters; a dialog of a page may say any number
+_SESSION_CLOSED = "the session is closed"
+_MAX_ERROR_CHARS = 1000  # a dialog of a page may have a text of any length
 
 
 @dataclass(frozen=True)
 class ContextSpec:
-    """What a fresh context is made from."""
+    """Settings of a fresh context."""
 
-    origins: tuple[str, ...]  # "host:port", or ".domain:port" for every host below it
-    init_script: str
-    storage_state: str | None
+    origins: tuple[str, ...]  # "host:port", or ".domain:port" for every subdomain
+    init_script: str  # JavaScript that runs before the scripts of every page
+    storage_state: str | None  # path of a Playwright storage state
     viewport: tuple[int, int]  # CSS pixels
-    again: bool = False  # a context of one episode may serve another, once it is wiped
+    reusable: bool = False  # whether another episode may use the context after its state is cleared
 
     def allows(self, url: str) -> bool:
-        here = origin_of(url)
-        if here is None:
+        """Return whether `url` is an http address on the origins."""
+        origin = origin_of(url)
+        if origin is None:
             return False
-        return any(here.endswith(o) if o.startswith(".") else here == o for o in self.origins)
+        return any(origin.endswith(o) if o.startswith(".") else origin == o for o in self.origins)
 
     def refusal(self, url: str) -> str:
-        """Why an address is not gone to, for people and the agent."""
-        listed = ", ".join(self.origins)
-        return f"{url[:200]} is not an http address on the origins allowed here: {listed}"
+        """Return why an address is not visited, for people and the agent."""
+        origins = ", ".join(self.origins)
+        return f"{url[:200]} is not an http address on the origins allowed here: {origins}"
 
 
 class EpisodeContext:
-    """Belongs to one event loop: every coroutine of it runs there."""
+    """Browser context of one episode; all its coroutines run on one event loop."""
 
     def __init__(self, context: BrowserContext, spec: ContextSpec, config: BrowserConfig):
         self._context = context
         self._spec = spec
         self._config = config
-        self._traffic = settle.Traffic(context)
+        self._traffic = settle.RequestTracker(context)
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._stumbled = False
+        self._last_call_failed = False
         self._tab: Page | None = None
-        self._tab_came = asyncio.Event()
-        self._tabs = 0  # opened so far
-        self._visited: set[str] = set()  # "scheme://host:port" of every document so far
-        self._said: list[str] = []  # by dialogs, since the last observation
-        self.seconds: dict[str, float] = {}  # by phase: load, act, settle, observe
-        context.on("page", self._opened)
-        context.on("dialog", self._accept)
+        self._tab_event = asyncio.Event()  # set when a tab opens after the start of an action
+        self._num_tabs = 0  # tabs opened, closed ones included
+        self._visited_sites: set[str] = set()  # "scheme://host:port" of all documents
+        self._dialog_messages: list[str] = []  # messages of dialogs since the last observation
+        self.seconds: dict[str, float] = {}  # seconds by phase: load, act, settle, observe
+        context.on("page", self._on_page)
+        context.on("dialog", self._accept_dialog)
 
     @classmethod
     async def open(
         cls, browser: Browser, spec: ContextSpec, config: BrowserConfig
     ) -> EpisodeContext:
-        """A context that reaches the origins of `spec` and nothing else, with one empty tab.
+        """Open a context with one empty tab that reaches the origins of `spec` and nothing else.
 
-        The isolation is the browser's own proxy setting, so redirects and WebSockets obey it too.
+        The isolation is the browser's proxy setting, so it covers redirects and WebSockets too.
         """
         width, height = spec.viewport
         context = await browser.new_context(
@@ -82,7 +84,7 @@ class EpisodeContext:
             viewport={"width": width, "height": height},
             storage_state=spec.storage_state,
             reduced_motion="reduce",
-            timezone_id="UTC",  # pages that tell the time tell the same everywhere
+            timezone_id="UTC",  # pages show the same local time on every machine
         )
         try:
             context.set_default_timeout(config.call_timeout * 1000)
@@ -97,75 +99,93 @@ class EpisodeContext:
 
     @property
     def spec(self) -> ContextSpec:
+        """Settings of the context."""
         return self._spec
 
     @property
     def failed(self) -> bool:
-        """Whether the last call ended in an InfraError, or the next one will."""
-        return self._stumbled or self._fault.done()
+        """True if the last call ended in an InfraError or the next one will."""
+        return self._last_call_failed or self._fault.done()
 
-    async def wiped(self) -> EpisodeContext | None:
-        """Ends the episode; the context as good as new, for another, where that is sure."""
+    async def recycle(self) -> EpisodeContext | None:
+        """End the episode and return the context, cleared for another episode.
+
+        Returns:
+            None unless the context has one tab that has shown one site, and no call failed: the
+            state of other contexts is hard to clear.
+        """
         page = self._tab
-        sure = not self.failed and self._tabs == 1 and len(self._visited) == 1
-        self.fail(_CLOSED)
-        if not sure or page is None or page.is_closed() or _site(page.url) not in self._visited:
+        is_clearable = not self.failed and self._num_tabs == 1 and len(self._visited_sites) == 1
+        self.fail(_SESSION_CLOSED)
+        if (
+            not is_clearable
+            or page is None
+            or page.is_closed()
+            or _site(page.url) not in self._visited_sites
+        ):
             return None
-        self._context.remove_listener("page", self._opened)
-        self._context.remove_listener("dialog", self._accept)
-        page.remove_listener("crash", self._crashed)
-        page.remove_listener("framenavigated", self._shows)
+        self._context.remove_listener("page", self._on_page)
+        self._context.remove_listener("dialog", self._accept_dialog)
+        page.remove_listener("crash", self._on_crash)
+        page.remove_listener("framenavigated", self._on_navigation)
         self._traffic.stop()
-        await context_pool.wipe(self._context, page, *self._visited)
-        renewed = EpisodeContext(self._context, self._spec, self._config)
-        renewed._opened(page)
-        return renewed
+        await context_pool.clear_state(self._context, page, *self._visited_sites)
+        successor = EpisodeContext(self._context, self._spec, self._config)
+        successor._on_page(page)
+        return successor
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
-        """Awaits `work()`, but no longer than `timeout` seconds or the first fault of the browser.
+        """Return the result of `work()` with its lone surrogates replaced.
 
-        All text of a page comes through here; its lone surrogates are replaced.
+        All text of a page passes through this method.
 
-        Raises InfraError for a time-out, a crash, a closed browser, an error of playwright's.
+        Args:
+            work: creates the coroutine to await.
+            timeout: seconds to wait at most.
+
+        Raises:
+            InfraError: a timeout, a crash, a closed browser, or an error of Playwright.
         """
-        self._stumbled = True  # until it is known better
+        self._last_call_failed = True  # reset on success
         task = asyncio.ensure_future(work())
-        either: set[asyncio.Future[Any]] = {task, self._fault}
-        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        futures: set[asyncio.Future[Any]] = {task, self._fault}
+        await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
             raise InfraError(
                 self._fault.result() if self._fault.done() else f"no answer in {timeout:g} s"
             )
         try:
-            answer = to_well_formed(task.result())
+            result = to_well_formed(task.result())
         except PlaywrightError as error:
             message = to_well_formed(error.message)
             raise InfraError(f"the browser failed: {message}") from error
-        self._stumbled = False
-        return answer
+        self._last_call_failed = False
+        return result
 
     def fail(self, reason: str) -> None:
-        """Ends the call under way, and all to come, with an InfraError of this reason."""
+        """End the call in progress and all later ones with an InfraError with this reason."""
         if not self._fault.done():
             self._fault.set_result(reason)
 
     async def goto(self, url: str) -> None:
+        """Load `url` in the active tab and wait until the page is quiet."""
         page = self._page()
-        with self._timed("load"):
+        with self._timer("load"):
             await page.goto(url, wait_until="domcontentloaded")
-            # A picture that never comes is no reason to give the page up.
+            # A page with an image that never loads is still usable.
             with contextlib.suppress(PlaywrightTimeout):
                 await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
         self._traffic.listen()
         await self.settle()
 
     async def open_tab(self, url: str) -> None:
-        await self._context.new_page()  # in front from now on: see _opened
+        """Load `url` in a new tab, which becomes the active one."""
+        await self._context.new_page()  # _on_page makes it the active tab
         await self.goto(url)
 
     async def switch_tab(self, number: str) -> str | None:
-        """None when done, else why not, in words for the agent."""
+        """Activate the tab with this number; return an error message for the agent if it fails."""
         pages = self._context.pages
         tabs = {str(index): page for index, page in enumerate(pages)}
         if number not in tabs:
@@ -175,95 +195,103 @@ class EpisodeContext:
         return None
 
     async def url(self) -> str:
+        """Return the address of the active tab."""
         return self._page().url
 
     async def act(self, action: Action) -> str | None:
+        """Execute an action and wait until the page is quiet; return an error for the agent."""
         if action.kind is ActionKind.EXIT:
             return None
-        self._tab_came.clear()
-        with self._timed("act"):
-            refusal = await self._carry_out(action)
+        self._tab_event.clear()
+        with self._timer("act"):
+            refusal = await self._dispatch(action)
         if refusal is None:
             await self.settle()
         else:
-            self._traffic.failures.clear()  # told already
+            self._traffic.failures.clear()  # the refusal contains them
         return refusal
 
-    async def _carry_out(self, action: Action) -> str | None:
-        patience = self._config.navigation_timeout
+    async def _dispatch(self, action: Action) -> str | None:
+        timeout = self._config.navigation_timeout
         match action.kind:
             case ActionKind.SWITCH_TAB:
                 return await self.switch_tab((action.value or "").strip())
             case ActionKind.GOTO:
-                return await self._go_to(action.value or "")
+                return await self._navigate(action.value or "")
             case ActionKind.GO_BACK:
-                return await navigate.travel(self._page(), -1, patience)
+                return await navigate.go_in_history(self._page(), -1, timeout)
             case ActionKind.GO_FORWARD:
-                return await navigate.travel(self._page(), 1, patience)
+                return await navigate.go_in_history(self._page(), 1, timeout)
             case _:
-                return await self._at_once(act.act(self._page(), action))
+                return await self._run_bounded(act.act(self._page(), action))
 
     async def settle(self) -> None:
-        with self._timed("settle"):
-            if not await self._quiet():
+        """Wait until the active tab is quiet, and for a new tab if the page requests one."""
+        with self._timer("settle"):
+            if not await self._wait_until_quiet():
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._tab_came.wait(), self._config.settle_timeout)
-                await self._quiet()
+                await asyncio.wait_for(self._tab_event.wait(), self._config.settle_timeout)
+                await self._wait_until_quiet()
 
-    async def _quiet(self) -> bool:
-        """Waits until the tab in front is quiet: whether it asked for a new tab."""
-        page, patience = self._page(), self._config.navigation_timeout
-        asked = await settle.settle(page, self._traffic, self._config.settle_timeout)
-        navigating = self._traffic.navigating
-        self._traffic.forget()
-        if not navigating:
-            return asked
-        if not await navigate.comes(page, patience):
-            self._said.append(f"the next page did not answer in {patience:g} s")
-            return asked
-        return await settle.settle(page, self._traffic, self._config.settle_timeout) or asked
+    async def _wait_until_quiet(self) -> bool:
+        """Wait until the active tab is quiet; return whether it requested a new tab."""
+        page, timeout = self._page(), self._config.navigation_timeout
+        opens_tab = await settle.settle(page, self._traffic, self._config.settle_timeout)
+        is_navigating = self._traffic.navigating
+        self._traffic.reset()
+        if not is_navigating:
+            return opens_tab
+        if not await navigate.wait_for_commit(page, timeout):
+            self._dialog_messages.append(f"the next page did not answer in {timeout:g} s")
+            return opens_tab
+        return await settle.settle(page, self._traffic, self._config.settle_timeout) or opens_tab
 
     async def observe(self, error: str | None) -> Observation:
+        """Observe the active tab; `error`, failed loads and dialog messages become its error."""
         page = self._page()
         pages = self._context.pages
-        tabs = []
-        if len(pages) > 1:  # a title is a call to the browser
-            tabs = [await _tab_line(i, p, p is page) for i, p in enumerate(pages)]
-        with self._timed("observe"):
-            seen = await observe.observe(page, self._config, self._spec.allows, tabs)
-        told = [error] if error else []
-        told += [self._told_of(*failure) for failure in self._traffic.failures]
-        told += self._said
-        if not told and page.url.startswith(dom_walk.NO_PAGE):
-            told = ["the page did not load"]
+        tab_lines = []
+        if len(pages) > 1:  # each title takes a call to the browser
+            tab_lines = [await _format_tab(i, p, p is page) for i, p in enumerate(pages)]
+        with self._timer("observe"):
+            content = await observe.observe(page, self._config, self._spec.allows, tab_lines)
+        errors = [error] if error else []
+        errors += [self._describe_failure(*failure) for failure in self._traffic.failures]
+        errors += self._dialog_messages
+        if not errors and page.url.startswith(dom_walk.NO_PAGE):
+            errors = ["the page did not load"]
         self._traffic.failures.clear()
-        self._said.clear()
+        self._dialog_messages.clear()
         return Observation(
-            text=seen.text,
-            url=seen.url,
-            title=seen.title,
-            error="; ".join(told)[:_LONGEST_ERROR] or None,
-            truncated=seen.truncated,
-            elements=seen.elements,
+            text=content.text,
+            url=content.url,
+            title=content.title,
+            error="; ".join(errors)[:_MAX_ERROR_CHARS] or None,
+            truncated=content.truncated,
+            elements=content.elements,
         )
 
     async def evaluate(self, script: str, argument: Any) -> Any:
+        """Return the value of a JavaScript expression or function in the active tab."""
         timeout = self._config.navigation_timeout
         return await injected.evaluate(self._page(), script, argument, timeout)
 
     async def storage_state(self) -> dict[str, Any]:
+        """Return the cookies and storage of the context in Playwright's format."""
         return dict(await self._context.storage_state())
 
-    async def picture(self) -> bytes:
+    async def screenshot(self) -> bytes:
+        """Return a JPEG of the viewport of the active tab."""
         return await self._page().screenshot(type="jpeg", quality=60, animations="disabled")
 
     async def close(self) -> None:
-        self.fail(_CLOSED)
+        """End the call in progress and close the context."""
+        self.fail(_SESSION_CLOSED)
         await self._context.close()
 
     def _page(self) -> Page:
-        """The tab in front: the newest, unless the agent switched."""
+        """Return the active tab: the newest, unless the agent switched."""
         if self._tab is None or self._tab.is_closed():
             pages = self._context.pages
             if not pages:
@@ -271,14 +299,14 @@ class EpisodeContext:
             self._tab = pages[-1]
         return self._tab
 
-    async def _at_once(self, work: Coroutine[Any, Any, T]) -> T:
-        """For what asks a page that should not be busy. Raises InfraError when it is."""
+    async def _run_bounded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work`; raise InfraError if a page that should be idle does not respond."""
         try:
             return await asyncio.wait_for(work, self._config.call_timeout)
         except TimeoutError as error:
             raise InfraError(f"no answer in {self._config.call_timeout:g} s") from error
 
-    async def _go_to(self, address: str) -> str | None:
+    async def _navigate(self, address: str) -> str | None:
         page = self._page()
         try:
             url = urljoin(page.url, address.strip())
@@ -289,75 +317,79 @@ class EpisodeContext:
         return await navigate.go_to(page, url, self._config.navigation_timeout)
 
     @contextlib.contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        begun = time.monotonic()
+    def _timer(self, phase: str) -> Iterator[None]:
+        start = time.monotonic()
         yield
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - begun
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - start
 
-    def _told_of(self, url: str, failure: str) -> str:
+    def _describe_failure(self, url: str, failure: str) -> str:
         if not self._spec.allows(url):
             return self._spec.refusal(url)
         return f"{url} did not load: {failure}"
 
-    def _opened(self, page: Page) -> None:
+    def _on_page(self, page: Page) -> None:
         self._tab = page
-        self._tabs += 1
-        self._tab_came.set()
-        page.on("crash", self._crashed)
-        page.on("framenavigated", self._shows)
+        self._num_tabs += 1
+        self._tab_event.set()
+        page.on("crash", self._on_crash)
+        page.on("framenavigated", self._on_navigation)
 
-    def _crashed(self, page: Page) -> None:
+    def _on_crash(self, page: Page) -> None:
         self.fail("the page crashed")
 
-    def _shows(self, frame: Frame) -> None:
+    def _on_navigation(self, frame: Frame) -> None:
         site = _site(frame.url)
         if site:
-            self._visited.add(site)
+            self._visited_sites.add(site)
 
-    async def _accept(self, dialog: Dialog) -> None:
+    async def _accept_dialog(self, dialog: Dialog) -> None:
         if dialog.type != "beforeunload":
-            self._said.append(f"the page said: {dialog.message}")
+            self._dialog_messages.append(f"the page said: {dialog.message}")
         try:
             await dialog.accept(dialog.default_value)
         except PlaywrightTimeout:
             self.fail("a dialog could not be closed")
         except PlaywrightError:
-            return  # its page is gone, and the dialog with it
+            return  # the page closed, and the dialog with it
 
 
-async def _tab_line(index: int, page: Page, front: bool) -> str:
+async def _format_tab(index: int, page: Page, is_active: bool) -> str:
     title = "" if page.url.startswith(dom_walk.NO_PAGE) else await page.title()
-    return f"[tab {index}{', open' if front else ''}] {title}".rstrip()
+    return f"[tab {index}{', open' if is_active else ''}] {title}".rstrip()
 
 
 def _site(url: str) -> str | None:
-    """The scheme://host:port of an http address; None for any other."""
+    """Return the scheme://host:port of an http address; None for any other."""
     origin = origin_of(url)
     return origin and f"{urlsplit(url).scheme}://{origin}"
 
 
 def isolation(origins: Sequence[str]) -> dict[str, Any]:
-    """Options of a Playwright context that reaches the origins, and nothing else."""
+    """Return the options of a Playwright context that reaches the origins and nothing else."""
     return {
-        "proxy": {"server": _NOWHERE, "bypass": ",".join(("<-loopback>", *origins))},
+        "proxy": {"server": _BLACKHOLE_PROXY, "bypass": ",".join(("<-loopback>", *origins))},
         "accept_downloads": False,
         "service_workers": "block",
     }
 
 
 def origin_of(url: str) -> str | None:
-    """The host:port of an http address; None for any other."""
+    """Return the host:port of an http address; None for any other."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             return None
         return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
-    except ValueError:  # a port or an IPv6 host that cannot be
+    except ValueError:  # an invalid port or IPv6 host
         return None
 
 
 def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Raises ValueError for what is not "host:port"."""
+    """Return the origins as a tuple.
+
+    Raises:
+        ValueError: an origin does not read "host:port" or ".domain:port".
+    """
     for origin in origins:
         host, _, port = origin.rpartition(":")
         if not host or not port.isdecimal() or "/" in origin or "," in origin:

@@ -1,9 +1,8 @@
-"""Contexts that serve again: wiped, kept for a moment, and given to the next episode of a site.
+"""Pool of browser contexts that later episodes of the same site reuse after their state is cleared.
 
-A fresh context pays for a process of its own and compiles every script of its site anew. A wiped
-one keeps those, and the files that the site let the browser cache; a page finds nothing of it by
-looking. What would be hard to wipe is thrown away instead: a context that opened a second tab, met
-a second origin, or failed.
+A fresh context starts a process and compiles every script of its site. A cleared context keeps the
+process, the compiled scripts and the HTTP cache; pages cannot observe any of them. Contexts that
+opened a second tab, visited a second origin or failed are hard to clear and are closed instead.
 """
 
 from __future__ import annotations
@@ -17,64 +16,79 @@ from playwright.async_api import BrowserContext, Page
 T = TypeVar("T")
 
 
-async def wipe(context: BrowserContext, page: Page, origin: str) -> None:
-    """Leaves of a tab that has shown `origin` ("http://host:port") alone what a fresh one has.
+async def clear_state(context: BrowserContext, page: Page, origin: str) -> None:
+    """Reset a context to the state of a fresh one, with one tab.
 
-    That is an empty page, no history, cookie, storage or database, and no name of the window.
+    Afterwards the tab shows an empty page, without history, cookies, storage, databases or a window
+    name.
+
+    Args:
+        context: context to reset.
+        page: its only tab.
+        origin: the only origin that the tab has shown, "http://host:port".
     """
     devtools = await context.new_cdp_session(page)
     await page.evaluate("() => { sessionStorage.clear(); window.name = ''; }")
     await devtools.send("Emulation.setScriptExecutionDisabled", {"value": True})
-    await page.goto("about:blank")  # no script objects, and a fresh tab's history begins there
+    await page.goto("about:blank")  # has no script objects; the history of a fresh tab starts here
     await devtools.send("Emulation.setScriptExecutionDisabled", {"value": False})
-    await page.mouse.move(0, 0)  # where the pointer of a fresh tab is
+    await page.mouse.move(0, 0)  # pointer position of a fresh tab
     await context.clear_cookies()
     await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
     await devtools.send("Page.resetNavigationHistory")
     await devtools.detach()
 
 
-class Shelf(Generic[T]):
-    """Things by what they fit, to be taken within `seconds`; then they leave. For one event loop.
+class ContextPool(Generic[T]):
+    """Items by key, each available for a limited time. For one event loop.
 
-    A thing may still be on its way when it is put here: who takes it waits for it.
+    An item is an asyncio task that may still be running when it is put here; `take` waits for it.
+
+    Args:
+        seconds: time that an item stays in the pool at most.
+        leave: receives every item that is removed unused.
     """
 
     def __init__(self, seconds: float, leave: Callable[[T], object]) -> None:
         self._seconds = seconds
-        self._leave = leave
-        self._lying: dict[object, list[asyncio.Task[T | None]]] = {}
+        self._dispose = leave
+        self._pooled: dict[object, list[asyncio.Task[T | None]]] = {}
 
     def put(self, fits: object, coming: asyncio.Task[T | None]) -> None:
-        """`coming` ends in None for what turned out not to be fit."""
-        self._lying.setdefault(fits, []).append(coming)
+        """Add an item.
+
+        Args:
+            fits: key of the item.
+            coming: task that returns the item; None if it turns out to be unusable.
+        """
+        self._pooled.setdefault(fits, []).append(coming)
         asyncio.get_running_loop().call_later(self._seconds, self._expire, fits, coming)
 
     async def take(self, fits: object) -> T | None:
-        """The one that was put last; None where there is none."""
-        while lying := self._lying.get(fits):
-            coming = lying[-1]
-            self._remove(fits, coming)
+        """Remove and return the newest item with the key `fits`; None if there is none."""
+        while tasks := self._pooled.get(fits):
+            pending = tasks[-1]
+            self._remove(fits, pending)
             try:
-                found = await asyncio.shield(coming)
-            except asyncio.CancelledError:  # who waited gave up
-                coming.add_done_callback(self._lost)
+                item = await asyncio.shield(pending)
+            except asyncio.CancelledError:  # the caller stopped waiting
+                pending.add_done_callback(self._dispose_result)
                 raise
-            if found is not None:
-                return found
+            if item is not None:
+                return item
         return None
 
-    def _expire(self, fits: object, coming: asyncio.Task[T | None]) -> None:
-        if coming in self._lying.get(fits, ()):
-            self._remove(fits, coming)
-            coming.add_done_callback(self._lost)
+    def _expire(self, key: object, pending: asyncio.Task[T | None]) -> None:
+        if pending in self._pooled.get(key, ()):
+            self._remove(key, pending)
+            pending.add_done_callback(self._dispose_result)
 
-    def _remove(self, fits: object, coming: asyncio.Task[T | None]) -> None:
-        self._lying[fits].remove(coming)
-        if not self._lying[fits]:
-            del self._lying[fits]
+    def _remove(self, key: object, pending: asyncio.Task[T | None]) -> None:
+        self._pooled[key].remove(pending)
+        if not self._pooled[key]:
+            del self._pooled[key]
 
-    def _lost(self, come: asyncio.Task[T | None]) -> None:
-        found = None if come.cancelled() or come.exception() else come.result()
-        if found is not None:
-            self._leave(found)
+    def _dispose_result(self, task: asyncio.Task[T | None]) -> None:
+        item = None if task.cancelled() or task.exception() else task.result()
+        if item is not None:
+            self._dispose(item)

@@ -1,4 +1,4 @@
-// What one element is: its kind, its name, its state, in the words of the observation.
+// Kind, name and state of one element, in the words of the observation.
 "use strict";
 const NAME_LIMIT = 100; // characters
 const VALUE_LIMIT = 2000; // characters of a field's value
@@ -7,11 +7,11 @@ const OPTIONS_LIMIT = 100; // options of a select that are listed
 // --- text and names -----------------------------------------------------------------------------
 
 const squeeze = (text) => text.replace(/[\s\u200b\u00ad]+/g, " ").trim();
-/** The first `limit` UTF-16 units, without half of a character at their end. */
+/** Returns the first `limit` UTF-16 units, without a split surrogate pair at the end. */
 const firstOf = (text, limit) => text.slice(0, limit).replace(/[\ud800-\udbff]$/, "");
 const shorten = (text) =>
   text.length > NAME_LIMIT ? firstOf(text, NAME_LIMIT - 1).trimEnd() + "…" : text;
-const SILENT = new Set([
+const TAGS_WITHOUT_TEXT = new Set([
   "SCRIPT",
   "STYLE",
   "NOSCRIPT",
@@ -33,7 +33,7 @@ const SILENT = new Set([
 ]);
 const CONTROLS = "input, select, textarea, button, script, style";
 
-/** Text of `root`, without the controls in it. */
+/** Returns the text of `root` without its controls. */
 function textOf(root) {
   const parts = [];
   const collect = (node) => {
@@ -66,11 +66,11 @@ function labelName(element) {
   return squeeze(Array.from(element.labels ?? [], textOf).join(" "));
 }
 
-const TELLING = /^[a-z][a-z-]+$/i; // a word, rather than something generated
+const PLAIN_WORD = /^[a-z][a-z-]+$/i; // a word, not a generated name
 const STYLING =
   /^(fa|icon|btn|button)$|^ui-(state|corner|widget|button|icon|helper|front|draggable|resizable)\b/;
 
-/** A last resort for an element with no text: its picture's file, its class or id, its colour. */
+/** Returns a name for an element without text: its image file, or its class or id and color. */
 function hint(element, style) {
   const image = element.matches("img[src]") ? element : element.querySelector("img[src]");
   const file = image?.src.startsWith("http") ? image.src.split(/[?#]/)[0].split("/").pop() : "";
@@ -78,9 +78,9 @@ function hint(element, style) {
   if (SHAPES.has(element.tagName)) return shapeName(element, style);
   const word = (element.getAttribute("class") ?? "")
     .split(/\s+/)
-    .filter((w) => TELLING.test(w) && !STYLING.test(w))
+    .filter((w) => PLAIN_WORD.test(w) && !STYLING.test(w))
     .pop();
-  const id = TELLING.test(element.id) ? element.id : "";
+  const id = PLAIN_WORD.test(element.id) ? element.id : "";
   return squeeze(`${(word ?? id).replace(/^ui-/, "")} ${accent(style.backgroundColor)}`);
 }
 
@@ -133,17 +133,17 @@ function nativeKind(element) {
   return element.isContentEditable && !element.parentElement?.isContentEditable ? "textbox" : "";
 }
 
-/** A field that is named by what stands around it, unlike a button that plays a switch. */
+/** Returns whether the text around the element names it, unlike a button with a switch role. */
 const isNativeField = (element) =>
   FIELDS.has(nativeKind(element)) && !/^(BUTTON|SUMMARY|A|AREA)$/.test(element.tagName);
 
 const hasListener = (element) => {
-  const watcher = element.ownerDocument.defaultView?.__webagent;
+  const instrument = element.ownerDocument.defaultView?.__webagent;
   return Boolean(
     element.onclick ||
     element.onmousedown ||
     element.onmouseup ||
-    watcher?.listensToPointer(element),
+    instrument?.listensToPointer(element),
   );
 };
 const hasClickListener = (element) =>
@@ -152,7 +152,7 @@ const hasClickListener = (element) =>
     element.ownerDocument.defaultView?.__webagent?.listensToPointer(element, "click"),
   );
 
-/** [kind, own]; the kind is "" for nothing to act on, `own` means that it listens for itself. */
+/** Returns [kind, own]; kind is "" if not actionable, own is true if it has a listener. */
 function kindOf(element, style, parentCursor) {
   const kind = nativeKind(element) || (ROLES[element.getAttribute("role")] ?? "");
   if (element === element.ownerDocument.body || element === element.ownerDocument.documentElement)
@@ -206,12 +206,12 @@ const NEEDED = new Set(
   ).split(" "),
 );
 
-/** Whether fields of this form hide what is asked of it here, such as <input name=tagName>. */
+/** Returns whether fields of a form hide its properties, as <input name=tagName> does. */
 const isClobbered = (node) =>
   node instanceof HTMLFormElement &&
   Array.from(fieldsIn.call(node)).some(({ name, id }) => NEEDED.has(name) || NEEDED.has(id));
 
-/** Whether no scrolling can bring the box into view. */
+/** Returns whether no scrolling can bring the box into view. */
 function isOutOfReach(element, rect) {
   const view = element.ownerDocument.defaultView;
   const empty = rect.width * rect.height === 0;
@@ -228,10 +228,10 @@ const INLINE = new Set([
   "ruby",
 ]);
 
-/** Whether the element is hidden with all that is in it. */
+/** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
   if (element.hidden || style.display === "none" || style.opacity === "0") return true;
-  // Controls for the mouse alone, such as the arrows of a spinner, are hidden from screen readers.
+  // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const forMouse = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !forMouse) return true;
   if (isOutOfReach(element, rect)) return true;
@@ -239,7 +239,7 @@ function isHidden(element, style, rect) {
   return tiny && style.overflow !== "visible" && style.display !== "contents";
 }
 
-/** Whether there is something to click: a box of its own, or a link around a floated picture. */
+/** Returns whether the element has a box to click, or is a link around a floated image. */
 function hasBox(element, style, rect) {
   if (rect.width * rect.height > 0 || style.display === "contents") return true;
   return element.firstElementChild !== null && ["A", "BUTTON"].includes(element.tagName);

@@ -1,4 +1,4 @@
-"""One walk over a page and its frames, as the entries that an observation is made from."""
+"""DOM traversal of a page and its frames into the entries of an observation."""
 
 from __future__ import annotations
 
@@ -13,60 +13,77 @@ from webagent_jax.browser import frames, injected
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
-NO_PAGE = "chrome-error:"  # address of what the browser shows when a page does not load
-_NODES = 20_000  # elements looked at per observation, at most
-_MILLISECONDS = 3000  # a last resort: what is seen must not depend on how busy the machine is
+NO_PAGE = "chrome-error:"  # start of the address of a page that did not load
+_MAX_NODES = 20_000  # elements per observation
+# A generous limit, because observations must not depend on the load of the machine.
+_MAX_MS = 3000
 
 Entry = Mapping[str, Any]
-"""What the scripts tell of one element, one run of text or one tag; see the walks in *.js."""
+"""Data of one element, run of text or tag; the `*Walk` classes in the *.js files define it."""
 
 
 class Walk:
-    """A walk that is done: what it found, and how much it left out."""
+    """Traversal of a page: its entries, and the number of elements that it skipped."""
 
     def __init__(self, config: BrowserConfig, closed: Mapping[int, Frame], last_id: int):
         self.title = ""
         self.entries: list[Entry] = []
-        self.stopped = False  # for want of room or time
-        self.left = 0  # elements that were not looked at
-        self._closed = dict(closed)  # those that are still to be walked
+        self.stopped = False  # whether a limit on size or time ended the traversal
+        self.num_skipped = 0  # elements that were not visited
+        self._pending_frames = dict(closed)  # cross-origin frames not yet visited, by number
         self._limits = {
-            "format": config.observation,
+            "format": config.observation_format,
             "boxes": config.data_bbox,
-            "chars": config.observation_chars,
-            "nodes": _NODES,
-            "millis": _MILLISECONDS,
+            "chars": config.max_observation_chars,
+            "nodes": _MAX_NODES,
+            "millis": _MAX_MS,
             "lastId": last_id,
         }
 
-    async def over(self, document: Page | Frame, place: Mapping[str, float] | None = None) -> None:
-        """Adds what is in the document, and in closed frames there, in its order."""
-        found = await injected.call_json(document, "observe", {**self._limits, "place": place})
-        if not all(isinstance(entry, dict) for entry in found["entries"]):
+    async def collect(
+        self, document: Page | Frame, place: Mapping[str, float] | None = None
+    ) -> None:
+        """Add the entries of a document and its cross-origin frames, in document order.
+
+        Args:
+            document: page or frame.
+            place: position and visible part of a frame in the viewport of the page; None for the
+                page itself.
+
+        Raises:
+            InfraError: the page replaced built-in functions that the scripts need.
+        """
+        result = await injected.call_json(document, "observe", {**self._limits, "place": place})
+        if not all(isinstance(entry, dict) for entry in result["entries"]):
             raise InfraError("the page broke observe(): its entries are no entries")
-        self.title = self.title or found["title"]
-        self.stopped |= found["stopped"]
-        self.left += max(found["total"] - found["seen"], 0)
-        self._limits["nodes"] -= found["seen"]
-        self._limits["lastId"] = found["lastId"]
-        for entry in found["entries"]:
+        self.title = self.title or result["title"]
+        self.stopped |= result["stopped"]
+        self.num_skipped += max(result["total"] - result["seen"], 0)
+        self._limits["nodes"] -= result["seen"]
+        self._limits["lastId"] = result["lastId"]
+        for entry in result["entries"]:
             self.entries.append(entry)
-            frame = self._closed.pop(entry.get("frame"), None)
+            frame = self._pending_frames.pop(entry.get("frame"), None)
             if frame is None:
                 continue
-            with contextlib.suppress(PlaywrightError, InfraError):  # a frame that is gone
-                await self.over(frame, entry["place"])
+            with contextlib.suppress(PlaywrightError, InfraError):  # a frame that was removed
+                await self.collect(frame, entry["place"])
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:
-    """`allows` tells which addresses the frames may have that the page's scripts cannot enter.
+    """Traverse a page and its frames.
 
-    The browser's own words about a page that did not load are left out: the agent is told why.
+    The browser's error page has no entries, because the observation has an error message instead.
+
+    Args:
+        page: page to traverse.
+        config: observation format and limits.
+        allows: returns whether cross-origin frames with this address are traversed.
     """
     if page.url.startswith(NO_PAGE):
         return Walk(config, {}, 0)
-    closed = await frames.number_closed(page, allows)
-    last_id = await frames.last_id([page.main_frame, *closed.values()]) if closed else 0
-    done = Walk(config, closed, last_id)
-    await done.over(page)
-    return done
+    numbered = await frames.tag_cross_origin_frames(page, allows)
+    last_id = await frames.last_id([page.main_frame, *numbered.values()]) if numbered else 0
+    traversal = Walk(config, numbered, last_id)
+    await traversal.collect(page)
+    return traversal

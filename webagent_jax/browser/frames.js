@@ -1,16 +1,16 @@
-// Frames of other origins are closed to the scripts around them. Such a frame is walked by scripts
-// of its own; what it holds is put in where the walk around it left the frame's number.
+// Scripts cannot access cross-origin frames around or inside their document. The scripts in such a
+// frame traverse it, and its entries are inserted where the parent document has the frame's number.
 "use strict";
-const frameNumbers = new WeakMap(); // frame element -> number, in the observation under way
+const frameNumbers = new WeakMap(); // frame element -> number, in the current observation
 
-/** Whether the frame is closed. It keeps the number from now on; null: it is not to be walked. */
+/** Stores the number of a cross-origin frame, null to skip it; returns whether it is one. */
 function numberFrame(frame, number) {
   if (frame.contentDocument) return false;
   frameNumbers.set(frame, number);
   return true;
 }
 
-/** What an entry says of a closed frame that is walked: {frame, place}; null for any other. */
+/** Returns the entry data {frame, place} of a numbered cross-origin frame; otherwise null. */
 function closedFrame(element, outer) {
   const numbers = element.ownerDocument.defaultView?.__webagent?.frameNumbers;
   const number = numbers?.get(element) ?? null;
@@ -20,21 +20,21 @@ function closedFrame(element, outer) {
 const holds = (id) => byId.has(Number(id));
 const highestId = () => lastId;
 
-/** A place to point at in a frame, as one of the document around it, scrolled into view there. */
-function outward(frame, at) {
+/** Converts a point in a frame to parent coordinates, after scrolling it into view there. */
+function toParentCoordinates(frame, point) {
   const view = frame.ownerDocument.defaultView;
-  const moved = () => {
+  const convert = () => {
     const rect = frame.getBoundingClientRect();
-    return { x: rect.x + frame.clientLeft + at.x, y: rect.y + frame.clientTop + at.y };
+    return { x: rect.x + frame.clientLeft + point.x, y: rect.y + frame.clientTop + point.y };
   };
-  let { x, y } = moved();
+  let { x, y } = convert();
   if (x < 0 || y < 0 || x >= view.innerWidth || y >= view.innerHeight) {
     const [left, top] = [x - view.innerWidth / 2, y - view.innerHeight / 2];
     view.scrollBy({ left, top, behavior: "instant" });
-    ({ x, y } = moved());
+    ({ x, y } = convert());
   }
   const hit = hitAt(frame, x, y);
   if (!hit) return { error: "the frame of the element is outside the visible part of the page" };
   if (hit !== frame) return { error: `the frame of the element is covered by ${describe(hit)}` };
-  return { ...at, x, y };
+  return { ...point, x, y };
 }

@@ -1,7 +1,7 @@
-"""Frames that the scripts around them cannot enter, because they come from another origin.
+"""Cross-origin frames, whose documents the scripts of the page cannot access.
 
-Each is walked by scripts of its own and gives ids of its own; all of them count on from the highest
-id of the page, so that an id says which frame to ask.
+The scripts run in each frame separately and assign element ids there. The ids of all frames
+continue from the highest id of the page, so an id identifies the frame of its element.
 """
 
 from __future__ import annotations
@@ -12,46 +12,51 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Frame, Page
 
-_MOST = 20  # frames looked at
-_OF_THE_PAGE = "about:srcdoc"  # a frame written out in the page, closed when it is sandboxed
+_MAX_FRAMES = 20  # frames checked per page
+_SRCDOC_URL = "about:srcdoc"  # inline frame, which is cross-origin when it is sandboxed
 
 
-async def number_closed(page: Page, allows: Callable[[str], bool]) -> dict[int, Frame]:
-    """The closed frames to walk, by the number that their elements in the page now have."""
-    found = {}
-    for number, frame in enumerate(page.frames[1 : 1 + _MOST]):
-        wanted = allows(frame.url) or frame.url == _OF_THE_PAGE
-        given = number if wanted else None
-        if await _answer(_in_parent(frame, "numberFrame", given)) and wanted:
-            found[number] = frame
-    return found
+async def tag_cross_origin_frames(page: Page, allows: Callable[[str], bool]) -> dict[int, Frame]:
+    """Tag the elements of cross-origin frames; return the frames to traverse by their numbers.
+
+    Args:
+        page: page with the frames.
+        allows: returns whether frames with this address are traversed.
+    """
+    numbered = {}
+    for number, frame in enumerate(page.frames[1 : 1 + _MAX_FRAMES]):
+        is_allowed = allows(frame.url) or frame.url == _SRCDOC_URL
+        tag = number if is_allowed else None
+        if await _or_none(_call_in_parent(frame, "numberFrame", tag)) and is_allowed:
+            numbered[number] = frame
+    return numbered
 
 
 async def last_id(frames: Iterable[Frame]) -> int:
-    """The highest id that any of the frames has given."""
+    """Return the highest element id in the frames."""
     script = "() => window.__webagent?.highestId()"
-    return max([await _answer(frame.evaluate(script)) or 0 for frame in frames])
+    return max([await _or_none(frame.evaluate(script)) or 0 for frame in frames])
 
 
-async def holder(page: Page, element_id: str) -> Frame:
-    """The frame that gave this id; the page's own when none did."""
+async def frame_of_element(page: Page, element_id: str) -> Frame:
+    """Return the frame that assigned this id; the main frame of the page if none did."""
     script = "id => window.__webagent?.holds(id)"
     for frame in page.frames:
-        if await _answer(frame.evaluate(script, element_id)):
+        if await _or_none(frame.evaluate(script, element_id)):
             return frame
     return page.main_frame
 
 
-async def outward(frame: Frame, place: dict[str, Any]) -> dict[str, Any]:
-    """A place to point at in `frame`, as one of the page; {"error"} when the frame is covered."""
-    while frame.parent_frame is not None and "error" not in place:
-        place = await _in_parent(frame, "outward", place)
+async def to_page_coordinates(frame: Frame, point: dict[str, Any]) -> dict[str, Any]:
+    """Convert a point in `frame` to page coordinates; {"error"} if the frame is covered."""
+    while frame.parent_frame is not None and "error" not in point:
+        point = await _call_in_parent(frame, "toParentCoordinates", point)
         frame = frame.parent_frame
-    return place
+    return point
 
 
-async def _in_parent(frame: Frame, function: str, argument: Any) -> Any:
-    """Calls an injected function of the document around `frame` with the frame's element there."""
+async def _call_in_parent(frame: Frame, function: str, argument: Any) -> Any:
+    """Call an injected function of the parent document with the element of `frame`."""
     element = await frame.frame_element()
     try:
         return await element.evaluate(
@@ -61,8 +66,8 @@ async def _in_parent(frame: Frame, function: str, argument: Any) -> Any:
         await element.dispose()
 
 
-async def _answer(work: Awaitable[Any]) -> Any:
-    """None from a frame that went away."""
+async def _or_none(work: Awaitable[Any]) -> Any:
+    """Return the result of `work`; None if its frame was removed."""
     try:
         return await work
     except PlaywrightError:

@@ -1,4 +1,4 @@
-"""The scripts that run inside every page, and how to call them."""
+"""Scripts that run inside every page, and calls of their functions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from playwright.async_api import Frame, Page
 from webagent_jax.browser import frames
 from webagent_jax.types import InfraError
 
-# Each builds on those before it; all share one scope.
-_FILES = "watch describe pictures walk text compact webarena_lite frames act observe".split()
-_ON_AN_ELEMENT = "locate prepareTyping choose scroll focusOn".split()  # given its id
+# In order of dependency; all files share one scope.
+_FILES = (
+    "instrument describe graphics dom_walk text compact webarena_lite frames act observe".split()
+)
+_ELEMENT_FUNCTIONS = "locate prepareTyping choose scroll focusOn".split()  # take an element id
 _EXPORTS = [
     *"listensToPointer quiet observe".split(),
-    *"frameNumbers numberFrame holds highestId outward".split(),
-    *_ON_AN_ELEMENT,
+    *"frameNumbers numberFrame holds highestId toParentCoordinates".split(),
+    *_ELEMENT_FUNCTIONS,
 ]
 
 
@@ -30,57 +32,77 @@ def _source() -> str:
 
 
 INIT_SCRIPT = _source()
-"""To run before any script of a page, so that no listener is missed."""
+"""JavaScript to run before the scripts of a page, so that it records all their listeners."""
 
-# Set apart by their words: Playwright has one class for all of its errors.
-_NAVIGATED = (
+# Playwright has one class for all of its errors, so these are recognized by their messages.
+_NAVIGATION_ERRORS = (
     "Execution context was destroyed",
     "Cannot find context",
     "because of a navigation",
     "Frame was detached",
     "frame was detached",
 )
-_TRIES = 6
+_MAX_TRIES = 6
 
 
 async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: float) -> Any:
-    """`page.evaluate`, again when the page navigates away under it. `timeout`: seconds a load."""
-    for _ in range(_TRIES - 1):
+    """Evaluate a script in the page, and repeat it if the page navigates meanwhile.
+
+    Args:
+        page: page or frame.
+        script: JavaScript expression or function.
+        argument: argument of the function.
+        timeout: seconds to wait for each navigation.
+    """
+    for _ in range(_MAX_TRIES - 1):
         try:
             return await page.evaluate(script, argument)
         except PlaywrightError as error:
-            if not any(words in str(error) for words in _NAVIGATED):
+            if not any(words in str(error) for words in _NAVIGATION_ERRORS):
                 raise
         await page.wait_for_load_state("domcontentloaded", timeout=timeout * 1000)
     return await page.evaluate(script, argument)
 
 
 async def call(page: Page | Frame, function: str, *arguments: Any, timeout: float = 10.0) -> Any:
-    """Calls one of the injected functions in `page`.
+    """Call one of the injected functions in `page`.
 
-    A function that acts on an element is called in the frame that holds it. Documents that began
-    without the scripts (an empty tab, an error page) are given them now.
+    A function that acts on an element runs in the frame of the element. Documents that loaded
+    without the scripts (an empty tab, an error page) receive them first.
+
+    Args:
+        page: page or frame.
+        function: name of an exported function.
+        arguments: arguments of the function, as JSON values.
+        timeout: seconds to wait for a navigation.
     """
-    if isinstance(page, Page) and function in _ON_AN_ELEMENT and len(page.frames) > 1:
-        frame = await frames.holder(page, arguments[0])
-        answer = await call(frame, function, *arguments, timeout=timeout)
-        return await frames.outward(frame, answer) if "x" in answer else answer
+    if isinstance(page, Page) and function in _ELEMENT_FUNCTIONS and len(page.frames) > 1:
+        frame = await frames.frame_of_element(page, arguments[0])
+        result = await call(frame, function, *arguments, timeout=timeout)
+        return await frames.to_page_coordinates(frame, result) if "x" in result else result
     expression = (
         f"async a => window.__webagent ? {{got: await window.__webagent.{function}(...a)}} : null"
     )
-    answer = await evaluate(page, expression, list(arguments), timeout)
-    if answer is None:
+    result = await evaluate(page, expression, list(arguments), timeout)
+    if result is None:
         await evaluate(page, f"() => {{ {INIT_SCRIPT} }}", None, timeout)
-        answer = await evaluate(page, expression, list(arguments), timeout)
-    return answer["got"] if answer else None
+        result = await evaluate(page, expression, list(arguments), timeout)
+    return result["got"] if result else None
 
 
 async def call_json(
     page: Page | Frame, function: str, *arguments: Any, timeout: float = 10.0
 ) -> Any:
-    """`call` for functions that answer in JSON, which crosses faster than nested values do.
+    """Call an injected function that returns JSON text, which is faster than nested values.
 
-    Raises InfraError where the page's scripts have broken the language that ours are written in.
+    Args:
+        page: page or frame.
+        function: name of an exported function.
+        arguments: arguments of the function, as JSON values.
+        timeout: seconds to wait for a navigation.
+
+    Raises:
+        InfraError: the page replaced built-in functions that the scripts need.
     """
     text = await call(page, function, *arguments, timeout=timeout)
     try:

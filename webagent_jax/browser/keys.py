@@ -1,4 +1,4 @@
-"""The keys that an agent may press, by the names that people and pages have for them."""
+"""Keys that an agent may press, by their common names."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _BY_NAME = {key.lower(): key for key in [*_KEYS, *(f"F{n}" for n in range(1, 13)
     "left": "ArrowLeft",
     "right": "ArrowRight",
 }
-_BETWEEN = re.compile(r"(?<=.)\+(?=.)")  # a plus at the end is a key
+_SEPARATOR = re.compile(r"(?<=.)\+(?=.)")  # a plus at the end is a key
 _CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
-def read(words: str) -> str:
-    """A key or a combination, such as "ctrl+a", in Playwright's spelling.
+def parse_key(words: str) -> str:
+    """Return a key or a combination such as "ctrl+a" in Playwright's spelling.
 
-    Raises ValueError, in words for the agent, for what is no key and for keys that paste: the
-    episodes in one Chromium share its clipboard.
+    Raises:
+        ValueError: not a key, or a key that pastes, because the episodes in one Chromium share its
+            clipboard. The message is for the agent.
     """
-    *held, last = _BETWEEN.split("".join(words.split()))
-    modifiers = [_MODIFIERS.get(name.lower(), "") for name in held]
-    key = last if last in _CHARACTERS else _BY_NAME.get(last.lower(), "")
+    *modifier_names, name = _SEPARATOR.split("".join(words.split()))
+    modifiers = [_MODIFIERS.get(modifier.lower(), "") for modifier in modifier_names]
+    key = name if name in _CHARACTERS else _BY_NAME.get(name.lower(), "")
     if not key or not all(modifiers):
         raise ValueError(
             f"there is no key {words[:40]!r}; keys are single characters, F1 to F12, "

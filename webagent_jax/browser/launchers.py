@@ -1,9 +1,11 @@
-"""Where Chromium is started: on this machine, or on another that runs a Playwright server.
+"""Launchers of Chromium on this machine or on another one that runs a Playwright server.
+
+Start the server on the other machine:
 
     python -m playwright run-server --unsafe --host 0.0.0.0 --port 3000 --path /SECRET
 
-on that machine, and `--config.browser.endpoints=ws://THAT-MACHINE:3000/SECRET` here. The path is
-all that keeps others from it. The sites of a task must be reachable from there.
+and set `--config.browser.ws_endpoints=ws://THAT-MACHINE:3000/SECRET` on this one. The path is the
+only access protection. The sites of a task must be reachable from the other machine.
 """
 
 from __future__ import annotations
@@ -19,53 +21,76 @@ from playwright.async_api import Error as PlaywrightError
 from webagent_jax.browser import chromium, process_memory
 from webagent_jax.types import InfraError
 
-_TELLS_SWITCHES = "--enable-automation"
+_AUTOMATION_SWITCH = "--enable-automation"
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class LaunchedBrowser:
+    """Running Chromium."""
+
     browser: Browser
-    pid: int | None  # of its first process, when it is one of this machine
+    pid: int | None  # root process of Chromium; None on another machine
 
 
-class Machine(Protocol):
-    """Starts one more Chromium."""
+class BrowserLauncher(Protocol):
+    """Launcher of Chromium processes."""
 
-    async def start(self, chromium_type: BrowserType, timeout: float) -> Started:
-        """Raises playwright's Error, and InfraError for what a second try cannot mend."""
+    async def start(self, chromium_type: BrowserType, timeout: float) -> LaunchedBrowser:
+        """Launch a Chromium within `timeout` seconds.
+
+        Raises:
+            playwright.async_api.Error: Chromium does not start.
+            InfraError: another try cannot succeed.
+        """
         ...
 
 
-class ThisMachine:
+class LocalLauncher:
+    """Launcher of Chromium processes on this machine."""
+
     def __init__(self, executable: str, *, sandbox: bool) -> None:
         self._executable = executable
         self._sandbox = sandbox
 
-    async def start(self, chromium_type: BrowserType, timeout: float) -> Started:
+    async def start(self, chromium_type: BrowserType, timeout: float) -> LaunchedBrowser:
+        """Launch a Chromium within `timeout` seconds."""
         mark = f"--webagent-instance={uuid.uuid4().hex}"
         browser = await chromium_type.launch(
             executable_path=self._executable,
-            args=[*chromium.SWITCHES, mark],
+            args=[*chromium.LAUNCH_ARGS, mark],
             chromium_sandbox=self._sandbox,
             timeout=timeout * 1000,
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
         )
-        return Started(browser, process_memory.find_process(mark))
+        return LaunchedBrowser(browser, process_memory.find_process(mark))
 
 
-class RemoteMachine:
-    """A Playwright server, which starts a Chromium for each connection and ends it with it."""
+class RemoteLauncher:
+    """Launcher on a Playwright server, which runs a Chromium for the duration of each connection.
+
+    Args:
+        endpoint: WebSocket address of the server.
+        executable: path on the machine of the server; empty for the Chromium of Playwright.
+        sandbox: whether Chromium runs with its sandbox.
+    """
 
     def __init__(self, endpoint: str, executable: str, *, sandbox: bool) -> None:
-        """`executable` is a path on that machine; empty means the Chromium that Playwright has."""
         self._endpoint = endpoint
-        self._options = {"args": [*chromium.SWITCHES, _TELLS_SWITCHES], "chromiumSandbox": sandbox}
+        self._options = {
+            "args": [*chromium.LAUNCH_ARGS, _AUTOMATION_SWITCH],
+            "chromiumSandbox": sandbox,
+        }
         if executable:
             self._options["executablePath"] = executable
 
-    async def start(self, chromium_type: BrowserType, timeout: float) -> Started:
+    async def start(self, chromium_type: BrowserType, timeout: float) -> LaunchedBrowser:
+        """Launch a Chromium within `timeout` seconds.
+
+        Raises:
+            InfraError: the server dropped the switches, which isolate the contexts.
+        """
         browser = await chromium_type.connect(
             self._endpoint,
             timeout=timeout * 1000,
@@ -75,13 +100,13 @@ class RemoteMachine:
             },
         )
         await self._check_switches(browser)
-        return Started(browser, None)
+        return LaunchedBrowser(browser, None)
 
     async def _check_switches(self, browser: Browser) -> None:
-        """A server without --unsafe drops our switches without a word, and isolation with them."""
+        """Check that the server passes the switches on; without --unsafe it drops them silently."""
         devtools = await browser.new_browser_cdp_session()
         try:
-            # Answered only by a Chromium that was given _TELLS_SWITCHES, which is one of ours.
+            # This call succeeds only in a Chromium that received _AUTOMATION_SWITCH with the rest.
             await devtools.send("Browser.getBrowserCommandLine")
         except PlaywrightError as error:
             await browser.close()

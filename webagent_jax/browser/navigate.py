@@ -1,7 +1,7 @@
-"""Moves of a tab to another document, which may never come.
+"""Navigation of a tab to another document, with timeouts.
 
-A tab that has asked for a document answers no script until that one begins, so a move that takes
-too long is given up, and the agent is told and sees the page that it was on.
+A tab that has requested a document runs no script until that document commits. A navigation that
+exceeds its timeout is therefore stopped. The agent then receives an error and stays on its page.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from webagent_jax.browser import injected
 from webagent_jax.types import InfraError
 
-_NETWORK_ERROR = re.compile(r"net::(?!ERR_ABORTED)\w+")  # as Chromium names what went wrong
+_NETWORK_ERROR = re.compile(r"net::(?!ERR_ABORTED)\w+")  # error names of Chromium
 
 _STOP_TIMEOUT = 5.0  # seconds
 
-Refusal = str | None
+ErrorMessage = str | None
 
 
-async def go_to(page: Page, url: str, timeout: float) -> Refusal:
-    """Up to the first answer: what comes after it is waited for as it is after a click."""
+async def go_to(page: Page, url: str, timeout: float) -> ErrorMessage:
+    """Load `url` up to its first response; `settle` waits for the rest, as after a click."""
     try:
         await page.goto(url, wait_until="commit", timeout=timeout * 1000)
     except PlaywrightTimeout:
@@ -41,34 +41,34 @@ async def go_to(page: Page, url: str, timeout: float) -> Refusal:
     return None
 
 
-async def travel(page: Page, step: Literal[-1, 1], timeout: float) -> Refusal:
-    """Along the history of the tab, which starts at the first page after the empty one."""
+async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> ErrorMessage:
+    """Move in the history of the tab, which starts at the first page after the empty one."""
     devtools = await page.context.new_cdp_session(page)
     history = await devtools.send("Page.getNavigationHistory")
     await devtools.detach()
     goal = history["currentIndex"] + step
     entries = history["entries"]
-    way = "back" if step < 0 else "forward"
+    direction = "back" if step < 0 else "forward"
     if not 0 <= goal < len(entries) or entries[goal]["url"] == "about:blank":
-        return f"there is no page to go {way} to"
+        return f"there is no page to go {direction} to"
     move = page.go_back if step < 0 else page.go_forward
     try:
         await move(wait_until="commit", timeout=timeout * 1000)
     except PlaywrightTimeout:
         await _give_up(page)
-        return f"the page to go {way} to did not answer in {timeout:g} s"
+        return f"the page to go {direction} to did not answer in {timeout:g} s"
     except PlaywrightError as error:
         reason = _NETWORK_ERROR.search(error.message)
         if reason:
-            return f"the page to go {way} to did not load: {reason[0]}"
-        # A page kept by its own script (history.pushState) answers at once, or is superseded.
+            return f"the page to go {direction} to did not load: {reason[0]}"
+        # Entries of history.pushState commit at once, or another navigation supersedes them.
         if "ERR_ABORTED" not in error.message:
             raise
     return None
 
 
-async def comes(page: Page, timeout: float) -> bool:
-    """Whether the document that the page has asked for begins within `timeout` seconds."""
+async def wait_for_commit(page: Page, timeout: float) -> bool:
+    """Return whether the document that the page requested commits within `timeout` seconds."""
     try:
         await asyncio.wait_for(injected.evaluate(page, "0", None, timeout), timeout)
     except (TimeoutError, PlaywrightTimeout):

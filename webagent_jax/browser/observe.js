@@ -1,13 +1,13 @@
-// The door of an observation: one walk over the document, in the format asked for.
+// Entry point of observations: one traversal of the document in the requested format.
 "use strict";
 
-/** JSON of {title, entries, lastId, seen, total, stopped}. */
+/** Returns JSON of {title, entries, lastId, seen, total, stopped}. */
 function observe(limits) {
-  document.documentElement?.getBoundingClientRect(); // layout comes before the clock of the walk
+  document.documentElement?.getBoundingClientRect(); // layout before the time limit starts
   lastId = Math.max(lastId, limits.lastId);
   const Format = { compact: CompactWalk, webarena_lite: WebArenaLiteWalk }[limits.format];
   const walk = new Format(limits);
-  const entries = walk.told();
+  const entries = walk.collectEntries();
   return JSON.stringify({
     title: document.title,
     entries,

@@ -1,4 +1,4 @@
-"""Page -> Observation, in the format that the config asks for."""
+"""Observation of a page in the configured format."""
 
 from __future__ import annotations
 
@@ -11,30 +11,41 @@ from webagent_jax.browser.dom_walk import Entry, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Element, Observation
 
-_CUTS = {"compact": compact.cut, "webarena_lite": webarena_lite.cut}
+_RENDERERS = {"compact": compact.render, "webarena_lite": webarena_lite.render}
 
 
 async def observe(
     page: Page, config: BrowserConfig, allows: Callable[[str], bool], tabs: Sequence[str] = ()
 ) -> Observation:
-    """The page as text of at most `config.observation_chars`, and a bit for what was left out.
+    """Return the page as text of at most `config.max_observation_chars`, plus a note if it is cut.
 
-    `compact` tells the whole page, from the upper border of the viewport on where it does not fit;
-    `webarena_lite` tells the viewport. Frames are told whose address `allows`. `tabs` are the
-    titles of all tabs when there are several.
+    `compact` contains the whole page, or the part from the upper border of the viewport on if the
+    page does not fit. `webarena_lite` contains the viewport.
+
+    Args:
+        page: page to observe.
+        config: observation format and limits.
+        allows: returns whether frames with this address are part of the observation.
+        tabs: titles of all tabs if there are several.
     """
-    found = await walk(page, config, allows)
-    lines, shown, complete = _CUTS[config.observation](found.entries, config.observation_chars)
-    complete = complete and not found.stopped
-    if not complete:
-        rest = f"about {found.left} more elements" if found.left else "more of the page"
+    traversal = await walk(page, config, allows)
+    lines, elements, is_complete = _RENDERERS[config.observation_format](
+        traversal.entries, config.max_observation_chars
+    )
+    is_complete = is_complete and not traversal.stopped
+    if not is_complete:
+        rest = (
+            f"about {traversal.num_skipped} more elements"
+            if traversal.num_skipped
+            else "more of the page"
+        )
         lines.append(f"[cut here: {rest} left out; scroll to see other parts]")
     return Observation(
         text="\n".join([*tabs, *lines]),
         url=page.url,
-        title=found.title,
-        truncated=not complete,
-        elements={entry["id"]: _element(entry) for entry in shown},
+        title=traversal.title,
+        truncated=not is_complete,
+        elements={entry["id"]: _element(entry) for entry in elements},
     )
 
 

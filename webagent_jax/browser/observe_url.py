@@ -1,4 +1,4 @@
-"""One look at one page, without an episode around it."""
+"""Observation of one page without an episode."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Observation
 
 
-def look(config: BrowserConfig, url: str, origins: Sequence[str] = ()) -> Observation:
-    """What an agent would see at `url`; the page may load from `origins` ("host:port") as well.
+def observe_url(config: BrowserConfig, url: str, origins: Sequence[str] = ()) -> Observation:
+    """Return the observation of an agent at `url`.
 
-    Raises ValueError for what is no http address, InfraError for a page that does not come, and
-    chromium.ChromiumMissing.
+    Args:
+        config: browser settings.
+        url: http address of the page.
+        origins: further origins that the page may load from, "host:port".
+
+    Raises:
+        ValueError: `url` is not an http address.
+        InfraError: the page does not load.
+        chromium.ChromiumMissing: there is no Chromium.
     """
-    here = origin_of(url)
-    if here is None:
+    origin = origin_of(url)
+    if origin is None:
         raise ValueError(f"{url!r} is no http address, such as http://127.0.0.1:8000/page")
-    with BrowserPool(config) as pool, pool.session(origins=[here, *origins]) as session:
+    with BrowserPool(config) as pool, pool.session(origins=[origin, *origins]) as session:
         session.goto(url)
         return session.observe()

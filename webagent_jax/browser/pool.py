@@ -1,4 +1,4 @@
-"""Browsers for many host threads: Chromium processes, a loop thread each, contexts on demand."""
+"""Browser pool for many threads: Chromium processes with a loop thread each, contexts on demand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins
-from webagent_jax.browser.launchers import Machine, RemoteMachine, ThisMachine
+from webagent_jax.browser.launchers import BrowserLauncher, LocalLauncher, RemoteLauncher
 from webagent_jax.browser.session import Session
-from webagent_jax.browser.worker import Worker
+from webagent_jax.browser.worker import BrowserWorker
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
@@ -19,34 +19,40 @@ from webagent_jax.types import InfraError
 class PoolStats:
     """Counts since the pool was opened."""
 
-    contexts_opened: int  # fresh ones
-    contexts_reused: int  # wiped ones, for another episode
-    contexts_live: int
-    actions: int
-    launches: int  # of Chromium
-    crashes: int  # Chromium ended unasked
-    recycled: int  # Chromium replaced for its age or size
+    contexts_opened: int  # fresh contexts
+    contexts_reused: int  # cleared contexts that another episode reused
+    contexts_live: int  # contexts in use now
+    actions: int  # actions executed
+    launches: int  # Chromium launches
+    crashes: int  # unexpected exits of Chromium
+    recycled: int  # Chromium processes replaced for their age or memory
 
 
 class BrowserPool:
-    """Opens isolated sessions. Every method may be called from any thread."""
+    """Pool of Chromium processes that opens isolated sessions. All methods are thread-safe."""
 
     def __init__(self, config: BrowserConfig, executable: str | None = None):
-        """`executable` is the path of a Chromium; None takes the config's, then the machine's.
+        """Start the threads of the pool.
 
-        Raises chromium.ChromiumMissing.
+        Args:
+            config: browser settings.
+            executable: path of a Chromium; None for that of the config, or else of the machine.
+
+        Raises:
+            chromium.ChromiumMissing: there is no Chromium.
         """
         self._config = config
-        path = executable or config.executable
-        sandbox = config.sandbox
-        machines: list[Machine] = [
-            RemoteMachine(at, path, sandbox=sandbox) for at in config.endpoints
-        ] or [ThisMachine(path or chromium.find(), sandbox=sandbox)]
-        count = max(config.processes, len(machines))
+        path = executable or config.executable_path
+        sandbox = config.chromium_sandbox
+        launchers: list[BrowserLauncher] = [
+            RemoteLauncher(endpoint, path, sandbox=sandbox) for endpoint in config.ws_endpoints
+        ] or [LocalLauncher(path or chromium.find_executable(), sandbox=sandbox)]
+        count = max(config.num_processes, len(launchers))
         self._workers = [
-            Worker(config, machines[i % len(machines)], f"browser-{i}") for i in range(count)
+            BrowserWorker(config, launchers[i % len(launchers)], f"browser-{i}")
+            for i in range(count)
         ]
-        self._live = [0] * count
+        self._num_sessions = [0] * count  # open sessions by worker
         self._lock = threading.Lock()
         self._closed = False
 
@@ -59,43 +65,53 @@ class BrowserPool:
         viewport: tuple[int, int] | None = None,
         reuse: bool = False,
     ) -> Session:
-        """A fresh context that reaches `origins` ("host:port", ".domain:port") and nothing else.
+        """Open a context that reaches `origins` and nothing else.
 
-        `init_script` runs before the scripts of every page; `storage_state` is the path of a
-        signed-in browser state; `viewport` is in CSS pixels. With `reuse` the context may be one
-        that served a session like this before and was wiped (reuse.py), which starts a page in
-        half the time; `browser.reuse_contexts` may forbid it. Raises InfraError, and ValueError
-        for a malformed origin.
+        Args:
+            origins: "host:port", or ".domain:port" for every subdomain.
+            init_script: JavaScript that runs before the scripts of every page.
+            storage_state: path of a Playwright storage state, such as that of a signed-in user.
+            viewport: width and height in CSS pixels; None for those of the config.
+            reuse: whether a context of an earlier session with the same settings may be used after
+                its state is cleared (context_pool.py), which halves the time of the first page.
+                `browser.reuse_contexts=false` overrides it.
+
+        Raises:
+            InfraError: Chromium does not open a context.
+            ValueError: an origin is malformed, or `reuse` is combined with `storage_state`.
         """
         if reuse and storage_state:
-            raise ValueError("a context that begins signed in cannot serve again: it is wiped")
+            raise ValueError(
+                "reuse cannot be combined with storage_state: contexts are cleared for reuse"
+            )
         spec = ContextSpec(
             origins=checked_origins(origins),
             init_script=init_script,
             storage_state=storage_state,
             viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
-            again=reuse and self._config.reuse_contexts,
+            reusable=reuse and self._config.reuse_contexts,
         )
         index = self._reserve()
         worker = self._workers[index]
         try:
-            host, context = worker.open(spec)
+            process, context = worker.open(spec)
         except BaseException:
-            self._free(index)
+            self._release(index)
             raise
         return Session(
             worker,
-            host,
+            process,
             context,
             config=self._config,
-            on_close=lambda: self._free(index),
+            on_close=lambda: self._release(index),
         )
 
     def stats(self) -> PoolStats:
+        """Return the counts since the pool was opened."""
         return PoolStats(
             contexts_opened=sum(w.opened for w in self._workers),
             contexts_reused=sum(w.reused for w in self._workers),
-            contexts_live=sum(self._live),
+            contexts_live=sum(self._num_sessions),
             actions=sum(w.actions for w in self._workers),
             launches=sum(w.launches for w in self._workers),
             crashes=sum(w.crashes for w in self._workers),
@@ -103,7 +119,7 @@ class BrowserPool:
         )
 
     def close(self) -> None:
-        """Ends every session with an InfraError, every Chromium and every thread. Twice is once."""
+        """End every session with an InfraError, every Chromium and every thread. Idempotent."""
         with self._lock:
             self._closed = True
         for worker in self._workers:
@@ -116,14 +132,14 @@ class BrowserPool:
         self.close()
 
     def _reserve(self) -> int:
-        """The worker with the fewest sessions."""
+        """Count a session on the worker with the fewest sessions; return the worker's index."""
         with self._lock:
             if self._closed:
                 raise InfraError("the browser pool is closed")
-            index = min(range(len(self._live)), key=self._live.__getitem__)
-            self._live[index] += 1
+            index = min(range(len(self._num_sessions)), key=self._num_sessions.__getitem__)
+            self._num_sessions[index] += 1
             return index
 
-    def _free(self, index: int) -> None:
+    def _release(self, index: int) -> None:
         with self._lock:
-            self._live[index] -= 1
+            self._num_sessions[index] -= 1

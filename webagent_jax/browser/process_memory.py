@@ -1,4 +1,4 @@
-"""What the system knows of a Chromium: its process, its size, its end. Linux only; else nothing."""
+"""Process ids, memory and termination of Chromium processes. No effect outside Linux."""
 
 from __future__ import annotations
 
@@ -9,39 +9,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def find_process(mark: str) -> int | None:
-    """The process with the argument `mark`; None where there is no /proc.
+    """Return the id of the process with the argument `mark`; None without /proc.
 
-    Below the start script that some systems wrap around Chromium, which has the argument too.
+    Some systems wrap Chromium in a start script, which has the argument too. The result is its
+    child process.
     """
-    found = {pid for pid in _pids() if mark in _read(pid, "cmdline").split("\0")}
-    return next(iter(found - {_parent(pid) for pid in found}), None)
+    pids = {pid for pid in _pids() if mark in _read(pid, "cmdline").split("\0")}
+    return next(iter(pids - {_parent(pid) for pid in pids}), None)
 
 
-def resident_mb(root: int) -> float:
-    """MiB held by `root` and all processes below it; pages they share count once, with `root`."""
+def tree_rss_mib(root: int) -> float:
+    """Return the RSS of `root` and its descendants in MiB.
+
+    Shared memory pages count for `root` only.
+    """
     parents = {pid: _parent(pid) for pid in _pids()}
     family = {root}
-    grew = True
-    while grew:
-        below = {pid for pid, parent in parents.items() if parent in family} - family
-        family |= below
-        grew = bool(below)
-    return sum(_resident_mb(pid, shared=pid == root) for pid in family)
+    has_new = True
+    while has_new:
+        children = {pid for pid, parent in parents.items() if parent in family} - family
+        family |= children
+        has_new = bool(children)
+    return sum(_rss_mib(pid, shared=pid == root) for pid in family)
 
 
-def own_mb(pid: int) -> float:
-    """MiB held by one process, without those below it."""
-    return _resident_mb(pid, shared=True)
+def process_rss_mib(pid: int) -> float:
+    """Return the RSS of one process in MiB, without child processes."""
+    return _rss_mib(pid, shared=True)
 
 
-def end_pages_above(limit_mb: float, root: int) -> None:
-    """Ends each renderer below `root` that holds more: its pages crash, the others go on."""
+def kill_renderers_above(limit_mib: float, root: int) -> None:
+    """Kill the renderers of the Chromium `root` with more unshared memory than `limit_mib`.
+
+    Pages of a killed renderer crash; the others continue.
+    """
     for pid in _pids():
-        if _resident_mb(pid, shared=False) <= limit_mb:  # the one look that most of them get
+        # For most processes this is the only file read.
+        if _rss_mib(pid, shared=False) <= limit_mib:
             continue
         if "--type=renderer" in _read(pid, "cmdline") and root in _ancestors(pid):
             with contextlib.suppress(ProcessLookupError):
@@ -49,7 +57,7 @@ def end_pages_above(limit_mb: float, root: int) -> None:
 
 
 def kill(pid: int) -> None:
-    """Ends a Chromium that is still there. Its children end with it."""
+    """Kill a Chromium if it still runs; its child processes end with it."""
     if "--webagent-instance=" in _read(pid, "cmdline"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -60,12 +68,12 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _resident_mb(pid: int, *, shared: bool) -> float:
-    """MiB held by one process, with or without the pages that it shares with others."""
+def _rss_mib(pid: int, *, shared: bool) -> float:
+    """Return the RSS of one process in MiB, with or without shared memory pages."""
     fields = _read(pid, "statm").split()
     if len(fields) < 3:
         return 0.0
-    return (int(fields[1]) - (0 if shared else int(fields[2]))) * _PAGE_MB
+    return (int(fields[1]) - (0 if shared else int(fields[2]))) * _PAGE_MIB
 
 
 def _pids() -> Iterator[int]:
@@ -74,13 +82,13 @@ def _pids() -> Iterator[int]:
 
 
 def _read(pid: int, name: str) -> str:
-    """Empty for a process that has ended."""
+    """Return the content of a file in /proc; empty for a process that has ended."""
     with contextlib.suppress(OSError):
         return (_PROC / str(pid) / name).read_text(errors="replace")
     return ""
 
 
 def _parent(pid: int) -> int:
-    # The name in brackets may hold spaces: count from the last bracket.
+    # The name in parentheses may contain spaces, so the fields start after the last parenthesis.
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0

@@ -1,4 +1,4 @@
-"""A synchronous handle on one episode's browser, for host threads."""
+"""Synchronous handle of the browser of one episode, for rollout threads."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from webagent_jax.browser.context import EpisodeContext
-from webagent_jax.browser.worker import Chromium, Worker
+from webagent_jax.browser.worker import BrowserWorker, ChromiumProcess
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
 T = TypeVar("T")
 
-_MOVES = {ActionKind.GOTO, ActionKind.GO_BACK, ActionKind.GO_FORWARD}
+_NAVIGATION_KINDS = {ActionKind.GOTO, ActionKind.GO_BACK, ActionKind.GO_FORWARD}
 
 
 class Session:
-    """One isolated browser context.
+    """Isolated browser context of one episode.
 
-    Every method blocks for a bounded time and raises InfraError when the browser fails: a crash, a
-    time-out, a closed pool. One thread at a time may use it.
+    Every method blocks for a bounded time and raises InfraError if the browser fails: a crash, a
+    timeout, a closed pool. Only one thread at a time may use a session.
     """
 
     def __init__(
         self,
-        worker: Worker,
-        chromium: Chromium,
+        worker: BrowserWorker,
+        chromium: ChromiumProcess,
         context: EpisodeContext,
         *,
         config: BrowserConfig,
@@ -41,61 +41,77 @@ class Session:
         self._closed = False
 
     def goto(self, url: str) -> None:
-        """Raises ValueError for an address that is not on the origins of the session."""
+        """Load `url` in the active tab and wait until the page is quiet.
+
+        Raises:
+            ValueError: the address is not on the origins of the session.
+        """
         self._load(url, self._context.goto)
 
     def open_tab(self, url: str) -> None:
-        """As `goto`, in a new tab, which is in front from then on."""
+        """Load `url` in a new tab, which becomes the active one.
+
+        Raises:
+            ValueError: the address is not on the origins of the session.
+        """
         self._load(url, self._context.open_tab)
 
     def switch_tab(self, index: int) -> None:
-        """Brings a tab to the front. They are numbered from 0; ValueError where there is none."""
+        """Activate a tab; tabs are numbered from 0.
+
+        Raises:
+            ValueError: there is no such tab.
+        """
         timeout = self._config.call_timeout
         refusal = self._call(lambda: self._context.switch_tab(str(index)), timeout)
         if refusal:
             raise ValueError(refusal)
 
     def url(self) -> str:
-        """The address of the tab in front."""
+        """Return the address of the active tab."""
         return self._call(self._context.url, self._config.call_timeout)
 
     def observe(self, error: str | None = None) -> Observation:
-        """What the page shows now. `error` and the words of dialogs become its `error`."""
+        """Observe the active tab; `error`, failed loads and dialog messages become its error."""
         return self._call(lambda: self._context.observe(error), self._config.call_timeout)
 
     def act(self, action: Action) -> str | None:
-        """Acts, and waits until the page is quiet. None when done, else why not, for the agent."""
+        """Execute an action and wait until the page is quiet.
+
+        Returns:
+            None on success, otherwise an error message for the agent.
+        """
         self._worker.actions += 1
         timeout = self._quiet_timeout + self._config.call_timeout
-        if action.kind in _MOVES:
+        if action.kind in _NAVIGATION_KINDS:
             timeout = self._quiet_timeout + self._config.navigation_timeout
         return self._call(lambda: self._context.act(action), timeout)
 
     def settle(self) -> None:
-        """Waits until the page is quiet, after a change that was not an action's."""
+        """Wait until the page is quiet after a change that no action of the agent made."""
         self._call(self._context.settle, self._config.call_timeout + self._quiet_timeout)
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
-        """The value of a JavaScript expression or function in the page, as JSON has it."""
+        """Return the JSON value of a JavaScript expression or function in the active tab."""
         return self._call(
             lambda: self._context.evaluate(script, argument), self._config.call_timeout
         )
 
     def storage_state(self) -> dict[str, Any]:
-        """Cookies and storage, in Playwright's form; they are secrets."""
+        """Return cookies and storage in Playwright's format; they are secrets."""
         return self._call(self._context.storage_state, self._config.call_timeout)
 
-    def picture(self) -> bytes:
-        """JPEG of the viewport."""
-        return self._call(self._context.picture, self._config.call_timeout)
+    def screenshot(self) -> bytes:
+        """Return a JPEG of the viewport."""
+        return self._call(self._context.screenshot, self._config.call_timeout)
 
-    def spent(self) -> Mapping[str, float]:
-        """Seconds by phase since it was asked last: load, act, settle (until quiet), observe."""
-        spent, self._context.seconds = self._context.seconds, {}
-        return spent
+    def take_timings(self) -> Mapping[str, float]:
+        """Return the seconds by phase (load, act, settle, observe) since the last call."""
+        seconds, self._context.seconds = self._context.seconds, {}
+        return seconds
 
     def close(self) -> None:
-        """Returns at once: the context is closed by the loop. Never raises; twice is once."""
+        """Release the context without waiting until it is closed. Idempotent; never raises."""
         if self._closed:
             return
         self._closed = True

@@ -1,7 +1,7 @@
-"""When is a page quiet? No request under way, no navigation, no change for a moment.
+"""Detection of quiet pages: no open request, no navigation, no recent change of the document.
 
-Event-driven, so that a static page costs a few hundredths of a second and a slow one as long as it
-takes, up to a limit.
+The detection is event-driven. A static page takes a few hundredths of a second, a slow one as long
+as it needs, up to a limit.
 """
 
 from __future__ import annotations
@@ -15,103 +15,115 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from webagent_jax.browser import injected
 
-_CALM = 20  # ms without a change of the document
-_SLACK = 1.0  # seconds beyond its own limit for a page to answer
-_RESTLESS = 700  # ms to wait at most for a document that keeps changing
-_GIVEN_UP = "net::ERR_ABORTED"  # for another page, or because it is a file to download
-# Pictures count: one that has not come yet may have no size, and be no thing to see or click.
-# Fonts, films, sockets and beacons change nothing that an observation tells.
-_AWAITED = frozenset({"document", "script", "stylesheet", "image", "xhr", "fetch"})
+_QUIET_MS = 20  # time without a change of the document
+_SLACK_SECONDS = 1.0  # time for the result of a page after its own limit
+_MAX_UNSETTLED_MS = 700  # longest wait for a document that keeps changing
+_ABORTED = "net::ERR_ABORTED"  # another navigation replaced the request, or it is a download
+# Images count: without its data, an image may have no size and be neither visible nor clickable.
+# Fonts, videos, sockets and beacons do not change observations.
+_AWAITED_TYPES = frozenset({"document", "script", "stylesheet", "image", "xhr", "fetch"})
 
 
-class Traffic:
-    """The requests of a context that are under way."""
+class RequestTracker:
+    """Open requests of a context."""
 
     def __init__(self, context: BrowserContext):
         self._context = context
-        self._listens = False
+        self._is_listening = False
         self._open: set[Request] = set()
-        self.failures: list[tuple[str, str]] = []  # (address, why) of pages that did not load
+        self.failures: list[tuple[str, str]] = []  # (address, reason) of failed page loads
         self._idle = asyncio.Event()
         self._idle.set()
 
     def listen(self) -> None:
-        """Counts from now on. Up to the first page, its load event says as much for less."""
-        if self._listens:
+        """Track requests from now on.
+
+        The load event covers the first page at a lower cost.
+        """
+        if self._is_listening:
             return
-        self._listens = True
-        self._context.on("request", self._started)
-        self._context.on("requestfinished", self._ended)
-        self._context.on("requestfailed", self._failed)
+        self._is_listening = True
+        self._context.on("request", self._on_request)
+        self._context.on("requestfinished", self._on_end)
+        self._context.on("requestfailed", self._on_failure)
 
     def stop(self) -> None:
-        """Counts no more: the context goes on without this."""
-        if self._listens:
-            self._context.remove_listener("request", self._started)
-            self._context.remove_listener("requestfinished", self._ended)
-            self._context.remove_listener("requestfailed", self._failed)
+        """Stop tracking requests; the context remains usable."""
+        if self._is_listening:
+            self._context.remove_listener("request", self._on_request)
+            self._context.remove_listener("requestfinished", self._on_end)
+            self._context.remove_listener("requestfailed", self._on_failure)
 
     @property
     def busy(self) -> bool:
+        """True while any request is open."""
         return bool(self._open)
 
     @property
     def navigating(self) -> bool:
-        """Whether a document is under way: one that has not begun, or does not end."""
+        """True while a document request is open, committed or not."""
         return any(request.is_navigation_request() for request in self._open)
 
     async def idle(self, timeout: float) -> None:
-        """Waits for the last request to end, or for `timeout` seconds."""
+        """Wait until no request is open, for `timeout` seconds at most."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout)
 
-    def forget(self) -> None:
-        """Stops counting requests that never end, such as a long poll."""
+    def reset(self) -> None:
+        """Forget the open requests, because some never end, such as a long poll."""
         self._open.clear()
         self._idle.set()
 
-    def _started(self, request: Request) -> None:
-        if request.resource_type in _AWAITED:
+    def _on_request(self, request: Request) -> None:
+        if request.resource_type in _AWAITED_TYPES:
             self._open.add(request)
             self._idle.clear()
 
-    def _failed(self, request: Request) -> None:
-        self._ended(request)
-        if request.is_navigation_request() and request.failure != _GIVEN_UP and _is_a_tabs(request):
+    def _on_failure(self, request: Request) -> None:
+        self._on_end(request)
+        if (
+            request.is_navigation_request()
+            and request.failure != _ABORTED
+            and _is_tab_request(request)
+        ):
             self.failures.append((request.url, request.failure or "no answer"))
 
-    def _ended(self, request: Request) -> None:
+    def _on_end(self, request: Request) -> None:
         self._open.discard(request)
         if not self._open:
             self._idle.set()
 
 
-def _is_a_tabs(request: Request) -> bool:
-    """Whether a document was asked for by a tab, not by a frame in one."""
+def _is_tab_request(request: Request) -> bool:
+    """Return whether the main frame of a tab requested the document."""
     try:
         return request.frame.parent_frame is None
     except PlaywrightError:
-        return True  # a tab that is so new that it has no page yet
+        return True  # a new tab that has no page yet
 
 
-async def settle(page: Page, traffic: Traffic, timeout: float) -> bool:
-    """Returns once `page` is quiet, or after `timeout` seconds: whether it asked for a new tab."""
+async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
+    """Wait until `page` is quiet, for `timeout` seconds at most.
+
+    Returns:
+        Whether the page requested a new tab.
+    """
     loop = asyncio.get_running_loop()
-    asked = False
-    end = loop.time() + timeout
-    while (left := end - loop.time()) > 0:
+    opens_tab = False
+    deadline = loop.time() + timeout
+    while (remaining := deadline - loop.time()) > 0:
         if not traffic.busy:
-            limit = min(left * 1000, _RESTLESS)
+            limit = min(remaining * 1000, _MAX_UNSETTLED_MS)
             try:
-                quiet = injected.call(page, "quiet", _CALM, limit, timeout=left)
-                asked |= await asyncio.wait_for(quiet, left + _SLACK)
+                quiet = injected.call(page, "quiet", _QUIET_MS, limit, timeout=remaining)
+                opens_tab |= await asyncio.wait_for(quiet, remaining + _SLACK_SECONDS)
             except (TimeoutError, PlaywrightTimeout):
-                return asked  # a page that loads slower than this is observed as far as it came
+                return opens_tab  # the observation contains what has loaded so far
             except PlaywrightError:
                 if page.is_closed():
-                    return asked  # a tab that closed itself
+                    return opens_tab  # a tab that closed itself
                 raise
         if not traffic.busy:
-            return asked
-        await traffic.idle(max(end - loop.time(), 0))
-    return asked
+            return opens_tab
+        await traffic.idle(max(deadline - loop.time(), 0))
+    return opens_tab

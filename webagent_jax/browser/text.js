@@ -1,4 +1,4 @@
-// A walk that collects entries and runs of text: words join until a block ends.
+// Traversal that collects entries and runs of text; a run continues until its block ends.
 "use strict";
 const TEXT_LIMIT = 4000; // characters of one run of text
 
@@ -6,8 +6,8 @@ class TextWalk extends Walk {
   constructor(limits) {
     super(limits);
     this.buffer = "";
-    this.lastText = null; // the text node that spoke last
-    this.muted = 0;
+    this.lastText = null; // text node of the last text
+    this.muted = 0; // above 0: text is ignored
     this.inline = 0; // above 0: block borders only separate words, as in a table row
     this.cellBorder = false;
   }
@@ -37,12 +37,12 @@ class TextWalk extends Walk {
 
   push(entry) {
     this.entries.push(entry);
-    // A page that does not fit is told from the upper border of the viewport on.
+    // A page that does not fit starts at the upper border of the viewport.
     if (!entry.above) this.spend(lengthOf(entry));
   }
 }
 
-/** At most what the entry takes in the observation, line end included. */
+/** Returns an upper bound of the entry's characters in the observation, line end included. */
 function lengthOf({ text, name, value = "", options = [] }) {
   return text === undefined
     ? name.length + value.length + options.join(", ").length + 8

@@ -1,12 +1,12 @@
-// The walk of the `webarena_lite` format: what lies in the viewport, as nested tags in document
-// order. Which tags and attributes are told, and who gets an id, is as in VisualAgentBench, line by
-// line: published policies were trained on its pages (docs/observation.md).
-//   {text, tag}                             a tag opens: `<p title="x"> words`, the words with it
-//   {text, tag, id, kind, name, value, box} one to act on: `<a id="7"> words`
-//   {close: true}                           the last open tag closes
+// DOM traversal of the `webarena_lite` format: the viewport as nested tags in document order. Tags,
+// attributes and ids follow VisualAgentBench line by line, because published policies were trained
+// on its pages (docs/observations.md).
+//   {text, tag}                             opening tag and its text: `<p title="x"> words`
+//   {text, tag, id, kind, name, value, box} the same of an actionable element: `<a id="7"> words`
+//   {close: true}                           end of the last open tag
 "use strict";
 const WORDS_LIMIT = 500; // characters of a text or an attribute
-const KEPT = [
+const REPORTED_ATTRIBUTES = [
   "title",
   "value",
   "type",
@@ -19,7 +19,7 @@ const KEPT = [
   "data-bbox",
   "data-status",
 ];
-const UNTOLD = new Set(["script", "style"]);
+const OMITTED_TAGS = new Set(["script", "style"]);
 const CLICKABLE = [
   "input, textarea, select, button, a, iframe, video, object, embed, details, img[usemap]",
   "[contenteditable=''], [contenteditable=true i], [contenteditable=contenteditable i]",
@@ -31,18 +31,18 @@ const CLICKABLE = [
 
 // --- the words of one element -------------------------------------------------------------------
 
-/** Runs of white space become one space; a no-break space is none. */
+/** Replaces runs of white space, except no-break spaces, by one space; limits the length. */
 function plain(text) {
   const flat = text.replace(/[^\S\u00a0]+/g, " ").trim();
   return flat.length > WORDS_LIMIT ? [...flat].slice(0, WORDS_LIMIT).join("") : flat;
 }
 
-/** The text before the first element inside. What follows an element is told by data-text alone. */
+/** Returns the text before the first child element; data-text contains the later text. */
 function leadingText(nodes) {
   let text = "";
   for (const node of nodes) {
     if (node.nodeType === Node.TEXT_NODE) text += node.data;
-    else if (node.nodeType === Node.ELEMENT_NODE && !UNTOLD.has(node.localName)) break;
+    else if (node.nodeType === Node.ELEMENT_NODE && !OMITTED_TAGS.has(node.localName)) break;
   }
   return plain(text);
 }
@@ -54,7 +54,7 @@ const ownTexts = (element) =>
     .filter(Boolean)
     .join(",");
 
-/** The state that no attribute tells, under the names it is told by. */
+/** Returns the state that is not in attributes, by attribute name. */
 function stateAttributes(element) {
   const texts = element.hasChildNodes() ? { "data-text": ownTexts(element) } : {};
   switch (element.localName) {
@@ -80,7 +80,7 @@ function stateAttributes(element) {
   return texts;
 }
 
-/** [name, value] of each kept attribute that says something; `box` is told as data-bbox. */
+/** Returns [name, value] of each reported attribute that is not empty; data-bbox is `box`. */
 function attributesOf(element, box) {
   const state = { ...stateAttributes(element), "data-bbox": "" };
   if (box) {
@@ -88,12 +88,13 @@ function attributesOf(element, box) {
     state["data-bbox"] = `${box.left},${box.top},${width},${height}`;
   }
   if (element.getAttribute("type") === "hidden") state.type = "";
-  return KEPT.map((name) => [name, plain(state[name] ?? element.getAttribute(name) ?? "")]).filter(
-    ([, value]) => value,
-  );
+  return REPORTED_ATTRIBUTES.map((name) => [
+    name,
+    plain(state[name] ?? element.getAttribute(name) ?? ""),
+  ]).filter(([, value]) => value);
 }
 
-/** `<tag id="7" title="x"> words`. A value that was told already is not repeated. */
+/** Returns `<tag id="7" title="x"> words` without repeated values. */
 function openingTag(tag, id, attributes, text) {
   const values = new Map();
   for (const [name, value] of attributes) if (!values.has(value)) values.set(value, name);
@@ -103,9 +104,9 @@ function openingTag(tag, id, attributes, text) {
   return `${words.join(" ")}>${text && " "}${text}`;
 }
 
-// --- what is seen and can be clicked ------------------------------------------------------------
+// --- visible and clickable elements -------------------------------------------------------------
 
-/** The first box of the element, in whole pixels of the viewport; null when it has none. */
+/** Returns the first box of the element in whole pixels of the viewport; null without one. */
 function firstBox(element, place) {
   const [rect] = element.getClientRects();
   if (!rect) return null;
@@ -114,7 +115,7 @@ function firstBox(element, place) {
   return { left, top, right, bottom };
 }
 
-/** Whether the element has a box in the viewport. Styles that only hide it are not asked. */
+/** Returns whether the element has a box in the viewport, even if styles make it invisible. */
 const isVisible = (element, box, place) =>
   box !== null &&
   element.getAttribute("aria-hidden") !== "true" &&
@@ -131,7 +132,7 @@ const isClickable = (element) =>
   (element.localName === "img" && /^zoom-(in|out)$/.test(element.style.cursor)) ||
   getComputedStyle(element).cursor === "pointer";
 
-/** Whether the element is on top at the centre of its boxes, one pixel of them at least. */
+/** Returns whether the centers of its boxes hit the element, with at least one pixel in view. */
 function isOnTop(element) {
   const { innerWidth, innerHeight } = element.ownerDocument.defaultView;
   let area = 0;
@@ -147,24 +148,24 @@ function isOnTop(element) {
   return area >= 1;
 }
 
-/** What an entry says of an element to act on, in the words that both formats have for it. */
+/** Returns the entry data of an actionable element, in the words of both formats. */
 function action(element, place) {
   const style = getComputedStyle(element);
   const kind = kindOf(element, style, "")[0] || "item";
   const isField = nativeKind(element) && FIELDS.has(kind);
-  const told = ["value", "title", "placeholder", "alt"].slice(kind === "button" ? 0 : 1);
+  const nameAttributes = ["value", "title", "placeholder", "alt"].slice(kind === "button" ? 0 : 1);
   const name =
     ariaName(element) ||
     labelName(element) ||
     (!isField && textOf(element)) ||
-    squeeze(told.map((attribute) => element.getAttribute(attribute)).find(Boolean) ?? "") ||
+    squeeze(nameAttributes.map((key) => element.getAttribute(key)).find(Boolean) ?? "") ||
     hint(element, style);
   const id = String(idOf(element));
   const { value = "" } = stateOf(element, kind);
   return { id, kind, name: shorten(name), value, box: boxAt(element, place) };
 }
 
-// --- the walk -----------------------------------------------------------------------------------
+// --- traversal ----------------------------------------------------------------------------------
 
 class WebArenaLiteWalk extends Walk {
   constructor(limits) {
@@ -173,18 +174,19 @@ class WebArenaLiteWalk extends Walk {
     this.place = limits.place ?? wholeViewport();
   }
 
-  told() {
+  /** Returns all entries. */
+  collectEntries() {
     const root = document.documentElement;
     if (root) this.element(root, { depth: 0, place: this.place, options: false });
     return this.entries.filter((entry) => entry.text || entry.close);
   }
 
   /**
-   * Tells an element and what is in it: {speaks, clickable}, whether it or anything in it has
-   * words, in view or not, and whether it or anything in it can be clicked.
+   * Adds the entries of an element and its content. Returns {speaks, clickable}: whether any of
+   * them has words, visible or not, and whether any of them is clickable.
    */
   element(element, { depth, place, options }) {
-    if (UNTOLD.has(element.localName) || depth > DEPTH_LIMIT || !this.goesOn())
+    if (OMITTED_TAGS.has(element.localName) || depth > DEPTH_LIMIT || !this.countElement())
       return { speaks: false, clickable: false };
     if (isClobbered(element)) return this.fieldsOf(element, { depth: depth + 1, place, options });
     const tag = element.localName.toLowerCase();
@@ -197,8 +199,8 @@ class WebArenaLiteWalk extends Walk {
     const own = {
       visible: isVisible(element, box, place),
       speaks: Boolean(text) || attributes.some(([name]) => name !== "data-bbox"),
-      // Of a closed frame only what is in it can be clicked, but for an <embed>, whose document no
-      // script can enter, not even to ask whether it is a picture.
+      // Only the content of a cross-origin frame is clickable. An <embed> is an exception, because
+      // no script can access its document, not even to test whether it is an image.
       clickable: (!closed || tag === "embed") && isClickable(element) && isOnTop(element),
     };
     const opening = { ...closed };
@@ -209,8 +211,8 @@ class WebArenaLiteWalk extends Walk {
       options: tag === "select" && (own.visible || own.clickable),
     });
     const leaf = own.clickable && !inner.clickable;
-    const there = own.visible || leaf || (tag === "option" && options);
-    if (there && (own.speaks || inner.speaking > 1 || (own.visible && (leaf || closed)))) {
+    const isListed = own.visible || leaf || (tag === "option" && options);
+    if (isListed && (own.speaks || inner.speaking > 1 || (own.visible && (leaf || closed)))) {
       if (leaf) Object.assign(opening, action(element, this.place));
       opening.tag = tag;
       opening.text = openingTag(tag, opening.id, attributes, text);
@@ -223,13 +225,13 @@ class WebArenaLiteWalk extends Walk {
     };
   }
 
-  /** A form of which nothing can be known but what is in it. */
+  /** Visits a form whose fields hide its properties: only its children are accessible. */
   fieldsOf(form, context) {
     const { speaking, clickable } = this.children(childNodesOf.call(form), context);
     return { speaks: speaking > 0, clickable };
   }
 
-  /** How many of the nodes have words, and whether anything in them can be clicked. */
+  /** Returns the number of nodes with words, and whether any of their content is clickable. */
   children(nodes, context) {
     let speaking = 0;
     let clickable = false;

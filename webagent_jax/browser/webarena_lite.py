@@ -1,4 +1,4 @@
-"""Entries -> text in the `webarena_lite` format: the viewport as nested tags, on one line."""
+"""Renderer of the `webarena_lite` format: the viewport as nested tags on one line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from webagent_jax.browser.dom_walk import Entry
 
 
-def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
-    """The tags that fit `budget`, the elements among them, and whether all fitted.
+def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
+    """Render entries as one line of at most `budget` characters.
 
-    What is open where the room ends is closed, so that the text stays well-formed.
+    Tags that are open at the end of the budget are closed, so the text stays well-formed.
+
+    Returns:
+        The line (no line if nothing fits), its elements, and whether all entries fit.
     """
     words: list[str] = []
     open_tags: list[str] = []
-    shown = []
+    elements = []
     size = 0
     for entry in entries:
         if entry.get("close"):
@@ -26,6 +29,6 @@ def cut(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], 
         words.append(entry["text"])
         open_tags.append(entry["tag"])
         if "id" in entry:
-            shown.append(entry)
+            elements.append(entry)
     words += [f"</{tag}>" for tag in reversed(open_tags)]
-    return [" ".join(words)] if words else [], shown, size <= budget
+    return [" ".join(words)] if words else [], elements, size <= budget

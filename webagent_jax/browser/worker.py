@@ -1,8 +1,8 @@
-"""Chromium processes and the threads that drive them.
+"""Worker threads that drive Chromium processes.
 
-A worker is one thread with one asyncio loop, one Playwright driver and one Chromium at a time. A
-Chromium that dies is replaced when the next context is asked for; one that has served long enough
-is drained: new contexts go to its successor, and it is closed with its last context.
+A worker has one thread with one asyncio loop, one Playwright driver and one current Chromium. The
+next context after a crash starts a new Chromium. A Chromium that reaches its limits is drained: new
+contexts open in its successor, and it is closed with its last context.
 """
 
 from __future__ import annotations
@@ -20,60 +20,71 @@ from playwright.async_api import Error as PlaywrightError
 from webagent_jax import cpu_priority
 from webagent_jax.browser import process_memory
 from webagent_jax.browser.context import ContextSpec, EpisodeContext
-from webagent_jax.browser.context_pool import Shelf
-from webagent_jax.browser.launchers import Machine, Started
+from webagent_jax.browser.context_pool import ContextPool
+from webagent_jax.browser.launchers import BrowserLauncher, LaunchedBrowser
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
 T = TypeVar("T")
 
 _LAUNCH_TIMEOUT = 30.0  # seconds
-_CLOSE_TIMEOUT = 10.0
-_SLACK = 2.0  # a thread waits so much longer than the loop does, so that the loop answers first
-_MEMORY_EVERY = 20  # contexts between two looks at the resident size
-_KEPT = 60.0  # seconds that a wiped context, an empty page, waits for its next episode
-_GUARD_EVERY = 2.0  # seconds between two looks for a page that takes all the memory there is
+_CLOSE_TIMEOUT = 10.0  # seconds
+_SLACK_SECONDS = 2.0  # extra wait of a thread, so that the loop times out first
+_CONTEXTS_PER_RSS_CHECK = 20
+_POOLED_SECONDS = 60.0  # time that a cleared context, an empty page, stays in the pool
+_GUARD_INTERVAL_SECONDS = 2.0  # time between checks for renderers that exceed the memory limit
 
 
-class Chromium:
-    """One running browser process, and who is in it."""
+class ChromiumProcess:
+    """Running Chromium process and its contexts."""
 
     def __init__(self, browser: Browser, pid: int | None):
         self.browser = browser
         self.pid = pid
-        self.opened = 0  # contexts so far
-        self.opening = 0  # contexts asked for and not there yet
+        self.opened = 0  # contexts opened in total
+        self.opening = 0  # contexts that are being opened
         self.contexts: set[EpisodeContext] = set()
-        self.retired = False
+        self.retired = False  # whether it closes with its last context
 
     @property
     def idle(self) -> bool:
+        """True if no context is open or being opened."""
         return not self.contexts and not self.opening
 
 
-_Place = tuple[Chromium, EpisodeContext]
+_ContextHandle = tuple[ChromiumProcess, EpisodeContext]
 
 
-class Worker:
-    """The public methods that are not coroutines may be called from any thread."""
+class BrowserWorker:
+    """Thread that drives one Chromium at a time; its public methods are thread-safe."""
 
-    def __init__(self, config: BrowserConfig, machine: Machine, name: str):
+    def __init__(self, config: BrowserConfig, machine: BrowserLauncher, name: str):
         self._config = config
-        self._machine = machine
+        self._launcher = machine
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
-        self._current: Chromium | None = None
-        self._all: set[Chromium] = set()
-        self._chores: set[asyncio.Task[Any]] = set()
-        self._shelf = Shelf[_Place](_KEPT, lambda place: self._chore(self._leave(*place)))
-        self._guard: asyncio.Task[None] | None = None
+        self._current: ChromiumProcess | None = None
+        self._browsers: set[ChromiumProcess] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._context_pool = ContextPool[_ContextHandle](
+            _POOLED_SECONDS, lambda handle: self._start_task(self._close_context(*handle))
+        )
+        self._memory_guard: asyncio.Task[None] | None = None
         self.opened = self.reused = self.actions = self.launches = self.crashes = self.recycled = 0
         self._thread.start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
-        """The result of `work()`, run on the loop. Raises InfraError after `timeout` seconds."""
+        """Run a coroutine on the loop and return its result.
+
+        Args:
+            work: creates the coroutine.
+            timeout: seconds to wait at most.
+
+        Raises:
+            InfraError: the timeout has passed, or the pool is closed.
+        """
 
         async def bounded() -> T:
             return await asyncio.wait_for(work(), timeout + 1)
@@ -82,187 +93,203 @@ class Worker:
             raise InfraError("the browser pool is closed")
         future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
-            return future.result(timeout + _SLACK)
+            return future.result(timeout + _SLACK_SECONDS)
         except (TimeoutError, concurrent.futures.CancelledError) as error:
             future.cancel()
             raise InfraError(f"the browser did not answer in {timeout:g} s") from error
 
-    def open(self, spec: ContextSpec) -> _Place:
-        """A fresh or wiped context in a Chromium that works. Raises InfraError."""
+    def open(self, spec: ContextSpec) -> _ContextHandle:
+        """Return a fresh or cleared context and its Chromium.
+
+        Raises:
+            InfraError: Chromium does not start or does not open a context.
+        """
         return self.run(lambda: self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
 
-    def release(self, host: Chromium, context: EpisodeContext) -> None:
-        """Closes a context or keeps it for another episode, without waiting for it."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
-            self._loop.call_soon_threadsafe(self._let_go, host, context)
+    def release(self, host: ChromiumProcess, context: EpisodeContext) -> None:
+        """Close a context or put it into the pool, without waiting for it."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the context
+            self._loop.call_soon_threadsafe(self._recycle_or_close, host, context)
 
     def close(self) -> None:
-        """Ends Chromium, driver and thread. Bounded in time, never raises for a dead browser."""
+        """Stop Chromium, driver and thread in bounded time; ignore errors of a dead browser."""
         if self._loop.is_closed():
             return
         with contextlib.suppress(InfraError):
             self.run(self._shut_down, 3 * _CLOSE_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_TIMEOUT)
-        for pid in [c.pid for c in self._all if c.pid is not None]:
+        for pid in [c.pid for c in self._browsers if c.pid is not None]:
             process_memory.kill(pid)
         self._loop.close()
 
-    def _serve(self) -> None:
-        cpu_priority.give_way()
+    def _run_loop(self) -> None:
+        cpu_priority.lower_priority()
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def _chore(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self._loop.create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _open(self, spec: ContextSpec) -> _Place:
-        return await self._kept(spec) or await self._fresh(spec)
+    async def _open(self, spec: ContextSpec) -> _ContextHandle:
+        return await self._take_pooled(spec) or await self._new_context(spec)
 
-    async def _kept(self, spec: ContextSpec) -> _Place | None:
-        while place := await self._shelf.take(spec):
-            host, context = place
-            if host is self._current and not context.failed and not self._worn_out(host):
-                host.opened += 1
+    async def _take_pooled(self, spec: ContextSpec) -> _ContextHandle | None:
+        while handle := await self._context_pool.take(spec):
+            chromium, context = handle
+            if (
+                chromium is self._current
+                and not context.failed
+                and not self._has_reached_limits(chromium)
+            ):
+                chromium.opened += 1
                 self.reused += 1
-                return place
-            self._chore(self._leave(host, context))
+                return handle
+            self._start_task(self._close_context(chromium, context))
         return None
 
-    async def _fresh(self, spec: ContextSpec) -> _Place:
-        for last_try in (False, True):
+    async def _new_context(self, spec: ContextSpec) -> _ContextHandle:
+        for is_last_try in (False, True):
             async with self._lock:
-                host = await self._host()
-                host.opened += 1
-                host.opening += 1  # from here on it may be retired, but not ended
+                chromium = await self._get_chromium()
+                chromium.opened += 1
+                chromium.opening += 1  # from now on it may be retired but not stopped
             try:
-                context = await EpisodeContext.open(host.browser, spec, self._config)
-                host.contexts.add(context)
+                context = await EpisodeContext.open(chromium.browser, spec, self._config)
+                chromium.contexts.add(context)
             except PlaywrightError as error:
-                if last_try or host.browser.is_connected():
+                if is_last_try or chromium.browser.is_connected():
                     raise InfraError(f"no browser context: {error.message}") from error
                 continue
             finally:
-                host.opening -= 1
-                self._end_if_done(host)
+                chromium.opening -= 1
+                self._stop_if_idle(chromium)
             self.opened += 1
-            return host, context
+            return chromium, context
         raise AssertionError("unreachable")
 
-    async def _host(self) -> Chromium:
-        """The Chromium for the next context, launched if need be."""
-        host = self._current
-        if host and host.browser.is_connected() and not self._worn_out(host):
-            return host
-        if host:
-            self.recycled += host.browser.is_connected()
-            self._retire(host)
-        self._current = await self._launch()
+    async def _get_chromium(self) -> ChromiumProcess:
+        """Return the Chromium for the next context, launched if necessary."""
+        chromium = self._current
+        if chromium and chromium.browser.is_connected() and not self._has_reached_limits(chromium):
+            return chromium
+        if chromium:
+            self.recycled += chromium.browser.is_connected()
+            self._retire(chromium)
+        self._current = await self._launch_chromium()
         return self._current
 
-    def _worn_out(self, host: Chromium) -> bool:
-        if host.opened >= self._config.episodes_per_process:
+    def _has_reached_limits(self, chromium: ChromiumProcess) -> bool:
+        if chromium.opened >= self._config.max_episodes_per_process:
             return True
-        if host.pid is None or host.opened % _MEMORY_EVERY != _MEMORY_EVERY - 1:
+        if (
+            chromium.pid is None
+            or chromium.opened % _CONTEXTS_PER_RSS_CHECK != _CONTEXTS_PER_RSS_CHECK - 1
+        ):
             return False
-        return process_memory.resident_mb(host.pid) > self._config.max_rss_mb
+        return process_memory.tree_rss_mib(chromium.pid) > self._config.max_rss_mib
 
-    async def _launch(self) -> Chromium:
+    async def _launch_chromium(self) -> ChromiumProcess:
         try:
-            started = await self._start()
+            launched = await self._start_browser()
         except PlaywrightError:
-            await self._stop_driver()  # it may have died: a new one gets the second try
+            await self._stop_driver()  # it may have crashed, so the second try uses a new one
             try:
-                started = await self._start()
+                launched = await self._start_browser()
             except PlaywrightError as error:
                 raise InfraError(f"Chromium does not start: {error.message}") from error
         self.launches += 1
-        if self._guard is None:
-            self._guard = self._loop.create_task(self._end_greedy_pages())
-        host = Chromium(started.browser, started.pid)
-        self._all.add(host)
-        started.browser.on("disconnected", lambda _: self._gone(host))
-        return host
+        if self._memory_guard is None:
+            self._memory_guard = self._loop.create_task(self._kill_large_renderers())
+        chromium = ChromiumProcess(launched.browser, launched.pid)
+        self._browsers.add(chromium)
+        launched.browser.on("disconnected", lambda _: self._on_disconnected(chromium))
+        return chromium
 
-    async def _start(self) -> Started:
+    async def _start_browser(self) -> LaunchedBrowser:
         if self._playwright is None:
             self._playwright = await async_playwright().start()
-        return await self._machine.start(self._playwright.chromium, _LAUNCH_TIMEOUT)
+        return await self._launcher.start(self._playwright.chromium, _LAUNCH_TIMEOUT)
 
-    def _gone(self, host: Chromium) -> None:
-        """Chromium has ended: on purpose when it was retired, else by a crash."""
-        self._all.discard(host)
-        if not host.retired:
+    def _on_disconnected(self, chromium: ChromiumProcess) -> None:
+        """Handle the end of a Chromium, which is a crash unless it was retired."""
+        self._browsers.discard(chromium)
+        if not chromium.retired:
             self.crashes += 1
-        for context in host.contexts:
+        for context in chromium.contexts:
             context.fail("Chromium crashed or was killed")
 
-    def _retire(self, host: Chromium) -> None:
-        host.retired = True
-        self._end_if_done(host)
+    def _retire(self, chromium: ChromiumProcess) -> None:
+        chromium.retired = True
+        self._stop_if_idle(chromium)
 
-    def _end_if_done(self, host: Chromium) -> None:
-        if host.retired and host.idle and host in self._all:
-            self._chore(self._end(host))
+    def _stop_if_idle(self, chromium: ChromiumProcess) -> None:
+        if chromium.retired and chromium.idle and chromium in self._browsers:
+            self._start_task(self._stop_chromium(chromium))
 
-    def _let_go(self, host: Chromium, context: EpisodeContext) -> None:
-        if context.spec.again and not host.retired:
-            self._shelf.put(context.spec, self._chore(self._wiped(host, context)))
+    def _recycle_or_close(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
+        if context.spec.reusable and not chromium.retired:
+            self._context_pool.put(
+                context.spec, self._start_task(self._clear_context(chromium, context))
+            )
         else:
-            self._chore(self._leave(host, context))
+            self._start_task(self._close_context(chromium, context))
 
-    async def _wiped(self, host: Chromium, context: EpisodeContext) -> _Place | None:
-        renewed = None
+    async def _clear_context(
+        self, chromium: ChromiumProcess, context: EpisodeContext
+    ) -> _ContextHandle | None:
+        successor = None
         with contextlib.suppress(PlaywrightError, TimeoutError):
-            renewed = await asyncio.wait_for(context.wiped(), _CLOSE_TIMEOUT)
-        if renewed is None:
-            await self._leave(host, context)
+            successor = await asyncio.wait_for(context.recycle(), _CLOSE_TIMEOUT)
+        if successor is None:
+            await self._close_context(chromium, context)
             return None
-        host.contexts.remove(context)
-        host.contexts.add(renewed)
-        return host, renewed
+        chromium.contexts.remove(context)
+        chromium.contexts.add(successor)
+        return chromium, successor
 
-    async def _leave(self, host: Chromium, context: EpisodeContext) -> None:
+    async def _close_context(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
         try:
             await asyncio.wait_for(context.close(), _CLOSE_TIMEOUT)
         except TimeoutError:
-            host.opened = self._config.episodes_per_process  # it is stuck: let it be replaced
+            # The Chromium hangs; at its limit of episodes it is replaced.
+            chromium.opened = self._config.max_episodes_per_process
         except PlaywrightError:
-            pass  # gone already, with its process
-        host.contexts.discard(context)
-        self._end_if_done(host)
+            pass  # its process has ended
+        chromium.contexts.discard(context)
+        self._stop_if_idle(chromium)
 
-    async def _end(self, host: Chromium) -> None:
-        host.retired = True
+    async def _stop_chromium(self, chromium: ChromiumProcess) -> None:
+        chromium.retired = True
         with contextlib.suppress(PlaywrightError, TimeoutError):
-            await asyncio.wait_for(host.browser.close(), _CLOSE_TIMEOUT)
-        if host.pid is not None:
-            process_memory.kill(host.pid)
-        self._all.discard(host)
+            await asyncio.wait_for(chromium.browser.close(), _CLOSE_TIMEOUT)
+        if chromium.pid is not None:
+            process_memory.kill(chromium.pid)
+        self._browsers.discard(chromium)
 
-    async def _end_greedy_pages(self) -> None:
+    async def _kill_large_renderers(self) -> None:
         while True:
-            await asyncio.sleep(_GUARD_EVERY)
-            for host in list(self._all):
-                if host.pid is not None:
-                    process_memory.end_pages_above(self._config.max_rss_mb, host.pid)
+            await asyncio.sleep(_GUARD_INTERVAL_SECONDS)
+            for chromium in list(self._browsers):
+                if chromium.pid is not None:
+                    process_memory.kill_renderers_above(self._config.max_rss_mib, chromium.pid)
 
     async def _stop_driver(self) -> None:
         driver, self._playwright = self._playwright, None
         if driver:
-            with contextlib.suppress(Exception):  # a driver that is dead cannot be stopped
+            with contextlib.suppress(Exception):  # stopping a dead driver fails
                 await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
 
     async def _shut_down(self) -> None:
-        for host in list(self._all):
-            for context in host.contexts:
+        for chromium in list(self._browsers):
+            for context in chromium.contexts:
                 context.fail("the browser pool is closed")
-        if self._guard:
-            self._guard.cancel()
-        await asyncio.gather(*(self._end(host) for host in list(self._all)))
-        if self._chores:
-            await asyncio.wait(self._chores, timeout=_CLOSE_TIMEOUT)
+        if self._memory_guard:
+            self._memory_guard.cancel()
+        await asyncio.gather(*(self._stop_chromium(chromium) for chromium in list(self._browsers)))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT)
         await self._stop_driver()

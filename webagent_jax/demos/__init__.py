@@ -1,9 +1,9 @@
-"""Demonstrations: episodes worth imitating, kept as a TensorFlow Datasets directory.
+"""Demonstrations: successful episodes, stored as a TensorFlow Datasets directory.
 
-They are text, so that any tokenizer and template can make training rows of them.
+They are stored as text, so that training rows can be built with any tokenizer and template.
 """
 
-from webagent_jax.demos.batching import batches, iterate
+from webagent_jax.demos.batching import iterate, make_batches
 from webagent_jax.demos.dataset import (
     Demonstrations,
     DemosError,
@@ -20,10 +20,10 @@ __all__ = [
     "Demonstrations",
     "DemosError",
     "WebagentDemos",
-    "batches",
     "exists",
     "from_episode",
     "iterate",
+    "make_batches",
     "read",
     "to_episode",
     "write",

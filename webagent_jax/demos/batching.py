@@ -1,4 +1,4 @@
-"""The order in which demonstrations are learned."""
+"""Batches of demonstrations in training order."""
 
 from __future__ import annotations
 
@@ -10,36 +10,44 @@ import grain
 from webagent_jax import seeds
 from webagent_jax.demos.dataset import Demonstrations
 from webagent_jax.demos.demonstration import Demonstration
-from webagent_jax.seeds import Stream
+from webagent_jax.seeds import RandomStream
 
 _Batch = TypeVar("_Batch")
 
-_AHEAD = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+_READ_OPTIONS = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 
 
-def batches(
+def make_batches(
     demonstrations: Demonstrations | Sequence[Demonstration], *, size: int, epochs: int, seed: int
 ) -> grain.MapDataset[list[Demonstration]]:
-    """Batches of at most `size`, epoch after epoch, each epoch in an order of its own.
+    """Return batches of `epochs` epochs, each epoch in its own random order.
 
-    An epoch has every demonstration once. They are read as a batch is looked at, so those of a
-    directory (`demos.read`) need not fit into memory. Which batch has which number follows from
-    the arguments alone; what is to be made of it is mapped onto it.
+    Each epoch contains every demonstration once. A demonstration is read when its batch is
+    accessed, so a dataset (`demos.read`) need not fit into memory. The batch of an index depends on
+    the arguments only; `map` converts batches to training rows.
+
+    Args:
+        demonstrations: dataset or sequence to read from.
+        size: maximum demonstrations per batch.
+        epochs: number of epochs.
+        seed: seed of the run.
 
     Raises:
         ValueError: `size` is below 1.
-        DemosError: when a batch is looked at, the files of the demonstrations are damaged.
+        DemosError: on access of a batch, the files of the demonstrations are damaged.
     """
     if size < 1:
-        raise ValueError(f"a batch of {size} demonstrations holds nothing: ask for 1 or more")
+        raise ValueError(f"size is {size}: set it to 1 or more demonstrations per batch")
     source: grain.MapDataset[Demonstration] = grain.MapDataset.source(demonstrations)
-    shuffled = source.seed(seeds.derive(seed, Stream.BC_ORDER)).shuffle()
+    shuffled = source.seed(seeds.derive_seed(seed, RandomStream.BC_ORDER)).shuffle()
     return shuffled.batch(size, batch_fn=list).repeat(epochs)
 
 
-def iterate(batches: grain.MapDataset[_Batch], *, begin: int = 0) -> Iterator[_Batch]:
-    """The batches in order; the next ones are made, on threads, while one is learned.
+def iterate(batches: grain.MapDataset[_Batch], *, start: int = 0) -> Iterator[_Batch]:
+    """Return the batches in order; threads prefetch the next batches during training.
 
-    A run that was stopped goes on with `begin`, the number of those it has learned.
+    Args:
+        batches: batches of `make_batches`, possibly mapped.
+        start: index of the first batch; a resumed run passes the number of completed batches.
     """
-    return iter(batches.slice(slice(begin, None)).to_iter_dataset(_AHEAD))
+    return iter(batches.slice(slice(start, None)).to_iter_dataset(_READ_OPTIONS))

@@ -1,4 +1,4 @@
-"""The dataset of demonstrations: a TensorFlow Datasets builder over ArrayRecord files.
+"""Dataset of demonstrations: a TensorFlow Datasets builder over ArrayRecord files.
 
 Neither writing nor reading needs TensorFlow, and `tfds.builder_from_directory` reads the same
 files without this package.
@@ -21,11 +21,11 @@ from webagent_jax.types import Action, Decision, Observation, Task
 
 
 class DemosError(ValueError):
-    """A directory of demonstrations cannot be written or read. The message says how to mend it."""
+    """Demonstrations cannot be written or read. The message says how to fix it."""
 
 
 class WebagentDemos(tfds.core.GeneratorBasedBuilder):
-    """One example is one episode; examples keep the order in which they were written."""
+    """TFDS builder with one example per episode, in the order of writing."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -36,32 +36,32 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
     def _info(self) -> tfds.core.DatasetInfo:
         text = tfds.features.Text
         turn = {
-            "observation": text(doc="The page as the agent saw it."),
+            "observation": text(doc="Text of the page in the observation."),
             "url": text(),
             "title": text(),
-            "error": text(doc="Why the last action failed; empty when it did not."),
-            "truncated": tfds.features.Scalar(np.bool_, doc="Whether the page was cut to fit."),
-            "thought": text(doc="What the agent thought of it."),
-            "action": text(doc='What it did, as in do(action="Click", element="7").'),
+            "error": text(doc="Error of the previous action; empty without one."),
+            "truncated": tfds.features.Scalar(np.bool_, doc="Whether the page text is truncated."),
+            "thought": text(doc="Thought of the agent."),
+            "action": text(doc='Action of the agent, e.g. do(action="Click", element="7").'),
         }
         episode = {
             "task_id": text(),
             "suite": text(),
             "sites": tfds.features.Sequence(text()),
-            "intent": text(doc="The instruction, as the task or its page told it."),
+            "intent": text(doc="Instruction from the task or its page."),
             "start_url": text(),
-            "seed": tfds.features.Scalar(np.int64, doc="Of the world, where it is generated."),
+            "seed": tfds.features.Scalar(np.int64, doc="Seed of a generated task."),
             "turns": tfds.features.Sequence(turn),
         }
         return tfds.core.DatasetInfo(
             builder=self,
-            description="Episodes of web agents that earned their reward.",
+            description="Successful episodes of web agents.",
             features=tfds.features.FeaturesDict(episode),
             disable_shuffling=True,
         )
 
     def _split_generators(self, dl_manager: Any) -> Mapping[str, Any]:
-        del dl_manager  # there is nothing to download
+        del dl_manager  # nothing to download
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -69,13 +69,13 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
             yield number, _to_example(demonstration)
 
     def _log_download_bytes(self) -> None:
-        """Says nothing: there is no download to announce."""
+        """Log nothing: the dataset has no download."""
 
     _log_download_done = _log_download_bytes
 
 
 class Demonstrations:
-    """The demonstrations of a directory, in order. Each is read and decoded when asked for."""
+    """Sequence of the demonstrations in a directory; each is read and decoded on access."""
 
     def __init__(self, source: Any, directory: Path) -> None:
         self._source, self._directory = source, directory
@@ -84,9 +84,14 @@ class Demonstrations:
         return len(self._source)
 
     def __getitem__(self, index: int) -> Demonstration:
-        """Raises DemosError when the files are damaged."""
+        """Return one demonstration.
+
+        Raises:
+            DemosError: the files are damaged.
+            IndexError: `index` is out of range.
+        """
         if not 0 <= index < len(self):
-            raise IndexError(f"no demonstration {index} among {len(self)}")
+            raise IndexError(f"index {index} is out of range: there are {len(self)} demonstrations")
         try:
             example = self._source[index]
         except RuntimeError as damage:
@@ -98,42 +103,52 @@ class Demonstrations:
 
 
 def exists(directory: Path) -> bool:
-    """Whether demonstrations were written there. A write that was cut short leaves none."""
-    return (_home(directory) / "dataset_info.json").exists()
+    """Return whether the directory contains demonstrations; an interrupted write leaves none."""
+    return (_version_dir(directory) / "dataset_info.json").exists()
 
 
 def write(
     directory: Path, demonstrations: Iterable[Demonstration], *, overwrite: bool = False
 ) -> None:
-    """Stores all of them or, when drawing one raises, none.
+    """Write all demonstrations, or none if the iterable raises.
 
-    They are serialized one by one as they are drawn. What is serialized waits in memory until the
-    last, and may come to 1 GB: above it tfds asks for TensorFlow.
+    Demonstrations are serialized one by one and stay in memory until the last one. Above 1 GB of
+    serialized data, tfds requires TensorFlow.
+
+    Args:
+        directory: data directory of tfds.
+        demonstrations: demonstrations to write; consumed once.
+        overwrite: whether to replace existing demonstrations.
 
     Raises:
-        DemosError: there are demonstrations already, or none was given.
+        DemosError: the directory already contains demonstrations, or the iterable is empty.
     """
     if exists(directory):
         if not overwrite:
             raise DemosError(
-                f"{directory} holds demonstrations already; remove it or choose another directory"
+                f"{directory} already contains demonstrations: "
+                "remove them or choose another directory"
             )
-        shutil.rmtree(_home(directory))
+        shutil.rmtree(_version_dir(directory))
     remaining = iter(demonstrations)
     first = next(remaining, None)
     if first is None:
-        raise DemosError(f"no demonstrations to write to {directory}: no episode earned its reward")
+        raise DemosError(f"no demonstrations to write to {directory}: no episode has reward 1")
     tfds.disable_progress_bar()
-    chained = (one for part in ((first,), remaining) for one in part)
+    chained = (demo for part in ((first,), remaining) for demo in part)
     WebagentDemos(data_dir=str(directory), demonstrations=chained).download_and_prepare()
 
 
 def read(directory: Path) -> Demonstrations:
-    """Raises DemosError when there are none, or when they are damaged."""
+    """Return the demonstrations of a directory.
+
+    Raises:
+        DemosError: the directory contains no demonstrations, or they are damaged.
+    """
     if not exists(directory):
         raise DemosError(
-            f"no demonstrations in {directory}; "
-            "launch/collect_demos.py --workdir=DIR writes them to DIR/demos"
+            f"no demonstrations in {directory}: "
+            "write them to DIR/demos with launch/collect_demos.py --workdir=DIR"
         )
     try:
         source = WebagentDemos(data_dir=str(directory)).as_data_source("train")
@@ -142,14 +157,15 @@ def read(directory: Path) -> Demonstrations:
     return Demonstrations(source, directory)
 
 
-def _home(directory: Path) -> Path:
-    """Where tfds keeps this version of the dataset."""
+def _version_dir(directory: Path) -> Path:
+    """Return the directory of this dataset version."""
     return directory / WebagentDemos.name / str(WebagentDemos.VERSION)
 
 
 def _damaged(directory: Path, damage: Exception) -> DemosError:
     return DemosError(
-        f"the demonstrations in {directory} are damaged ({damage}); remove it and collect them anew"
+        f"the demonstrations in {directory} are damaged ({damage}): "
+        "remove the directory and collect them anew"
     )
 
 
@@ -178,7 +194,7 @@ def _to_example(demonstration: Demonstration) -> dict[str, Any]:
 
 
 def _from_example(example: Mapping[str, Any]) -> Demonstration:
-    columns = example["turns"]  # tfds turns a sequence of turns into a turn of sequences
+    columns = example["turns"]  # tfds stores a sequence of dicts as a dict of sequences
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     intent = example["intent"].decode()
     task = Task(
@@ -201,5 +217,5 @@ def _demo_turn(row: Mapping[str, Any]) -> DemoTurn:
         truncated=bool(row["truncated"]),
     )
     action = actions.parse(row["action"].decode())
-    assert isinstance(action, Action), action  # `write` stores what `format_action` wrote
+    assert isinstance(action, Action), action  # `write` stores the output of `format_action`
     return DemoTurn(observation, Decision(row["thought"].decode(), action))

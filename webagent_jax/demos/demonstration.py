@@ -1,4 +1,4 @@
-"""The noun of this room, and its way from and to an Episode."""
+"""Demonstration and its conversion from and to an Episode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webagent_jax.agent import ChatTokenizer, Template, actions, messages, reply_text
+from webagent_jax.agent import ChatTokenizer, Template, actions, build_messages, format_response
 from webagent_jax.types import (
     Completion,
     Decision,
@@ -21,25 +21,31 @@ from webagent_jax.types import (
 
 @dataclass(frozen=True, slots=True)
 class DemoTurn:
-    observation: Observation  # what was seen; its `elements` are not kept
-    decision: Decision  # what was thought and done about it
+    """Observation and decision of one turn."""
+
+    observation: Observation  # the dataset stores it without `elements`
+    decision: Decision  # thought and action
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """An episode that earned its reward, free of any tokenizer and template."""
+    """Successful episode, independent of tokenizer and template."""
 
-    task: Task  # less its `storage_state` and `eval`, which no learner looks at
-    intent: str  # as the page told it
+    task: Task  # the dataset stores it without `storage_state` and `eval`
+    intent: str  # instruction of the episode
     turns: tuple[DemoTurn, ...]
 
 
 def from_episode(episode: Episode) -> Demonstration:
-    """Raises ValueError when the episode is not one to imitate."""
+    """Return the demonstration of a successful episode.
+
+    Raises:
+        ValueError: the reward is not 1, or a response contains no valid action.
+    """
     if episode.reward != 1:
         raise ValueError(
             f"the episode of {episode.task.id} has reward {episode.reward}; "
-            "only episodes of reward 1 are demonstrations: leave the others out"
+            "only episodes with reward 1 are demonstrations: skip the others"
         )
     return Demonstration(episode.task, episode.intent, tuple(map(_demo_turn, episode.turns)))
 
@@ -47,24 +53,34 @@ def from_episode(episode: Episode) -> Demonstration:
 def _demo_turn(turn: Turn) -> DemoTurn:
     if isinstance(turn.action, ParseError):
         raise ValueError(
-            f"the reply {turn.reply!r} holds no action ({turn.action.reason}); "
-            "nobody should learn it: leave the episode out"
+            f"the response {turn.response_text!r} contains no action ({turn.action.reason}): "
+            "skip its episode"
         )
-    return DemoTurn(turn.observation, Decision(actions.thought(turn.reply), turn.action))
+    return DemoTurn(
+        turn.observation, Decision(actions.extract_thought(turn.response_text), turn.action)
+    )
 
 
 def to_episode(
     demonstration: Demonstration, tokenizer: ChatTokenizer, template: Template, thinking: bool
 ) -> Episode:
-    """The episode as a policy with this tokenizer and template would have lived it.
+    """Return the episode of a policy with this tokenizer and template.
 
-    Log-probabilities and policy versions are 0: nobody sampled the replies.
+    Log-probabilities and policy versions are 0, because no policy sampled the responses.
+
+    Args:
+        demonstration: demonstration to convert.
+        tokenizer: tokenizer of the policy.
+        template: chat template of the agent.
+        thinking: whether responses contain the thoughts.
     """
     turns: list[Turn] = []
     for turn in demonstration.turns:
-        conversation = messages(template, thinking, demonstration.intent, turns, turn.observation)
-        reply = reply_text(turn.decision.thought, turn.decision.action, thinking)
-        ids = tokenizer.encode_reply(reply)
+        conversation = build_messages(
+            template, thinking, demonstration.intent, turns, turn.observation
+        )
+        response_text = format_response(turn.decision.thought, turn.decision.action, thinking)
+        ids = tokenizer.encode_response(response_text)
         completion = Completion(
             token_ids=ids,
             logp=np.zeros(len(ids), np.float32),
@@ -75,7 +91,7 @@ def to_episode(
             Turn(
                 prompt_ids=tokenizer.prompt_ids(conversation),
                 completion=completion,
-                reply=reply,
+                response_text=response_text,
                 action=turn.decision.action,
                 observation=turn.observation,
             )

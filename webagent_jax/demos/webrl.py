@@ -1,12 +1,12 @@
-"""Demonstrations in WebRL's form: conversations as JSON, as LLaMA-Factory's "sharegpt" has them.
+r"""Import of WebRL demonstrations: JSON conversations in the "sharegpt" format of LLaMA-Factory.
 
     [{"conversations": [
-        {"from": "human", "value": "Task Instruction: ...\\n\\nRound 0\\n\\n<html> ..."},
-        {"from": "gpt", "value": "# Element: ...\\ndo(action=\\"Click\\", element=\\"7\\")"}, ...]}]
+        {"from": "human", "value": "Task Instruction: ...\n\nRound 0\n\n<html> ..."},
+        {"from": "gpt", "value": "# Element: ...\ndo(action=\"Click\", element=\"7\")"}, ...]}]
 
-A conversation shows one page or several, and `** Simplified html **` in the place of the others. So
-an episode may lie in many conversations, one for each turn: they are put together again, where the
-task and the replies before are the same. Qi et al. 2024, arXiv 2411.02337.
+A conversation contains one or more pages, and the placeholder `** Simplified html **` for the
+others. An episode may therefore span many conversations, one per turn. They are merged if the task
+and the earlier responses are equal. Qi et al. 2024, arXiv 2411.02337.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ from webagent_jax.unicode import to_well_formed
 _PLACEHOLDER = TEMPLATES["webarena"].placeholder
 _TASK = re.compile(r"\s*Task Instruction:\s*(?P<intent>.*?)\s*(?=^Round \d+\s*$|\Z)", re.S | re.M)
 _ROUND = re.compile(r"\s*Round \d+\s*\n")
-_ASKS, _REPLIES = ("human", "user"), ("gpt", "assistant")
+_HUMAN_ROLES, _MODEL_ROLES = ("human", "user"), ("gpt", "assistant")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What was read, and what was left out of it."""
+    """Result of an import: demonstrations and the number of skipped episodes."""
 
     demonstrations: tuple[Demonstration, ...]
-    left_out: Mapping[str, int]  # episodes, by the reason
+    skipped: Mapping[str, int]  # number of episodes by reason
 
 
 @dataclass
 class _Conversation:
     intent: str
-    pages: list[str | None] = field(default_factory=list)  # None where a placeholder stands
-    replies: list[str] = field(default_factory=list)
+    pages: list[str | None] = field(default_factory=list)  # None for a placeholder
+    responses: list[str] = field(default_factory=list)
 
     def continues(self, earlier: _Conversation) -> bool:
-        """Whether all that was said in an earlier one was said here too, with no other page."""
-        same = self.replies[: len(earlier.replies)] == earlier.replies
+        """Return whether `earlier` is a prefix: equal responses, and pages equal where present."""
+        same_responses = self.responses[: len(earlier.responses)] == earlier.responses
         pages = zip(earlier.pages, self.pages, strict=False)
-        agree = all(a is None or b is None or a == b for a, b in pages)
-        return self.intent == earlier.intent and same and agree
+        same_pages = all(a is None or b is None or a == b for a, b in pages)
+        return self.intent == earlier.intent and same_responses and same_pages
 
 
 def load(path: Path | str) -> Imported:
-    """The episodes of a file, in its order.
+    """Return the episodes of a file in order.
 
-    Left out are episodes with a page that no conversation shows, or a reply that holds no action.
+    Skipped are episodes with a page that no conversation contains, with a response without a valid
+    action, or without exit() at the end.
 
     Raises:
-        DemosError: the file does not have that form; says where.
+        DemosError: the file does not have the WebRL format; the message names the position.
     """
     path = Path(path)
     try:
@@ -66,65 +67,69 @@ def load(path: Path | str) -> Imported:
     except ValueError as error:
         raise DemosError(f"{path} is not JSON: {error}") from error
     if not isinstance(rows, list):
-        raise DemosError(f"{path} must hold a list of conversations")
-    found: list[Demonstration] = []
-    left_out: dict[str, int] = {}
+        raise DemosError(f"{path} must contain a list of conversations")
+    demonstrations: list[Demonstration] = []
+    skipped: dict[str, int] = {}
     for number, episode in enumerate(_episodes(_read(row, i, path) for i, row in enumerate(rows))):
-        made = _demonstration(episode, f"webrl/{path.stem}/{number}")
-        if isinstance(made, str):
-            left_out[made] = left_out.get(made, 0) + 1
+        result = _demonstration(episode, f"webrl/{path.stem}/{number}")
+        if isinstance(result, str):
+            skipped[result] = skipped.get(result, 0) + 1
         else:
-            found.append(made)
-    return Imported(tuple(found), left_out)
+            demonstrations.append(result)
+    return Imported(tuple(demonstrations), skipped)
 
 
 def _read(row: Any, number: int, path: Path) -> _Conversation:
-    where = f"{path}, conversation {number}"
-    messages: Sequence[Any] = row.get("conversations", ()) if isinstance(row, dict) else ()
-    told = [(str(m.get("from")), str(m.get("value", ""))) for m in messages if isinstance(m, dict)]
-    told = [message for message in told if message[0] != "system"]
-    asked, replied = told[::2], told[1::2]
-    in_turn = all(r in _ASKS for r, _ in asked) and all(r in _REPLIES for r, _ in replied)
-    if not told or len(asked) != len(replied) or not in_turn:
-        raise DemosError(f"{where}: wants human and gpt in turn, beginning with human")
-    task = _TASK.match(asked[0][1])
+    position = f"{path}, conversation {number}"
+    items: Sequence[Any] = row.get("conversations", ()) if isinstance(row, dict) else ()
+    messages = [(str(m.get("from")), str(m.get("value", ""))) for m in items if isinstance(m, dict)]
+    messages = [message for message in messages if message[0] != "system"]
+    prompts, responses = messages[::2], messages[1::2]
+    is_alternating = all(role in _HUMAN_ROLES for role, _ in prompts) and all(
+        role in _MODEL_ROLES for role, _ in responses
+    )
+    if not messages or len(prompts) != len(responses) or not is_alternating:
+        raise DemosError(f"{position}: messages must alternate between human and gpt, human first")
+    task = _TASK.match(prompts[0][1])
     if task is None:
-        raise DemosError(f"{where}: the first message does not begin with Task Instruction:")
-    opened = [asked[0][1][task.end() :], *(text for _, text in asked[1:])]
-    pages = [_ROUND.sub("", text, count=1).strip() for text in opened]
+        raise DemosError(f"{position}: the first message must begin with Task Instruction:")
+    texts = [prompts[0][1][task.end() :], *(text for _, text in prompts[1:])]
+    pages = [_ROUND.sub("", text, count=1).strip() for text in texts]
     return _Conversation(
         task["intent"],
         [None if page == _PLACEHOLDER else page for page in pages],
-        [reply.strip() for _, reply in replied],
+        [response.strip() for _, response in responses],
     )
 
 
 def _episodes(conversations: Iterable[_Conversation]) -> Iterator[_Conversation]:
-    """Conversations of one episode that follow one another are one."""
+    """Yield one conversation per episode: merge consecutive conversations of one episode."""
     current: _Conversation | None = None
-    for following in conversations:
-        if current is not None and following.continues(current):
-            known = current.pages + [None] * (len(following.pages) - len(current.pages))
-            pages = [b if a is None else a for a, b in zip(known, following.pages, strict=True)]
-            current = _Conversation(following.intent, pages, following.replies)
+    for conversation in conversations:
+        if current is not None and conversation.continues(current):
+            padded = current.pages + [None] * (len(conversation.pages) - len(current.pages))
+            pages = [b if a is None else a for a, b in zip(padded, conversation.pages, strict=True)]
+            current = _Conversation(conversation.intent, pages, conversation.responses)
             continue
         if current is not None:
             yield current
-        current = following
+        current = conversation
     if current is not None:
         yield current
 
 
 def _demonstration(episode: _Conversation, name: str) -> Demonstration | str:
-    """Or the reason why it is none."""
+    """Return the demonstration, or the reason to skip the episode."""
     turns = []
-    for page, reply in zip(episode.pages, episode.replies, strict=True):
-        action = actions.parse(reply)
+    for page, response in zip(episode.pages, episode.responses, strict=True):
+        action = actions.parse(response)
         if page is None:
-            return "a page is shown by no conversation"
+            return "a page is missing from all conversations"
         if isinstance(action, ParseError):
-            return "a reply holds no action"
-        turns.append(DemoTurn(Observation(page, url=""), Decision(actions.thought(reply), action)))
+            return "a response contains no action"
+        turns.append(
+            DemoTurn(Observation(page, url=""), Decision(actions.extract_thought(response), action))
+        )
     if turns[-1].decision.action.kind is not ActionKind.EXIT:
         return "it does not end with exit()"
     task = Task(id=name, suite="webrl", sites=(), intent=episode.intent, start_url="")

@@ -1,7 +1,7 @@
-"""Is everything there that a run needs? Each check looks at one part of the machine or the config.
+"""Checks of everything that a run needs, on this machine and in its config.
 
-Every check is a process of its own: one that hangs is ended, one that crashes is told like any
-other trouble, and none can take the rest with it.
+Each check runs in its own process. A check that hangs is killed and one that crashes becomes a
+finding, so that neither affects the other checks.
 """
 
 from __future__ import annotations
@@ -19,91 +19,96 @@ from pathlib import Path
 from typing import IO
 
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import Finding, Verdict, broken
+from webagent_jax.doctor.findings import CheckStatus, Finding, broken
 
-__all__ = ["CHECKS", "Finding", "Verdict", "examine", "is_well", "table"]
+__all__ = ["CHECKS", "CheckStatus", "Finding", "all_passed", "run_checks", "table"]
 
 CHECKS = ("machine", "browser", "sites", "weights", "devices", "endpoints")
-"""The modules beside this one, each with a `check(cfg, workdir)`."""
+"""Names of the checks: modules of this package, each with a function `check(cfg, workdir)`."""
 
-_TIMEOUT = 120.0  # seconds for one check
-_LAST_WORDS = 300  # characters
+_TIMEOUT = 120.0  # seconds per check
+_MAX_STDERR_CHARS = 300
 
 
-def examine(
+def run_checks(
     cfg: RunConfig,
     workdir: Path,
     *,
     checks: Sequence[str] = CHECKS,
     timeout: float = _TIMEOUT,
 ) -> list[Finding]:
-    """What the checks find, in their order. Never raises, and ends in time.
+    """Run the checks in parallel and return their findings in the order of `checks`; never raise.
 
     Args:
-        cfg: of the run that is planned.
-        workdir: of it; need not be there, and is left as it is.
-        checks: some of CHECKS.
-        timeout: seconds for each of them.
+        cfg: config of the planned run.
+        workdir: work directory of the planned run; need not exist, and is not modified.
+        checks: names from CHECKS.
+        timeout: seconds per check.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = threads.map(lambda name: _apart(name, cfg, workdir, timeout), checks)
-        return [finding for each in found for finding in each]
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        results = executor.map(lambda name: _run_in_subprocess(name, cfg, workdir, timeout), checks)
+        return [finding for findings in results for finding in findings]
 
 
-def is_well(findings: Sequence[Finding]) -> bool:
-    """Whether nothing is broken."""
-    return all(finding.verdict is not Verdict.BROKEN for finding in findings)
+def all_passed(findings: Sequence[Finding]) -> bool:
+    """Return whether no finding is an error."""
+    return all(finding.verdict is not CheckStatus.ERROR for finding in findings)
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """For people: a line for each finding, and one below it on how to mend it."""
+    """Return the findings as text: one line each, followed by the fix on a line of its own."""
     width = max((len(finding.subject) for finding in findings), default=0)
     lines = []
     for finding in findings:
         lines.append(f"{finding.verdict:7}  {finding.subject:{width}}  {finding.what}")
-        if finding.mend:
-            lines.append(f"{'':7}  {'':{width}}  -> {finding.mend}")
+        if finding.fix:
+            lines.append(f"{'':7}  {'':{width}}  -> {finding.fix}")
     return "\n".join(lines)
 
 
-def _apart(name: str, cfg: RunConfig, workdir: Path, timeout: float) -> list[Finding]:
-    """What the check finds, until it ends or its time does."""
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
+def _run_in_subprocess(name: str, cfg: RunConfig, workdir: Path, timeout: float) -> list[Finding]:
+    """Return the findings that the check reports before it exits or times out."""
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         try:
             code = subprocess.run(
                 [sys.executable, "-m", "webagent_jax.doctor", name, str(workdir)],
                 input=json.dumps(dataclasses.asdict(cfg)),
-                stdout=said,
-                stderr=complaints,  # a file: a browser that outlives the check may hold a pipe open
+                stdout=stdout,
+                # A browser that outlives the check could hold a pipe open, but not a file.
+                stderr=stderr,
                 text=True,
                 timeout=timeout,
-                # The memory of a GPU may be in use by a run that is going on.
+                # Another run may be using the memory of the GPU.
                 env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
                 check=False,
             ).returncode
-            trouble = f"the check ended with {_ending(code)}" if code else ""
+            problem = f"the check exited with {_format_exit_code(code)}" if code else ""
         except subprocess.TimeoutExpired:
-            trouble = f"the check was not done in {timeout:g} s"
-        findings = list(_read(said))
-        if trouble:
-            words = _last_words(complaints)
-            findings.append(broken(name, trouble, f"its last words: {words or 'none'}"))
+            problem = f"the check did not finish in {timeout:g} s"
+        findings = list(_read_findings(stdout))
+        if problem:
+            last_line = _last_line(stderr)
+            findings.append(
+                broken(name, problem, f"see the last line of its stderr: {last_line or 'none'}")
+            )
     return findings
 
 
-def _read(said: IO[str]) -> Iterator[Finding]:
-    said.seek(0)
-    for line in said:
-        if line.endswith("\n"):  # else its writer was ended in the middle of it
-            told = json.loads(line)
-            yield Finding(told["subject"], Verdict(told["verdict"]), told["what"], told["mend"])
+def _read_findings(stdout: IO[str]) -> Iterator[Finding]:
+    stdout.seek(0)
+    for line in stdout:
+        if line.endswith("\n"):  # a check that is killed may leave a partial line
+            fields = json.loads(line)
+            yield Finding(
+                fields["subject"], CheckStatus(fields["verdict"]), fields["what"], fields["fix"]
+            )
 
 
-def _last_words(complaints: IO[str]) -> str:
-    complaints.seek(0)
-    lines = [line.strip() for line in complaints if line.strip()]
-    return lines[-1][-_LAST_WORDS:] if lines else ""
+def _last_line(stderr: IO[str]) -> str:
+    stderr.seek(0)
+    lines = [line.strip() for line in stderr if line.strip()]
+    return lines[-1][-_MAX_STDERR_CHARS:] if lines else ""
 
 
-def _ending(code: int) -> str:
+def _format_exit_code(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

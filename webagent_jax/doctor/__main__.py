@@ -1,4 +1,4 @@
-"""One check, as `doctor.examine` starts it: a config comes in and findings go out, as JSON."""
+"""Entry point of one check: reads the config as JSON from stdin, prints findings as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from webagent_jax.config import from_config_dict
 
 if __name__ == "__main__":
     _, name, workdir = sys.argv
-    told, sys.stdout = sys.stdout, sys.stderr  # libraries print what they like
+    # Libraries may print to stdout, which is reserved for findings.
+    stdout, sys.stdout = sys.stdout, sys.stderr
     cfg = from_config_dict(json.load(sys.stdin))
     for finding in importlib.import_module(f"webagent_jax.doctor.{name}").check(cfg, Path(workdir)):
-        told.write(json.dumps(dataclasses.asdict(finding)) + "\n")
-        told.flush()
+        stdout.write(json.dumps(dataclasses.asdict(finding)) + "\n")
+        stdout.flush()

@@ -1,4 +1,4 @@
-"""Chromium: found, started, a page shown, and memory for as many contexts as the config has."""
+"""Check of Chromium: executable, sandbox, a test page, and memory for the config's contexts."""
 
 from __future__ import annotations
 
@@ -19,103 +19,121 @@ from webagent_jax.local_site import StaticSite
 from webagent_jax.types import InfraError
 
 _PAGE = "<!doctype html><title>doctor</title><button>Well</button>"
-_SEEN = "button Well [1]"
-_MORE = 3  # contexts, to see what one takes
-_SAID = "[err]"  # before what Chromium said itself, in Playwright's account of it
-_INSTALL = "install it with what it needs: python -m playwright install --with-deps chromium"
+_EXPECTED_TEXT = "button Well [1]"
+_EXTRA_CONTEXTS = 3  # opened to measure the memory of one
+_CHROMIUM_STDERR = "[err]"  # prefix of Chromium's stderr in Playwright's error messages
+_INSTALL = "install it with its dependencies: python -m playwright install --with-deps chromium"
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
+    """Yield the findings about the browser."""
     del workdir
-    config = replace(cfg.browser, processes=1, observation="compact")
-    if config.endpoints:
-        for endpoint in config.endpoints:
-            yield _elsewhere(replace(config, endpoints=(endpoint,)), endpoint)
+    config = replace(cfg.browser, num_processes=1, observation_format="compact")
+    if config.ws_endpoints:
+        for endpoint in config.ws_endpoints:
+            yield _check_remote(replace(config, ws_endpoints=(endpoint,)), endpoint)
         return
     try:
-        path = config.executable or chromium.find()
+        path = config.executable_path or chromium.find_executable()
     except ChromiumMissing as error:
         yield from_error("browser", error)
         return
     if not shutil.which(path):
         yield broken(
             "browser",
-            f"browser.executable={path} is not a program",
-            "name a Chromium there, or leave the option empty",
+            f"browser.executable_path={path} is not a program",
+            "set --config.browser.executable_path to a Chromium, or leave the option empty",
         )
         return
-    if config.sandbox and os.geteuid() == 0:
+    if config.chromium_sandbox and os.geteuid() == 0:
         yield broken(
             "sandbox",
-            "browser.sandbox is set, and never works for root",
-            "run as another user, or --config.browser.sandbox=False",
+            "browser.chromium_sandbox=True never works for root",
+            "run as another user, or set --config.browser.chromium_sandbox=False",
         )
         return
-    yield from _here(cfg, config, path)
+    yield from _check_local(cfg, config, path)
 
 
-def _elsewhere(config: BrowserConfig, endpoint: str) -> Finding:
+def _check_remote(config: BrowserConfig, endpoint: str) -> Finding:
     try:
         with BrowserPool(config) as pool, pool.session(origins=["127.0.0.1:1"]) as session:
-            return ok("browser", f"{_version(session)} at {endpoint}")
+            return ok("browser", f"{_browser_version(session)} at {endpoint}")
     except InfraError as error:
-        return from_error("browser", error, f"is a Playwright server running at {endpoint}?")
+        return from_error("browser", error, f"start a Playwright server at {endpoint}")
 
 
-def _here(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]:
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]:
+    with ExitStack() as resources:
+        folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
         (folder / "index.html").write_text(_PAGE)
-        site = opened.enter_context(StaticSite(folder))
-        pool = opened.enter_context(BrowserPool(config, executable=path))
-        alone = process_memory.resident_mb(os.getpid())
-        begun = time.monotonic()
+        site = resources.enter_context(StaticSite(folder))
+        pool = resources.enter_context(BrowserPool(config, executable=path))
+        rss_without_browser = process_memory.tree_rss_mib(os.getpid())
+        start = time.monotonic()
 
-        def show() -> Session:
-            session = opened.enter_context(pool.session(origins=[site.host]))
+        def open_page() -> Session:
+            session = resources.enter_context(pool.session(origins=[site.host]))
             session.goto(f"{site.url}/index.html")
             return session
 
         try:
-            first = show()
-            seen = first.observe().text
+            first = open_page()
+            text = first.observe().text
         except InfraError as error:
-            yield broken("browser", _why(error), _INSTALL)
+            yield broken("browser", _error_summary(error), _INSTALL)
             return
-        seconds = time.monotonic() - begun
-        if seen != _SEEN:
-            yield broken("browser", f"a page shows {seen!r}", f"another Chromium than {path}")
+        seconds = time.monotonic() - start
+        if text != _EXPECTED_TEXT:
+            yield broken(
+                "browser",
+                f"the test page shows {text!r} instead of {_EXPECTED_TEXT!r}",
+                f"use another Chromium than {path}: --config.browser.executable_path=PATH",
+            )
             return
-        yield ok("browser", f"{_version(first)} at {path}, first page after {seconds:.1f} s")
-        on = "on" if config.sandbox else "off; browser.sandbox is for pages that are not yours"
-        yield ok("sandbox", on)
-        one = process_memory.resident_mb(os.getpid()) - alone
-        for _ in range(_MORE):
-            show()
-        each = max((process_memory.resident_mb(os.getpid()) - alone - one) / _MORE, 0.0)
-    if one > 0:
-        yield _memory(cfg, one, each)
+        yield ok(
+            "browser", f"{_browser_version(first)} at {path}, first page after {seconds:.1f} s"
+        )
+        state = (
+            "on"
+            if config.chromium_sandbox
+            else "off; set --config.browser.chromium_sandbox=True for untrusted pages"
+        )
+        yield ok("sandbox", state)
+        mib_per_browser = process_memory.tree_rss_mib(os.getpid()) - rss_without_browser
+        for _ in range(_EXTRA_CONTEXTS):
+            open_page()
+        mib_per_context = max(
+            (process_memory.tree_rss_mib(os.getpid()) - rss_without_browser - mib_per_browser)
+            / _EXTRA_CONTEXTS,
+            0.0,
+        )
+    if mib_per_browser > 0:
+        yield _check_memory(cfg, mib_per_browser, mib_per_context)
 
 
-def _memory(cfg: RunConfig, one: float, each: float) -> Finding:
-    contexts, processes = cfg.rollout.contexts, cfg.browser.processes
-    needed = (processes * one + contexts * each) * 2**20
+def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float) -> Finding:
+    num_contexts, num_processes = cfg.rollout.max_concurrent_episodes, cfg.browser.num_processes
+    bytes_needed = (num_processes * mib_per_browser + num_contexts * mib_per_context) * 2**20
     what = (
-        f"{one:.0f} MiB for each of {processes} Chromium, {each:.0f} MiB or more for each of "
-        f"{contexts} contexts: {gib(needed)} of {gib(available_bytes())}"
+        f"{mib_per_browser:.0f} MiB for each of {num_processes} Chromium processes, at least "
+        f"{mib_per_context:.0f} MiB for each of {num_contexts} contexts: {gib(bytes_needed)} of "
+        f"{gib(available_bytes())}"
     )
-    if needed > available_bytes():
-        return warning("browser memory", what, "lower --config.rollout.contexts")
+    if bytes_needed > available_bytes():
+        return warning("browser memory", what, "lower --config.rollout.max_concurrent_episodes")
     return ok("browser memory", what)
 
 
-def _why(error: InfraError) -> str:
-    """The first line, and the first of what Chromium said itself, such as a missing library."""
-    first, *others = str(error).splitlines()
-    said = [line.partition(_SAID)[2].strip() for line in others if _SAID in line]
-    return f"{first}: {said[0]}" if said else first
+def _error_summary(error: InfraError) -> str:
+    """Return the first line, and the first line of Chromium's stderr, such as a missing library."""
+    first, *details = str(error).splitlines()
+    messages = [
+        line.partition(_CHROMIUM_STDERR)[2].strip() for line in details if _CHROMIUM_STDERR in line
+    ]
+    return f"{first}: {messages[0]}" if messages else first
 
 
-def _version(session: Session) -> str:
+def _browser_version(session: Session) -> str:
     agent = str(session.evaluate("navigator.userAgent"))
     return next(word for word in agent.split() if "Chrome/" in word).replace("/", " ")

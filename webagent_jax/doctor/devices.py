@@ -1,6 +1,7 @@
-"""What JAX sees, whether the config's mesh can be made of it, and whether the run can fit.
+"""Check of JAX's devices: backend, mesh of the config, and memory of training and inference.
 
-Memory is a lower bound, of what lies there all the time; launch/compile_check.py tells all of it.
+The memory is a lower bound: it counts only arrays that exist all the time. launch/compile_check.py
+reports the full memory.
 """
 
 from __future__ import annotations
@@ -20,55 +21,60 @@ from webagent_jax.config import RunConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.inference import kv_cache as kv
-from webagent_jax.inference.engine_shapes import Sizes
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, sharding
 
-# Device files of accelerators, the backend that would use them, and the extra that brings it.
+# Device file of an accelerator, the backend that uses it, and the pip extra that installs it.
 _ACCELERATORS = (("/dev/nvidia0", "gpu", "cuda"), ("/dev/accel0", "tpu", "tpu"))
-_BACKENDS = "pip install 'webagent_jax[cuda]' or 'webagent_jax[tpu]', or unset JAX_PLATFORMS"
+_INSTALL_BACKEND = (
+    "run pip install 'webagent_jax[cuda]' or 'webagent_jax[tpu]', or unset JAX_PLATFORMS"
+)
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
+    """Yield the findings about the devices."""
     del workdir
     try:
         devices = jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter for a backend not installed
-        asked = os.environ.get("JAX_PLATFORMS", "")
-        why = (str(error) or "its backend is not there").splitlines()[0]
-        yield broken("devices", f"JAX has none with JAX_PLATFORMS={asked!r}: {why}", _BACKENDS)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: backend not installed
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        reason = (str(error) or "its backend is not installed").splitlines()[0]
+        yield broken(
+            "devices", f"JAX has none with JAX_PLATFORMS={platforms!r}: {reason}", _INSTALL_BACKEND
+        )
         return
-    memory = _device_bytes(devices[0])
+    memory = _device_memory(devices[0])
     kind = devices[0].device_kind
     yield ok("devices", f"{len(devices)} {kind} ({jax.default_backend()}), {gib(memory)} each")
-    yield from _unused()
+    yield from _unused_accelerators()
     if jax.default_backend() == "cpu":
-        yield _cpu_results()
-    if cfg.policy.kind == "openai" or not policy.is_directory(cfg.policy.path):
-        return  # nothing to lay on them, or told by the check of the weights
+        yield _check_cpu_results()
+    if cfg.policy.kind == "openai" or not policy.is_policy_dir(cfg.policy.path):
+        return  # no local params, or the check `weights` reports the missing directory
     try:
         model = policy.load_config(
             cfg.policy.path, cfg.policy.dtype, cfg.policy.remat, cfg.policy.attention
         )
     except (KeyError, ValueError) as error:
-        yield from_error("attention", Exception(str(error)), "--config.policy.attention=auto")
+        yield from_error("attention", Exception(str(error)), "set --config.policy.attention=auto")
         return
     yield ok("attention", model.attention)
-    yield from _training(cfg, model, memory)
-    yield from _engine(cfg, model, memory)
+    yield from _check_training(cfg, model, memory)
+    yield from _check_engine(cfg, model, memory)
 
 
-def _unused() -> Iterator[Finding]:
+def _unused_accelerators() -> Iterator[Finding]:
     backend = jax.default_backend()
-    for file, needed, extra in _ACCELERATORS:
-        if Path(file).exists() and backend != needed:
+    for path, required_backend, extra in _ACCELERATORS:
+        if Path(path).exists() and backend != required_backend:
             yield warning(
                 "accelerator",
-                f"{file} is there, and JAX runs on {backend}",
-                f"pip install 'webagent_jax[{extra}]', and unset JAX_PLATFORMS",
+                f"{path} exists, but JAX runs on {backend}",
+                f"run pip install 'webagent_jax[{extra}]', and unset JAX_PLATFORMS",
             )
 
 
-def _cpu_results() -> Finding:
+def _check_cpu_results() -> Finding:
     """Run two programs that XLA computes wrongly on CPU with fusions into YNNPACK's kernels."""
 
     @jax.jit
@@ -92,68 +98,92 @@ def _cpu_results() -> Finding:
     return ok("CPU results", f"{jaxlib} computes the programs of jax issue 39103 correctly")
 
 
-def _device_bytes(device: jax.Device) -> int:
-    """What JAX may use of it; devices of a CPU share what the host has free."""
+def _device_memory(device: jax.Device) -> int:
+    """Return the bytes that JAX may use of the device; CPU devices share the free host memory."""
     stats = device.memory_stats() or {}
     return int(stats.get("bytes_limit") or available_bytes() // len(jax.local_devices()))
 
 
-def _training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
+def _check_training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
     try:
         mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
-        params = _device_share(model, mesh)
+        params = _param_bytes_per_device(model, mesh)
     except sharding.ShardingError as error:
-        yield from_error("mesh", error, "--config.mesh.data, fsdp and tensor; -1 is what is left")
+        yield from_error(
+            "mesh",
+            error,
+            "set --config.mesh.data, --config.mesh.fsdp and --config.mesh.tensor so that their "
+            "product is the number of devices; -1 takes the rest",
+        )
         return
     yield ok("mesh", " x ".join(f"{name} {size}" for name, size in mesh.shape.items()))
-    copies = 1 if cfg.lora.rank else 3  # the moments of adapters are small
-    copies += bool(cfg.grpo.kl_beta) and not cfg.lora.rank  # the reference
-    needed = copies * params
-    what = f"params, moments and reference take {gib(needed)} of {gib(memory)}"
-    if needed > memory:
+    # Params and two moments; the moments of adapters are small.
+    copies = 1 if cfg.lora.rank else 3
+    # With LoRA, the frozen base is the reference.
+    copies += bool(cfg.grpo.kl_beta) and not cfg.lora.rank
+    bytes_needed = copies * params
+    what = f"params, moments and reference take {gib(bytes_needed)} of {gib(memory)}"
+    if bytes_needed > memory:
         yield warning(
             "training memory",
             what,
-            "more devices, --config.lora.rank=32 or --config.grpo.kl_beta=0; or only evaluate",
+            "use more devices, or set --config.lora.rank=32 or --config.grpo.kl_beta=0",
         )
     else:
         yield ok("training memory", what)
 
 
-def _device_share(model: ModelConfig, mesh: Mesh) -> int:
-    """Bytes of the params that lie on one device. Raises ShardingError."""
+def _param_bytes_per_device(model: ModelConfig, mesh: Mesh) -> int:
+    """Return the bytes of the params that one device stores.
+
+    Raises:
+        ShardingError: the mesh does not fit the model.
+    """
     shapes = policy.abstract_params(model)
-    placed = sharding.placed(shapes, sharding.param_shardings(shapes, mesh))
-    return sharding.device_bytes(placed)
+    sharded = sharding.with_shardings(shapes, sharding.param_shardings(shapes, mesh))
+    return sharding.bytes_per_device(sharded)
 
 
-def _engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
+def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
     engine = cfg.engine
-    here = len(jax.local_devices())
-    if engine.tensor > here:
+    num_devices = len(jax.local_devices())
+    if engine.tensor_parallel_size > num_devices:
         yield broken(
             "engine",
-            f"engine.tensor={engine.tensor}, and this host has {here} devices",
-            f"--config.engine.tensor={here} or less",
+            f"engine.tensor_parallel_size={engine.tensor_parallel_size} is more than the "
+            f"{num_devices} devices of this process",
+            f"set --config.engine.tensor_parallel_size to {num_devices} or less",
         )
         return
     try:
-        sizes = Sizes.of(
+        shapes = EngineShapes.from_config(
             model,
             slots=engine.slots,
-            max_tokens=engine.max_tokens,
+            max_tokens=engine.max_model_len,
             steps=engine.steps_per_dispatch,
             cache_bytes=engine.cache_bytes,
         )
     except ValueError as error:
-        yield from_error("engine", error, "--config.engine.max_tokens, or engine.cache_mib")
+        yield from_error(
+            "engine",
+            error,
+            "change --config.engine.max_model_len or --config.engine.kv_cache_mib",
+        )
         return
-    cache = sizes.pages * sizes.page_tokens * kv.token_bytes(model) // engine.tensor
-    weights = policy.weight_bytes(model) // engine.tensor
-    what = f"{gib(weights)} of params, {gib(cache)} of keys and values, of {gib(memory)}"
-    if weights + cache > memory:
+    cache_bytes = (
+        shapes.pages
+        * shapes.page_tokens
+        * kv.kv_bytes_per_token(model)
+        // engine.tensor_parallel_size
+    )
+    param_bytes = policy.weight_bytes(model) // engine.tensor_parallel_size
+    what = f"{gib(param_bytes)} of params, {gib(cache_bytes)} of keys and values, of {gib(memory)}"
+    if param_bytes + cache_bytes > memory:
         yield broken(
-            "engine", what, "lower engine.slots or engine.cache_mib, or raise engine.tensor"
+            "engine",
+            what,
+            "lower --config.engine.slots or --config.engine.kv_cache_mib, or raise "
+            "--config.engine.tensor_parallel_size",
         )
     else:
         yield ok("engine", what)

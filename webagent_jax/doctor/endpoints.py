@@ -1,4 +1,4 @@
-"""The language models that are asked over HTTP: the policy's and the judge's, with one request."""
+"""Check of the chat endpoints of the policy and of the judge, with one request each."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.types import InfraError, Message
 
 _TIMEOUT = 60.0  # seconds; a server may load its model first
-_TOKENS = 16  # some take no fewer
-_HELLO = (Message("user", "Say yes."),)
+_MAX_TOKENS = 16  # the smallest value that some servers accept
+_TEST_MESSAGES = (Message("user", "Say yes."),)
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
+    """Yield the findings about the endpoints that the config uses."""
     del workdir
     if cfg.policy.kind == "openai":
-        yield _ask("policy endpoint", cfg.policy.endpoint, "policy.endpoint")
+        yield _send_test_request("policy endpoint", cfg.policy.endpoint, "policy.endpoint")
     judge = cfg.suite.webarena.judge
     if cfg.suite.name == "webarena_lite" and judge.url:
-        where = "suite.webarena.judge"
-        if judge.key_variable and not os.environ.get(judge.key_variable):
+        options = "suite.webarena.judge"
+        if judge.api_key_env and not os.environ.get(judge.api_key_env):
             yield broken(
                 "judge",
-                f"{where}.key_variable={judge.key_variable!r} is not set",
-                "export the judge's key in it, or leave the option empty",
+                f"the variable of {options}.api_key_env={judge.api_key_env!r} is not set",
+                f"export the judge's key in {judge.api_key_env}, or leave the option empty",
             )
             return
-        config = EndpointConfig(judge.url, judge.model, judge.key_variable)
-        yield _ask("judge", config, where)
+        config = EndpointConfig(judge.url, judge.model, judge.api_key_env)
+        yield _send_test_request("judge", config, options)
 
 
-def _ask(subject: str, config: EndpointConfig, options: str) -> Finding:
-    begun = time.monotonic()
+def _send_test_request(subject: str, config: EndpointConfig, options: str) -> Finding:
+    start = time.monotonic()
     try:
         endpoint = ChatEndpoint(replace(config, retries=0))
-        endpoint.chat(ChatRequest(_HELLO, _TOKENS, temperature=0.0), _TIMEOUT)
+        endpoint.chat(ChatRequest(_TEST_MESSAGES, _MAX_TOKENS, temperature=0.0), _TIMEOUT)
     except (ConfigError, InfraError) as error:
-        return from_error(subject, error, f"look at {options}.url, and at its server")
+        return from_error(subject, error, f"check {options}.url and its server")
     return ok(
-        subject, f"{config.model} at {config.url} replied in {time.monotonic() - begun:.1f} s"
+        subject, f"{config.model} at {config.url} responded in {time.monotonic() - start:.1f} s"
     )

@@ -1,4 +1,4 @@
-"""What a check says: it is well, it may be trouble, or it is broken; and how to mend it."""
+"""Result of a check: status, description and fix."""
 
 from __future__ import annotations
 
@@ -8,44 +8,56 @@ from dataclasses import dataclass
 from webagent_jax.config import ConfigError
 
 
-class Verdict(enum.StrEnum):
+class CheckStatus(enum.StrEnum):
+    """Severity of a finding; a run fails with an ERROR and may fail with a WARNING."""
+
     OK = "OK"
     WARNING = "warning"
-    BROKEN = "broken"
+    ERROR = "broken"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    subject: str  # in a word or two
-    verdict: Verdict
-    what: str  # in one line
-    mend: str = ""  # in one line; empty where nothing is to mend
+    """Result of one check."""
+
+    subject: str  # checked component, one or two words
+    verdict: CheckStatus
+    what: str  # description, one line
+    fix: str = ""  # instruction that fixes the problem, one line; empty if there is none
 
 
 def ok(subject: str, what: str) -> Finding:
-    return Finding(subject, Verdict.OK, what)
+    """Return a finding without a problem."""
+    return Finding(subject, CheckStatus.OK, what)
 
 
 def warning(subject: str, what: str, mend: str) -> Finding:
-    return Finding(subject, Verdict.WARNING, what, mend)
+    """Return a finding that may make a run fail; `mend` is its fix."""
+    return Finding(subject, CheckStatus.WARNING, what, mend)
 
 
 def broken(subject: str, what: str, mend: str) -> Finding:
-    return Finding(subject, Verdict.BROKEN, what, mend)
+    """Return a finding that makes a run fail; `mend` is its fix."""
+    return Finding(subject, CheckStatus.ERROR, what, mend)
 
 
 def from_error(subject: str, error: Exception, mend: str = "") -> Finding:
-    """Of a message that says what is wrong, and after a semicolon how to mend it.
+    """Return the finding of an error whose message states the problem, then a semicolon, the fix.
 
-    Of several lines a ConfigError goes on with how to mend it, others with what is for logs.
+    Further lines of a ConfigError belong to the fix; those of other errors are for logs.
+
+    Args:
+        subject: checked component.
+        error: error to report.
+        mend: fix for messages without one.
     """
-    first, _, others = (str(error) or type(error).__name__).partition("\n")
+    first, _, details = (str(error) or type(error).__name__).partition("\n")
     what, _, rest = first.partition("; ")
     if isinstance(error, ConfigError):
-        rest = " ".join([*rest.split(), *others.split()])
-    return broken(subject, what, rest or mend or "look at what it says")
+        rest = " ".join([*rest.split(), *details.split()])
+    return broken(subject, what, rest or mend or "fix the problem in this message")
 
 
 def gib(size: float) -> str:
-    """Bytes, to be read."""
+    """Return a number of bytes as text in GiB, or in MiB below 0.1 GiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Python and its packages, the folders that a run writes to, and how many files it may open."""
+"""Check of the machine: Python packages, writable folders, shared memory, limit of open files."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from webagent_jax.config import RunConfig
 from webagent_jax.doctor.findings import Finding, broken, gib, ok, warning
 
 _PACKAGE = "webagent_jax"
-_NAMED = ("jax", "flax", "orbax-checkpoint", "playwright", "transformers")
-_TEMPORARY = 2**30  # bytes: profiles and shared memory of Chromium
-_SHARED = 64 * 2**20  # bytes, which is what Docker gives
-# Of Chromium's first process, which has most of them open: on MiniWoB++ 59 with one context and 6
-# more for each further one; pages of real sites hold more connections.
-_FILES_AT_LEAST = 128
-_FILES_PER_CONTEXT = 16
+_REPORTED_PACKAGES = ("jax", "flax", "orbax-checkpoint", "playwright", "transformers")
+_MIN_TEMPORARY_BYTES = 2**30  # profiles and shared memory of Chromium
+_DOCKER_SHARED_MEMORY = 64 * 2**20  # bytes, Docker's default
+# Files open in Chromium's first process, which has the most. On MiniWoB++ it has 59 with one
+# context and 6 for each further context; pages of real sites open more connections.
+_BASE_OPEN_FILES = 128
+_OPEN_FILES_PER_CONTEXT = 16
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    yield _packages()
-    yield _writable(workdir)
-    yield _temporary()
-    yield from _shared_memory()
-    yield _open_files(cfg)
+    """Yield the findings about the machine."""
+    yield _check_packages()
+    yield _check_workdir(workdir)
+    yield _check_temporary_files()
+    yield from _check_shared_memory()
+    yield _check_open_files(cfg)
 
 
-def _packages() -> Finding:
-    wrong = []
+def _check_packages() -> Finding:
+    problems = []
     for line in _requirements():
-        needed = Requirement(line)
-        if needed.marker and not needed.marker.evaluate({"extra": ""}):
+        requirement = Requirement(line)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        version = _version(needed.name)
+        version = _installed_version(requirement.name)
         if not version:
-            wrong.append(f"{needed} is missing")
-        elif not needed.specifier.contains(version, prereleases=True):
-            wrong.append(f"{needed} is needed, {version} is there")
-    if wrong:
-        return broken("packages", ", ".join(wrong), f"pip install --upgrade {_PACKAGE}")
-    named = ", ".join(f"{name} {_version(name)}" for name in _NAMED)
-    return ok("packages", f"Python {platform.python_version()}, {named}")
+            problems.append(f"{requirement} is missing")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            problems.append(f"{requirement} is needed, {version} is installed")
+    if problems:
+        return broken("packages", ", ".join(problems), f"run pip install --upgrade {_PACKAGE}")
+    versions = ", ".join(f"{name} {_installed_version(name)}" for name in _REPORTED_PACKAGES)
+    return ok("packages", f"Python {platform.python_version()}, {versions}")
 
 
 def _requirements() -> list[str]:
@@ -58,14 +59,14 @@ def _requirements() -> list[str]:
         return []
 
 
-def _version(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def _writable(workdir: Path) -> Finding:
+def _check_workdir(workdir: Path) -> Finding:
     folder = existing(workdir)
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -74,60 +75,60 @@ def _writable(workdir: Path) -> Finding:
         return broken(
             "workdir",
             f"{folder} cannot be written to: {error.strerror}",
-            "choose another --workdir, or mend the rights of this one",
+            "choose another --workdir, or fix the permissions of this one",
         )
-    return ok("workdir", f"{workdir} can be written, {gib(shutil.disk_usage(folder).free)} free")
+    return ok("workdir", f"{workdir} is writable, {gib(shutil.disk_usage(folder).free)} free")
 
 
 def existing(workdir: Path) -> Path:
-    """The folder itself, or what is there of the way to it."""
+    """Return the folder itself or its nearest ancestor that exists."""
     path = workdir.absolute()
     return next(part for part in (path, *path.parents) if part.exists())
 
 
-def _temporary() -> Finding:
+def _check_temporary_files() -> Finding:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    if free < _TEMPORARY:
+    if free < _MIN_TEMPORARY_BYTES:
         return warning(
             "temporary files",
-            f"{folder} has {gib(free)} free; Chromium keeps its shared memory there",
-            "make room, or set TMPDIR to a folder with 1 GiB or more",
+            f"{folder} has {gib(free)} free; Chromium stores its shared memory there",
+            "free disk space, or set TMPDIR to a folder with at least 1 GiB free",
         )
     return ok("temporary files", f"{folder} has {gib(free)} free")
 
 
-def _shared_memory() -> Iterator[Finding]:
+def _check_shared_memory() -> Iterator[Finding]:
     folder = Path("/dev/shm")
     if not folder.is_dir():
         return
     size = shutil.disk_usage(folder).total
-    if size <= _SHARED:
+    if size <= _DOCKER_SHARED_MEMORY:
         yield warning(
             "/dev/shm",
-            f"{gib(size)}: too little for collectives between the GPUs of a host (NCCL)",
-            "docker run --shm-size=1g",
+            f"{gib(size)}: too small for NCCL collectives between the GPUs of one machine",
+            "start the container with docker run --shm-size=1g",
         )
     else:
         yield ok("/dev/shm", gib(size))
 
 
-def _open_files(cfg: RunConfig) -> Finding:
-    contexts = cfg.rollout.contexts
-    allowed, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _FILES_AT_LEAST + _FILES_PER_CONTEXT * contexts
-    if allowed == resource.RLIM_INFINITY or allowed >= needed:
-        return ok("open files", f"{allowed} allowed, about {needed} for {contexts} contexts")
-    more = highest == resource.RLIM_INFINITY or highest >= needed
+def _check_open_files(cfg: RunConfig) -> Finding:
+    num_contexts = cfg.rollout.max_concurrent_episodes
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _BASE_OPEN_FILES + _OPEN_FILES_PER_CONTEXT * num_contexts
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= needed:
+        return ok("open files", f"{soft_limit} allowed, about {needed} for {num_contexts} contexts")
+    can_raise = hard_limit == resource.RLIM_INFINITY or hard_limit >= needed
     return warning(
         "open files",
-        f"{allowed} allowed, {contexts} contexts need about {needed}",
-        f"ulimit -n {needed}" if more else "raise nofile in /etc/security/limits.conf",
+        f"{soft_limit} allowed, {num_contexts} contexts need about {needed}",
+        f"run ulimit -n {needed}" if can_raise else "raise nofile in /etc/security/limits.conf",
     )
 
 
 def available_bytes() -> int:
-    """Host memory that a new process may take: of the machine, or of its control group."""
+    """Return the bytes of host memory available to a new process, within its control group."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():

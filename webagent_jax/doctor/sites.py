@@ -1,4 +1,4 @@
-"""The sites of the config's suite: embedded ones show a task, WebArena's are asked how they are."""
+"""Check of the suite's sites: the first task of an embedded suite, the health of WebArena sites."""
 
 from __future__ import annotations
 
@@ -12,54 +12,66 @@ from webagent_jax.browser import BrowserPool, ChromiumMissing
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor.findings import Finding, broken, from_error, ok, warning
 from webagent_jax.suites import webarena
-from webagent_jax.suites.registry import open_suite
+from webagent_jax.suites.registry import make_suite
 from webagent_jax.suites.webarena import sites
 from webagent_jax.types import InfraError
 
 _PROBE_TIMEOUT = 20.0  # seconds
-_PROBES_AT_ONCE = 8
+_MAX_CONCURRENT_PROBES = 8
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
+    """Yield the findings about the sites of the suite."""
     del workdir
     try:
         if cfg.suite.name == "webarena_lite":
-            yield from _webarena(cfg.suite)
+            yield from _check_webarena(cfg.suite)
         else:
-            yield _first_task(cfg)
+            yield _open_first_task(cfg)
     except (ConfigError, InfraError) as error:
-        yield from_error(cfg.suite.name, error, "see the documentation of the suite")
+        yield from_error(cfg.suite.name, error, "see the documentation of the suite in docs/")
 
 
-def _first_task(cfg: RunConfig) -> Finding:
-    """Raises ConfigError and InfraError."""
+def _open_first_task(cfg: RunConfig) -> Finding:
+    """Return whether the first test task of the suite opens.
+
+    Raises:
+        ConfigError: the suite lacks a requirement.
+        InfraError: a site fails.
+    """
     name = cfg.suite.name
     try:
-        with BrowserPool(replace(cfg.browser, processes=1)) as pool:
-            suite = open_suite(cfg.suite, cfg.browser, pool, lambda line: None)
+        with BrowserPool(replace(cfg.browser, num_processes=1)) as pool:
+            suite = make_suite(cfg.suite, cfg.browser, pool, lambda line: None)
             try:
-                names = suite.names("test")
-                task = suite.task(names[0], "test", 0)
-                world = suite.open(task)
-                elements = len(world.start().observation.elements)
-                world.close()
+                task_names = suite.task_names("test")
+                task = suite.task(task_names[0], "test", 0)
+                environment = suite.make_env(task)
+                elements = len(environment.reset().observation.elements)
+                environment.close()
             finally:
                 suite.close()
     except ChromiumMissing:
-        return broken(name, "not tried without a browser", "mend the browser first")
-    return ok(name, f"{len(names)} names of tasks; {task.id} opened, with {elements} elements")
+        return broken(name, "not checked without a browser", "fix the browser first")
+    return ok(name, f"{len(task_names)} task names; {task.id} opened, with {elements} elements")
 
 
-def _webarena(config: SuiteConfig) -> Iterator[Finding]:
-    """Raises ConfigError."""
+def _check_webarena(config: SuiteConfig) -> Iterator[Finding]:
+    """Yield a finding for each note about the tasks and for each replica of a site.
+
+    Raises:
+        ConfigError: a task file or an address is not valid.
+    """
     tasks, addresses = webarena.read(config.webarena, config.tasks, os.environ)
     for note in tasks.notes:
-        yield warning(config.name, note, "docs/webarena.md tells what these tasks need")
+        yield warning(config.name, note, "see docs/webarena.md for what these tasks need")
     pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
-    with ThreadPoolExecutor(_PROBES_AT_ONCE) as threads:
-        probed = threads.map(lambda at: sites.trouble(at[0], at[1], _PROBE_TIMEOUT), pairs)
-        for (site, address), trouble in zip(pairs, probed, strict=True):
-            if trouble:
-                yield broken(site, trouble, "third_party/webarena/README.md brings the sites up")
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
+        health_errors = executor.map(
+            lambda pair: sites.health_error(pair[0], pair[1], _PROBE_TIMEOUT), pairs
+        )
+        for (site, address), problem in zip(pairs, health_errors, strict=True):
+            if problem:
+                yield broken(site, problem, "start it as in third_party/webarena/README.md")
             else:
                 yield ok(site, f"{address} answers")

@@ -1,4 +1,4 @@
-"""The policy's directory: family, tokenizer, every tensor there, and disk for its checkpoints."""
+"""Check of the policy directory: model family, tokenizer, tensors, disk space for checkpoints."""
 
 from __future__ import annotations
 
@@ -17,80 +17,82 @@ from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, w
 from webagent_jax.doctor.machine import existing
 from webagent_jax.policy import ModelConfig, hf_tensors, lora
 
-_PATH = "--config.policy.path=DIR"
-_AGAIN = "fetch the directory again, all of it"
-_CHECKPOINTS = 3  # two are kept while the next is written
-_ARRAYS = 3  # params and two moments, in float32
+_PATH_OPTION = "--config.policy.path"
+_FETCH_AGAIN = "fetch the complete directory again"
+_NUM_CHECKPOINTS = 3  # two stored and one being written
+_ARRAYS_PER_PARAM = 3  # float32 param and two moments
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
+    """Yield the findings about the policy's weights."""
     try:
-        where = policy.directory(cfg.policy.path)
-        model = policy.load_config(where)
+        directory = policy.resolve_dir(cfg.policy.path)
+        model = policy.load_config(directory)
     except KeyError as error:
-        yield broken("weights", f"config.json lacks {error}", _AGAIN)
+        yield broken("weights", f"config.json lacks {error}", _FETCH_AGAIN)
         return
     except (FileNotFoundError, ValueError) as error:
-        yield from_error("weights", error, f"{_PATH} of a supported model")
+        yield from_error("weights", error, f"set {_PATH_OPTION} to a supported model")
         return
-    yield _tokenizer(where)
+    yield _check_tokenizer(directory)
     if cfg.policy.kind == "weights":
-        yield _tensors(cfg, where, model)
-        yield _disk(cfg, workdir, model)
+        yield _check_tensors(cfg, directory, model)
+        yield _check_disk(cfg, workdir, model)
 
 
-def _tokenizer(where: Path) -> Finding:
+def _check_tokenizer(directory: Path) -> Finding:
     try:
-        tokenizer = ChatTokenizer(where)
+        tokenizer = ChatTokenizer(directory)
     except (FileNotFoundError, ValueError) as error:
-        return from_error("tokenizer", error, _AGAIN)
-    return ok("tokenizer", f"with a chat template; a reply ends with {list(tokenizer.stop_ids)}")
+        return from_error("tokenizer", error, _FETCH_AGAIN)
+    return ok("tokenizer", f"has a chat template; stop token ids {list(tokenizer.stop_ids)}")
 
 
-def _tensors(cfg: RunConfig, where: Path, model: ModelConfig) -> Finding:
-    told = (
-        f"{where}: {policy.count_params(model):,} params, {policy.stored_dtype(where)} on disk, "
-        f"activations {cfg.policy.dtype}"
+def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Finding:
+    summary = (
+        f"{directory}: {policy.count_params(model):,} params, "
+        f"{policy.checkpoint_dtype(directory)} on disk, activations {cfg.policy.dtype}"
     )
-    if (where / "params").is_dir():
-        return ok("weights", f"{told}, imported")
-    found: set[str] = set()
-    for file in sorted(where.glob("*.safetensors")):
+    if (directory / "params").is_dir():
+        return ok("weights", f"{summary}, imported")
+    names_on_disk: set[str] = set()
+    for file in sorted(directory.glob("*.safetensors")):
         try:
             with safe_open(file, framework="numpy") as tensors:
-                found |= set(tensors.keys())
+                names_on_disk |= set(tensors.keys())
         except (SafetensorError, OSError) as error:
-            return broken("weights", f"{file} cannot be read: {error}", _AGAIN)
-    names = [name for leaf in hf_tensors.leaves(model) for name in leaf.names]
-    missing = [name for name in names if name not in found]
+            return broken("weights", f"{file} cannot be read: {error}", _FETCH_AGAIN)
+    names = [name for leaf in hf_tensors.param_mappings(model) for name in leaf.names]
+    missing = [name for name in names if name not in names_on_disk]
     if missing:
         return broken(
             "weights",
-            f"{len(missing)} of {len(names)} tensors are missing in {where}, first {missing[0]}",
-            _listed(where) or _AGAIN,
+            f"{len(missing)} of {len(names)} tensors are missing in {directory}, "
+            f"first {missing[0]}",
+            _missing_files_fix(directory) or _FETCH_AGAIN,
         )
-    return ok("weights", told)
+    return ok("weights", summary)
 
 
-def _listed(where: Path) -> str:
-    """Which files the index lists and the directory lacks."""
-    index = where / "model.safetensors.index.json"
+def _missing_files_fix(directory: Path) -> str:
+    """Return the fix for files that the index lists and the directory lacks; empty if none."""
+    index = directory / "model.safetensors.index.json"
     if not index.exists():
         return ""
     files = set(json.loads(index.read_text())["weight_map"].values())
-    lacking = sorted(name for name in files if not (where / name).exists())
-    return f"fetch {', '.join(lacking)} again" if lacking else ""
+    missing = sorted(name for name in files if not (directory / name).exists())
+    return f"fetch {', '.join(missing)} again" if missing else ""
 
 
-def _disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
+def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
     count = policy.count_params(model)
     if cfg.lora.rank:
         params = policy.abstract_params(model)
-        adapters = lora.abstract(params, cfg.lora.rank, cfg.lora.projections)
+        adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
         count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
-    one = 4 * _ARRAYS * count
+    checkpoint_bytes = 4 * _ARRAYS_PER_PARAM * count
     free = shutil.disk_usage(existing(workdir)).free
-    what = f"{_CHECKPOINTS} checkpoints of {gib(one)} at once, {gib(free)} free"
-    if _CHECKPOINTS * one > free:
-        return warning("disk", what, "make room, or choose a --workdir with more")
+    what = f"{_NUM_CHECKPOINTS} checkpoints of {gib(checkpoint_bytes)} each, {gib(free)} free"
+    if _NUM_CHECKPOINTS * checkpoint_bytes > free:
+        return warning("disk", what, "free disk space, or choose a --workdir with more")
     return ok("disk", what)

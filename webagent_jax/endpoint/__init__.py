@@ -1,15 +1,20 @@
-"""OpenAI-compatible chat endpoints: one way to ask them, for agents and for judges."""
+"""Client of OpenAI-compatible chat endpoints, for agents and judges."""
 
-from webagent_jax.endpoint.chat import ChatEndpoint, ChatReply, ChatRequest, Usage
-from webagent_jax.endpoint.http_client import Passing, Refused, Server, persist
+from webagent_jax.endpoint.chat import ChatEndpoint, ChatRequest, ChatResponse, Usage
+from webagent_jax.endpoint.http_client import (
+    HttpClient,
+    PermanentError,
+    TransientError,
+    retry_with_backoff,
+)
 
 __all__ = [
     "ChatEndpoint",
-    "ChatReply",
     "ChatRequest",
-    "Passing",
-    "Refused",
-    "Server",
+    "ChatResponse",
+    "HttpClient",
+    "PermanentError",
+    "TransientError",
     "Usage",
-    "persist",
+    "retry_with_backoff",
 ]

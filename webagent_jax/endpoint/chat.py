@@ -1,4 +1,4 @@
-"""A chat model behind an endpoint, for a whole run: places, tries, tokens and dollars."""
+"""Chat model of an endpoint, with limits on concurrency, retries, and usage counts of the run."""
 
 from __future__ import annotations
 
@@ -13,51 +13,65 @@ import numpy as np
 
 from webagent_jax.config import ConfigError, EndpointConfig
 from webagent_jax.endpoint import prices
-from webagent_jax.endpoint.http_client import Passing, Refused, Server, persist
+from webagent_jax.endpoint.http_client import (
+    HttpClient,
+    PermanentError,
+    TransientError,
+    retry_with_backoff,
+)
 from webagent_jax.types import FinishReason, InfraError, Message
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
+    """Conversation and sampling options of one request."""
+
     messages: Sequence[Message]
-    max_tokens: int  # of the reply
+    max_tokens: int  # limit of the response
     temperature: float
     top_p: float = 1.0
-    seed: int = 0  # of the sampling, where the endpoint heeds it, and of the pauses between tries
+    seed: int = 0  # seed of the sampling, if the endpoint supports it, and of the retry pauses
 
 
 @dataclass(frozen=True, slots=True)
-class ChatReply:
-    text: str  # thoughts that came apart from it stand before it, between think tags
+class ChatResponse:
+    """Response of the model to one request."""
+
+    text: str  # separate reasoning content comes first, between think tags
     finish: FinishReason
-    prompt_tokens: int | None  # None where the endpoint does not tell
-    completion_tokens: int | None  # thoughts included
+    prompt_tokens: int | None  # None if the endpoint does not report it
+    completion_tokens: int | None  # reasoning tokens included; None if not reported
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an endpoint did for a run. A try without an answer may cost, and counts as a retry."""
+    """Usage of an endpoint in a run."""
 
-    replies: int = 0
-    retries: int = 0
+    replies: int = 0  # responses received
+    retries: int = 0  # tries without a response; they may cost money too
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    dollars: float | None = None  # None where a price is not known; discounts are left out
+    dollars: float | None = None  # cost in US dollars without discounts; None if a price is unknown
 
     def __str__(self) -> str:
-        cost = "at a price not known" if self.dollars is None else f"about ${self.dollars:,.2f}"
+        cost = "at an unknown price" if self.dollars is None else f"about ${self.dollars:,.2f}"
         return (
-            f"{self.replies:,} replies, {self.retries:,} retries, "
+            f"{self.replies:,} responses, {self.retries:,} retries, "
             f"{self.prompt_tokens:,} + {self.completion_tokens:,} tokens, {cost}"
         )
 
 
-# What some endpoints refuse to be told, and the name it has there; empty: it is left out.
-_NEGOTIABLE = {"max_tokens": "max_completion_tokens", "seed": "", "top_p": "", "temperature": ""}
+# Options that some endpoints reject, and their names there; an empty name omits the option.
+_ALTERNATIVE_NAMES = {
+    "max_tokens": "max_completion_tokens",
+    "seed": "",
+    "top_p": "",
+    "temperature": "",
+}
 
 
 class ChatEndpoint:
-    """Any thread may ask; `concurrency` requests are on their way at once."""
+    """Thread-safe client of the chat model that sends `concurrency` requests at the same time."""
 
     def __init__(
         self,
@@ -67,181 +81,188 @@ class ChatEndpoint:
         log: Callable[[str], None] = lambda line: None,
         pause: float = 1.0,
     ) -> None:
-        """Raises ConfigError for a url or a key that cannot work.
+        """Read the key from the environment.
 
         Args:
-            config: which endpoint, and how long to try.
-            environ: holds the key, under the name that the config has for it.
-            log: is told what people should know.
-            pause: seconds before the second try, doubled before each further one.
+            config: endpoint, timeouts and number of retries.
+            environ: environment with the key, under the name in the config.
+            log: receives messages for the user.
+            pause: seconds before the second try; doubled before each further one.
+
+        Raises:
+            ConfigError: the url or the key is invalid.
         """
         self._config, self._log, self._pause = config, log, pause
-        self._server = Server(config.url, environ.get(config.key_variable, "").strip())
-        self._places = threading.BoundedSemaphore(config.concurrency)
+        self._client = HttpClient(config.url, environ.get(config.api_key_env, "").strip())
+        self._semaphore = threading.BoundedSemaphore(config.concurrency)
         self._lock = threading.Lock()
         self._usage = Usage()
-        self._unwanted: frozenset[str] = frozenset()  # of the names in _NEGOTIABLE
-        self._hopeless = ""  # why no request will be answered
+        self._rejected_options: frozenset[str] = frozenset()  # keys of _ALTERNATIVE_NAMES
+        self._fatal_error = ""  # message of the error that makes all requests fail
 
     @property
     def usage(self) -> Usage:
-        """Of all requests so far."""
+        """Usage of all requests so far."""
         config, usage = self._config, self._usage
         prompt, completion = prices.price(config.url, config.model)
-        prompt = config.prompt_price if config.prompt_price >= 0 else prompt
-        completion = config.completion_price if config.completion_price >= 0 else completion
+        prompt = config.prompt_usd_per_mtok if config.prompt_usd_per_mtok >= 0 else prompt
+        completion = (
+            config.completion_usd_per_mtok if config.completion_usd_per_mtok >= 0 else completion
+        )
         if prompt is None or completion is None:
             return usage
         dollars = (usage.prompt_tokens * prompt + usage.completion_tokens * completion) / 1e6
         return replace(usage, dollars=dollars)
 
-    def spend(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Adds the tokens of a reply to the usage."""
-        self._add(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    def add_usage(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """Add the tokens of a response to the usage."""
+        self._add_counts(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Blocks until the reply is there, `timeout` seconds at most.
+    def chat(self, request: ChatRequest, timeout: float) -> ChatResponse:
+        """Send a request and return the response, within `timeout` seconds.
 
         Raises:
-            ConfigError: no request will be answered before the user mends what the message says.
-            InfraError: this one was not, within the tries and the time it has.
+            ConfigError: all requests fail until the user fixes the problem in the message.
+            InfraError: this request failed within its tries and its time.
         """
         config = self._config
-        begun = time.monotonic()
-        if not self._places.acquire(timeout=timeout):
+        start = time.monotonic()
+        if not self._semaphore.acquire(timeout=timeout):
             raise InfraError(
-                f"{config.url} had no place for a request within {timeout:.0f} s: "
-                "raise policy.endpoint.concurrency, or lower rollout.contexts"
+                f"no request slot of {config.url} became free within {timeout:.0f} s: "
+                "raise policy.endpoint.concurrency, or lower rollout.max_concurrent_episodes"
             )
         uniform = np.random.default_rng(request.seed).uniform
         try:
-            return persist(
-                lambda left: self._try(request, min(left, config.timeout)),
+            return retry_with_backoff(
+                lambda remaining: self._try(request, min(remaining, config.timeout)),
                 tries=config.retries + 1,
                 pause=self._pause,
-                seconds=timeout - (time.monotonic() - begun),
+                seconds=timeout - (time.monotonic() - start),
                 draw=lambda: float(uniform(0.5, 1.5)),
             )
-        except Passing as fault:
-            raise self._silent(fault) from fault
-        except Refused as fault:
-            raise self._told(fault) from fault
+        except TransientError as fault:
+            raise self._no_response_error(fault) from fault
+        except PermanentError as fault:
+            raise self._rejection_error(fault) from fault
         finally:
-            self._places.release()
+            self._semaphore.release()
 
-    def _try(self, request: ChatRequest, timeout: float) -> ChatReply:
-        if self._hopeless:
-            raise ConfigError(self._hopeless)
+    def _try(self, request: ChatRequest, timeout: float) -> ChatResponse:
+        if self._fatal_error:
+            raise ConfigError(self._fatal_error)
         try:
-            reply = _read(self._negotiate(request, max(timeout, 1e-3)))
-        except Passing:
-            self._add(retries=1)
+            response = _read(self._negotiate(request, max(timeout, 1e-3)))
+        except TransientError:
+            self._add_counts(retries=1)
             raise
-        self._add(replies=1)
-        return reply
+        self._add_counts(replies=1)
+        return response
 
     def _negotiate(self, request: ChatRequest, timeout: float) -> dict[str, Any]:
-        """The answer. An option that a refusal names is not sent again, now and later."""
-        unwanted = self._unwanted
+        """Return the response; stop sending options that an error message of the endpoint names."""
+        rejected = self._rejected_options
         while True:
-            body = _body(self._config.model, request, unwanted)
+            body = _body(self._config.model, request, rejected)
             try:
-                answer = self._server.ask(body, timeout)
-            except Refused as fault:
-                named = [o for o in _NEGOTIABLE if o in body and o in fault.said]
-                if fault.status not in (400, 422) or not named:
+                response = self._client.post_chat(body, timeout)
+            except PermanentError as fault:
+                options = [o for o in _ALTERNATIVE_NAMES if o in body and o in fault.said]
+                if fault.status not in (400, 422) or not options:
                     raise
-                unwanted |= {named[0]}
+                rejected |= {options[0]}
             else:
-                self._remember(unwanted)
-                return answer
+                self._store_rejected(rejected)
+                return response
 
-    def _remember(self, unwanted: frozenset[str]) -> None:
+    def _store_rejected(self, options: frozenset[str]) -> None:
         with self._lock:
-            fresh = unwanted - self._unwanted
-            self._unwanted |= fresh
-        for option in sorted(fresh):
-            other = _NEGOTIABLE[option]
-            how = f"it is sent as {other}" if other else "it is left out"
-            self._log(f"{self._config.model} refuses the option {option}: {how}")
+            new_options = options - self._rejected_options
+            self._rejected_options |= new_options
+        for option in sorted(new_options):
+            name = _ALTERNATIVE_NAMES[option]
+            handling = f"it is sent as {name}" if name else "it is left out"
+            self._log(f"{self._config.model} rejects the option {option}: {handling}")
 
-    def _add(self, **counts: int) -> None:
+    def _add_counts(self, **counts: int) -> None:
         with self._lock:
             sums = {name: getattr(self._usage, name) + count for name, count in counts.items()}
             self._usage = replace(self._usage, **sums)
 
-    def _silent(self, fault: Passing) -> ConfigError | InfraError:
-        """No reply within all tries. Where there never was one, there is something to mend."""
-        told = f"{self._config.model} at {self._config.url} gave no reply: {fault}"
+    def _no_response_error(self, fault: TransientError) -> ConfigError | InfraError:
+        """Return the error for no response in all tries: the user's, if there never was one."""
+        message = f"{self._config.model} at {self._config.url} sent no response: {fault}"
         if self._usage.replies:
-            return InfraError(told)
+            return InfraError(message)
         return ConfigError(
-            f"{told}\nIt has given none so far: see that it is up, and look at policy.endpoint.url "
-            "and policy.endpoint.timeout."
+            f"{message}\nIt has sent none in this run: check that the server is running, and check "
+            "policy.endpoint.url and policy.endpoint.timeout."
         )
 
-    def _told(self, fault: Refused) -> ConfigError | InfraError:
-        """A refusal in words. One of a single prompt, after others were answered, is a fault."""
-        config, variable = self._config, self._config.key_variable
-        where = f"{config.model} at {config.url}"
+    def _rejection_error(self, fault: PermanentError) -> ConfigError | InfraError:
+        """Return the error for a rejection: InfraError if only this prompt is rejected."""
+        config, variable = self._config, self._config.api_key_env
+        endpoint = f"{config.model} at {config.url}"
         match fault.status:
-            case 401 if not self._server.key:
-                mend = f"It wants a key: export it in {variable or 'a variable'}"
-                mend += ", which policy.endpoint.key_variable names."
+            case 401 if not self._client.key:
+                fix = f"The endpoint requires a key: export it in {variable or 'a variable'}"
+                fix += ", which policy.endpoint.api_key_env names."
             case 401:
-                mend = f"The key in {variable} is not valid there: export another."
+                fix = f"The key in {variable} is not valid for this endpoint: export another one."
             case 402 | 429:
-                mend = "The account has no credit left: add some, or ask another endpoint."
+                fix = "The account has no credit left: add credit, or use another endpoint."
             case 404:
-                mend = "Look at policy.endpoint.model, and at policy.endpoint.url: it ends with the"
-                mend += " version, such as /v1."
+                fix = "Check policy.endpoint.model and policy.endpoint.url: the url ends with the"
+                fix += " version, such as /v1."
             case _ if self._usage.replies:
-                return InfraError(f"{where} refuses this prompt, {fault}")
+                return InfraError(f"{endpoint} rejects this prompt, {fault}")
             case 403:
-                mend = f"The key in {variable} may not use this model: change one of the two."
+                fix = f"The key in {variable} may not use this model: change the key or the model."
             case _:
-                mend = "Set policy.endpoint, and engine.max_tokens and the sampling of rollout and"
-                mend += " eval, to what it takes."
-        self._hopeless = f"{where} refuses, {fault}\n{mend}"
-        return ConfigError(self._hopeless)
+                fix = "Set policy.endpoint, engine.max_model_len and the sampling options of"
+                fix += " rollout and eval to values that the endpoint accepts."
+        self._fatal_error = f"{endpoint} rejects the request, {fault}\n{fix}"
+        return ConfigError(self._fatal_error)
 
 
-def _body(model: str, request: ChatRequest, unwanted: frozenset[str]) -> dict[str, Any]:
+def _body(model: str, request: ChatRequest, rejected: frozenset[str]) -> dict[str, Any]:
     options = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed,
     }
-    named = {_NEGOTIABLE[o] if o in unwanted else o: value for o, value in options.items()}
-    named.pop("", None)
+    accepted = {
+        _ALTERNATIVE_NAMES[o] if o in rejected else o: value for o, value in options.items()
+    }
+    accepted.pop("", None)
     messages = [{"role": message.role, "content": message.text} for message in request.messages]
-    return {"model": model, "messages": messages, **named}
+    return {"model": model, "messages": messages, **accepted}
 
 
-def _read(answer: Mapping[str, Any]) -> ChatReply:
-    """An empty message is a reply: all its tokens may have gone into thoughts that are kept back.
+def _read(data: Mapping[str, Any]) -> ChatResponse:
+    """Return the response in `data`; raise TransientError if its message is not text.
 
-    Raises Passing for a message that is no text.
+    An empty message is valid: the model may have spent all its tokens on hidden reasoning.
     """
-    choice = answer["choices"][0]
+    choice = data["choices"][0]
     message = choice["message"]
     text = message.get("content") or ""
     if not isinstance(text, str):
-        raise Passing("a message that is no text")
-    # The first name is DeepSeek's, SGLang's and llama.cpp's, the second vLLM's and OpenRouter's.
+        raise TransientError("the message is not text")
+    # DeepSeek, SGLang and llama.cpp use the first name, vLLM and OpenRouter the second.
     thoughts = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(thoughts, str) and "<think>" not in text:
         text = f"<think> {thoughts.strip()} </think> {text}"
-    told = answer.get("usage")
-    usage = told if isinstance(told, dict) else {}
-    return ChatReply(
+    usage_data = data.get("usage")
+    usage = usage_data if isinstance(usage_data, dict) else {}
+    return ChatResponse(
         text=text,
         finish="length" if choice.get("finish_reason") == "length" else "stop",
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=_token_count(usage.get("prompt_tokens")),
+        completion_tokens=_token_count(usage.get("completion_tokens")),
     )
 
 
-def _count(value: Any) -> int | None:
+def _token_count(value: Any) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None

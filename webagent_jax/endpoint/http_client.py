@@ -1,6 +1,6 @@
-"""One request to an endpoint, and how to ask again.
+"""HTTP client of chat endpoints: single requests, and retries with backoff.
 
-What may be gone at the next try is Passing, what will be the same is Refused.
+A `TransientError` may disappear at the next try; a `PermanentError` does not.
 """
 
 from __future__ import annotations
@@ -23,22 +23,27 @@ from webagent_jax.unicode import to_well_formed
 
 T = TypeVar("T")
 
-_LONGEST_PAUSE = 60.0  # seconds between two tries; more only where the endpoint asks for it
-_QUOTED = 500  # characters of an answer that an error repeats
-_PIECE = 2**16  # bytes read between two looks at the clock
+_MAX_PAUSE_SECONDS = 60.0  # pause between two tries; a Retry-After header adds to it
+_MAX_QUOTE_CHARS = 500  # characters of a response that an error message repeats
+_CHUNK_BYTES = 2**16  # bytes read between two checks of the deadline
 
 
-class Passing(Exception):
-    """No answer this time; the next try may have one."""
+class TransientError(Exception):
+    """No response this time; the next try may succeed."""
 
     def __init__(self, said: str, retry_after: float = 0.0) -> None:
-        """`retry_after`: seconds that the endpoint asks to wait, at least."""
+        """Store the minimum delay of the next try.
+
+        Args:
+            said: message of the endpoint, or description of the failure.
+            retry_after: minimum seconds to wait, as requested by the endpoint.
+        """
         super().__init__(said)
         self.retry_after = retry_after
 
 
-class Refused(Exception):
-    """An answer that will be the same at the next try."""
+class PermanentError(Exception):
+    """Error response that is the same at the next try."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(f"status {status}: {said}")
@@ -46,29 +51,33 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where chat requests go. It remembers nothing, so that any thread may ask."""
+class HttpClient:
+    """Stateless, thread-safe client of one chat endpoint."""
 
-    url: str  # up to the version, "https://api.openai.com/v1"
-    key: str = field(default="", repr=False)
+    url: str  # base url up to the version, such as "https://api.openai.com/v1"
+    key: str = field(default="", repr=False)  # API key; empty for none
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"the url {self.url!r} must begin with http:// or https://")
         if not (self.key.isascii() and self.key.isprintable()) or " " in self.key:
-            raise ConfigError(f"the key for {self.url} holds what no key has: export it anew")
+            raise ConfigError(
+                f"the key for {self.url} contains a space, or a character that is not printable "
+                "ASCII: export it again without it"
+            )
 
-    def ask(self, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer to one chat request: its `choices[0]["message"]` is there, and a dict.
+    def post_chat(self, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Send a chat request and return the response, in which `choices[0]["message"]` is a dict.
 
         Args:
-            timeout: seconds for all of it; up to twice as many where it comes byte by byte.
+            body: JSON body of the request.
+            timeout: seconds for the request; up to twice as many if the response arrives slowly.
 
         Raises:
-            Passing: statuses 408, 409, 425, 429 and 5xx, no connection or a lost one, no answer in
-                time, and one that is cut off, no JSON, or holds no message.
-            Refused: any other status.
+            TransientError: status 408, 409, 425, 429 or 5xx, no connection or a lost one, a
+                timeout, or a response that is incomplete, not JSON, or without a message.
+            PermanentError: any other status.
         """
         headers = {"Content-Type": "application/json"}
         if self.key:
@@ -79,37 +88,39 @@ class Server:
         deadline = time.monotonic() + timeout
         try:
             with _opener().open(request, timeout=timeout) as response:
-                answer = to_well_formed(json.loads(_read(response, deadline)))
+                data = to_well_formed(json.loads(_read(response, deadline)))
         except urllib.error.HTTPError as error:
             raise self._fault(error, deadline) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Passing(self._quoted(f"{type(error).__name__}: {error}")) from error
-        match answer:
+            raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
+        match data:
             case {"choices": [{"message": dict()}, *_]}:
-                return answer
-        raise Passing(self._quoted(f"no message in {answer}"))
+                return data
+        raise TransientError(self._quote(f"no message in {data}"))
 
-    def _fault(self, error: urllib.error.HTTPError, deadline: float) -> Passing | Refused:
+    def _fault(
+        self, error: urllib.error.HTTPError, deadline: float
+    ) -> TransientError | PermanentError:
         with error:
             try:
                 body = _read(cast(http.client.HTTPResponse, error.fp), deadline)
             except (OSError, http.client.HTTPException):
-                body = b""  # the status says enough
-        said = self._quoted(body.decode(errors="replace"))
-        # A rate limit passes. An account without credit has the same status, and stays so.
-        lasts = error.code == 429 and "insufficient_quota" in said
-        if lasts or not (error.code in (408, 409, 425, 429) or error.code >= 500):
-            return Refused(error.code, said)
+                body = b""  # the status is sufficient
+        quote = self._quote(body.decode(errors="replace"))
+        # A rate limit is transient. An account without credit has the same status permanently.
+        has_no_credit = error.code == 429 and "insufficient_quota" in quote
+        if has_no_credit or not (error.code in (408, 409, 425, 429) or error.code >= 500):
+            return PermanentError(error.code, quote)
         pause = retry_after(error.headers.get("Retry-After", ""))
-        return Passing(f"status {error.code}: {said}", pause)
+        return TransientError(f"status {error.code}: {quote}", pause)
 
-    def _quoted(self, text: str) -> str:
-        """Some endpoints repeat the key that they do not like."""
-        return (text.replace(self.key, "***") if self.key else text)[:_QUOTED]
+    def _quote(self, text: str) -> str:
+        """Return the text for an error message, without the key, which some endpoints repeat."""
+        return (text.replace(self.key, "***") if self.key else text)[:_MAX_QUOTE_CHARS]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A request that is sent elsewhere loses its body, and would show its key there."""
+    """Handler without redirects, which would drop the body and send the key to another server."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
@@ -121,16 +132,16 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    pieces: list[bytes] = []
-    while piece := response.read1(_PIECE):
-        pieces.append(piece)
+    chunks: list[bytes] = []
+    while chunk := response.read1(_CHUNK_BYTES):
+        chunks.append(chunk)
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer did not end in time")
-    return b"".join(pieces)
+            raise TimeoutError("the response did not end in time")
+    return b"".join(chunks)
 
 
 def retry_after(value: str) -> float:
-    """Seconds that a Retry-After header means (RFC 9110, section 10.2.3); 0 for what means none."""
+    """Return the seconds of a Retry-After header (RFC 9110, section 10.2.3); 0 if it is invalid."""
     try:
         seconds = float(value)
     except ValueError:
@@ -141,7 +152,7 @@ def retry_after(value: str) -> float:
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
-def persist(
+def retry_with_backoff(
     ask: Callable[[float], T],
     *,
     tries: int,
@@ -149,24 +160,25 @@ def persist(
     seconds: float = math.inf,
     draw: Callable[[], float] = lambda: 1.0,
 ) -> T:
-    """Asks until there is an answer.
+    """Call `ask` until it succeeds and return its result.
 
     Args:
-        ask: is told how many seconds are left, and raises Passing for no answer.
-        tries: at most.
-        pause: seconds before the second try, doubled before each further one.
-        seconds: for all tries and pauses.
-        draw: factor of the next pause, so that those who were refused together come back apart.
+        ask: receives the remaining seconds; raises TransientError if the call may be repeated.
+        tries: maximum number of calls.
+        pause: seconds before the second try; doubled before each further one.
+        seconds: time limit of all tries and pauses.
+        draw: returns a random factor of the next pause, so that clients that failed at the same
+            time do not retry at the same time.
 
     Raises:
-        Passing: that of the last try, once `tries` or `seconds` are used up.
+        TransientError: the error of the last try, after `tries` calls or `seconds`.
     """
     deadline = time.monotonic() + seconds
     for attempt in range(tries - 1):
         try:
             return ask(deadline - time.monotonic())
-        except Passing as fault:
-            wait = fault.retry_after + draw() * min(pause * 2**attempt, _LONGEST_PAUSE)
+        except TransientError as fault:
+            wait = fault.retry_after + draw() * min(pause * 2**attempt, _MAX_PAUSE_SECONDS)
             if time.monotonic() + wait >= deadline:
                 raise
         time.sleep(wait)

@@ -1,11 +1,11 @@
-"""What tokens cost. A price that is not here is not known: nothing is guessed."""
+"""Token prices of models; a price that is not listed is unknown, never estimated."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-# By host and model: dollars for a million tokens of prompt and of completion, as the price list of
-# the host was in March 2026. Names are whole: dated and tuned variants have prices of their own.
+# By hostname and model: US dollars per million tokens of prompt and completion, from the price
+# lists of March 2026. Names match exactly: dated and fine-tuned variants have different prices.
 PRICES = {
     "api.openai.com": {
         "gpt-4o": (2.50, 10.00),
@@ -24,5 +24,5 @@ PRICES = {
 
 
 def price(url: str, model: str) -> tuple[float | None, float | None]:
-    """Dollars for a million tokens of prompt and of completion; None where they are not known."""
+    """Return US dollars per million tokens of prompt and completion; None if unknown."""
     return PRICES.get(urlsplit(url).hostname or "", {}).get(model, (None, None))

@@ -1,7 +1,7 @@
-"""Our suites as tasks of BrowserGym: its browser, its observations, its actions; our rewards.
+"""MiniWoB++ tasks for BrowserGym: its browser, observations and actions, with our rewards.
 
-Importing it registers `browsergym/webagent_jax.miniwob.<page>` for every page of MiniWoB++. It
-needs BrowserGym, and is imported where BrowserGym runs alone: docs/browsergym.md.
+Importing this module registers `browsergym/webagent_jax.miniwob.<task>` for every MiniWoB++ task.
+It requires BrowserGym. Import it in the process that runs BrowserGym: docs/browsergym.md.
 """
 
 from __future__ import annotations
@@ -19,39 +19,46 @@ from webagent_jax.suites.miniwob import VIEWPORT, MiniWob, all_pages
 from webagent_jax.types import Action, ActionKind, Observation
 from webagent_jax.unicode import to_well_formed
 
-_TASKS = 10_000  # of a page, of which the seed takes one
+_NUM_SEEDS = 10_000  # instances per task; the seed selects one
 
 
 class PageSession:
-    """BrowserGym's page as the session of a suite's environment, which prepares and judges it.
+    """Browser session on BrowserGym's page, for the environment that prepares and scores it.
 
-    What the agent does there, BrowserGym does.
+    BrowserGym itself executes the actions and makes the observations.
+
+    Args:
+        page: page of the synchronous Playwright API.
     """
 
     def __init__(self, page: Any) -> None:
-        self._page = page  # of Playwright's synchronous interface
+        self._page = page
 
     def goto(self, url: str) -> None:
+        """Open the address."""
         self._page.goto(url)
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
+        """Return the result of a JavaScript function, with unpaired surrogates replaced."""
         return to_well_formed(self._page.evaluate(script, argument))
 
     def act(self, action: Action) -> None:
-        pass
+        """Do nothing: BrowserGym has executed the action."""
 
     def observe(self, error: str | None = None) -> Observation:
+        """Return an observation without text: BrowserGym makes its own."""
         return Observation("", self._page.url)
 
-    def spent(self) -> Mapping[str, float]:
+    def take_timings(self) -> Mapping[str, float]:
+        """Return no timings."""
         return {}
 
     def close(self) -> None:
-        pass
+        """Do nothing: BrowserGym closes the page."""
 
 
-class PageSessions:
-    """A pool of one: the page that there is."""
+class SinglePagePool:
+    """Browser pool with one page, which BrowserGym owns."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -65,7 +72,10 @@ class PageSessions:
         viewport: tuple[int, int] | None = None,
         reuse: bool = False,
     ) -> PageSession:
-        """The isolation is BrowserGym's, which has none; the viewport is the task's."""
+        """Return the session of the page, without isolation: BrowserGym has none.
+
+        `origins`, `viewport` and `reuse` have no effect; `MiniWobTask` sets the viewport.
+        """
         if init_script:
             self._page.context.add_init_script(init_script)
         if storage_state:
@@ -75,7 +85,7 @@ class PageSessions:
 
 
 class MiniWobTask(AbstractBrowserTask):
-    """A page of MiniWoB++ as the suite here prepares and judges it: full success only."""
+    """MiniWoB++ task, prepared and scored by `suites.miniwob`: only full success is rewarded."""
 
     def __init__(self, seed: int, page: str) -> None:
         super().__init__(seed)
@@ -85,24 +95,30 @@ class MiniWobTask(AbstractBrowserTask):
         self._name = page
 
     def setup(self, page: Any) -> tuple[str, dict[str, Any]]:
-        self._suite = MiniWob(cast(BrowserPool, PageSessions(page)), (self._name,), _TASKS)
-        task = self._suite.task(self._name, "train", int(self.random.randint(_TASKS)))
-        self._environment = self._suite.open(task)
+        """Start the task selected by the seed; return its intent and {"task": task id}."""
+        self._suite = MiniWob(cast(BrowserPool, SinglePagePool(page)), (self._name,), _NUM_SEEDS)
+        task = self._suite.task(self._name, "train", int(self.random.randint(_NUM_SEEDS)))
+        self._environment = self._suite.make_env(task)
         self._page = page
-        return self._environment.start().intent, {"task": task.id}
+        return self._environment.reset().intent, {"task": task.id}
 
     def validate(
         self, page: Any, chat_messages: Sequence[dict[str, str]]
     ) -> tuple[float, bool, str, dict[str, Any]]:
-        """The reward comes when the page ends the episode, or the agent with a message."""
-        if self._page.is_closed():  # a problem whose tab is closed is lost
+        """Return the reward once the page or a message of the agent ends the episode.
+
+        Returns:
+            Reward, whether the episode has ended, an empty message, and an empty info.
+        """
+        if self._page.is_closed():  # MiniWoB++ cannot continue in another tab
             return 0.0, True, "", {}
         last = chat_messages[-1]
         answer = last["message"] if last["role"] in ("assistant", "infeasible") else None
-        done = self._environment.step(Action(ActionKind.WAIT)).done or answer is not None
-        return self._environment.reward(answer) if done else 0.0, done, "", {}
+        done = self._environment.step(Action(ActionKind.WAIT)).terminated or answer is not None
+        return self._environment.compute_reward(answer) if done else 0.0, done, "", {}
 
     def teardown(self) -> None:
+        """Close the suite."""
         self._suite.close()
 
 

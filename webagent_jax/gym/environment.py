@@ -1,4 +1,4 @@
-"""A suite as a gymnasium environment: pages come as text, replies are given as text."""
+"""Task suite as a gymnasium environment with text observations and text actions."""
 
 from __future__ import annotations
 
@@ -27,39 +27,42 @@ from webagent_jax.types import (
     Task,
 )
 
-_LONGEST_REPLY = 10_000  # characters
-_LONGEST_PAGE = 1_000_000
+_MAX_ACTION_CHARS = 10_000
+_MAX_OBSERVATION_CHARS = 1_000_000
 
 
-class Words(spaces.Text):
-    """Any text at all. What is drawn from it is letters and digits."""
+class AnyText(spaces.Text):
+    """Space of all texts of at most `max_length` characters; samples are letters and digits."""
 
     def __init__(self, max_length: int) -> None:
         super().__init__(max_length, min_length=0)
 
     def contains(self, x: Any) -> bool:
+        """Return whether `x` is a text of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
 
 class WebEnv(gymnasium.Env[str, str]):
-    """Tasks of a suite, one an episode.
+    """Environment that runs one task of a suite per episode.
 
-    An observation is the task, what went wrong with the last action if anything did, and the page;
-    an action is a reply such as `do(action="Click", element="7")`, with or without a thought before
-    it. The reward is 0 until the episode ends, then the suite's 0 or 1. `info` has intent, url,
-    task (its id), error, and parse_error: why a reply held no action, or None.
+    An observation contains the task, the error of the last action if any, and the page. An action
+    is a response such as `do(action="Click", element="7")`, optionally preceded by a thought. The
+    reward is 0 until the episode ends, and then the reward of the suite, 0 or 1. `info` contains
+    intent, url, task (the task id), error, and parse_error: the reason why the response contains
+    no action, or None.
+
+    `close` also closes everything pushed on `resources`. Every method raises InfraError when the
+    browser or a site fails, because such an episode has no valid reward; `reset` starts anew.
 
     Args:
-        suite: owned by the caller.
-        tasks: `reset(seed=...)` draws one of them; `reset(options={"task": i})` takes the i-th.
-        max_turns: the episode is truncated, and judged, after so many replies.
-        render_mode: "rgb_array" gives pictures of the page.
-
-    What is pushed on `resources` is closed with it. Every method raises InfraError when browser or
-    site fail: no reward is made up for that, and `reset` begins anew.
+        suite: suite of the tasks; the caller closes it.
+        tasks: tasks to sample from. `reset(seed=...)` draws one; `reset(options={"task": i})`
+            selects the i-th.
+        max_turns: turns after which the episode is truncated and scored.
+        render_mode: "rgb_array" for screenshots of the page, or None.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012  gymnasium's own
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012  gymnasium's type
 
     def __init__(
         self,
@@ -69,95 +72,118 @@ class WebEnv(gymnasium.Env[str, str]):
         max_turns: int = 10,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space = Words(_LONGEST_PAGE)
-        self.action_space = Words(_LONGEST_REPLY)
+        self.observation_space = AnyText(_MAX_OBSERVATION_CHARS)
+        self.action_space = AnyText(_MAX_ACTION_CHARS)
         self.render_mode = render_mode
         self._suite, self._tasks, self._max_turns = suite, tasks, max_turns
         self.resources = ExitStack()
-        self._world: Environment | None = None
+        self._env: Environment | None = None
         self._task, self._intent = tasks[0], ""
-        self._seen = Observation("", "")
+        self._observation = Observation("", "")
         self._turns = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
+        """Start the next episode and return its first observation and info.
+
+        Args:
+            seed: seed of the generator that samples tasks; None keeps its state.
+            options: {"task": i} selects the i-th task instead of a random one.
+        """
         super().reset(seed=seed)
         index = (options or {}).get("task")
         self._task = self._tasks[
             int(self.np_random.integers(len(self._tasks))) if index is None else index
         ]
-        self._leave()
-        self._world = self._suite.open(self._task)
-        start = self._world.start()
+        self._close_env()
+        self._env = self._suite.make_env(self._task)
+        start = self._env.reset()
         self._intent, self._turns = start.intent, 0
-        return self._told(start.observation, None)
+        return self._format_observation(start.observation, None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Raises gymnasium's ResetNeeded before the first reset."""
-        world = self._live()
+        """Execute a response; return observation, reward, terminated, truncated and info.
+
+        Raises:
+            gymnasium.error.ResetNeeded: `reset` has not been called.
+        """
+        env = self._require_env()
         self._turns += 1
-        seen, done, answer, failed = self._seen, False, None, None
-        read = actions.parse(action)
-        if isinstance(read, ParseError):
-            failed = read.reason
-        elif read.kind is ActionKind.EXIT:
-            done, answer = True, read.value
+        observation, done, answer, parse_error = self._observation, False, None, None
+        parsed = actions.parse(action)
+        if isinstance(parsed, ParseError):
+            parse_error = parsed.reason
+        elif parsed.kind is ActionKind.EXIT:
+            done, answer = True, parsed.value
         else:
-            step = world.step(read)
-            seen, done = step.observation, step.done
+            result = env.step(parsed)
+            observation, done = result.observation, result.terminated
         truncated = not done and self._turns >= self._max_turns
-        reward = world.reward(answer) if done or truncated else 0.0
-        text, info = self._told(seen, failed)
+        reward = env.compute_reward(answer) if done or truncated else 0.0
+        text, info = self._format_observation(observation, parse_error)
         return text, reward, done, truncated, info
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """[height, width, 3], or None without a render mode."""
+        """Return a screenshot, uint8 [height, width, 3]; None without a render mode."""
         if self.render_mode is None:
             return None
-        return np.asarray(Image.open(io.BytesIO(self._live().picture())).convert("RGB"))
+        return np.asarray(Image.open(io.BytesIO(self._require_env().screenshot())).convert("RGB"))
 
     def close(self) -> None:
-        self._leave()
+        """Close the browser session and `resources`."""
+        self._close_env()
         self.resources.close()
 
-    def _live(self) -> Environment:
-        if self._world is None:
-            raise gymnasium.error.ResetNeeded("reset() comes first")
-        return self._world
+    def _require_env(self) -> Environment:
+        if self._env is None:
+            raise gymnasium.error.ResetNeeded("the environment has no episode: call reset() first")
+        return self._env
 
-    def _leave(self) -> None:
-        world, self._world = self._world, None
-        if world:
-            world.close()
+    def _close_env(self) -> None:
+        env, self._env = self._env, None
+        if env:
+            env.close()
 
-    def _told(self, seen: Observation, parse_error: str | None) -> tuple[str, dict[str, Any]]:
-        self._seen = seen
-        error = parse_error or seen.error
-        words = TEMPLATES["compact"]
-        told = words.error.format(error=error) if error else ""
+    def _format_observation(
+        self, observation: Observation, parse_error: str | None
+    ) -> tuple[str, dict[str, Any]]:
+        self._observation = observation
+        error = parse_error or observation.error
+        template = TEMPLATES["compact"]
+        error_text = template.error.format(error=error) if error else ""
         info = {
             "task": self._task.id,
             "intent": self._intent,
-            "url": seen.url,
+            "url": observation.url,
             "error": error,
             "parse_error": parse_error,
         }
-        return words.task.format(intent=self._intent) + told + seen.text, info
+        return template.task.format(intent=self._intent) + error_text + observation.text, info
 
 
-def open_miniwob(
+def make_miniwob_env(
     page: str, split: Split = "train", config: BrowserConfig | None = None, **options: Any
 ) -> WebEnv:
-    """A page of MiniWoB++ with a browser of its own; `options` are those of WebEnv.
+    """Create an environment for one MiniWoB++ task, with its own browser.
 
-    For many environments at once open one BrowserPool and one MiniWob, and give each WebEnv the
-    same. Raises ConfigError for an unknown page.
+    To run many environments at once, create one BrowserPool and one MiniWob and share them among
+    the WebEnv instances.
+
+    Args:
+        page: name of the MiniWoB++ task, such as "login-user".
+        split: split whose seeds are sampled.
+        config: settings of the browser; None for the defaults.
+        options: further arguments of WebEnv.
+
+    Raises:
+        ConfigError: no such task.
     """
-    with ExitStack() as opened:  # whatever fails, what was opened before it is closed
-        pool = opened.enter_context(BrowserPool(config or BrowserConfig()))
+    # A failure below closes the resources that are already open.
+    with ExitStack() as resources:
+        pool = resources.enter_context(BrowserPool(config or BrowserConfig()))
         suite = MiniWob(pool, (page,))
-        opened.callback(suite.close)
+        resources.callback(suite.close)
         environment = WebEnv(suite, suite.tasks(split), **options)
-        environment.resources = opened.pop_all()
+        environment.resources = resources.pop_all()
     return environment

@@ -1,6 +1,6 @@
-"""The sampling engine: prompts in, completions out, from any number of threads."""
+"""Inference engine: samples completions of prompts for any number of threads."""
 
 from webagent_jax.inference.engine import Engine, EngineError, EngineStats
-from webagent_jax.inference.requests import RequestExpired
+from webagent_jax.inference.requests import RequestTimeout
 
-__all__ = ["Engine", "EngineError", "EngineStats", "RequestExpired"]
+__all__ = ["Engine", "EngineError", "EngineStats", "RequestTimeout"]

@@ -1,12 +1,11 @@
-"""Where an engine computes that is not cut over a mesh.
+"""Device of an engine that is not sharded over a mesh.
 
-On a CPU, XLA cuts every operation into parts for a pool of threads, one to a core. For a small
-policy the handing out costs more than the parts do: a decode step of webagent-tiny takes as long on
-two threads as on one, and twice the processor time (docs/architecture.md), of which browsers and
-learner beside it have better uses. So engines of small policies compute on a device of their own, a
-second client of XLA with one thread, which gives way to the learner; that keeps the first, with all
-of them. Not where there are several hosts: on all but the first, JAX would take that device for one
-of another host.
+On a CPU, XLA splits every operation over a pool of threads, one per core. For a small policy the
+split costs more than it saves: a decode step of webagent-tiny takes as long on two threads as on
+one, for twice the CPU time that browsers and learner need (docs/lab_log.md). Engines of small
+policies therefore run on a second XLA client with one thread of lower priority; the learner keeps
+the first client with all threads. Runs of several processes use the first client only: in all
+processes but the first, JAX takes the second client's device for one of another process.
 """
 
 from __future__ import annotations
@@ -23,26 +22,31 @@ from webagent_jax import cpu_priority
 from webagent_jax.inference import engine_shapes
 from webagent_jax.policy import ModelConfig
 
-_POOL_SIZE = "NPROC"  # in the environment, read by XLA when it makes the pool of a client
+# Environment variable that XLA reads when it creates the thread pool of a client.
+_POOL_SIZE = "NPROC"
 
 
-def device_for(config: ModelConfig) -> jax.Device:
-    """Of this host."""
-    alone = jax.process_count() == 1
-    return _one_thread() if alone and engine_shapes.in_cache(config) else jax.local_devices()[0]
+def select_device(config: ModelConfig) -> jax.Device:
+    """Return the device of this process that the engine runs on."""
+    is_single_process = jax.process_count() == 1
+    return (
+        _single_thread_cpu_device()
+        if is_single_process and engine_shapes.fits_cpu_cache(config)
+        else jax.local_devices()[0]
+    )
 
 
 @functools.cache
-def _one_thread() -> jax.Device:
-    before = os.environ.get(_POOL_SIZE)
+def _single_thread_cpu_device() -> jax.Device:
+    old_size = os.environ.get(_POOL_SIZE)
     os.environ[_POOL_SIZE] = "1"
     try:
-        # Its threads have the priority of the one that makes it.
-        with ThreadPoolExecutor(1, initializer=cpu_priority.give_way) as maker:
-            made = maker.submit(xla_client.make_cpu_client, asynchronous=True)
-            client: Any = made.result()
+        # The threads of a client inherit the priority of the thread that creates it.
+        with ThreadPoolExecutor(1, initializer=cpu_priority.lower_priority) as executor:
+            future = executor.submit(xla_client.make_cpu_client, asynchronous=True)
+            client: Any = future.result()
     finally:
         del os.environ[_POOL_SIZE]
-        if before is not None:
-            os.environ[_POOL_SIZE] = before
+        if old_size is not None:
+            os.environ[_POOL_SIZE] = old_size
     return cast(jax.Device, client.local_devices()[0])

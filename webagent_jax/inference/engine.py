@@ -1,11 +1,11 @@
-"""The sampling engine: many threads ask, one thread runs the device.
+"""Inference engine: many threads submit requests, one thread runs the device.
 
-Continuous batching (Yu et al., OSDI 2022): requests are decoded together in a fixed number of
-slots; a slot whose request is finished is refilled from the queue while the others go on. Prompts
-that begin alike are computed once (`pages`), and piece by piece, so that nobody's reply waits for
-long while another's prompt is read (`scheduler`); what all of them begin with, a decode step reads
-once (`cache`). A completion depends on its prompt, seed and params, never on the company it was
-sampled in.
+The engine uses continuous batching (Yu et al., OSDI 2022): requests are decoded together in a fixed
+number of slots, and a finished slot is refilled from the queue while the others continue. Common
+prefixes of prompts are computed once (`prefix_cache`). Prompts are prefilled in chunks, so a long
+one does not stall the decoding of other requests (`scheduler`). A decode step reads the shared
+prefix of all prompts once (`kv_cache`). A completion depends on its prompt, seed and params, never
+on the other requests of the batch.
 """
 
 from __future__ import annotations
@@ -27,87 +27,124 @@ from jax.sharding import Mesh
 from webagent_jax import cpu_priority
 from webagent_jax.inference import device_selection, prefill_decode
 from webagent_jax.inference import kv_cache as kv
-from webagent_jax.inference.engine_shapes import PAGE_TOKENS, Sizes
-from webagent_jax.inference.prefill_decode import Emitted, Served, SlotState
-from webagent_jax.inference.programs import Build, Programs, Progress, serving_shardings
-from webagent_jax.inference.requests import Piece, Request, token_ids
-from webagent_jax.inference.scheduler import Running, Scheduler
+from webagent_jax.inference.engine_shapes import PAGE_TOKENS, EngineShapes
+from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
+from webagent_jax.inference.programs import (
+    CompiledPrograms,
+    ProgramSpec,
+    Progress,
+    serving_shardings,
+)
+from webagent_jax.inference.requests import DecodedTokens, Request, token_ids
+from webagent_jax.inference.scheduler import RunningSequence, Scheduler
 from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
 
-_LOOK_ABOUT = 1.0  # seconds an idle engine sleeps at most before it looks at its queue
-_PREFILLS_IN_A_ROW = 8  # dispatches, before those who are ready get some decode steps
-_CLOSE_TIMEOUT = 60.0  # seconds for the dispatch or the compilation in progress
+_IDLE_POLL_SECONDS = 1.0
+_MAX_CONSECUTIVE_PREFILLS = 8  # prefill dispatches between two decode dispatches
+_CLOSE_TIMEOUT_SECONDS = 60.0  # limit for the dispatch or compilation in progress
 
-OnUpdate = Literal["drain", "continue", "recompute"]
-"""What becomes of running requests when the params change. They are finished first, under the old
-params; or go on under the new ones with the keys and values of the old, but for the preamble's; or
-have all of them computed again. The prefix tree is emptied in any case."""
+InFlightMode = Literal["drain", "continue", "recompute"]
+"""Treatment of running requests when the params change.
+
+- "drain": requests finish under the old params before the change.
+- "continue": requests continue under the new params with the old keys and values; only the shared
+  prefix is recomputed.
+- "recompute": requests continue under the new params after all keys and values are recomputed.
+
+The prefix cache is emptied in all cases.
+"""
 
 
 class EngineError(RuntimeError):
-    """The engine is closed or has failed, and can sample nothing any more."""
+    """Error of an engine that is closed or has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counted since the engine was made, or between two looks at it (`since`)."""
+    """Counters of an engine since its construction, or between two snapshots (`delta`)."""
 
-    slots: int
-    requests: int = 0  # admitted to a slot
-    prompt_tokens: int = 0  # of those requests
-    prefilled_tokens: int = 0  # computed, the preamble too: the others were in the cache
-    sampled_tokens: int = 0
-    dispatches: int = 0  # of decode steps
-    decode_steps: int = 0
-    busy_seconds: float = 0.0  # that its thread had something to do
-    queued: int = 0  # waiting for a slot or pages now
-    pages_available: int = 0  # now, those of prefixes that nobody uses included
-    compiled: int = 0  # programs
+    slots: int  # number of slots
+    requests: int = 0  # requests admitted to a slot
+    prompt_tokens: int = 0  # prompt tokens of those requests
+    prefilled_tokens: int = 0  # computed tokens of prompts and shared prefix, without cached ones
+    sampled_tokens: int = 0  # tokens sampled in all slots
+    dispatches: int = 0  # decode dispatches
+    decode_steps: int = 0  # decode steps in all dispatches
+    busy_seconds: float = 0.0  # time in which the engine thread had work, in seconds
+    queued: int = 0  # current number of requests that wait for a slot or pages
+    num_free_pages: int = 0  # current number of allocatable pages, evictable ones included
+    num_compiled_programs: int = 0  # current number of compiled programs
 
     @property
     def occupancy(self) -> float:
-        """Mean busy share of the slots over the decode steps."""
+        """Mean fraction of the slots in use over the decode steps."""
         return self.sampled_tokens / max(1, self.decode_steps * self.slots)
 
-    def since(self, earlier: EngineStats) -> EngineStats:
-        """What was counted after `earlier`; what holds now stays as it is."""
-        counted = (
+    def delta(self, earlier: EngineStats) -> EngineStats:
+        """Return the counts since `earlier`, with the current values of the other fields."""
+        names = (
             "requests prompt_tokens prefilled_tokens sampled_tokens dispatches decode_steps "
             "busy_seconds"
         )
-        grown = {n: getattr(self, n) - getattr(earlier, n) for n in counted.split()}
-        return replace(self, **grown)
+        counts = {n: getattr(self, n) - getattr(earlier, n) for n in names.split()}
+        return replace(self, **counts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """The params change: at once, or by "drain" where this stands in the queue."""
+    """Command to change the params: immediate, or in queue order with "drain"."""
 
-    params: Params
-    version: int
-    running: OnUpdate
+    params: Params  # params in the layout of `prefill_decode.serving_params`
+    version: int  # version of the params
+    in_flight: InFlightMode  # treatment of running requests
 
 
 @dataclass(frozen=True, slots=True)
-class _Release:
-    """The memory of the cache is given back."""
+class _Sleep:
+    """Command to free the KV cache."""
 
-    done: threading.Event
+    done: threading.Event  # set when the memory is free
 
 
 @dataclass(frozen=True, slots=True)
 class _Dispatch:
-    """Decode steps that the device is at, and for whom."""
+    """Decode steps that run on the device, and the sequences they serve."""
 
-    emitted: Emitted
-    running: tuple[Running, ...]
-    version: int
+    output: DecodeOutput  # results, available when the device has finished
+    sequences: tuple[RunningSequence, ...]  # sequences that are decoded
+    version: int  # version of the params
 
 
 class Engine:
-    """Samples completions for any number of threads. Owns a thread: use `with`, or `close` it."""
+    """Samples completions for any number of threads; a context manager that owns a thread.
+
+    Args:
+        config: architecture of the policy.
+        params: params as returned by `policy.init`; copied, so the caller may donate or change
+            them.
+        slots: number of sequences decoded together.
+        max_model_len: maximum length of prompt and response together, in tokens.
+        seed: seed of requests that have none of their own.
+        version: version of `params`, reported with each token.
+        steps_per_dispatch: maximum number of decode steps before the host reads the results.
+        dispatches_ahead: decode dispatches enqueued before the results of earlier ones are read.
+            None uses 0 on CPU, where an idle slot costs more than reading the results, and 1
+            elsewhere.
+        cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and half
+            as many for cached prefixes. With less, requests wait for pages.
+        mesh: devices of this process, sharded over "tensor" alone; None uses one device (see
+            `device_selection`).
+        shared_prefix: token ids that most prompts start with, such as a system message. They are
+            computed once per version of the params, and a decode step reads them once for all
+            slots. Prompts without the prefix are supported.
+
+    Raises:
+        ValueError: a limit is too small, `max_model_len` exceeds the model's positions, or the
+            shared prefix is too long or not a sequence of token ids.
+        ShardingError: the params do not divide over the mesh.
+    """
 
     def __init__(  # noqa: PLR0913 (all but two are keywords with a default)
         self,
@@ -115,77 +152,59 @@ class Engine:
         params: Params,
         *,
         slots: int = 16,
-        max_tokens: int = 2048,
+        max_model_len: int = 2048,
         seed: int = 0,
         version: int = 0,
         steps_per_dispatch: int = 16,
         dispatches_ahead: int | None = None,
         cache_bytes: int | None = None,
         mesh: Mesh | None = None,
-        preamble: Sequence[int] | IntArray = (),
+        shared_prefix: Sequence[int] | IntArray = (),
     ) -> None:
-        """
-        Args:
-            params: as of `policy.init`; copied, so that the caller may donate or change them.
-            slots: sequences decoded together.
-            max_tokens: prompt and reply of one sequence together.
-            seed: of the requests that bring none of their own.
-            version: of `params`, reported with each token.
-            steps_per_dispatch: decode steps between two looks at the results.
-            dispatches_ahead: of decode steps, given to the device before the results of those
-                before are read. By default 0 on CPU, where a slot that idles costs more than a look
-                at the results, and 1 elsewhere.
-            cache_bytes: of keys and values; by default as much as all slots can need and half as
-                much for prefixes. Where it is less, requests wait for pages.
-            mesh: devices of this host, cut over "tensor" alone; by default one of them, see
-                `place`.
-            preamble: token ids that most prompts begin with, such as a system message. They are
-                computed once for every version of the params, and a decode step reads them once
-                for all slots. A prompt that does not begin with them is as welcome.
-
-        Raises:
-            ValueError: a limit is too small, `max_tokens` is beyond the model's positions, or the
-                preamble leaves no room or is no sequence of token ids.
-            ShardingError: the params do not divide over the mesh.
-        """
-        preamble = token_ids(preamble, config.vocab_size, "preamble")
-        # Shorter than a page it is shared soon enough, in the pages of prompts.
-        self._preamble_ids = preamble if len(preamble) >= PAGE_TOKENS else preamble[:0]
-        sizes = Sizes.of(
+        shared_prefix = token_ids(shared_prefix, config.vocab_size, "shared_prefix")
+        # A prefix shorter than one page saves too little: prompts store it in their own pages.
+        self._shared_prefix_ids = (
+            shared_prefix if len(shared_prefix) >= PAGE_TOKENS else shared_prefix[:0]
+        )
+        sizes = EngineShapes.from_config(
             config,
             slots=slots,
-            max_tokens=max_tokens,
+            max_tokens=max_model_len,
             steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
-            preamble_tokens=len(self._preamble_ids),
+            preamble_tokens=len(self._shared_prefix_ids),
         )
         self._config, self._sizes = config, sizes
-        ahead = 0 if jax.default_backend() == "cpu" else 1
-        self._ahead = ahead if dispatches_ahead is None else dispatches_ahead
-        self._serving = partial(
-            _serving,
+        default_ahead = 0 if jax.default_backend() == "cpu" else 1
+        self._max_unread = default_ahead if dispatches_ahead is None else dispatches_ahead
+        self._copy_params = partial(
+            _copy_params,
             jax.jit(partial(prefill_decode.serving_params, config)),
-            device_selection.device_for(config) if mesh is None else mesh,
+            device_selection.select_device(config) if mesh is None else mesh,
         )
-        self._shapes = _shapes(params)
-        self._params, self._version = self._serving(params), version
-        self._programs = Programs(Build.of(config, sizes, self._params, mesh))
+        self._param_shapes = _param_shapes(params)
+        self._params, self._version = self._copy_params(params), version
+        self._programs = CompiledPrograms(
+            ProgramSpec.from_params(config, sizes, self._params, mesh)
+        )
         self._seeds = np.random.default_rng(seed)
-        # The thread's own:
-        self._scheduler = Scheduler(sizes, self._preamble_ids)
-        self._state: SlotState | None = None  # there while there is memory for it
-        self._preamble: kv.Preamble = ()  # of these params, once it is needed
-        self._dispatched: deque[_Dispatch] = deque()  # by the device, but not read yet
-        self._next_sweep = 0.0  # of the queue, by time.monotonic
-        # Guarded by `_changed`, as all that follows:
-        self._changed = threading.Condition()
+        # Only the engine thread uses these attributes.
+        self._scheduler = Scheduler(sizes, self._shared_prefix_ids)
+        self._state: DecodeState | None = None  # None while the KV cache is freed
+        self._shared_prefix: kv.SharedPrefix = ()  # computed with `_params` at the first use
+        self._unread_dispatches: deque[_Dispatch] = (
+            deque()
+        )  # dispatches whose results are not read yet
+        self._next_sweep = 0.0  # time.monotonic() of the next search for expired queue items
+        # `_condition` guards all attributes below.
+        self._condition = threading.Condition()
         self._queue: deque[Request | _Update] = deque()
-        self._urgent: deque[_Update | _Release] = deque()  # not to wait for those in the queue
-        self._released = False
-        self._closing = False
+        self._urgent_commands: deque[_Update | _Sleep] = deque()  # commands that bypass the queue
+        self._is_asleep = False
+        self._is_closing = False
         self._error: EngineError | None = None
-        self._stats = EngineStats(slots, pages_available=self._scheduler.available)
-        self._thread = threading.Thread(target=self._run, name="sampling-engine", daemon=True)
+        self._stats = EngineStats(slots, num_free_pages=self._scheduler.available)
+        self._thread = threading.Thread(target=self._run, name="inference-engine", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -206,298 +225,332 @@ class Engine:
         stop_ids: Sequence[int] = (),
         timeout: float | None = None,
     ) -> Future[Completion]:
-        """Asks for a continuation; returns at once.
+        """Enqueue a request without blocking and return the future of its completion.
 
-        The reply ends with the first of `stop_ids` (finish "stop"), or after `max_new_tokens` or
-        when prompt and reply fill `max_tokens` (finish "length"). Token n is drawn with the key
-        `fold_in(key(seed), n)`; without a seed one is taken from the engine's own sequence, by
-        order of submission. Cancelling the future frees its slot after the dispatch in progress;
-        a reply that is not there after `timeout` seconds fails with RequestExpired. Callbacks of
-        the future run on the engine's thread, so they should be short.
+        Canceling the future frees its slot after the dispatch in progress. Callbacks of the future
+        run on the engine's thread, so they should be short.
+
+        Args:
+            prompt_ids: token ids of the prompt.
+            max_new_tokens: maximum number of tokens to sample. The response ends there, or when
+                prompt and response fill `max_model_len` (finish "length").
+            temperature: sampling temperature; 0 is greedy.
+            top_p: probability mass of the nucleus, in (0, 1].
+            top_k: number of most likely tokens that sampling is limited to; 0 for all.
+            seed: seed of the request; token n is sampled with the key `fold_in(key(seed), n)`.
+                None takes the next seed of the engine, in order of submission.
+            stop_ids: token ids that end the response (finish "stop").
+            timeout: seconds after which the future fails with RequestTimeout; None for no limit.
 
         Raises:
-            ValueError: an option is out of range, or the prompt leaves no room for a reply.
-            EngineError: the engine is closed or has failed. A request that was accepted before
-                gets the same from its future.
+            ValueError: an option is out of range, or the prompt leaves no space for a response.
+            EngineError: the engine is closed or has failed. Futures of requests submitted earlier
+                raise it too.
         """
-        with self._changed:
-            drawn = int(self._seeds.integers(2**63)) if seed is None else seed
+        with self._condition:
+            request_seed = int(self._seeds.integers(2**63)) if seed is None else seed
         request = Request(
             np.array(prompt_ids),
             max_new_tokens,
             temperature,
             top_p,
             top_k,
-            drawn,
+            request_seed,
             tuple(stop_ids),
             math.inf if timeout is None else time.monotonic() + timeout,
         )
-        request.fit(self._config.vocab_size, self._sizes.max_tokens)
+        request.validate(self._config.vocab_size, self._sizes.max_tokens)
         self._enqueue(request)
         return request.future
 
-    def update(self, params: Params, *, version: int, running: OnUpdate = "drain") -> None:
-        """Switches to other params; returns at once.
+    def update_weights(
+        self, params: Params, *, version: int, in_flight: InFlightMode = "drain"
+    ) -> None:
+        """Copy new params and schedule the change; return without waiting for it.
 
-        By "drain", requests submitted before are finished under the old params, those submitted
-        after wait until that is done and run under the new: every completion is sampled by one
-        version. By "continue" and "recompute" all tokens sampled from now on are the new version's,
-        see `OnUpdate`. The params are copied before this returns.
+        With "drain", one version samples each completion: requests submitted earlier finish under
+        the old params, and later ones wait for the new params. With "continue" and
+        "recompute" the new version samples all further tokens; see `InFlightMode`.
+
+        Args:
+            params: params with the structure, shapes and dtypes of the engine's.
+            version: version of the params, reported with each token.
+            in_flight: treatment of running requests.
 
         Raises:
-            ValueError: the params are not of the shapes that the engine was made with.
+            ValueError: the params have other shapes than those of the engine.
             EngineError: the engine is closed or has failed.
         """
-        if _shapes(params) != self._shapes:
+        if _param_shapes(params) != self._param_shapes:
             raise ValueError("params differ in structure, shape or dtype from those of the engine")
-        if running not in get_args(OnUpdate):
-            raise ValueError(f"running={running!r}; there are: {', '.join(get_args(OnUpdate))}")
-        update = _Update(self._serving(params), version, running)
-        if running == "drain":
+        if in_flight not in get_args(InFlightMode):
+            raise ValueError(
+                f"in_flight={in_flight!r} is unknown: use {', '.join(get_args(InFlightMode))}"
+            )
+        update = _Update(self._copy_params(params), version, in_flight)
+        if in_flight == "drain":
             self._enqueue(update)
         else:
-            self._insist(update)
+            self._enqueue_urgent(update)
 
-    def release(self) -> None:
-        """Gives the memory of the cache back, for an update on the same device; `resume` ends it.
+    def sleep(self) -> None:
+        """Free the KV cache until `wake_up`, for example for an update on the same device.
 
-        Running requests are interrupted and go on after it, their prompts computed again; what is
-        submitted meanwhile waits. Returns when the memory is free.
+        The call returns when the memory is free. Running requests are preempted; they continue
+        after `wake_up`, when their prompts are recomputed. Requests submitted meanwhile wait.
 
         Raises:
             EngineError: the engine is closed or has failed.
         """
-        release = _Release(threading.Event())
-        self._insist(release)
-        while not release.done.wait(_LOOK_ABOUT):
-            with self._changed:
+        command = _Sleep(threading.Event())
+        self._enqueue_urgent(command)
+        while not command.done.wait(_IDLE_POLL_SECONDS):
+            with self._condition:
                 if self._error:
                     raise self._error
 
-    def resume(self) -> None:
-        """Ends a `release`. Without one it does nothing."""
-        with self._changed:
-            self._released = False
-            self._changed.notify_all()
+    def wake_up(self) -> None:
+        """End `sleep`; no effect without one."""
+        with self._condition:
+            self._is_asleep = False
+            self._condition.notify_all()
 
     def stats(self) -> EngineStats:
-        with self._changed:
+        """Return a snapshot of the counters."""
+        with self._condition:
             queued = sum(isinstance(item, Request) for item in self._queue)
-            return replace(self._stats, queued=queued, compiled=self._programs.count)
+            return replace(self._stats, queued=queued, num_compiled_programs=self._programs.count)
 
     def warmup(self, progress: Progress | None = None) -> None:
-        """Compiles every program there can be, so that no request has to wait for one.
+        """Compile every program in advance, so that no request waits for a compilation.
 
         Args:
-            progress: called with (programs done, programs in all) before the first and after each.
+            progress: called with the number of compiled programs and their total number, before the
+                first program and after each one.
         """
         self._programs.warmup(progress)
 
     def close(self) -> None:
-        """Ends the thread; requests that are not finished fail with EngineError. Idempotent.
+        """Stop the thread and fail unfinished requests with EngineError; idempotent.
 
         Raises:
-            TimeoutError: the device did not come back from what it was doing.
+            TimeoutError: the dispatch or compilation in progress did not finish in 60 seconds.
         """
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify_all()
         if threading.current_thread() is not self._thread:
-            self._thread.join(_CLOSE_TIMEOUT)
+            self._thread.join(_CLOSE_TIMEOUT_SECONDS)
             if self._thread.is_alive():
-                raise TimeoutError(f"the device is still busy after {_CLOSE_TIMEOUT:.0f} s")
+                raise TimeoutError(f"the device is still busy after {_CLOSE_TIMEOUT_SECONDS:.0f} s")
 
     def _enqueue(self, item: Request | _Update) -> None:
-        with self._changed:
-            self._refuse_if_ended()
+        with self._condition:
+            self._raise_if_stopped()
             self._queue.append(item)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
-    def _insist(self, item: _Update | _Release) -> None:
-        with self._changed:
-            self._refuse_if_ended()
-            self._urgent.append(item)
-            if isinstance(item, _Update):  # those that wait in the queue are older
+    def _enqueue_urgent(self, item: _Update | _Sleep) -> None:
+        with self._condition:
+            self._raise_if_stopped()
+            self._urgent_commands.append(item)
+            # Updates in the queue are older than this one: drop them.
+            if isinstance(item, _Update):
                 self._queue = deque(q for q in self._queue if isinstance(q, Request))
-            self._changed.notify_all()
+            self._condition.notify_all()
 
-    def _refuse_if_ended(self) -> None:
-        if self._error or self._closing:
-            raise self._error or EngineError("the sampling engine is closed")
+    def _raise_if_stopped(self) -> None:
+        if self._error or self._is_closing:
+            raise self._error or EngineError("the inference engine is closed")
 
-    # --- the thread ------------------------------------------------------------------------------
+    # --- engine thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         if jax.default_backend() == "cpu":
-            cpu_priority.give_way()
-        error = EngineError("the sampling engine was closed before the request was finished")
+            cpu_priority.lower_priority()
+        error = EngineError("the inference engine was closed before the request was finished")
         try:
             while self._wait_for_work():
-                begun = time.monotonic()
-                self._obey()
-                self._drop_given_up()
+                start = time.monotonic()
+                self._run_urgent()
+                self._drop_canceled()
                 self._admit()
                 self._prefill()
                 self._decode()
-                self._count(busy_seconds=time.monotonic() - begun)
-        except Exception as cause:  # the device, or memory: whatever it was, nobody may hang
-            error = EngineError(f"the sampling engine failed: {cause!r}")
+                self._count(busy_seconds=time.monotonic() - start)
+        # Any error must fail the waiting requests: their threads would block forever.
+        except Exception as cause:
+            error = EngineError(f"the inference engine failed: {cause!r}")
             error.__cause__ = cause
-        self._state, self._preamble = None, ()
-        with self._changed:
+        self._state, self._shared_prefix = None, ()
+        with self._condition:
             self._error = error
-            left = [item for item in self._queue if isinstance(item, Request)]
+            queued = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
-        for request in (*(running.request for running in self._scheduler.running), *left):
+        running = [sequence.request for sequence in self._scheduler.running]
+        for request in (*running, *queued):
             request.fail(error)
 
     def _wait_for_work(self) -> bool:
-        """Blocks until there is something to do; False when the engine is being closed."""
-        with self._changed:
-            while not self._closing:
-                queue = self._queue and not self._released
-                if queue or self._urgent or self._scheduler.running or self._dispatched:
+        """Block until there is work; return False when the engine is closing."""
+        with self._condition:
+            while not self._is_closing:
+                has_queue = self._queue and not self._is_asleep
+                if (
+                    has_queue
+                    or self._urgent_commands
+                    or self._scheduler.running
+                    or self._unread_dispatches
+                ):
                     return True
-                if not self._changed.wait(_LOOK_ABOUT) and self._queue:
-                    return True  # some of them may have been given up
+                # Requests in the queue may have expired or may be canceled.
+                if not self._condition.wait(_IDLE_POLL_SECONDS) and self._queue:
+                    return True
             return False
 
-    def _obey(self) -> None:
-        """Does what is urgent."""
+    def _run_urgent(self) -> None:
+        """Run the commands that bypass the queue."""
         while True:
-            with self._changed:
-                if not self._urgent:
+            with self._condition:
+                if not self._urgent_commands:
                     return
-                order = self._urgent.popleft()
-            if isinstance(order, _Release):
-                self._interrupt()
-                self._state, self._preamble = None, ()
-                with self._changed:
-                    self._released = True
-                order.done.set()
+                command = self._urgent_commands.popleft()
+            if isinstance(command, _Sleep):
+                self._preempt_all()
+                self._state, self._shared_prefix = None, ()
+                with self._condition:
+                    self._is_asleep = True
+                command.done.set()
             else:
-                if order.running == "recompute":
-                    self._interrupt()
-                self._switch(order)
+                if command.in_flight == "recompute":
+                    self._preempt_all()
+                self._apply_weight_update(command)
 
-    def _interrupt(self) -> None:
-        """Puts who is running back to the head of the queue."""
-        self._read(0)
-        requests = self._scheduler.interrupt()
-        with self._changed:
+    def _preempt_all(self) -> None:
+        """Return all running requests to the head of the queue."""
+        self._read_results(0)
+        requests = self._scheduler.preempt_all()
+        with self._condition:
             self._queue.extendleft(reversed(requests))
 
-    def _switch(self, update: _Update) -> None:
+    def _apply_weight_update(self, update: _Update) -> None:
         self._params, self._version = update.params, update.version
-        self._preamble = ()
-        self._scheduler.forget()
+        self._shared_prefix = ()
+        self._scheduler.reset_prefix_cache()
 
-    def _drop_given_up(self) -> None:
-        """Frees the slots of those, and now and then their places in the queue."""
-        for running in self._scheduler.running:
-            if running.request.expire():
-                self._scheduler.release(running)
+    def _drop_canceled(self) -> None:
+        """Remove canceled and expired requests from the slots and, periodically, from the queue."""
+        for sequence in self._scheduler.running:
+            if sequence.request.expire():
+                self._scheduler.release(sequence)
         if time.monotonic() > self._next_sweep:
-            self._next_sweep = time.monotonic() + _LOOK_ABOUT
-            with self._changed:
+            self._next_sweep = time.monotonic() + _IDLE_POLL_SECONDS
+            with self._condition:
                 queue = [item for item in self._queue if isinstance(item, Request)]
-            gone = {id(request) for request in queue if request.expire()}
-            with self._changed:
-                self._queue = deque(item for item in self._queue if id(item) not in gone)
+            expired = {id(request) for request in queue if request.expire()}
+            with self._condition:
+                self._queue = deque(item for item in self._queue if id(item) not in expired)
 
     def _admit(self) -> None:
-        """Gives slots and pages to waiting requests, in order of submission."""
+        """Give slots and pages to waiting requests, in order of submission."""
         while True:
-            with self._changed:
-                head = self._queue[0] if self._queue and not self._released else None
+            with self._condition:
+                head = self._queue[0] if self._queue and not self._is_asleep else None
             if head is None:
                 break
             if isinstance(head, _Update):
                 if self._scheduler.running:
                     break
-                self._switch(head)
+                self._apply_weight_update(head)
             elif not head.expire():
                 if not self._scheduler.admit(head):
                     break
-                fresh = not head.pieces
-                self._count(requests=fresh, prompt_tokens=fresh * len(head.prompt_ids))
-            with self._changed:
-                if self._queue and self._queue[0] is head:  # an urgent update may have taken it out
+                is_first = not head.pieces  # False if the request was preempted
+                self._count(requests=is_first, prompt_tokens=is_first * len(head.prompt_ids))
+            with self._condition:
+                # An urgent update may have removed the head of the queue.
+                if self._queue and self._queue[0] is head:
                     self._queue.popleft()
 
     def _prefill(self) -> None:
-        """Fills pages until everybody is ready, or for as long as those who are can wait.
+        """Dispatch prefill chunks until all prompts are computed or the limit is reached.
 
-        Slots that are decoded together cost the same whether they are all in use or not.
+        Prefill has priority because a decode step of all slots costs the same however many are
+        in use; the limit bounds the wait of sequences that are ready to decode.
         """
-        for _ in range(_PREFILLS_IN_A_ROW):
+        for _ in range(_MAX_CONSECUTIVE_PREFILLS):
             prefill = self._scheduler.prefill()
             if prefill is None:
                 return
-            served, state = self._opened()
+            served, state = self._prepare()
             count = np.int32(prefill.count)
-            pages = self._programs.prefill(served, state.pages, prefill.wanted, count)
+            pages = self._programs.prefill(served, state.pages, prefill.chunks, count)
             self._state = state._replace(pages=pages)
             self._count(prefilled_tokens=prefill.tokens)
 
     def _decode(self) -> None:
-        """Runs some decode steps, and hands out what they, or those before, have finished."""
+        """Dispatch decode steps and deliver the results of this or earlier dispatches."""
         decode = self._scheduler.decode()
         if decode:
-            with self._changed:
+            with self._condition:
                 waiting = np.bool_(bool(self._queue))
-            served, state = self._opened()
-            self._state, emitted = self._programs.decode(served, state, decode.control, waiting)
-            self._dispatched.append(_Dispatch(emitted, decode.running, self._version))
-        self._read(self._ahead if decode else 0)
+            served, state = self._prepare()
+            self._state, output = self._programs.decode(served, state, decode.control, waiting)
+            self._unread_dispatches.append(_Dispatch(output, decode.running, self._version))
+        self._read_results(self._max_unread if decode else 0)
 
-    def _opened(self) -> tuple[Served, SlotState]:
-        """The policy, its preamble computed where there is none of these params; and the state, a
-        new one where its memory was given back, or never taken."""
-        if len(self._preamble_ids) and not self._preamble:
-            self._preamble = self._programs.preamble(self._params, self._preamble_ids)
-            self._count(prefilled_tokens=len(self._preamble_ids))
-        return Served(self._params, self._preamble), self._state or self._programs.init()
+    def _prepare(self) -> tuple[ServedPolicy, DecodeState]:
+        """Return policy and state; compute the shared prefix and allocate the state if missing."""
+        if len(self._shared_prefix_ids) and not self._shared_prefix:
+            self._shared_prefix = self._programs.shared_prefix(
+                self._params, self._shared_prefix_ids
+            )
+            self._count(prefilled_tokens=len(self._shared_prefix_ids))
+        return ServedPolicy(self._params, self._shared_prefix), self._state or self._programs.init()
 
-    def _read(self, ahead: int) -> None:
-        """Reads what the device has done, but for so many dispatches."""
-        while len(self._dispatched) > ahead:
-            dispatch = self._dispatched.popleft()
-            self._hand_out(dispatch, jax.device_get(dispatch.emitted))
+    def _read_results(self, max_unread: int) -> None:
+        """Wait for dispatches and deliver their results until `max_unread` remain."""
+        while len(self._unread_dispatches) > max_unread:
+            dispatch = self._unread_dispatches.popleft()
+            self._deliver(dispatch, jax.device_get(dispatch.output))
 
-    def _hand_out(self, dispatch: _Dispatch, emitted: Emitted) -> None:
-        sampled = 0
-        for running in dispatch.running:
-            if not self._scheduler.holds(running):
-                continue  # given up meanwhile
-            request, slot = running.request, running.slot
-            new = slice(int(emitted.counts[slot]))
-            request.take(
-                Piece(
-                    tokens=np.asarray(emitted.tokens[new, slot]),
-                    logp=np.asarray(emitted.logp[new, slot]),
-                    sampling_logp=np.asarray(emitted.sampling_logp[new, slot]),
+    def _deliver(self, dispatch: _Dispatch, output: DecodeOutput) -> None:
+        """Append the sampled tokens to their requests and complete the finished ones."""
+        num_sampled = 0
+        for sequence in dispatch.sequences:
+            # A canceled or expired request has lost its slot since the dispatch.
+            if not self._scheduler.owns_slot(sequence):
+                continue
+            request, slot = sequence.request, sequence.slot
+            steps = slice(int(output.counts[slot]))
+            request.append(
+                DecodedTokens(
+                    tokens=np.asarray(output.tokens[steps, slot]),
+                    logp=np.asarray(output.logp[steps, slot]),
+                    sampling_logp=np.asarray(output.sampling_logp[steps, slot]),
                     version=dispatch.version,
                 )
             )
-            sampled += int(emitted.counts[slot])
-            if emitted.finished[slot]:
-                self._scheduler.release(running)
+            num_sampled += int(output.counts[slot])
+            if output.finished[slot]:
+                self._scheduler.release(sequence)
                 request.complete()
-        self._count(dispatches=1, decode_steps=int(emitted.steps), sampled_tokens=sampled)
+        self._count(dispatches=1, decode_steps=int(output.steps), sampled_tokens=num_sampled)
 
-    def _count(self, **more: float) -> None:
-        """Adds to the counters."""
-        with self._changed:
-            old = self._stats
-            grown = {name: getattr(old, name) + n for name, n in more.items()}
-            self._stats = replace(old, **grown, pages_available=self._scheduler.available)
-
-
-def _serving(copy: Callable[[Params], Params], at: Mesh | jax.Device, params: Params) -> Params:
-    """A copy of `params` where the engine reads them, in one resharding."""
-    return jax.device_put(copy(params), serving_shardings(params, at))
+    def _count(self, **increments: float) -> None:
+        """Add increments to the counters."""
+        with self._condition:
+            stats = self._stats
+            counts = {name: getattr(stats, name) + n for name, n in increments.items()}
+            self._stats = replace(stats, **counts, num_free_pages=self._scheduler.available)
 
 
-def _shapes(params: Params) -> Any:
+def _copy_params(
+    copy: Callable[[Params], Params], target: Mesh | jax.Device, params: Params
+) -> Params:
+    """Return a copy of `params` on the devices of the engine, in one resharding."""
+    return jax.device_put(copy(params), serving_shardings(params, target))
+
+
+def _param_shapes(params: Params) -> Any:
     return jax.tree.map(lambda x: (x.shape, str(x.dtype)), params)

@@ -1,4 +1,4 @@
-"""How large everything in an engine is: fixed when it is made, so that nothing compiles again."""
+"""Static shapes of an engine, fixed at construction so that no program compiles twice."""
 
 from __future__ import annotations
 
@@ -10,55 +10,59 @@ import jax
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.policy import ModelConfig, flops
 
-PAGE_TOKENS = 64  # finer pages share and waste less, coarser ones make fewer products
-# Pages of one prompt share the products of attention, which are most of the work over long prompts,
-# and wide products are cheaper; but short prompts waste what they do not fill of either. Stretches
-# that are computed together wait for nobody: one alone costs as much as all, so the long are alone.
-# Of the long, the last of a prompt may be shorter on a CPU, where rows that hold nothing cost most;
-# not as short as one page, since XLA sums up the products of narrow policies otherwise for so few.
+# Smaller pages share more and waste less; larger pages need fewer matmuls.
+PAGE_TOKENS = 64
+# Each table below has one value for short and one for long sequences (`_LONG` tokens or more).
+# Larger chunks make wider, cheaper matmuls of attention, which dominates long prompts; short
+# prompts waste the padding. A batch costs the same however many of its chunks are padding, so a
+# long chunk is a batch of its own. On a CPU, where padding costs most, the last chunk of a long
+# prompt may be shorter. It has at least two pages: with one, XLA sums the matmuls of narrow
+# policies in another order.
 _LONG = 1024  # tokens
-_STRETCH_PAGES = {False: (1,), True: (4,)}
-_CPU_STRETCH_PAGES = {False: (1,), True: (2, 4)}
-_PREFILL_STRETCHES = {False: 4, True: 1}
+_CHUNK_PAGES = {False: (1,), True: (4,)}
+_CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
+_CHUNKS_PER_BATCH = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
-_TOGETHER = {False: 2, True: 8}
-# On a CPU: where the weights stay in the processor's cache, a decode step takes one slot after the
-# other, since that costs no more, and nothing for those that are idle. Larger weights are read once
-# for all slots, as they are on accelerators.
-_IN_CACHE = 2**23  # bytes of weights
+_PAGES_PER_BLOCK = {False: 2, True: 8}
+# Size of the params that stay in the CPU cache. Up to it, a decode step processes the slots
+# sequentially: that costs no more, and idle slots cost nothing. Larger params are read once for all
+# slots, as on accelerators.
+_CPU_CACHE_BYTES = 2**23
 
 
 @dataclass(frozen=True)
-class Sizes:
-    slots: int  # sequences decoded together
-    max_tokens: int  # of one sequence, prompt and reply
-    page_tokens: int
-    pages: int  # in all, the trash included
-    stretch_pages: tuple[int, ...]  # consecutive pages of one prompt, prefilled as one; ascending
-    prefill_stretches: int  # computed together
-    prefill_batches: int  # of so many stretches, to a dispatch at most
-    prefill_together: int  # columns of pages that their attention takes at once
-    steps: int  # of decoding to a dispatch at most
-    slots_apart: bool  # a decode step takes one after the other, not all at once
-    preamble_tokens: int = 0  # that prompts may begin with, kept for all of them once
+class EngineShapes:
+    """Static shapes of the programs and the KV cache of an engine."""
+
+    slots: int  # number of sequences decoded together
+    max_tokens: int  # maximum length of one sequence, prompt and response together
+    page_tokens: int  # tokens per page of the KV cache
+    pages: int  # total number of pages, NULL_PAGE included
+    chunk_page_counts: tuple[int, ...]  # allowed sizes of a prefill chunk in pages, ascending
+    chunks_per_batch: int  # prefill chunks computed together
+    prefill_batches: int  # maximum number of batches of chunks per prefill dispatch
+    prefill_pages_per_block: int  # page-table columns per matmul of prefill attention
+    decode_steps: int  # maximum number of decode steps per dispatch
+    sequential_slots: bool  # whether a decode step processes the slots one after another
+    shared_prefix_tokens: int = 0  # length of the shared prefix, which is stored once
 
     @property
-    def columns(self) -> int:
-        """Pages of one sequence at most."""
+    def pages_per_sequence(self) -> int:
+        """Maximum number of pages of one sequence."""
         return -(-self.max_tokens // self.page_tokens)
 
     @property
-    def stretch_tokens(self) -> int:
-        """Of the longest stretch."""
-        return self.stretch_pages[-1] * self.page_tokens
+    def chunk_tokens(self) -> int:
+        """Tokens of the largest prefill chunk."""
+        return self.chunk_page_counts[-1] * self.page_tokens
 
     @property
     def prefill_tokens(self) -> int:
-        """Computed together at most."""
-        return self.prefill_stretches * self.stretch_tokens
+        """Maximum number of prompt tokens computed together."""
+        return self.chunks_per_batch * self.chunk_tokens
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: ModelConfig,
         *,
@@ -68,53 +72,67 @@ class Sizes:
         cache_bytes: int | None,
         preamble_tokens: int = 0,
     ) -> Self:
-        """By default there is room for as many tokens as all slots can have, and half as many of
-        prefixes that nobody uses just now.
+        """Return the shapes of an engine of `config`.
+
+        Args:
+            config: architecture of the policy.
+            slots: number of sequences decoded together.
+            max_tokens: maximum length of prompt and response together.
+            steps: maximum number of decode steps per dispatch.
+            cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and
+                half as many for cached prefixes.
+            preamble_tokens: length of the shared prefix.
 
         Raises:
-            ValueError: a size is too small, `max_tokens` is beyond the model's positions, or one
-                sequence does not fit `cache_bytes`, or the preamble `max_tokens`.
+            ValueError: a size is too small, `max_tokens` exceeds the model's positions, one
+                sequence does not fit `cache_bytes`, or the shared prefix does not fit `max_tokens`.
         """
         if slots < 1 or steps < 1 or max_tokens < 2:
-            raise ValueError("slots and steps_per_dispatch must be 1 or more, max_tokens 2 or more")
+            raise ValueError(
+                "slots and steps_per_dispatch must be 1 or more, max_model_len 2 or more"
+            )
         if max_tokens > config.max_positions:
             raise ValueError(
-                f"max_tokens={max_tokens} is beyond the model's {config.max_positions} positions"
+                f"max_model_len={max_tokens} is beyond the model's {config.max_positions} "
+                "positions: lower it"
             )
         if preamble_tokens + 2 > max_tokens:
             raise ValueError(
-                f"a preamble of {preamble_tokens} tokens leaves no room for prompt and reply in "
-                f"max_tokens={max_tokens}"
+                f"a shared prefix of {preamble_tokens} tokens leaves no space for prompt and "
+                f"response in max_model_len={max_tokens}: shorten the prefix or raise max_model_len"
             )
         columns = -(-max_tokens // PAGE_TOKENS)
-        page_bytes = PAGE_TOKENS * kv.token_bytes(config)
-        long = max_tokens >= _LONG
-        cpu = jax.default_backend() == "cpu"
-        stretch_pages = (_CPU_STRETCH_PAGES if cpu else _STRETCH_PAGES)[long]
+        page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
+        is_long = max_tokens >= _LONG
+        is_cpu = jax.default_backend() == "cpu"
+        chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
         pages = 1 + columns * (slots + -(-slots // 2))
         if cache_bytes is not None:
             pages = cache_bytes // page_bytes
         if pages < 1 + columns:
             raise ValueError(
-                f"cache_bytes={cache_bytes} holds no sequence of max_tokens={max_tokens}: "
-                f"that takes {(1 + columns) * page_bytes} bytes"
+                f"cache_bytes={cache_bytes} is too small for one sequence of "
+                f"max_model_len={max_tokens}: raise it to {(1 + columns) * page_bytes} "
+                "or lower max_model_len"
             )
         return cls(
             slots=slots,
             max_tokens=max_tokens,
             page_tokens=PAGE_TOKENS,
             pages=pages,
-            stretch_pages=stretch_pages,
-            prefill_stretches=_PREFILL_STRETCHES[long],
+            chunk_page_counts=chunk_page_counts,
+            chunks_per_batch=_CHUNKS_PER_BATCH[is_long],
             prefill_batches=_PREFILL_BATCHES,
-            prefill_together=_TOGETHER[long],
-            steps=steps,
-            slots_apart=in_cache(config),
-            preamble_tokens=preamble_tokens,
+            prefill_pages_per_block=_PAGES_PER_BLOCK[is_long],
+            decode_steps=steps,
+            sequential_slots=fits_cpu_cache(config),
+            shared_prefix_tokens=preamble_tokens,
         )
 
 
-def in_cache(config: ModelConfig) -> bool:
-    """Whether a CPU computes, and the weights of the policy stay in its cache."""
-    read = config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
-    return jax.default_backend() == "cpu" and read * config.itemsize <= _IN_CACHE
+def fits_cpu_cache(config: ModelConfig) -> bool:
+    """Return whether the backend is a CPU whose cache fits the params of a decode step."""
+    num_params = (
+        config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
+    )
+    return jax.default_backend() == "cpu" and num_params * config.itemsize <= _CPU_CACHE_BYTES

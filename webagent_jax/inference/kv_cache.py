@@ -1,11 +1,11 @@
-"""The cache of keys and values on the device: pages of so many tokens, in a few big arrays, and
-the preamble, with which many sequences begin, in arrays of its own.
+"""Paged KV cache and attention over it.
 
-Which pages hold a sequence, a table tells; see `pages`. Attention meets the preamble first, all
-sequences in one product, so that a decode step reads it once (as Hydragen does, arXiv 2402.05099).
-Then it goes through the tables some columns of pages at a time (online softmax, Milakov &
-Gimelshein, arXiv 1805.02867), as far as the longest sequence reaches. For a sequence that ends
-before, the rest changes nothing, not even the last bit: it gets the same in any company.
+A page stores the keys and values of a fixed number of tokens; a page table maps each sequence to
+its pages (`prefix_cache`). A prefix shared by many sequences is stored once, outside the pages.
+Attention processes the shared prefix first, in one matmul for all sequences, so a decode step reads
+it once (Hydragen, arXiv 2402.05099). Then it processes a few columns of the page tables at a time
+with an online softmax (Milakov & Gimelshein, arXiv 1805.02867). It stops at the longest sequence.
+Masked positions contribute exact zeros, so other sequences of the batch do not affect the result.
 """
 
 from __future__ import annotations
@@ -16,75 +16,76 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from webagent_jax.inference.prefix_cache import TRASH
+from webagent_jax.inference.prefix_cache import NULL_PAGE
 from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.kernels.common import MASKED
 
-_SCORES = 2**18  # of a head and a preamble at once: more of them leave the processor's cache
+_MAX_PREFIX_SCORES = 2**18  # per head and step; larger blocks do not fit the CPU cache
 
 
-class LayerPages(NamedTuple):
-    """N pages of S tokens, in the layouts that the products of attention read as they are."""
+class LayerKVPages(NamedTuple):
+    """Keys and values of one layer: N pages of S tokens, in the layouts that matmul reads."""
 
     keys: Array  # [N, K, E, S]
     values: Array  # [N, K, S, E]
 
 
-Pages = tuple[LayerPages, ...]
-"""One for each layer."""
+KVPages = tuple[LayerKVPages, ...]
+"""Pages of all layers."""
 
 
-class LayerPreamble(NamedTuple):
-    """What stands at the beginning of many sequences, A tokens."""
+class LayerSharedPrefix(NamedTuple):
+    """Keys and values of one layer for the A tokens of the shared prefix."""
 
     keys: Array  # [K, E, A]
     values: Array  # [K, A, E]
 
 
-Preamble = tuple[LayerPreamble, ...]
-"""One for each layer; none where there is no preamble."""
+SharedPrefix = tuple[LayerSharedPrefix, ...]
+"""Shared prefix of all layers; empty without a shared prefix."""
 
 
-class Reach(NamedTuple):
-    """What the T queries of each of B sequences see."""
+class AttentionMetadata(NamedTuple):
+    """Page tables and query positions of B sequences with T queries each."""
 
-    tables: Array  # int32 [B, P]: page p holds the sequence's own tokens from p * S on
-    positions: Array  # int32 [B, T] of the queries among those: they see what is up to there
-    columns: Array  # int32, how many of the P columns any of the sequences reaches into
-    after: Array  # bool [B] the preamble stands before its own tokens
+    page_tables: Array  # int32 [B, P]; page p holds the sequence's own tokens from p * S on
+    query_positions: Array  # int32 [B, T], in own tokens; a query attends up to its position
+    num_columns: Array  # int32; leading columns of the page tables that any sequence uses
+    has_prefix: Array  # bool [B]; whether the shared prefix precedes the sequence's own tokens
 
 
-class _Seen(NamedTuple):
-    """An online softmax under way, for R rows of queries."""
+class _OnlineSoftmax(NamedTuple):
+    """Running state of an online softmax over R query rows."""
 
-    highest: Array  # float32 [..., R, 1] score so far
-    total: Array  # float32 [..., R, 1] of the weights exp(score - highest)
-    out: Array  # float32 [..., R, E] values by their weights
+    max_score: Array  # float32 [..., R, 1], largest score so far
+    sum_exp: Array  # float32 [..., R, 1], sum of the weights exp(score - max_score)
+    weighted_values: Array  # float32 [..., R, E], sum of the values times their weights
 
     @classmethod
-    def nothing(cls, *shape: int) -> _Seen:
-        """`shape` is that of `out`."""
-        one = (*shape[:-1], 1)
+    def empty(cls, *shape: int) -> _OnlineSoftmax:
+        """Return the state before any key; `shape` is that of `weighted_values`."""
+        scalars = (*shape[:-1], 1)
         return cls(
-            jnp.full(one, MASKED, jnp.float32),
-            jnp.zeros(one, jnp.float32),
+            jnp.full(scalars, MASKED, jnp.float32),
+            jnp.zeros(scalars, jnp.float32),
             jnp.zeros(shape, jnp.float32),
         )
 
-    def and_then(self, scores: Array, values: Array) -> _Seen:
-        """Sees `values` [..., S, E] too, by float32 `scores` [..., R, S]."""
-        highest = jnp.maximum(self.highest, jnp.max(scores, axis=-1, keepdims=True))
-        kept = jnp.exp(self.highest - highest)
-        weights = jnp.exp(scores - highest)
+    def update(self, scores: Array, values: Array) -> _OnlineSoftmax:
+        """Return the state after `values` [..., S, E] with float32 `scores` [..., R, S]."""
+        max_score = jnp.maximum(self.max_score, jnp.max(scores, axis=-1, keepdims=True))
+        rescale = jnp.exp(self.max_score - max_score)
+        weights = jnp.exp(scores - max_score)
         out = jnp.matmul(weights.astype(values.dtype), values, preferred_element_type=jnp.float32)
-        total = self.total * kept + jnp.sum(weights, axis=-1, keepdims=True)
-        return _Seen(highest, total, self.out * kept + out)
+        sum_exp = self.sum_exp * rescale + jnp.sum(weights, axis=-1, keepdims=True)
+        return _OnlineSoftmax(max_score, sum_exp, self.weighted_values * rescale + out)
 
 
-def init(config: ModelConfig, pages: int, page_tokens: int) -> Pages:
+def init_pages(config: ModelConfig, pages: int, page_tokens: int) -> KVPages:
+    """Return zero-filled pages for every layer."""
     heads, width = config.num_kv_heads, config.head_dim
     return tuple(
-        LayerPages(
+        LayerKVPages(
             jnp.zeros((pages, heads, width, page_tokens), config.dtype),
             jnp.zeros((pages, heads, page_tokens, width), config.dtype),
         )
@@ -92,84 +93,106 @@ def init(config: ModelConfig, pages: int, page_tokens: int) -> Pages:
     )
 
 
-def token_bytes(config: ModelConfig) -> int:
-    """Of keys and values of one token in all layers."""
+def kv_bytes_per_token(config: ModelConfig) -> int:
+    """Return the bytes of keys and values of one token over all layers."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * config.itemsize
 
 
 def write_tokens(
-    layer: LayerPages, key: Array, value: Array, pages: Array, offsets: Array
-) -> LayerPages:
-    """Stores a token of each sequence: key and value [B, K, E] in `pages` [B] at `offsets` [B]."""
+    layer: LayerKVPages, key: Array, value: Array, pages: Array, offsets: Array
+) -> LayerKVPages:
+    """Store one token per sequence: key and value [B, K, E] in `pages` [B] at `offsets` [B]."""
     head = jnp.arange(key.shape[1])[None, :]
     page, offset = pages[:, None], offsets[:, None]
-    return LayerPages(
+    return LayerKVPages(
         layer.keys.at[page, head, :, offset].set(key),
         layer.values.at[page, head, offset].set(value),
     )
 
 
-def write_pages(layer: LayerPages, keys: Array, values: Array, pages: Array) -> LayerPages:
-    """Fills whole pages: keys and values [M, Q * S, K, E] into `pages` [M, Q]."""
+def write_pages(layer: LayerKVPages, keys: Array, values: Array, pages: Array) -> LayerKVPages:
+    """Fill whole pages: keys and values [M, Q * S, K, E] into `pages` [M, Q]."""
     pages = pages.reshape(-1)
     shape = (len(pages), -1, *keys.shape[2:])
     keys, values = jnp.moveaxis(keys.reshape(shape), 1, -1), values.reshape(shape).swapaxes(1, 2)
-    return LayerPages(layer.keys.at[pages].set(keys), layer.values.at[pages].set(values))
+    return LayerKVPages(layer.keys.at[pages].set(keys), layer.values.at[pages].set(values))
 
 
-def attend(
-    q: Array, layer: LayerPages, preamble: LayerPreamble | None, reach: Reach, *, together: int
+def paged_attention(
+    q: Array,
+    layer: LayerKVPages,
+    prefix: LayerSharedPrefix | None,
+    metadata: AttentionMetadata,
+    *,
+    pages_per_block: int,
 ) -> Array:
-    """Attention of q [B, T, H, E] to what is stored of its sequence.
+    """Attend from q [B, T, H, E] to the cached tokens of each sequence.
+
+    Scores and softmax are float32.
 
     Args:
-        preamble: None where no sequence has one.
-        together: columns that are gathered and multiplied at once, always the same ones: fewer and
-            wider products, for what the last of them computes in vain.
+        q: queries [B, T, H, E].
+        layer: pages of the layer.
+        prefix: keys and values of the shared prefix; None if no sequence uses it.
+        metadata: page tables and query positions of the batch.
+        pages_per_block: page-table columns per matmul. More columns make wider matmuls and more
+            padding.
 
-    Returns [B, T, H, E]. Scores and softmax in float32.
+    Returns:
+        [B, T, H, E] in the dtype of `q`.
     """
     batch, queries, heads, width = q.shape
-    kv_heads, span = layer.keys.shape[1], together * layer.keys.shape[-1]
+    kv_heads, span = layer.keys.shape[1], pages_per_block * layer.keys.shape[-1]
     group = heads // kv_heads
-    # Query heads that read the same key-value head stand one below the other: one product for all.
+    # Query heads of one key-value head are stacked along the rows: one matmul serves all of them.
     q = (q * width**-0.5).reshape(batch, queries, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, group * queries, width)
-    last = jnp.tile(reach.positions, (1, group))[:, None, :, None]  # that each row of q sees
+    # Last position that each row of q attends to.
+    last = jnp.tile(metadata.query_positions, (1, group))[:, None, :, None]
     offset = jnp.arange(span)[None, None, None]
-    padding = (0, -reach.tables.shape[1] % together)
-    tables = jnp.pad(reach.tables, ((0, 0), padding), constant_values=TRASH)
+    padding = (0, -metadata.page_tables.shape[1] % pages_per_block)
+    tables = jnp.pad(metadata.page_tables, ((0, 0), padding), constant_values=NULL_PAGE)
 
-    def some(index: Array, seen: _Seen) -> _Seen:
-        pages = jax.lax.dynamic_slice_in_dim(tables, index * together, together, axis=1)
+    def attend_to_block(index: Array, state: _OnlineSoftmax) -> _OnlineSoftmax:
+        pages = jax.lax.dynamic_slice_in_dim(
+            tables, index * pages_per_block, pages_per_block, axis=1
+        )
         keys = layer.keys[pages].transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, width, span)
         values = layer.values[pages].transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, span, width)
         scores = jnp.matmul(q, keys, preferred_element_type=jnp.float32)
-        return seen.and_then(jnp.where(index * span + offset <= last, scores, MASKED), values)
+        return state.update(jnp.where(index * span + offset <= last, scores, MASKED), values)
 
-    seen = _Seen.nothing(*q.shape)
-    if preamble is not None:
-        seen = _seen_of_preamble(q, preamble, reach.after)
-    seen = jax.lax.fori_loop(0, -(-reach.columns // together), some, seen)
-    out = seen.out / seen.total
+    state = _OnlineSoftmax.empty(*q.shape)
+    if prefix is not None:
+        state = _attend_to_prefix(q, prefix, metadata.has_prefix)
+
+    state = jax.lax.fori_loop(
+        0, -(-metadata.num_columns // pages_per_block), attend_to_block, state
+    )
+    out = state.weighted_values / state.sum_exp
     out = out.reshape(batch, kv_heads, group, queries, width).transpose(0, 3, 1, 2, 4)
     return out.reshape(batch, queries, heads, width).astype(q.dtype)
 
 
-def _seen_of_preamble(q: Array, preamble: LayerPreamble, after: Array) -> _Seen:
-    """What the sequences q [B, K, R, E] see of it: nothing, to the bit, those that are not
-    `after` it [B]."""
+def _attend_to_prefix(q: Array, prefix: LayerSharedPrefix, has_prefix: Array) -> _OnlineSoftmax:
+    """Return the softmax state after the shared prefix; empty for sequences without it.
+
+    Args:
+        q: scaled queries [B, K, R, E].
+        prefix: keys and values of the shared prefix.
+        has_prefix: bool [B]; sequences without the prefix get the empty state to the bit.
+    """
     batch, kv_heads, rows, width = q.shape
     q = q.swapaxes(0, 1).reshape(kv_heads, batch * rows, width)
-    seen = _Seen.nothing(*q.shape)
-    together = max(1, _SCORES // (batch * rows))
-    for start in range(0, preamble.keys.shape[-1], together):
-        tokens = slice(start, start + together)
-        scores = jnp.matmul(q, preamble.keys[:, :, tokens], preferred_element_type=jnp.float32)
-        seen = seen.and_then(scores, preamble.values[:, tokens])
+    state = _OnlineSoftmax.empty(*q.shape)
+    block_tokens = max(1, _MAX_PREFIX_SCORES // (batch * rows))
+    for start in range(0, prefix.keys.shape[-1], block_tokens):
+        tokens = slice(start, start + block_tokens)
+        scores = jnp.matmul(q, prefix.keys[:, :, tokens], preferred_element_type=jnp.float32)
+        state = state.update(scores, prefix.values[:, tokens])
 
-    def kept(part: Array, nothing: Array) -> Array:
+    def select(part: Array, empty: Array) -> Array:
         part = part.reshape(kv_heads, batch, rows, -1).swapaxes(0, 1)
-        return jnp.where(after[:, None, None, None], part, nothing)
+        return jnp.where(has_prefix[:, None, None, None], part, empty)
 
-    return jax.tree.map(kept, seen, _Seen.nothing(batch, kv_heads, rows, width))
+    return jax.tree.map(select, state, _OnlineSoftmax.empty(batch, kv_heads, rows, width))

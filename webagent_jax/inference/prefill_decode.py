@@ -1,9 +1,9 @@
-"""What runs on the device: prefill of the preamble and of the pages of prompts, and decode steps.
+"""Device functions of the engine: prefill of shared prefix and prompts, and decode steps.
 
-All of it is pure functions of params, the cache and a few numbers per slot. A prompt is prefilled
-but for its last token, which is the first that is decoded: so every sampled token, the first too,
-comes out of the one decode step. Shapes are fixed, numbers of batches and columns of pages are
-not: prompts of any length take the same program.
+All functions are pure: they depend on params, KV cache and a control row per slot. Prefill excludes
+the last token of a prompt, which is the input of the first decode step. So the decode step samples
+every token, the first one included. Array shapes are static; the numbers of batches and page-table
+columns are dynamic, so prompts of any length use the same program.
 """
 
 from __future__ import annotations
@@ -18,82 +18,98 @@ from jax import Array
 from webagent_jax import policy
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import sampler
-from webagent_jax.inference.engine_shapes import Sizes
-from webagent_jax.inference.prefix_cache import TRASH
-from webagent_jax.inference.slot_control import Field, Mode, StretchField
+from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.prefix_cache import NULL_PAGE
+from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 from webagent_jax.policy import ModelConfig, attention
-from webagent_jax.policy.transformer import Attend, Params, apply_block, final_norm, rotation_at
+from webagent_jax.policy.transformer import (
+    AttentionFn,
+    Params,
+    apply_block,
+    final_norm,
+    rope_angles,
+)
 
-_DECODE_TOGETHER = 2  # columns of pages that attention takes at once
-_WIDENING = ("gate", "up")  # of the layers' kernels, those with more outputs than inputs
-
-
-class Served(NamedTuple):
-    """One version of the policy."""
-
-    params: Params  # as of `serving_params`
-    preamble: kv.Preamble  # computed by them; empty where prompts have none in common
-
-    def before(self, layer: int) -> kv.LayerPreamble | None:
-        return self.preamble[layer] if self.preamble else None
+_DECODE_PAGES_PER_BLOCK = 2  # page-table columns per matmul of decode attention
+_WIDENING = ("gate", "up")  # kernels with more outputs than inputs
 
 
-class SlotState(NamedTuple):
-    """Everything on the device that outlives a dispatch, for B slots."""
+class ServedPolicy(NamedTuple):
+    """Params of one policy version and the shared prefix computed with them."""
 
-    pages: kv.Pages
-    token: Array  # int32 [B] sampled last, not in the cache yet
-    position: Array  # int32 [B] of that token in its sequence
-    sampled: Array  # int32 [B] tokens sampled so far
-    active: Array  # bool [B] has met neither a stop token nor its limit
+    params: Params  # params in the layout of `serving_params`
+    shared_prefix: kv.SharedPrefix  # keys and values of the shared prefix; empty without one
+
+    def prefix_len(self, layer: int) -> kv.LayerSharedPrefix | None:
+        """Return the keys and values of the shared prefix in one layer; None without a prefix."""
+        return self.shared_prefix[layer] if self.shared_prefix else None
 
 
-class Emitted(NamedTuple):
-    """What one dispatch sampled. Slot b sampled `tokens[: counts[b], b]`."""
+class DecodeState(NamedTuple):
+    """Device state that persists across dispatches, for B slots."""
 
-    tokens: Array  # int32 [steps, B]
-    logp: Array  # float32 [steps, B] under the policy
-    sampling_logp: Array  # float32 [steps, B] under the distribution that was drawn from
-    counts: Array  # int32 [B]
-    finished: Array  # bool [B] has met a stop token or its limit
-    steps: Array  # int32, decode steps run
+    pages: kv.KVPages  # KV cache
+    token: Array  # int32 [B], last sampled token, not yet in the cache
+    position: Array  # int32 [B], position of that token in its sequence
+    sampled: Array  # int32 [B], number of tokens sampled so far
+    active: Array  # bool [B], whether the slot has reached neither a stop token nor its limit
+
+
+class DecodeOutput(NamedTuple):
+    """Tokens sampled by one dispatch; slot b sampled `tokens[: counts[b], b]`."""
+
+    tokens: Array  # int32 [steps, B], token ids
+    logp: Array  # float32 [steps, B], log-probability under the policy
+    # float32 [steps, B], log-probability under the tempered and filtered distribution.
+    sampling_logp: Array
+    counts: Array  # int32 [B], number of tokens per slot
+    finished: Array  # bool [B], whether the slot has reached a stop token or its limit
+    steps: Array  # int32, number of decode steps
 
 
 def serving_params(config: ModelConfig, params: Params) -> Params:
-    """A copy of `params` as decoding reads them fastest.
+    """Return a copy of `params` in the layout that decoding reads fastest.
 
-    There is one tree per layer, so that no step slices the stack again; all but the scales of
-    norms, which are used as they are, come in the dtype of the activations, to which every layer
-    would cast them; and kernels that widen lie on their side, see `on_their_side`.
+    - Layers are unstacked, so no step slices the stack.
+    - Params are cast to the dtype of the activations once instead of in every layer. The scales of
+      norms are used in float32 and keep their dtype.
+    - Widening kernels are transposed; see `transpose_widening_kernels`.
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
-        kept = path[-1].key in ("scale", "final_norm")
-        return jnp.copy(param) if kept else jnp.array(param, config.dtype)
+        is_norm = path[-1].key in ("scale", "final_norm")
+        return jnp.copy(param) if is_norm else jnp.array(param, config.dtype)
 
     params = jax.tree_util.tree_map_with_path(cast, params)
     unstacked = [
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
         for i in range(config.num_layers)
     ]
-    turned = tuple(on_their_side(layer, jnp.transpose) for layer in unstacked)
-    return {**params, "layers": turned}
+    layers = tuple(transpose_widening_kernels(layer, jnp.transpose) for layer in unstacked)
+    return {**params, "layers": layers}
 
 
-def on_their_side(layer: Params, turn: Callable[[Any], Any]) -> Params:
-    """A layer whose widening kernels are turned, from [in, out] to [out, in] and back again.
+def transpose_widening_kernels(layer: Params, transpose: Callable[[Any], Any]) -> Params:
+    """Return a layer with its widening kernels transposed: [in, out] to [out, in] or back.
 
-    XLA makes the turn back a part of the product. With few rows on CPU, a product that reads what
-    it sums up along memory is a fifth faster.
+    XLA fuses the transposition back into the matmul. With few rows on a CPU, a matmul whose
+    reduction axis is contiguous in memory is a fifth faster.
+
+    Args:
+        layer: params, shapes or shardings of one layer.
+        transpose: transposes one kernel.
     """
-    kernels = {name: {**layer[name], "kernel": turn(layer[name]["kernel"])} for name in _WIDENING}
+    kernels = {
+        name: {**layer[name], "kernel": transpose(layer[name]["kernel"])} for name in _WIDENING
+    }
     return {**layer, **kernels}
 
 
-def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
+def init_state(config: ModelConfig, sizes: EngineShapes) -> DecodeState:
+    """Return the state of an engine with idle slots and zero-filled pages."""
     slots = sizes.slots
-    return SlotState(
-        pages=kv.init(config, sizes.pages, sizes.page_tokens),
+    return DecodeState(
+        pages=kv.init_pages(config, sizes.pages, sizes.page_tokens),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
         sampled=jnp.zeros(slots, jnp.int32),
@@ -101,15 +117,15 @@ def init_state(config: ModelConfig, sizes: Sizes) -> SlotState:
     )
 
 
-def preamble(config: ModelConfig, params: Params, tokens: Array) -> kv.Preamble:
-    """Keys and values of int32 [A], that sequences begin with."""
+def compute_shared_prefix(config: ModelConfig, params: Params, tokens: Array) -> kv.SharedPrefix:
+    """Return the keys and values of the shared prefix, token ids int32 [A]."""
     length = len(tokens)
     ends = jnp.full((1, length), length)
 
-    def layer_attend(_: int) -> Attend:
-        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPreamble]:
-            stored = kv.LayerPreamble(k[0].transpose(1, 2, 0), v[0].swapaxes(0, 1))
-            return attention.dense(q, k, v, ends), stored
+    def layer_attend(_: int) -> AttentionFn:
+        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerSharedPrefix]:
+            prefix = kv.LayerSharedPrefix(k[0].transpose(1, 2, 0), v[0].swapaxes(0, 1))
+            return attention.dense(q, k, v, ends), prefix
 
         return attend
 
@@ -118,101 +134,113 @@ def preamble(config: ModelConfig, params: Params, tokens: Array) -> kv.Preamble:
 
 def prefill(
     config: ModelConfig,
-    served: Served,
-    pages: kv.Pages,
-    wanted: Array,
+    served: ServedPolicy,
+    pages: kv.KVPages,
+    chunks: Array,
     count: Array,
     *,
-    stretch_pages: tuple[int, ...],
-    together: int,
-) -> kv.Pages:
-    """Fills pages with the keys and values of prompts, so many together, batch after batch.
+    chunk_pages: tuple[int, ...],
+    pages_per_block: int,
+) -> kv.KVPages:
+    """Fill pages with the keys and values of prompts, one batch of chunks after another.
 
-    Every batch is one computation of one shape, in which no stretch knows of those of other
-    prompts: a prompt gets the same bits in any company. A stretch may follow another of the same
-    prompt in the same batch, since a layer stores all keys before it attends. What the last layer
-    does with keys and values is never computed. Padding behind a prompt is stored too, in pages of
-    its own or the trash, and overwritten before anything can see it.
+    All batches have the same shape, and chunks of different prompts do not affect each other. So a
+    prompt gets the same bits in any batch. A batch may contain consecutive chunks of one prompt,
+    since a layer stores all keys before it attends. The attention output of the last layer is
+    unused and never computed. Padding after a prompt is stored in pages of the prompt or in
+    NULL_PAGE, and overwritten before any query attends to it.
 
     Args:
-        wanted: int32 [batches, M, StretchField.TOKENS + Q * S + P]; padded with trash.
-        count: batches that are not padding.
-        stretch_pages: how many a stretch may have, the largest being Q. A batch takes the fewest
-            that hold what is in it; a token gets the same bits in all of them.
-        together: columns of pages that attention takes at once.
+        config: architecture of the policy.
+        served: params and shared prefix.
+        pages: KV cache.
+        chunks: int32 [batches, M, ChunkField.TOKENS + Q * S + P], padded with NULL_PAGE.
+        count: number of batches that are not padding.
+        chunk_pages: allowed sizes of a chunk in pages, ascending to Q. A batch uses the smallest
+            size that fits its chunks; a token gets the same bits with all sizes.
+        pages_per_block: page-table columns per matmul of attention.
     """
     page_tokens = pages[0].keys.shape[-1]
-    table = StretchField.TOKENS + stretch_pages[-1] * page_tokens
+    table = ChunkField.TOKENS + chunk_pages[-1] * page_tokens
 
-    def fill(held: int, pages: kv.Pages, batch: Array) -> kv.Pages:
-        """With so many pages to a stretch."""
-        start = batch[:, StretchField.START, None]
-        length = held * page_tokens
-        tokens = batch[:, StretchField.TOKENS : StretchField.TOKENS + length]
+    def fill(num_pages: int, pages: kv.KVPages, batch: Array) -> kv.KVPages:
+        """Process one batch with `num_pages` pages per chunk."""
+        start = batch[:, ChunkField.START, None]
+        length = num_pages * page_tokens
+        tokens = batch[:, ChunkField.TOKENS : ChunkField.TOKENS + length]
         tables = batch[:, table:]
-        after = batch[:, StretchField.BEFORE]
+        prefix_len = batch[:, ChunkField.PREFIX_LEN]
         positions = start + jnp.arange(length)[None]
-        column = start // page_tokens + jnp.arange(held)[None]
-        own = jnp.take_along_axis(tables, column, axis=1, mode="fill", fill_value=TRASH)
-        columns = jnp.minimum(jnp.max(column) + 1, tables.shape[1])
-        reach = kv.Reach(tables, positions, columns, after > 0)
+        columns = start // page_tokens + jnp.arange(num_pages)[None]
+        own_pages = jnp.take_along_axis(tables, columns, axis=1, mode="fill", fill_value=NULL_PAGE)
+        num_columns = jnp.minimum(jnp.max(columns) + 1, tables.shape[1])
+        metadata = kv.AttentionMetadata(tables, positions, num_columns, prefix_len > 0)
 
-        def layer_attend(layer: int) -> Attend:
-            def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
-                filled = kv.write_pages(pages[layer], k, v, own)
-                return kv.attend(q, filled, served.before(layer), reach, together=together), filled
+        def layer_attend(layer: int) -> AttentionFn:
+            def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
+                layer_pages = kv.write_pages(pages[layer], k, v, own_pages)
+                prefix = served.prefix_len(layer)
+                out = kv.paged_attention(
+                    q, layer_pages, prefix, metadata, pages_per_block=pages_per_block
+                )
+                return out, layer_pages
 
             return attend
 
-        inputs = (tokens, after[:, None] + positions)
+        inputs = (tokens, prefix_len[:, None] + positions)
         return _run_layers(config, served.params, inputs, layer_attend)[1]
 
-    def one(index: Array, pages: kv.Pages) -> kv.Pages:
-        batch = wanted[index]
-        if len(stretch_pages) == 1:
-            return fill(stretch_pages[0], pages, batch)
-        needed = jnp.max(batch[:, StretchField.PAGES])
-        fewest = jnp.sum(needed > jnp.array(stretch_pages[:-1], jnp.int32))
-        # Loops of one turn or none: XLA copies all pages for a conditional, and none for these.
-        for choice, held in enumerate(stretch_pages):
+    def fill_batch(index: Array, pages: kv.KVPages) -> kv.KVPages:
+        batch = chunks[index]
+        if len(chunk_pages) == 1:
+            return fill(chunk_pages[0], pages, batch)
+        max_pages = jnp.max(batch[:, ChunkField.PAGES])
+        size_index = jnp.sum(max_pages > jnp.array(chunk_pages[:-1], jnp.int32))
+        # lax.cond would copy all pages; a loop of zero or one iterations does not.
+        for choice, num_pages in enumerate(chunk_pages):
 
-            def once(_: Array, pages: kv.Pages, held: int = held) -> kv.Pages:
-                return fill(held, pages, batch)
+            def fill_once(_: Array, pages: kv.KVPages, num_pages: int = num_pages) -> kv.KVPages:
+                return fill(num_pages, pages, batch)
 
-            pages = jax.lax.fori_loop(0, jnp.int32(fewest == choice), once, pages)
+            pages = jax.lax.fori_loop(0, jnp.int32(size_index == choice), fill_once, pages)
         return pages
 
-    return jax.lax.fori_loop(0, count, one, pages)
+    return jax.lax.fori_loop(0, count, fill_batch, pages)
 
 
 def decode(
     config: ModelConfig,
-    served: Served,
-    state: SlotState,
+    served: ServedPolicy,
+    state: DecodeState,
     control: Array,
     waiting: Array,
     *,
     steps: int,
-    slots_apart: bool,
-) -> tuple[SlotState, Emitted]:
-    """Decodes until `steps` steps are done, or every slot, or the first one while others wait.
+    sequential_slots: bool,
+) -> tuple[DecodeState, DecodeOutput]:
+    """Run up to `steps` decode steps and return the new state and the sampled tokens.
+
+    Decoding stops early when every slot is finished, or when any slot is while requests wait.
 
     Args:
-        control: int32 [B, Field.TABLE + P], see `Field`.
+        config: architecture of the policy.
+        served: params and shared prefix.
+        state: state after the previous dispatch.
+        control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
         waiting: bool, whether requests wait for a slot.
-        steps: at most so many tokens per slot.
-        slots_apart: whether the layers take one slot after the other, and not all at once.
+        steps: maximum number of tokens per slot.
+        sequential_slots: whether the layers process the slots one after another.
     """
     slots = len(state.token)
-    mode = control[:, Field.MODE]
-    begins = mode == Mode.ADMITTED
+    mode = control[:, SlotField.MODE]
+    is_starting = mode == SlotMode.STARTING
     state = state._replace(
-        token=jnp.where(begins, control[:, Field.TOKEN], state.token),
-        position=jnp.where(begins, control[:, Field.POSITION], state.position),
-        sampled=jnp.where(begins, control[:, Field.SAMPLED], state.sampled),
-        active=begins | (state.active & (mode == Mode.RUNNING)),
+        token=jnp.where(is_starting, control[:, SlotField.TOKEN], state.token),
+        position=jnp.where(is_starting, control[:, SlotField.POSITION], state.position),
+        sampled=jnp.where(is_starting, control[:, SlotField.SAMPLED], state.sampled),
+        active=is_starting | (state.active & (mode == SlotMode.RUNNING)),
     )
-    nothing = Emitted(
+    no_output = DecodeOutput(
         tokens=jnp.zeros((steps, slots), jnp.int32),
         logp=jnp.zeros((steps, slots), jnp.float32),
         sampling_logp=jnp.zeros((steps, slots), jnp.float32),
@@ -221,92 +249,102 @@ def decode(
         steps=jnp.int32(0),
     )
 
-    def goes_on(carry: tuple[SlotState, Emitted]) -> Array:
-        state, emitted = carry
-        refill = waiting & jnp.any(emitted.finished)
-        return (emitted.steps < steps) & jnp.any(state.active) & ~refill
+    def should_continue(carry: tuple[DecodeState, DecodeOutput]) -> Array:
+        state, output = carry
+        can_refill = waiting & jnp.any(output.finished)
+        return (output.steps < steps) & jnp.any(state.active) & ~can_refill
 
-    def step(carry: tuple[SlotState, Emitted]) -> tuple[SlotState, Emitted]:
-        state, emitted = carry
+    def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:
+        state, output = carry
         active = state.active
-        pages, drawn = _decode_step(config, served, state, control, slots_apart)
-        stop_ids = control[:, Field.STOP : Field.TABLE]
-        stopped = jnp.any(drawn.token[:, None] == stop_ids, axis=1)
-        last = state.sampled + 1 >= control[:, Field.LIMIT]
-        finished = active & (stopped | last)
-        state = SlotState(
+        pages, sample = _decode_step(config, served, state, control, sequential_slots)
+        stop_ids = control[:, SlotField.STOP : SlotField.TABLE]
+        is_stop = jnp.any(sample.token[:, None] == stop_ids, axis=1)
+        is_last = state.sampled + 1 >= control[:, SlotField.LIMIT]
+        is_finished = active & (is_stop | is_last)
+        state = DecodeState(
             pages=pages,
-            token=jnp.where(active, drawn.token, state.token),
+            token=jnp.where(active, sample.token, state.token),
             position=state.position + active,
             sampled=state.sampled + active,
-            active=active & ~finished,
+            active=active & ~is_finished,
         )
-        emitted = Emitted(
-            tokens=emitted.tokens.at[emitted.steps].set(drawn.token),
-            logp=emitted.logp.at[emitted.steps].set(drawn.logp),
-            sampling_logp=emitted.sampling_logp.at[emitted.steps].set(drawn.sampling_logp),
-            counts=emitted.counts + active,
-            finished=emitted.finished | finished,
-            steps=emitted.steps + 1,
+        output = DecodeOutput(
+            tokens=output.tokens.at[output.steps].set(sample.token),
+            logp=output.logp.at[output.steps].set(sample.logp),
+            sampling_logp=output.sampling_logp.at[output.steps].set(sample.sampling_logp),
+            counts=output.counts + active,
+            finished=output.finished | is_finished,
+            steps=output.steps + 1,
         )
-        return state, emitted
+        return state, output
 
-    return jax.lax.while_loop(goes_on, step, (state, nothing))
+    return jax.lax.while_loop(should_continue, step, (state, no_output))
 
 
 def _decode_step(
-    config: ModelConfig, served: Served, state: SlotState, control: Array, apart: bool
-) -> tuple[kv.Pages, sampler.Drawn]:
-    """One token per slot, and the pages with the one before.
+    config: ModelConfig,
+    served: ServedPolicy,
+    state: DecodeState,
+    control: Array,
+    sequential_slots: bool,
+) -> tuple[kv.KVPages, sampler.SampledToken]:
+    """Return the pages with the last token of each slot, and the next token of each slot.
 
-    Where the layers take slots `apart`, they cost by how many are active. The vocabulary, which is
-    most of the weights of a small policy, is read once for all. Either way, a slot gets the same
-    bits whoever else is there.
+    With `sequential_slots` the cost of the layers is proportional to the number of active slots;
+    the unembedding, which is most of the params of a small policy, is read once for all slots. In
+    both modes a slot gets the same bits whatever the other slots contain.
     """
-    layers = _decode_layers_apart if apart else _decode_layers
-    pages, hidden = layers(config, served, state, control)
+    run_layers = _decode_layers_sequentially if sequential_slots else _decode_layers
+    pages, hidden = run_layers(config, served, state, control)
     return pages, _sample(served.params, hidden, state, control)
 
 
-def _decode_layers_apart(
-    config: ModelConfig, served: Served, state: SlotState, control: Array
-) -> tuple[kv.Pages, Array]:
-    """`_decode_layers`, one active slot after the other; zeros for those that are not."""
+def _decode_layers_sequentially(
+    config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
+) -> tuple[kv.KVPages, Array]:
+    """Run `_decode_layers` for one active slot after another; inactive slots return zeros."""
     order = jnp.argsort(~state.active, stable=True)
 
-    def one(index: Array, carry: tuple[kv.Pages, Array]) -> tuple[kv.Pages, Array]:
+    def decode_slot(index: Array, carry: tuple[kv.KVPages, Array]) -> tuple[kv.KVPages, Array]:
         pages, hidden = carry
         slot = order[index]
 
-        def part(x: Array) -> Array:
+        def take_slot(x: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(x, slot, 1)
 
-        alone = SlotState(pages, *map(part, state[1:]))
-        pages, new = _decode_layers(config, served, alone, part(control))
-        return pages, jax.lax.dynamic_update_slice_in_dim(hidden, new, slot, axis=0)
+        slot_state = DecodeState(pages, *map(take_slot, state[1:]))
+        pages, slot_hidden = _decode_layers(config, served, slot_state, take_slot(control))
+        return pages, jax.lax.dynamic_update_slice_in_dim(hidden, slot_hidden, slot, axis=0)
 
-    nothing = jnp.zeros((len(state.token), config.d_model), config.dtype)
-    return jax.lax.fori_loop(0, jnp.sum(state.active), one, (state.pages, nothing))
+    zeros = jnp.zeros((len(state.token), config.d_model), config.dtype)
+    return jax.lax.fori_loop(0, jnp.sum(state.active), decode_slot, (state.pages, zeros))
 
 
 def _decode_layers(
-    config: ModelConfig, served: Served, state: SlotState, control: Array
-) -> tuple[kv.Pages, Array]:
-    """The pages, and hidden states [B, D], of B slots that are computed together."""
-    tables, after = control[:, Field.TABLE :], control[:, Field.BEFORE]
-    position = state.position - after  # among its own tokens
+    config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
+) -> tuple[kv.KVPages, Array]:
+    """Return the pages and the hidden states [B, D] of B slots, computed together."""
+    tables, prefix_len = control[:, SlotField.TABLE :], control[:, SlotField.PREFIX_LEN]
+    position = state.position - prefix_len  # index among the sequence's own tokens
     page_tokens = state.pages[0].keys.shape[-1]
     column, offset = position // page_tokens, position % page_tokens
-    own = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
-    own = jnp.where(state.active, own, TRASH)
-    columns = jnp.max(jnp.where(state.active, column + 1, 0))
-    reach = kv.Reach(tables, position[:, None], columns, after > 0)
+    page = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
+    page = jnp.where(state.active, page, NULL_PAGE)
+    num_columns = jnp.max(jnp.where(state.active, column + 1, 0))
+    metadata = kv.AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
 
-    def layer_attend(layer: int) -> Attend:
-        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerPages]:
-            grown = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], own, offset)
-            seen = kv.attend(q, grown, served.before(layer), reach, together=_DECODE_TOGETHER)
-            return seen, grown
+    def layer_attend(layer: int) -> AttentionFn:
+        def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
+            layer_pages = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], page, offset)
+            out = kv.paged_attention(
+                q,
+                layer_pages,
+                served.prefix_len(layer),
+                metadata,
+                pages_per_block=_DECODE_PAGES_PER_BLOCK,
+            )
+            return out, layer_pages
 
         return attend
 
@@ -316,14 +354,16 @@ def _decode_layers(
 
 
 @jax.named_scope("sample")
-def _sample(params: Params, hidden: Array, state: SlotState, control: Array) -> sampler.Drawn:
-    """A token for each slot, by its hidden state [B, D]."""
+def _sample(
+    params: Params, hidden: Array, state: DecodeState, control: Array
+) -> sampler.SampledToken:
+    """Sample a token for each slot from its hidden state [B, D]."""
 
-    def as_float(field: Field) -> Array:
+    def as_float(field: SlotField) -> Array:
         return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
 
     seeds = jax.lax.bitcast_convert_type(
-        control[:, Field.SEED_HIGH : Field.SEED_LOW + 1], jnp.uint32
+        control[:, SlotField.SEED_HIGH : SlotField.SEED_LOW + 1], jnp.uint32
     )
     keys = jax.vmap(jax.random.fold_in)(
         jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
@@ -331,10 +371,10 @@ def _sample(params: Params, hidden: Array, state: SlotState, control: Array) -> 
     return sampler.sample(
         policy.unembed(params, hidden),
         keys,
-        temperature=as_float(Field.TEMPERATURE),
-        # A slot that nobody looks at must not ask for the filters, which are dear.
-        top_p=jnp.where(state.active, as_float(Field.TOP_P), 1.0),
-        top_k=jnp.where(state.active, control[:, Field.TOP_K], 0),
+        temperature=as_float(SlotField.TEMPERATURE),
+        # Inactive slots must not trigger the filters, which are expensive.
+        top_p=jnp.where(state.active, as_float(SlotField.TOP_P), 1.0),
+        top_k=jnp.where(state.active, control[:, SlotField.TOP_K], 0),
     )
 
 
@@ -342,15 +382,21 @@ def _run_layers(
     config: ModelConfig,
     params: Params,
     inputs: tuple[Array, Array],
-    layer_attend: Callable[[int], Attend],
+    layer_attend: Callable[[int], AttentionFn],
 ) -> tuple[Array, tuple[Any, ...]]:
-    """Hidden states [B, T, D] of inputs (tokens, positions) [B, T], and what each layer's attend
-    handed back. `params` as of `serving_params`."""
+    """Return the hidden states [B, T, D] and the attention state of each layer.
+
+    Args:
+        config: architecture of the policy.
+        params: params in the layout of `serving_params`.
+        inputs: tokens and positions, [B, T] each.
+        layer_attend: returns the attention function of a layer.
+    """
     tokens, positions = inputs
-    x, rotation = params["embed"][tokens].astype(config.dtype), rotation_at(config, positions)
+    x, angles = params["embed"][tokens].astype(config.dtype), rope_angles(config, positions)
     states = []
-    for index, stored in enumerate(params["layers"]):
-        layer_params = on_their_side(stored, jnp.transpose)
-        x, layer_state = apply_block(config, layer_params, x, rotation, layer_attend(index))
+    for index, serving_layer in enumerate(params["layers"]):
+        layer_params = transpose_widening_kernels(serving_layer, jnp.transpose)
+        x, layer_state = apply_block(config, layer_params, x, angles, layer_attend(index))
         states.append(layer_state)
     return final_norm(config, params, x), tuple(states)

@@ -1,9 +1,9 @@
-"""The pages of the cache, as the host keeps account of them: who holds which, and what is in them.
+"""Allocation of KV cache pages on the host, with prefix caching.
 
-A page holds the keys and values of a fixed number of tokens. Full pages of prompts stand in a
-prefix tree (as in SGLang's RadixAttention, arXiv 2312.07104, with a page to an edge): a prompt
-that begins as another did holds the same pages, and they are not computed again. What nobody holds
-stays in the tree until its page is needed: the least recently used goes first.
+A page stores the keys and values of a fixed number of tokens. Full pages of prompts are nodes of a
+prefix tree, one page per edge (as in SGLang's RadixAttention, arXiv 2312.07104). Prompts with a
+common prefix share its pages, which are computed once. Unreferenced pages stay in the tree until
+they are needed; the least recently used one is evicted first.
 """
 
 from __future__ import annotations
@@ -13,62 +13,65 @@ from dataclasses import dataclass, field
 
 from webagent_jax.types import IntArray
 
-TRASH = 0
-"""The page that nobody holds: what is written for no sequence goes there."""
+NULL_PAGE = 0
+"""Page that is never allocated; padding and inactive slots are written to it."""
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One full page of prompts that begin alike."""
+    """Node of the prefix tree: one full page of prompts with a common prefix."""
 
-    page: int
-    key: bytes  # the tokens of the page, and at the top of the tree of what stands before it
-    parent: Node | None  # None at the root, and once the tree has forgotten the node
-    children: dict[bytes, Node] = field(default_factory=dict)
-    holders: int = 0  # leases
+    page: int  # index of the page
+    key: bytes  # tokens of the page; at the top of the tree also those of the shared prefix
+    parent: Node | None  # None at the root and for detached nodes
+    children: dict[bytes, Node] = field(default_factory=dict)  # next pages by key
+    ref_count: int = 0  # number of allocations that use the page
 
 
 @dataclass(eq=False, slots=True)
-class Lease:
-    """The pages of one sequence, in order of its tokens; the first of them shared."""
+class PageAllocation:
+    """Pages of one sequence in token order; those of `path` come first and are shared."""
 
-    pages: list[int]
-    path: list[Node]
-    matched: int  # nodes of the path that were there before
-    cached: int  # tokens of those
+    pages: list[int]  # page indices
+    path: list[Node]  # nodes of the full prompt pages, from the top of the tree
+    num_matched_nodes: int  # leading nodes of the path that existed before the allocation
+    num_cached_tokens: int  # tokens of the matched nodes
 
     @property
-    def counted_on(self) -> bool:
-        """Whether another lease counts on pages that this one is to fill."""
-        return any(node.holders > 1 for node in self.path[self.matched :])
+    def has_dependents(self) -> bool:
+        """True if another allocation depends on pages that this one fills."""
+        return any(node.ref_count > 1 for node in self.path[self.num_matched_nodes :])
 
 
-class PageCache:
-    """Hands out pages 1 to `pages` - 1. For one thread.
+class PrefixCache:
+    """Allocates pages 1 to `pages` - 1 and shares those of common prefixes; not thread-safe.
 
-    A node is in the tree from the moment its page is leased, before it is filled: pages have to be
-    filled in the order of their leases.
+    A node enters the tree when its page is allocated, before the page is filled. Pages must
+    therefore be filled in the order of their allocations.
     """
 
     def __init__(self, pages: int, page_tokens: int) -> None:
         self._page_tokens = page_tokens
-        self._root = Node(TRASH, b"", None)
+        self._root = Node(NULL_PAGE, b"", None)
         self._free = deque(range(1, pages))
-        # Nodes that nobody holds, least recently held first. A node's holders hold its ancestors
-        # too, and leases end at the leaf: so children always stand before their parents here.
-        self._idle: dict[Node, None] = {}
+        # Unreferenced nodes, least recently used first. An allocation references all nodes of its
+        # path and releases them from the leaf up, so children always precede their parents here.
+        self._evictable: dict[Node, None] = {}
 
     @property
     def available(self) -> int:
-        """Pages that could be leased now."""
-        return len(self._free) + len(self._idle)
+        """Number of pages that can be allocated now, evictable ones included."""
+        return len(self._free) + len(self._evictable)
 
-    def lease(self, prompt: IntArray, tokens: int, *, before: int = 0) -> Lease | None:
-        """Pages for a sequence of so many tokens that begins with `prompt`, int32 [P], but for the
-        first of them that are kept elsewhere.
+    def allocate(self, prompt: IntArray, tokens: int, *, before: int = 0) -> PageAllocation | None:
+        """Allocate the pages of a sequence; return None while there are not enough.
 
-        Only whole pages of the prompt are shared. None when there are not enough pages: some
-        lease has to end first.
+        Only full pages of the prompt are shared.
+
+        Args:
+            prompt: token ids int32 [P] that the sequence starts with.
+            tokens: maximum length of the sequence.
+            before: length of the shared prefix, which is stored outside the pages.
         """
         size = self._page_tokens
         ends = range(before + size, len(prompt) + 1, size)
@@ -76,31 +79,38 @@ class PageCache:
         if keys:
             keys[0] = prompt[: before + size].tobytes()
         path = self._match(keys)
-        matched, wanted = len(path), -(-(tokens - before) // size)
+        num_matched, num_pages = len(path), -(-(tokens - before) // size)
         for node in path:
-            self._hold(node)
-        if wanted - matched > self.available:
-            self._let_go(path)
+            self._acquire(node)
+        if num_pages - num_matched > self.available:
+            self._release(path)
             return None
-        for key in keys[matched:]:
+        for key in keys[num_matched:]:
             parent = path[-1] if path else self._root
-            node = Node(self._take(), key, parent, holders=1)
+            node = Node(self._take(), key, parent, ref_count=1)
             parent.children[key] = node
             path.append(node)
-        own = [self._take() for _ in range(wanted - len(path))]
-        return Lease([*(node.page for node in path), *own], path, matched, matched * size)
+        own_pages = [self._take() for _ in range(num_pages - len(path))]
+        pages = [*(node.page for node in path), *own_pages]
+        return PageAllocation(pages, path, num_matched, num_matched * size)
 
-    def end(self, lease: Lease, *, filled: bool = True) -> None:
-        """Takes the pages back. Those of the tree stay in it, unless they were not all filled."""
-        if not filled and lease.matched < len(lease.path):
-            self._cut_off(lease.path[lease.matched])
-        self._free.extend(lease.pages[len(lease.path) :])
-        self._let_go(lease.path)
+    def free(self, allocation: PageAllocation, *, filled: bool = True) -> None:
+        """Free the pages of a sequence; its full prompt pages stay in the tree.
 
-    def forget(self) -> None:
-        """Empties the tree. Leases keep what they hold until they end."""
+        Args:
+            allocation: pages of the sequence.
+            filled: whether all prompt pages were filled; if not, those that the allocation added
+                leave the tree.
+        """
+        if not filled and allocation.num_matched_nodes < len(allocation.path):
+            self._detach(allocation.path[allocation.num_matched_nodes])
+        self._free.extend(allocation.pages[len(allocation.path) :])
+        self._release(allocation.path)
+
+    def reset(self) -> None:
+        """Empty the tree; allocations keep their pages until they are freed."""
         for node in list(self._root.children.values()):
-            self._cut_off(node)
+            self._detach(node)
 
     def _match(self, keys: list[bytes]) -> list[Node]:
         path: list[Node] = []
@@ -112,40 +122,40 @@ class PageCache:
             children = path[-1].children
         return path
 
-    def _hold(self, node: Node) -> None:
-        node.holders += 1
-        self._idle.pop(node, None)
+    def _acquire(self, node: Node) -> None:
+        node.ref_count += 1
+        self._evictable.pop(node, None)
 
-    def _let_go(self, path: list[Node]) -> None:
+    def _release(self, path: list[Node]) -> None:
         for node in reversed(path):
-            node.holders -= 1
-            if node.holders == 0:
+            node.ref_count -= 1
+            if node.ref_count == 0:
                 if node.parent is None:
                     self._free.append(node.page)
                 else:
-                    self._idle[node] = None
+                    self._evictable[node] = None
 
     def _take(self) -> int:
-        """A free page, or the least recently used one."""
+        """Return a free page, or evict the least recently used one."""
         if not self._free:
-            node = next(iter(self._idle))
-            del self._idle[node]
+            node = next(iter(self._evictable))
+            del self._evictable[node]
             assert node.parent is not None and not node.children
             del node.parent.children[node.key]
             return node.page
         return self._free.popleft()
 
-    def _cut_off(self, top: Node) -> None:
-        """Takes `top` and all below it out of the tree; what nobody holds is free at once."""
+    def _detach(self, top: Node) -> None:
+        """Remove `top` and its descendants from the tree; free the unreferenced ones."""
         if top.parent is None:
             return
         del top.parent.children[top.key]
-        below = [top]
-        while below:
-            node = below.pop()
-            below += node.children.values()
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            stack += node.children.values()
             node.parent = None
             node.children.clear()
-            if node.holders == 0:
-                del self._idle[node]
+            if node.ref_count == 0:
+                del self._evictable[node]
                 self._free.append(node.page)

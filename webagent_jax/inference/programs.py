@@ -1,6 +1,6 @@
-"""The device functions of an engine, compiled ahead of time.
+"""Device functions of an engine, compiled ahead of time.
 
-A compiled program refuses arguments of another shape, so nothing can recompile unnoticed.
+A compiled program rejects arguments of another shape, so nothing recompiles silently.
 """
 
 from __future__ import annotations
@@ -18,51 +18,64 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode
-from webagent_jax.inference.engine_shapes import Sizes
-from webagent_jax.inference.prefill_decode import Emitted, Served, SlotState
-from webagent_jax.inference.slot_control import Field, StretchField
+from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
+from webagent_jax.inference.slot_control import ChunkField, SlotField
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import IntArray
 
 Progress = Callable[[int, int], None]
-"""(programs compiled so far, programs in all)."""
+"""Callback that receives the number of compiled programs and their total number."""
 
-Name = Literal["init", "preamble", "prefill", "decode"]
+Name = Literal["init", "shared_prefix", "prefill", "decode"]
 _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
 
-def serving_shardings(params: Params, at: Mesh | jax.Device) -> Any:
-    """Where the leaves of `device.serving_params(params)` go: all to one device, or over a mesh as
-    the params themselves. `params` may be shapes."""
-    if not isinstance(at, Mesh):
-        return SingleDeviceSharding(at)
-    stacked = sharding.param_shardings(params, at)
+def serving_shardings(params: Params, target: Mesh | jax.Device) -> Any:
+    """Return the shardings of `prefill_decode.serving_params(params)`.
+
+    Args:
+        params: params or their shapes.
+        target: mesh to shard over like the params themselves, or the only device.
+    """
+    if not isinstance(target, Mesh):
+        return SingleDeviceSharding(target)
+    stacked = sharding.param_shardings(params, target)
     count = len(jax.tree.leaves(params["layers"])[0])
     layer = jax.tree.map(
-        lambda leaf: NamedSharding(at, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
+        lambda leaf: NamedSharding(target, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
     )
-    layer = prefill_decode.on_their_side(
-        layer, lambda leaf: NamedSharding(at, PartitionSpec(*reversed(leaf.spec)))
+    layer = prefill_decode.transpose_widening_kernels(
+        layer, lambda leaf: NamedSharding(target, PartitionSpec(*reversed(leaf.spec)))
     )
     return {**stacked, "layers": (layer,) * count}
 
 
 @dataclass(frozen=True)
-class Build:
-    """All that a program depends on. Engines of one build share their programs."""
+class ProgramSpec:
+    """Inputs of program compilation; engines with equal specs share their programs."""
 
-    config: ModelConfig
-    sizes: Sizes
-    structure: Any  # of the params
-    shapes: tuple[jax.ShapeDtypeStruct, ...]  # of their leaves
-    mesh: Mesh | None
+    config: ModelConfig  # architecture of the policy
+    engine_shapes: EngineShapes  # static shapes of the engine
+    structure: Any  # tree structure of the params
+    shapes: tuple[jax.ShapeDtypeStruct, ...]  # shapes, dtypes and shardings of the params' leaves
+    mesh: Mesh | None  # mesh of the engine; None for a single device
 
     @classmethod
-    def of(cls, config: ModelConfig, sizes: Sizes, params: Any, mesh: Mesh | None = None) -> Self:
-        """`params`: as of `device.serving_params`, or shapes of them, with shardings to compile for
-        a machine that is not this one."""
+    def from_params(
+        cls, config: ModelConfig, sizes: EngineShapes, params: Any, mesh: Mesh | None = None
+    ) -> Self:
+        """Return the spec of an engine.
+
+        Args:
+            config: architecture of the policy.
+            sizes: static shapes of the engine.
+            params: params in the layout of `prefill_decode.serving_params`, or their shapes, whose
+                shardings may belong to another machine.
+            mesh: mesh of the engine; None for a single device.
+        """
         leaves, structure = jax.tree.flatten(params)
         shapes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
@@ -71,148 +84,173 @@ class Build:
         return cls(config, sizes, structure, tuple(shapes), mesh)
 
     @property
-    def whole(self) -> Sharding | None:
-        """Where a small array is: on all of the mesh, or with the params."""
+    def replicated_sharding(self) -> Sharding | None:
+        """Sharding of small arrays: replicated over the mesh, or on the device of the params."""
         if self.mesh is not None:
             return NamedSharding(self.mesh, PartitionSpec())
-        at: Sharding | None = self.shapes[0].sharding
-        return at
+        param_sharding: Sharding | None = self.shapes[0].sharding
+        return param_sharding
 
     @property
     def params(self) -> Params:
+        """Abstract params in the layout of `prefill_decode.serving_params`."""
         return jax.tree.unflatten(self.structure, self.shapes)
 
     @property
-    def state(self) -> SlotState:
-        """Shapes and places: on a mesh, pages are cut by key-value head."""
-        init = partial(prefill_decode.init_state, self.config, self.sizes)
-        shapes: SlotState = jax.eval_shape(init)
-        mesh, whole = self.mesh, self.whole
-        at = jax.tree.map(lambda _: whole, shapes)
+    def state(self) -> DecodeState:
+        """Abstract state with shardings; on a mesh, pages are sharded by key-value head."""
+        init = partial(prefill_decode.init_state, self.config, self.engine_shapes)
+        shapes: DecodeState = jax.eval_shape(init)
+        mesh, replicated = self.mesh, self.replicated_sharding
+        shardings = jax.tree.map(lambda _: replicated, shapes)
         if mesh is None:
-            return cast(SlotState, sharding.placed(shapes, at))
+            return cast(DecodeState, sharding.with_shardings(shapes, shardings))
         pages = tuple(
-            kv.LayerPages(_cut(mesh, _KEY_AXES, layer.keys), _cut(mesh, _VALUE_AXES, layer.values))
+            kv.LayerKVPages(
+                _cache_sharding(mesh, _KEY_AXES, layer.keys),
+                _cache_sharding(mesh, _VALUE_AXES, layer.values),
+            )
             for layer in shapes.pages
         )
-        placed: SlotState = sharding.placed(shapes, at._replace(pages=pages))
-        return placed
+        state: DecodeState = sharding.with_shardings(shapes, shardings._replace(pages=pages))
+        return state
 
     @property
-    def preamble(self) -> kv.Preamble:
-        """Shapes and places of keys and values, cut as pages are."""
-        if not self.sizes.preamble_tokens:
+    def shared_prefix(self) -> kv.SharedPrefix:
+        """Abstract shared prefix with shardings, sharded like pages; empty without a prefix."""
+        if not self.engine_shapes.shared_prefix_tokens:
             return ()
-        tokens = jax.ShapeDtypeStruct((self.sizes.preamble_tokens,), jnp.int32)
-        compute = partial(prefill_decode.preamble, self.config)
-        shapes: kv.Preamble = jax.eval_shape(compute, self.params, tokens)
+        tokens = jax.ShapeDtypeStruct((self.engine_shapes.shared_prefix_tokens,), jnp.int32)
+        compute = partial(prefill_decode.compute_shared_prefix, self.config)
+        shapes: kv.SharedPrefix = jax.eval_shape(compute, self.params, tokens)
         if self.mesh is None:
-            at = jax.tree.map(lambda _: self.whole, shapes)
-            return cast(kv.Preamble, sharding.placed(shapes, at))
-        at = tuple(
-            kv.LayerPreamble(
-                _cut(self.mesh, _KEY_AXES[1:], layer.keys),
-                _cut(self.mesh, _VALUE_AXES[1:], layer.values),
+            shardings = jax.tree.map(lambda _: self.replicated_sharding, shapes)
+            return cast(kv.SharedPrefix, sharding.with_shardings(shapes, shardings))
+        shardings = tuple(
+            kv.LayerSharedPrefix(
+                _cache_sharding(self.mesh, _KEY_AXES[1:], layer.keys),
+                _cache_sharding(self.mesh, _VALUE_AXES[1:], layer.values),
             )
             for layer in shapes
         )
-        placed: kv.Preamble = sharding.placed(shapes, at)
-        return placed
+        prefix: kv.SharedPrefix = sharding.with_shardings(shapes, shardings)
+        return prefix
 
 
-def _cut(mesh: Mesh, axes: tuple[str, ...], x: Any) -> Any:
-    return NamedSharding(mesh, sharding.spec(mesh, axes, x.shape, name="cache"))
+def _cache_sharding(mesh: Mesh, axes: tuple[str, ...], x: Any) -> Any:
+    return NamedSharding(mesh, sharding.partition_spec(mesh, axes, x.shape, name="cache"))
 
 
-class Programs:
-    """Safe to use from several threads; a program that is missing is compiled at its first use."""
+class CompiledPrograms:
+    """Compiled programs of an engine, each compiled at its first use; thread-safe."""
 
-    def __init__(self, build: Build) -> None:
-        self._build = build
+    def __init__(self, spec: ProgramSpec) -> None:
+        self._spec = spec
         self._programs: dict[Name, Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
     @property
     def count(self) -> int:
-        """Programs made ready so far."""
+        """Number of compiled programs."""
         return len(self._programs)
 
-    def init(self) -> SlotState:
+    def init(self) -> DecodeState:
+        """Run `prefill_decode.init_state`."""
         return self._program("init")()
 
-    def preamble(self, params: Params, tokens: IntArray) -> kv.Preamble:
-        return self._program("preamble")(params, tokens)
+    def shared_prefix(self, params: Params, tokens: IntArray) -> kv.SharedPrefix:
+        """Run `prefill_decode.compute_shared_prefix`."""
+        return self._program("shared_prefix")(params, tokens)
 
-    def prefill(self, served: Served, pages: kv.Pages, wanted: IntArray, count: Any) -> kv.Pages:
-        """Consumes `pages`."""
-        return self._program("prefill")(served, pages, wanted, count)
+    def prefill(
+        self, served: ServedPolicy, pages: kv.KVPages, chunks: IntArray, count: Any
+    ) -> kv.KVPages:
+        """Run `prefill_decode.prefill`; `pages` are donated."""
+        return self._program("prefill")(served, pages, chunks, count)
 
     def decode(
-        self, served: Served, state: SlotState, control: IntArray, waiting: Any
-    ) -> tuple[SlotState, Emitted]:
-        """Consumes `state`."""
+        self, served: ServedPolicy, state: DecodeState, control: IntArray, waiting: Any
+    ) -> tuple[DecodeState, DecodeOutput]:
+        """Run `prefill_decode.decode`; `state` is donated."""
         return self._program("decode")(served, state, control, waiting)
 
     def warmup(self, progress: Progress | None = None) -> None:
-        """Compiles whatever the engine can ever need."""
-        names: tuple[Name, ...] = get_args(Name)
-        wanted = [name for name in names if name != "preamble" or self._build.preamble]
-        for done, name in enumerate(wanted):
+        """Compile every program that the engine can need.
+
+        Args:
+            progress: called before the first program and after each one.
+        """
+        all_names: tuple[Name, ...] = get_args(Name)
+        names = [name for name in all_names if name != "shared_prefix" or self._spec.shared_prefix]
+        for num_compiled, name in enumerate(names):
             if progress:
-                progress(done, len(wanted))
+                progress(num_compiled, len(names))
             self._program(name)
         if progress:
-            progress(len(wanted), len(wanted))
+            progress(len(names), len(names))
 
     def _program(self, name: Name) -> Callable[..., Any]:
         with self._lock:
             if name not in self._programs:
-                self._programs[name] = _compiled(self._build, name)
+                self._programs[name] = _compile(self._spec, name)
             return self._programs[name]
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(build: Build, name: Name) -> Callable[..., Any]:
-    return lower(build, name).compile()
+def _compile(spec: ProgramSpec, name: Name) -> Callable[..., Any]:
+    return lower(spec, name).compile()
 
 
-def lower(build: Build, name: Name) -> jax.stages.Lowered:
-    """The program of that name, to be compiled ahead of time."""
-    config, sizes, state = build.config, build.sizes, build.state
-    served = Served(build.params, build.preamble)
+def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
+    """Lower one program of an engine, ready to compile ahead of time."""
+    config, sizes, state = spec.config, spec.engine_shapes, spec.state
+    served = ServedPolicy(spec.params, spec.shared_prefix)
     jit: Callable[..., Any] = jax.jit
 
-    def told(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
-        """What comes from the host."""
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=build.whole)
+    def host_input(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        """Return the abstract array of an input from the host."""
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=spec.replicated_sharding)
 
-    def places(of: Any) -> dict[str, Any]:
-        """What is handed on from dispatch to dispatch stays where it was."""
-        return {} if build.whole is None else {"out_shardings": jax.tree.map(_sharding, of)}
+    def output_shardings(outputs: Any) -> dict[str, Any]:
+        """Return jit options that keep the shardings of arrays passed between dispatches."""
+        return (
+            {}
+            if spec.replicated_sharding is None
+            else {"out_shardings": jax.tree.map(_get_sharding, outputs)}
+        )
 
     if name == "init":
-        return jit(partial(prefill_decode.init_state, config, sizes), **places(state)).lower()
-    if name == "preamble":
-        compute = jit(partial(prefill_decode.preamble, config), **places(served.preamble))
-        return compute.lower(build.params, told(sizes.preamble_tokens))
+        init = partial(prefill_decode.init_state, config, sizes)
+        return jit(init, **output_shardings(state)).lower()
+    if name == "shared_prefix":
+        compute = jit(
+            partial(prefill_decode.compute_shared_prefix, config),
+            **output_shardings(served.shared_prefix),
+        )
+        return compute.lower(spec.params, host_input(sizes.shared_prefix_tokens))
     if name == "prefill":
         fill = partial(
             prefill_decode.prefill,
             config,
-            stretch_pages=sizes.stretch_pages,
-            together=sizes.prefill_together,
+            chunk_pages=sizes.chunk_page_counts,
+            pages_per_block=sizes.prefill_pages_per_block,
         )
-        run = jit(fill, donate_argnums=1, **places(state.pages))
-        width = StretchField.TOKENS + sizes.stretch_tokens + sizes.columns
-        wanted = told(sizes.prefill_batches, sizes.prefill_stretches, width)
-        return run.lower(served, state.pages, wanted, told())
-    run = partial(prefill_decode.decode, config, steps=sizes.steps, slots_apart=sizes.slots_apart)
-    control = told(sizes.slots, Field.TABLE + sizes.columns)
-    waiting = told(dtype=jnp.bool_)
+        run = jit(fill, donate_argnums=1, **output_shardings(state.pages))
+        width = ChunkField.TOKENS + sizes.chunk_tokens + sizes.pages_per_sequence
+        chunks = host_input(sizes.prefill_batches, sizes.chunks_per_batch, width)
+        return run.lower(served, state.pages, chunks, host_input())
+    run = partial(
+        prefill_decode.decode,
+        config,
+        steps=sizes.decode_steps,
+        sequential_slots=sizes.sequential_slots,
+    )
+    control = host_input(sizes.slots, SlotField.TABLE + sizes.pages_per_sequence)
+    waiting = host_input(dtype=jnp.bool_)
     outputs = jax.eval_shape(run, served, state, control, waiting)
-    run = jit(run, donate_argnums=1, **places((state, outputs[1])))
+    run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
     return run.lower(served, state, control, waiting)
 
 
-def _sharding(x: Any) -> Any:
+def _get_sharding(x: Any) -> Any:
     return x.sharding

@@ -1,4 +1,4 @@
-"""A request as it waits and as it runs, on the host."""
+"""Requests of an engine and their results, on the host."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from webagent_jax.inference.slot_control import MAX_STOP_IDS, Field
+from webagent_jax.inference.slot_control import MAX_STOP_IDS, SlotField
 from webagent_jax.types import Completion, FloatArray, IntArray
 
 
-class RequestExpired(TimeoutError):
+class RequestTimeout(TimeoutError):
     """A request was not finished by its deadline."""
 
 
-def token_ids(given: Sequence[int] | IntArray, vocab_size: int, name: str) -> IntArray:
-    """int32. Raises ValueError where that is no flat sequence of ids of the vocabulary."""
-    ids = np.array(given) if len(given) else np.zeros(0, np.int32)
+def token_ids(tokens: Sequence[int] | IntArray, vocab_size: int, name: str) -> IntArray:
+    """Return token ids as a checked int32 array.
+
+    Args:
+        tokens: token ids.
+        vocab_size: size of the vocabulary.
+        name: name of the argument in error messages.
+
+    Raises:
+        ValueError: `tokens` is not a flat sequence of ids of the vocabulary.
+    """
+    ids = np.array(tokens) if len(tokens) else np.zeros(0, np.int32)
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(f"{name} must be a flat sequence of token ids")
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
@@ -29,46 +38,60 @@ def token_ids(given: Sequence[int] | IntArray, vocab_size: int, name: str) -> In
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What one dispatch sampled for one request, [n] each."""
+class DecodedTokens:
+    """Tokens that one dispatch sampled for one request; arrays of shape [n]."""
 
-    tokens: IntArray
-    logp: FloatArray
-    sampling_logp: FloatArray
-    version: int  # of the params
+    tokens: IntArray  # token ids
+    logp: FloatArray  # log-probabilities under the policy
+    sampling_logp: FloatArray  # log-probabilities under the tempered and filtered distribution
+    version: int  # version of the params that sampled the tokens
 
 
 @dataclass(eq=False)
 class Request:
-    """One prompt to be continued, what was sampled for it so far, and who waits for it."""
+    """Prompt to continue, with sampling options, the tokens sampled so far and the future."""
 
-    prompt_ids: IntArray  # [P]
-    limit: int  # tokens to sample at most
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
-    stop_ids: tuple[int, ...]
-    deadline: float = math.inf  # by time.monotonic
-    future: Future[Completion] = field(default_factory=Future)
-    pieces: list[Piece] = field(default_factory=list)
-    sampled: int = 0
+    prompt_ids: IntArray  # token ids [P]
+    limit: int  # maximum number of tokens to sample
+    temperature: float  # sampling temperature; 0 is greedy
+    top_p: float  # probability mass of the nucleus, in (0, 1]
+    top_k: int  # number of most likely tokens that sampling is limited to; 0 for all
+    seed: int  # seed of the random keys, one key per token
+    stop_ids: tuple[int, ...]  # token ids that end the response
+    deadline: float = math.inf  # time.monotonic() after which the request fails
+    future: Future[Completion] = field(default_factory=Future)  # receives the completion or error
+    pieces: list[DecodedTokens] = field(default_factory=list)  # sampled tokens, one per dispatch
+    sampled: int = 0  # number of tokens sampled so far
 
     def __post_init__(self) -> None:
-        """Raises ValueError where an option cannot work on any engine."""
-        if self.limit < 1:
-            raise ValueError(f"max_new_tokens={self.limit}: ask for one token at least")
-        if not 0.0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature} is not a finite number from 0 up")
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p={self.top_p} is not in (0, 1]; 1 keeps every token")
-        if not 0 <= self.top_k < 2**31:
-            raise ValueError(f"top_k={self.top_k} is not 0 or more; 0 keeps every token")
-        if len(self.stop_ids) > MAX_STOP_IDS:
-            raise ValueError(f"{len(self.stop_ids)} stop_ids; give {MAX_STOP_IDS} at most")
+        """Check the options that no engine can serve.
 
-    def fit(self, vocab_size: int, max_tokens: int) -> None:
-        """Cuts `limit` to what is left of `max_tokens`. Raises ValueError where nothing is."""
+        Raises:
+            ValueError: an option is out of range.
+        """
+        if self.limit < 1:
+            raise ValueError(f"max_new_tokens={self.limit} is below 1: request one token or more")
+        if not 0.0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature} must be finite and 0 or more")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 keeps every token")
+        if not 0 <= self.top_k < 2**31:
+            raise ValueError(f"top_k={self.top_k} must be 0 or more; 0 keeps every token")
+        if len(self.stop_ids) > MAX_STOP_IDS:
+            raise ValueError(
+                f"{len(self.stop_ids)} stop_ids are too many: pass {MAX_STOP_IDS} at most"
+            )
+
+    def validate(self, vocab_size: int, max_tokens: int) -> None:
+        """Check the request against an engine and clip `limit` to `max_tokens`.
+
+        Args:
+            vocab_size: size of the vocabulary.
+            max_tokens: maximum length of prompt and response together.
+
+        Raises:
+            ValueError: a token id is invalid, or the prompt leaves no space for a response.
+        """
         if not np.size(self.prompt_ids):
             raise ValueError("prompt_ids must be a flat sequence of one token id or more")
         prompt = token_ids(self.prompt_ids, vocab_size, "prompt_ids")
@@ -76,46 +99,46 @@ class Request:
             raise ValueError(f"stop_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
         if len(prompt) + 1 > max_tokens:
             raise ValueError(
-                f"a prompt of {len(prompt)} tokens leaves no room for a reply: this engine holds "
-                f"max_tokens={max_tokens}, prompt and reply together. Shorten the prompt or make "
-                "the engine with more"
+                f"a prompt of {len(prompt)} tokens leaves no space for a response in "
+                f"max_model_len={max_tokens}: shorten the prompt or raise max_model_len"
             )
         self.prompt_ids = prompt
         self.limit = min(self.limit, max_tokens - len(prompt))
 
     @property
     def tokens(self) -> IntArray:
-        """Prompt and what was sampled, int32."""
+        """Token ids of the prompt and the sampled tokens, int32."""
         return np.concatenate([self.prompt_ids, *(piece.tokens for piece in self.pieces)])
 
     @property
-    def stored(self) -> int:
-        """Tokens that will be in the cache at most: all but the last that is sampled."""
+    def max_cached_tokens(self) -> int:
+        """Maximum number of tokens in the KV cache: all but the last sampled one."""
         return len(self.prompt_ids) + self.limit - 1
 
     def control(self) -> IntArray:
-        """What the device must know of it, int32 [Field.TABLE], but for the slot's mode."""
-        row = np.full(Field.TABLE, -1, np.int32)
-        row[Field.TOKEN] = self.pieces[-1].tokens[-1] if self.pieces else self.prompt_ids[-1]
-        row[Field.POSITION] = len(self.prompt_ids) + self.sampled - 1
-        row[Field.SAMPLED] = self.sampled
-        row[Field.LIMIT] = self.limit
+        """Return the control row without mode and page table, int32 [SlotField.TABLE]."""
+        row = np.full(SlotField.TABLE, -1, np.int32)
+        row[SlotField.TOKEN] = self.pieces[-1].tokens[-1] if self.pieces else self.prompt_ids[-1]
+        row[SlotField.POSITION] = len(self.prompt_ids) + self.sampled - 1
+        row[SlotField.SAMPLED] = self.sampled
+        row[SlotField.LIMIT] = self.limit
         seed = int(self.seed) % 2**64
         words = np.array([seed >> 32, seed % 2**32], np.uint32)
-        row[[Field.SEED_HIGH, Field.SEED_LOW]] = words.view(np.int32)
-        knobs = np.array([self.temperature, self.top_p], np.float32)
-        row[[Field.TEMPERATURE, Field.TOP_P]] = knobs.view(np.int32)
-        row[Field.TOP_K] = self.top_k
-        row[Field.STOP : Field.STOP + len(self.stop_ids)] = self.stop_ids
+        row[[SlotField.SEED_HIGH, SlotField.SEED_LOW]] = words.view(np.int32)
+        options = np.array([self.temperature, self.top_p], np.float32)
+        row[[SlotField.TEMPERATURE, SlotField.TOP_P]] = options.view(np.int32)
+        row[SlotField.TOP_K] = self.top_k
+        row[SlotField.STOP : SlotField.STOP + len(self.stop_ids)] = self.stop_ids
         return row
 
-    def take(self, piece: Piece) -> None:
+    def append(self, piece: DecodedTokens) -> None:
+        """Add the tokens of one dispatch."""
         if len(piece.tokens):
             self.pieces.append(piece)
             self.sampled += len(piece.tokens)
 
     def complete(self) -> None:
-        """Hands the completion to whoever waits, unless they have cancelled."""
+        """Resolve the future with the completion unless the request was canceled."""
         token_ids = np.concatenate([piece.tokens for piece in self.pieces])
         versions = [np.full(len(piece.tokens), piece.version, np.int32) for piece in self.pieces]
         completion = Completion(
@@ -129,11 +152,12 @@ class Request:
             self.future.set_result(completion)
 
     def fail(self, error: Exception) -> None:
+        """Resolve the future with an error unless the request was canceled."""
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
     def expire(self) -> bool:
-        """Fails it when its deadline is past; True where nobody waits any more."""
+        """Fail the request if its deadline has passed; return whether the future is done."""
         if time.monotonic() > self.deadline:
-            self.fail(RequestExpired("the request was not finished by its deadline"))
+            self.fail(RequestTimeout("the request was not finished by its deadline"))
         return self.future.done()

@@ -1,8 +1,8 @@
-"""Which request has which slot and pages, and what is to be prefilled and decoded next.
+"""Scheduling of requests: slots, pages, prefill and decoding.
 
-Pure accounts of the host: no device, no threads. A request first gets a slot and pages for all it
-can ever need, so that a running one never has to make room; then its prompt is filled, page by
-page, in order of admission; then it is decoded.
+The scheduler is host-side bookkeeping without device or threads. On admission a request gets a slot
+and the maximum number of pages it can need, so a running request is never preempted for pages. Then
+its prompt is prefilled in order of admission, and then it is decoded.
 """
 
 from __future__ import annotations
@@ -12,158 +12,177 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webagent_jax.inference.engine_shapes import Sizes
-from webagent_jax.inference.prefix_cache import TRASH, Lease, PageCache
+from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.prefix_cache import NULL_PAGE, PageAllocation, PrefixCache
 from webagent_jax.inference.requests import Request
-from webagent_jax.inference.slot_control import Field, Mode, StretchField
+from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 from webagent_jax.types import IntArray
 
 
 @dataclass(eq=False, slots=True)
-class Running:
-    """A request that has a slot."""
+class RunningSequence:
+    """Request that has a slot."""
 
-    request: Request
-    slot: int
-    lease: Lease
-    before: int  # tokens of the preamble before its own
-    prefix: IntArray  # int32: what is to be in its pages before it is decoded
-    control: IntArray  # int32 [Field.TABLE + P], its row but for the mode
-    filled: int  # tokens of the prefix, dispatched or there before
-    begun: bool = False  # decoding it
+    request: Request  # request that is served
+    slot: int  # index of the slot
+    allocation: PageAllocation  # pages of the sequence
+    prefix_len: int  # length of the shared prefix before the sequence's own tokens
+    prefix: IntArray  # int32, own tokens whose keys and values decoding needs
+    control: IntArray  # int32 [SlotField.TABLE + P], control row without the mode
+    num_computed_tokens: int  # leading tokens of `prefix` that are cached or dispatched
+    begun: bool = False  # whether decoding has started
 
     @property
     def ready(self) -> bool:
-        return self.filled >= len(self.prefix)
+        """True if the prompt is prefilled."""
+        return self.num_computed_tokens >= len(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """Stretches of prompts for one dispatch."""
+class PrefillBatch:
+    """Prefill chunks of one dispatch."""
 
-    wanted: IntArray  # int32 [batches, M, width], see `device.StretchField`
-    count: int  # batches that are not padding
-    tokens: int  # of prompts in them
+    chunks: IntArray  # int32 [batches, M, width], control rows (`slot_control.ChunkField`)
+    count: int  # number of batches that are not padding
+    tokens: int  # number of prompt tokens in all chunks
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
-    """Slots for one dispatch."""
+class DecodeBatch:
+    """Slots of one decode dispatch."""
 
-    control: IntArray  # int32 [B, Field.TABLE + P], see `device.Field`
-    running: tuple[Running, ...]  # who is decoded
+    control: IntArray  # int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`)
+    running: tuple[RunningSequence, ...]  # sequences that are decoded
 
 
 class Scheduler:
-    """For one thread."""
+    """Assigns slots and pages to requests and selects prefill and decode work; not thread-safe.
 
-    def __init__(self, sizes: Sizes, preamble: IntArray | None = None) -> None:
-        """`preamble`: int32 [A], kept elsewhere for the prompts that begin with it."""
-        self._sizes = sizes
-        self._preamble = np.zeros(0, np.int32) if preamble is None else preamble
-        self._pages = PageCache(sizes.pages, sizes.page_tokens)
-        self._slots: list[Running | None] = [None] * sizes.slots
-        self._filling: deque[Running] = deque()  # pages that were leased first are filled first
+    Args:
+        sizes: static shapes of the engine.
+        shared_prefix: token ids int32 [A] that prompts may start with; stored outside the pages.
+    """
+
+    def __init__(self, sizes: EngineShapes, shared_prefix: IntArray | None = None) -> None:
+        self._shapes = sizes
+        self._shared_prefix = np.zeros(0, np.int32) if shared_prefix is None else shared_prefix
+        self._pages = PrefixCache(sizes.pages, sizes.page_tokens)
+        self._slots: list[RunningSequence | None] = [None] * sizes.slots
+        # Sequences to prefill, in the order of their allocations, as `PrefixCache` requires.
+        self._prefill_queue: deque[RunningSequence] = deque()
 
     @property
-    def running(self) -> list[Running]:
-        return [running for running in self._slots if running]
+    def running(self) -> list[RunningSequence]:
+        """Sequences that have a slot, in slot order."""
+        return [sequence for sequence in self._slots if sequence]
 
-    def holds(self, running: Running) -> bool:
-        """Whether it has its slot still."""
+    def owns_slot(self, running: RunningSequence) -> bool:
+        """Return whether the sequence still has its slot."""
         return self._slots[running.slot] is running
 
     @property
     def available(self) -> int:
-        """Pages that a new request could have."""
+        """Number of pages that a new request can get."""
         return self._pages.available
 
-    def admit(self, request: Request) -> Running | None:
-        """Gives it a slot and pages; None while there are not enough."""
+    def admit(self, request: Request) -> RunningSequence | None:
+        """Give a request a slot and pages; return None while there are not enough."""
         if None not in self._slots:
             return None
-        prefix, before = request.tokens[:-1], len(self._preamble)
-        if not np.array_equal(prefix[:before], self._preamble):
-            before = 0
-        lease = self._pages.lease(prefix, request.stored, before=before)
-        if lease is None:
+        prefix, prefix_len = request.tokens[:-1], len(self._shared_prefix)
+        if not np.array_equal(prefix[:prefix_len], self._shared_prefix):
+            prefix_len = 0
+        allocation = self._pages.allocate(prefix, request.max_cached_tokens, before=prefix_len)
+        if allocation is None:
             return None
-        control = np.full(Field.TABLE + self._sizes.columns, TRASH, np.int32)
-        control[: Field.TABLE] = request.control()
-        control[Field.BEFORE] = before
-        control[Field.TABLE :][: len(lease.pages)] = lease.pages
+        control = np.full(SlotField.TABLE + self._shapes.pages_per_sequence, NULL_PAGE, np.int32)
+        control[: SlotField.TABLE] = request.control()
+        control[SlotField.PREFIX_LEN] = prefix_len
+        control[SlotField.TABLE :][: len(allocation.pages)] = allocation.pages
         slot = self._slots.index(None)
-        running = Running(request, slot, lease, before, prefix[before:], control, lease.cached)
-        self._slots[slot] = running
-        if not running.ready:
-            self._filling.append(running)
-        return running
+        sequence = RunningSequence(
+            request,
+            slot,
+            allocation,
+            prefix_len,
+            prefix[prefix_len:],
+            control,
+            allocation.num_cached_tokens,
+        )
+        self._slots[slot] = sequence
+        if not sequence.ready:
+            self._prefill_queue.append(sequence)
+        return sequence
 
-    def release(self, running: Running) -> None:
-        """Takes slot and pages back, whatever came of the request."""
+    def release(self, running: RunningSequence) -> None:
+        """Free the slot and pages of a finished or abandoned request."""
         self._slots[running.slot] = None
         if running.ready:
-            self._pages.end(running.lease)
+            self._pages.free(running.allocation)
         else:
             self._drop_orphans()
 
     def _drop_orphans(self) -> None:
-        """Of those who lost their slot before they were filled, whom nobody counts on.
+        """Free the pages of sequences that lost their slot before their prefill was complete.
 
-        Where others count on their pages, these are filled all the same.
+        Pages that other sequences depend on are filled nevertheless.
         """
-        for running in reversed(list(self._filling)):
-            if not self.holds(running) and not running.lease.counted_on:
-                self._filling.remove(running)
-                self._pages.end(running.lease, filled=False)
+        for sequence in reversed(list(self._prefill_queue)):
+            if not self.owns_slot(sequence) and not sequence.allocation.has_dependents:
+                self._prefill_queue.remove(sequence)
+                self._pages.free(sequence.allocation, filled=False)
 
-    def interrupt(self) -> list[Request]:
-        """Takes slot and pages from everybody and forgets all prefixes; in order of their slots."""
-        interrupted = self.running
-        for running in interrupted:
-            self.release(running)
-        self.forget()
-        return [running.request for running in interrupted]
+    def preempt_all(self) -> list[Request]:
+        """Free all slots and pages, empty the prefix cache; return the requests in slot order."""
+        preempted = self.running
+        for sequence in preempted:
+            self.release(sequence)
+        self.reset_prefix_cache()
+        return [sequence.request for sequence in preempted]
 
-    def forget(self) -> None:
-        """From now on no prefix is known, as befits other params."""
-        self._pages.forget()
+    def reset_prefix_cache(self) -> None:
+        """Empty the prefix cache, whose keys and values other params computed."""
+        self._pages.reset()
 
-    def prefill(self) -> Prefill | None:
-        """What to fill next, which is then taken for filled."""
-        if not self._filling:
+    def prefill(self) -> PrefillBatch | None:
+        """Return the next prefill chunks and mark their tokens as computed; None without any."""
+        if not self._prefill_queue:
             return None
-        sizes, size = self._sizes, self._sizes.stretch_tokens
-        width = StretchField.TOKENS + size + sizes.columns
-        most = sizes.prefill_batches * sizes.prefill_stretches
-        wanted = np.full((most, width), TRASH, np.int32)
-        stretches = tokens = 0
-        while self._filling and stretches < most:
-            running = self._filling[0]
-            part = running.prefix[running.filled :][:size]
-            stretch = wanted[stretches]
-            stretch[StretchField.START] = running.filled
-            stretch[StretchField.BEFORE] = running.before
-            stretch[StretchField.PAGES] = -(-len(part) // sizes.page_tokens)
-            stretch[StretchField.TOKENS :][: len(part)] = part
-            stretch[StretchField.TOKENS + size :] = running.control[Field.TABLE :]
-            running.filled += len(part)
-            stretches, tokens = stretches + 1, tokens + len(part)
-            if running.ready:
-                self._filling.popleft()
-                if not self.holds(running):  # given up long since
-                    self._pages.end(running.lease)
-        batches = wanted.reshape(sizes.prefill_batches, sizes.prefill_stretches, width)
-        return Prefill(batches, -(-stretches // sizes.prefill_stretches), tokens)
+        sizes, size = self._shapes, self._shapes.chunk_tokens
+        width = ChunkField.TOKENS + size + sizes.pages_per_sequence
+        max_chunks = sizes.prefill_batches * sizes.chunks_per_batch
+        chunks = np.full((max_chunks, width), NULL_PAGE, np.int32)
+        num_chunks = num_tokens = 0
+        while self._prefill_queue and num_chunks < max_chunks:
+            sequence = self._prefill_queue[0]
+            part = sequence.prefix[sequence.num_computed_tokens :][:size]
+            chunk = chunks[num_chunks]
+            chunk[ChunkField.START] = sequence.num_computed_tokens
+            chunk[ChunkField.PREFIX_LEN] = sequence.prefix_len
+            chunk[ChunkField.PAGES] = -(-len(part) // sizes.page_tokens)
+            chunk[ChunkField.TOKENS :][: len(part)] = part
+            chunk[ChunkField.TOKENS + size :] = sequence.control[SlotField.TABLE :]
+            sequence.num_computed_tokens += len(part)
+            num_chunks, num_tokens = num_chunks + 1, num_tokens + len(part)
+            if sequence.ready:
+                self._prefill_queue.popleft()
+                # An orphan that was filled only for the sequences that depend on its pages.
+                if not self.owns_slot(sequence):
+                    self._pages.free(sequence.allocation)
+        batches = chunks.reshape(sizes.prefill_batches, sizes.chunks_per_batch, width)
+        return PrefillBatch(batches, -(-num_chunks // sizes.chunks_per_batch), num_tokens)
 
-    def decode(self) -> Decode | None:
-        """Who is to be decoded: everybody whose prompt is filled."""
-        running = tuple(running for running in self.running if running.ready)
-        if not running:
+    def decode(self) -> DecodeBatch | None:
+        """Return the sequences whose prompts are prefilled; None without any."""
+        sequences = tuple(sequence for sequence in self.running if sequence.ready)
+        if not sequences:
             return None
-        control = np.zeros((self._sizes.slots, Field.TABLE + self._sizes.columns), np.int32)
-        for one in running:
-            control[one.slot] = one.control
-            control[one.slot, Field.MODE] = Mode.RUNNING if one.begun else Mode.ADMITTED
-            one.begun = True
-        return Decode(control, running)
+        control = np.zeros(
+            (self._shapes.slots, SlotField.TABLE + self._shapes.pages_per_sequence), np.int32
+        )
+        for sequence in sequences:
+            mode = SlotMode.RUNNING if sequence.begun else SlotMode.STARTING
+            control[sequence.slot] = sequence.control
+            control[sequence.slot, SlotField.MODE] = mode
+            sequence.begun = True
+        return DecodeBatch(control, sequences)

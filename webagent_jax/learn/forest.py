@@ -1,10 +1,10 @@
-"""Episodes to forest rows: token trees in depth-first order, packed into rows of one length.
+"""Packing of episodes into forest rows: token trees in depth-first order, of equal length.
 
-Prompts are merged where they agree: over the turns of an episode, the episodes of a group and the
-groups of a batch. Each response is a branch of its own, under the last token of its prompt. Sorted
-by prompt, the branches stand in depth-first order, and the longest common prefix of two neighbours
-is the depth at which the second leaves the path of the first. So a row is filled branch by branch,
-and a branch that goes to another row takes copies of its ancestors along.
+Common prefixes of prompts are stored once: over the turns of an episode, the episodes of a group
+and the groups of a batch. Each response is a separate branch under the last token of its prompt.
+Sorting the branches by prompt yields depth-first order. The longest common prefix of two neighbors
+is the depth at which the second leaves the path of the first. Rows are therefore filled branch by
+branch; a branch in another row repeats its ancestors there.
 """
 
 from __future__ import annotations
@@ -15,32 +15,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webagent_jax.learn.advantages import Weigh, three_level_weights
+from webagent_jax.learn.advantages import TokenWeightFn, episode_turn_token_weights
 from webagent_jax.types import Episode, FloatArray, ForestRows, IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One turn as the optimizer sees it: a response under its prompt."""
+    """Turn of an episode for training: a response under its prompt."""
 
     prompt_ids: IntArray  # [P], P >= 1
     response_ids: IntArray  # [C]
-    behaviour_logp: FloatArray  # [C]
-    weight: float  # of each of its tokens in the objective
+    behavior_logp: FloatArray  # [C]
+    weight: float  # loss weight of each response token
     advantage: float
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
+    """Forest rows of a batch and the efficiency of their packing."""
+
     rows: ForestRows
-    shared_fraction: float  # of the tokens of one-row-per-turn, those that sharing has spared
-    padding_fraction: float  # of the tokens of the rows that hold something
+    shared_fraction: float  # fraction of the tokens of one row per turn that sharing saves
+    padding_fraction: float  # fraction of padding tokens in the rows that are not empty
 
 
-def branches(
-    episodes: Sequence[Episode], advantages: Sequence[float], weigh: Weigh = three_level_weights
+def branches_from_episodes(
+    episodes: Sequence[Episode],
+    advantages: Sequence[float],
+    weigh: TokenWeightFn = episode_turn_token_weights,
 ) -> list[Branch]:
-    """One branch per turn of the episodes of one batch, or of the part of it that `weigh` knows."""
+    """Return one branch per turn.
+
+    Args:
+        episodes: of a batch, or of a part of it.
+        advantages: advantage of each episode.
+        weigh: returns the loss weights for the response tokens of each turn of `episodes`.
+    """
     weights = weigh([[len(t.completion.token_ids) for t in e.turns] for e in episodes])
     return [
         Branch(
@@ -55,39 +65,44 @@ def branches(
     ]
 
 
-def build(branches: Sequence[Branch], *, row_tokens: int, row_multiple: int = 1) -> Forest:
-    """Lays branches out in as few rows as it can.
+def pack_branches(branches: Sequence[Branch], *, row_tokens: int, row_multiple: int = 1) -> Forest:
+    """Pack branches into few forest rows.
 
     Args:
+        branches: turns to train on.
         row_tokens: L, the length of every row.
         row_multiple: B is this times a power of two, and R is L over a power of two, so that a run
-            meets few shapes. Rows that hold nothing come last and have no weight.
+            compiles few shapes. Empty rows come last and have no weight.
 
     Raises:
-        ValueError: there is no branch, or one of them is empty or does not fit a row.
+        ValueError: there is no branch, or a branch is empty or does not fit a row.
     """
     if not branches:
-        raise ValueError("no branches to lay out: every episode was dropped or has no turns")
+        raise ValueError("no branches to pack: every episode was dropped or has no turns")
     for branch in branches:
         check_length(len(branch.prompt_ids) + len(branch.response_ids), row_tokens)
         if len(branch.prompt_ids) == 0 or len(branch.response_ids) == 0:
             raise ValueError("a turn needs at least one token of prompt and one of response")
-    filled = [_lay_out(leaves, row_tokens) for leaves in _pack(branches, row_tokens)]
-    alone = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)
-    return stack(filled, row_tokens=row_tokens, row_multiple=row_multiple, alone=alone)
+    rows = [_fill_row(leaves, row_tokens) for leaves in _assign_rows(branches, row_tokens)]
+    num_tokens = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)
+    return stack_rows(rows, row_tokens=row_tokens, row_multiple=row_multiple, alone=num_tokens)
 
 
 def check_length(length: int, row_tokens: int) -> None:
-    """Raises ValueError, which says how to mend it, for a path that no row can hold."""
+    """Check that a path of `length` tokens fits a row.
+
+    Raises:
+        ValueError: it does not.
+    """
     if length > row_tokens:
         raise ValueError(
             f"a turn of {length} tokens does not fit a row of {row_tokens}: "
-            f"raise row_tokens, or lower engine.max_tokens to {row_tokens}"
+            f"raise row_tokens, or lower engine.max_model_len to {row_tokens}"
         )
 
 
-def _bucket(count: int, multiple: int) -> int:
-    """The least multiple · 2^n that is at least `count`."""
+def _round_up(count: int, multiple: int) -> int:
+    """Return the smallest multiple · 2^n that is at least `count`."""
     while multiple < count:
         multiple *= 2
     return multiple
@@ -95,63 +110,69 @@ def _bucket(count: int, multiple: int) -> int:
 
 class _Leaf(NamedTuple):
     branch: Branch
-    shared: int  # tokens of its prompt that the leaf before it in the row has laid out
+    shared: int  # prompt tokens that the previous leaf of the row already contains
 
 
-def _pack(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf]]:
-    """Deals branches to rows, each row in depth-first order.
+def _assign_rows(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf]]:
+    """Assign branches to rows, in depth-first order within each row.
 
-    Each branch goes where most of its prompt stands already, else to the fullest row it fits.
+    Each branch goes to the row that contains most of its prompt, or else to the fullest row with
+    enough space.
     """
     ordered = sorted(branches, key=lambda b: b.prompt_ids.astype(">u4").tobytes())
     rows: list[list[_Leaf]] = []
-    used = np.zeros(len(ordered), np.int64)  # of each row, as many as could be needed
-    shared = np.zeros(len(ordered), np.int64)  # prompt tokens at hand that stand in the row already
+    # Per row, of which there are at most as many as branches: its tokens, and the tokens of the
+    # current prompt that it already contains.
+    used = np.zeros(len(ordered), np.int64)
+    shared = np.zeros(len(ordered), np.int64)
     previous = ordered[0].prompt_ids
     for branch in ordered:
         np.minimum(shared, common_prefix(previous, branch.prompt_ids), out=shared)
         previous = branch.prompt_ids
-        after = used + len(branch.prompt_ids) + len(branch.response_ids) - shared
-        opened = len(rows)
-        liking = np.where(after <= row_tokens, shared * row_tokens + used, -1)[:opened]
-        best = int(np.argmax(liking)) if opened and liking.max() >= 0 else opened
-        if best == opened:
+        new_used = used + len(branch.prompt_ids) + len(branch.response_ids) - shared
+        num_rows = len(rows)
+        preference = np.where(new_used <= row_tokens, shared * row_tokens + used, -1)[:num_rows]
+        best = int(np.argmax(preference)) if num_rows and preference.max() >= 0 else num_rows
+        if best == num_rows:
             rows.append([])
         rows[best].append(_Leaf(branch, int(shared[best])))
-        used[best] = after[best]
+        used[best] = new_used[best]
         shared[best] = len(branch.prompt_ids)
     return rows
 
 
 def common_prefix(a: IntArray, b: IntArray) -> int:
+    """Return the length of the longest common prefix."""
     length = min(len(a), len(b))
     differs = a[:length] != b[:length]
     return int(np.argmax(differs)) if differs.any() else length
 
 
-class Row(NamedTuple):
-    """One row of `ForestRows`, its response tokens not padded yet."""
+class PackedRow(NamedTuple):
+    """Row of `ForestRows` before its response tokens are padded."""
 
-    tokens: IntArray  # [L], so are the next three
+    tokens: IntArray  # [L], as the next three
     positions: IntArray
     parents: IntArray
-    ends: IntArray
-    targets: IntArray  # [response tokens], so are the next three
-    weights: FloatArray
+    subtree_ends: IntArray
+    target_indices: IntArray  # [response tokens], as the next three
+    loss_weights: FloatArray
     advantages: FloatArray
-    behaviour_logp: FloatArray
-    used: int  # tokens that are not padding
+    behavior_logp: FloatArray
+    used: int  # number of tokens that are not padding
 
 
-def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> Row:
+def _fill_row(leaves: Sequence[_Leaf], row_tokens: int) -> PackedRow:
     tokens, positions, parents, ends = padding(row_tokens)
     targets: list[IntArray] = []
-    path = np.zeros(0, np.int32)  # where each token of the prompt at hand stands in the row
+    # Index in the row of each token of the current prompt.
+    path = np.zeros(0, np.int32)
     used = 0
     for branch, shared in leaves:
         start, fork = used, used + len(branch.prompt_ids) - shared
         used = fork + len(branch.response_ids)
-        ends[path[shared:]] = start  # left behind: nothing that follows descends from them
+        # No later branch descends from the rest of the previous path.
+        ends[path[shared:]] = start
         path = np.concatenate([path[:shared], np.arange(start, fork, dtype=np.int32)])
         tokens[start:fork] = branch.prompt_ids[shared:]
         tokens[fork:used] = branch.response_ids
@@ -167,77 +188,89 @@ def _lay_out(leaves: Sequence[_Leaf], row_tokens: int) -> Row:
     def per_token(values: list[float]) -> FloatArray:
         return np.repeat(np.asarray(values, np.float32), lengths)
 
-    return Row(
+    return PackedRow(
         tokens,
         positions,
         parents,
         ends,
-        targets=np.concatenate(targets),
-        weights=per_token([leaf.branch.weight for leaf in leaves]),
+        target_indices=np.concatenate(targets),
+        loss_weights=per_token([leaf.branch.weight for leaf in leaves]),
         advantages=per_token([leaf.branch.advantage for leaf in leaves]),
-        behaviour_logp=np.concatenate([leaf.branch.behaviour_logp for leaf in leaves]),
+        behavior_logp=np.concatenate([leaf.branch.behavior_logp for leaf in leaves]),
         used=used,
     )
 
 
 def padding(row_tokens: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Tokens, positions, parents and ends [L] of a row that holds nothing yet."""
+    """Return tokens, positions, parents and subtree ends [L] of an empty row."""
     index = np.arange(row_tokens, dtype=np.int32)
     return np.zeros_like(index), np.zeros_like(index), index, index + 1
 
 
-def stack(filled: Sequence[Row], *, row_tokens: int, row_multiple: int, alone: int) -> Forest:
-    """Rows as a forest of one of few shapes; those that hold nothing come last.
+def stack_rows(
+    filled: Sequence[PackedRow], *, row_tokens: int, row_multiple: int, alone: int
+) -> Forest:
+    """Stack rows into a forest of one of few shapes; empty rows come last.
 
     Args:
-        filled: at least one, or none for a forest that holds nothing.
-        alone: tokens of the same turns with one row each.
+        filled: rows that are not empty; none for an empty forest.
+        row_tokens: L, the length of every row.
+        row_multiple: B is this times a power of two.
+        alone: number of tokens of the same turns with one row each.
     """
-    most_targets = max((len(row.targets) for row in filled), default=1)
-    rows = _blank(
-        _bucket(max(len(filled), 1), row_multiple),
+    max_targets = max((len(row.target_indices) for row in filled), default=1)
+    rows = _empty_rows(
+        _round_up(max(len(filled), 1), row_multiple),
         row_tokens,
-        min(_bucket(most_targets, max(row_tokens // 4, 1)), row_tokens),
+        min(_round_up(max_targets, max(row_tokens // 4, 1)), row_tokens),
     )
     for number, row in enumerate(filled):
         rows.tokens[number], rows.positions[number] = row.tokens, row.positions
-        rows.parents[number], rows.ends[number] = row.parents, row.ends
-        scored = np.s_[number, : len(row.targets)]
-        rows.targets[scored], rows.weights[scored] = row.targets, row.weights
-        rows.advantages[scored] = row.advantages
-        rows.behaviour_logp[scored] = rows.prox_logp[scored] = row.behaviour_logp
+        rows.parents[number], rows.subtree_ends[number] = row.parents, row.subtree_ends
+        targets = np.s_[number, : len(row.target_indices)]
+        rows.target_indices[targets] = row.target_indices
+        rows.loss_weights[targets] = row.loss_weights
+        rows.advantages[targets] = row.advantages
+        rows.behavior_logp[targets] = rows.prox_logp[targets] = row.behavior_logp
     used = sum(row.used for row in filled)
     if not filled:
         return Forest(rows, 0.0, 0.0)
     return Forest(rows, 1 - used / alone, 1 - used / (len(filled) * row_tokens))
 
 
-def widened(rows: ForestRows, *, count: int, row_targets: int) -> ForestRows:
-    """The same rows in a larger shape, [count, L] and [count, row_targets].
+def pad_to_shape(rows: ForestRows, *, count: int, row_targets: int) -> ForestRows:
+    """Pad rows to a larger shape, so that processes with different shapes can share a step.
 
-    So that hosts which have filled different numbers of rows enter one update. Rows that have the
-    shape already, as all do on a single host, are not copied.
+    Rows that have the shape already are not copied, as is always the case with a single process.
+
+    Args:
+        rows: [B, L] and [B, R].
+        count: number of rows of the result.
+        row_targets: number of response tokens per row of the result.
+
+    Returns:
+        Rows [count, L] and [count, row_targets].
 
     Raises:
-        ValueError: the shape is the smaller one.
+        ValueError: the shape is smaller than that of `rows`.
     """
-    given, targets = rows.targets.shape
-    if (given, targets) == (count, row_targets):
+    num_rows, num_targets = rows.target_indices.shape
+    if (num_rows, num_targets) == (count, row_targets):
         return rows
-    if count < given or row_targets < targets:
+    if count < num_rows or row_targets < num_targets:
         raise ValueError(
-            f"{given} rows of {targets} response tokens do not fit {count} of {row_targets}: "
-            "give the largest of all hosts"
+            f"{num_rows} rows of {num_targets} response tokens do not fit {count} of "
+            f"{row_targets}: pass the largest shape of all processes"
         )
-    wide = _blank(count, rows.tokens.shape[1], row_targets)
+    padded = _empty_rows(count, rows.tokens.shape[1], row_targets)
     for field in fields(ForestRows):
-        narrow = getattr(rows, field.name)
-        getattr(wide, field.name)[: narrow.shape[0], : narrow.shape[1]] = narrow
-    return wide
+        values = getattr(rows, field.name)
+        getattr(padded, field.name)[: values.shape[0], : values.shape[1]] = values
+    return padded
 
 
-def _blank(count: int, row_tokens: int, row_targets: int) -> ForestRows:
-    """Rows that hold nothing."""
+def _empty_rows(count: int, row_tokens: int, row_targets: int) -> ForestRows:
+    """Return rows of padding."""
     tokens, positions, parents, ends = (np.tile(x, (count, 1)) for x in padding(row_tokens))
     size = (count, row_targets)
     return ForestRows(
@@ -245,9 +278,9 @@ def _blank(count: int, row_tokens: int, row_targets: int) -> ForestRows:
         positions,
         parents,
         ends,
-        targets=np.zeros(size, np.int32),
-        weights=np.zeros(size, np.float32),
+        target_indices=np.zeros(size, np.int32),
+        loss_weights=np.zeros(size, np.float32),
         advantages=np.zeros(size, np.float32),
-        behaviour_logp=np.zeros(size, np.float32),
+        behavior_logp=np.zeros(size, np.float32),
         prox_logp=np.zeros(size, np.float32),
     )

@@ -1,4 +1,4 @@
-"""The rows of a batch a few at a time, on one device or over a mesh, of one host or of several."""
+"""Microbatches of forest rows and gradient accumulation, over a mesh and over processes."""
 
 from __future__ import annotations
 
@@ -18,74 +18,89 @@ from webagent_jax.types import FloatArray, ForestRows
 jax.tree_util.register_dataclass(ForestRows)
 
 Params = Any
-Sums = dict[str, Array]  # scalars that add up over the parts of a batch, "loss" among them
+Sums = dict[str, Array]  # scalars that add up over microbatches, including "loss"
 Objective = Callable[[Params, ForestRows], tuple[Array, Sums]]
 
 
-def split(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
-    """Rows [B, ...] as microbatches [B / b, b, ...], each cut over the mesh.
+def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
+    """Split rows [B, ...] into microbatches [B / b, b, ...], each sharded over the mesh.
 
-    Where the mesh spans several hosts, each brings as many rows, and has its part of every
-    microbatch.
+    If the mesh spans several processes, each contributes the same number of rows and an equal part
+    of every microbatch.
+
+    Args:
+        rows: rows of this process.
+        microbatch: b, over all processes.
+        mesh: None on a single device.
+
+    Raises:
+        ValueError: the rows do not divide evenly into microbatches.
     """
-    own = microbatch // _hosts(mesh)
-    if microbatch % _hosts(mesh) or len(rows.tokens) % own:
+    num_processes = _num_processes(mesh)
+    num_local = microbatch // num_processes
+    if microbatch % num_processes or len(rows.tokens) % num_local:
         raise ValueError(
-            f"{len(rows.tokens)} rows on each of {_hosts(mesh)} hosts do not make microbatches of "
-            f"{microbatch}: build them with row_multiple={max(own, 1)}"
+            f"{len(rows.tokens)} rows on each of {num_processes} processes do not divide into "
+            f"microbatches of {microbatch}: pack them with row_multiple={max(num_local, 1)}"
         )
-    parts = jax.tree.map(lambda x: np.reshape(x, (-1, own, *x.shape[1:])), rows)
+    parts = jax.tree.map(lambda x: np.reshape(x, (-1, num_local, *x.shape[1:])), rows)
     if mesh is None:
         return parts
 
-    def place(x: Any) -> Array:
+    def shard(x: Any) -> Array:
         shape = (len(x), microbatch, *x.shape[2:])
-        at = sharding.batch_sharding(mesh, shape, rows_axis=1)
-        return jax.make_array_from_process_local_data(at, x, shape)
+        batch_sharding = sharding.batch_sharding(mesh, shape, rows_axis=1)
+        return jax.make_array_from_process_local_data(batch_sharding, x, shape)
 
-    placed: ForestRows = jax.tree.map(place, parts)
-    return placed
+    sharded: ForestRows = jax.tree.map(shard, parts)
+    return sharded
 
 
-def _hosts(mesh: Mesh | None) -> int:
+def _num_processes(mesh: Mesh | None) -> int:
     return len({device.process_index for device in mesh.devices.flat}) if mesh is not None else 1
 
 
-def own_rows(parts: Array) -> FloatArray:
-    """What `split` has placed of [n, b, ...], back on the host that brought it."""
+def gather_local_rows(parts: Array) -> FloatArray:
+    """Return the part of [n, b, ...] that belongs to the rows of this process."""
     shards = {shard.index[1].start or 0: shard.data for shard in parts.addressable_shards}
     return np.concatenate([np.asarray(shards[start]) for start in sorted(shards)], axis=1)
 
 
-def accumulate(
+def accumulate_gradients(
     objective: Objective, params: Params, parts: ForestRows, mesh: Mesh | None = None
 ) -> tuple[Params, Sums]:
-    """Gradient and sums over microbatches [n, b, ...], leaving out the last ones that are empty.
+    """Return gradient and sums over microbatches; trailing empty ones are skipped.
 
-    On a mesh the gradient is cut as the params are.
+    Args:
+        objective: returns the loss and the sums of a microbatch.
+        params: trained params.
+        parts: microbatches [n, b, ...].
+        mesh: shards the gradient like the params.
     """
     gradient = jax.grad(objective, has_aux=True)
 
-    def cut(sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
+    def constrain(sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
         if mesh is None:
             return sums
-        at = sharding.param_shardings(sums[0], mesh)
-        return jax.lax.with_sharding_constraint(sums[0], at), sums[1]
+        shardings = sharding.param_shardings(sums[0], mesh)
+        return jax.lax.with_sharding_constraint(sums[0], shardings), sums[1]
 
     def add(i: Array, sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
-        return cut(jax.tree.map(jnp.add, sums, cut(gradient(params, part(parts, i)))))
+        part = constrain(gradient(params, take_microbatch(parts, i)))
+        return constrain(jax.tree.map(jnp.add, sums, part))
 
-    shapes = jax.eval_shape(gradient, params, part(parts, 0))
+    shapes = jax.eval_shape(gradient, params, take_microbatch(parts, 0))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, live(parts), add, cut(zeros))
+    return jax.lax.fori_loop(0, num_nonempty(parts), add, constrain(zeros))
 
 
-def part(parts: ForestRows, i: Array | int) -> ForestRows:
+def take_microbatch(parts: ForestRows, i: Array | int) -> ForestRows:
+    """Return microbatch i of [n, b, ...]."""
     take = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
     return jax.tree.map(take, parts)
 
 
-def live(parts: ForestRows) -> Array:
-    """Microbatches up to the last one that holds something."""
-    weighted = jnp.any(parts.weights != 0, axis=(1, 2))
+def num_nonempty(parts: ForestRows) -> Array:
+    """Return the number of microbatches up to the last one that is not empty."""
+    weighted = jnp.any(parts.loss_weights != 0, axis=(1, 2))
     return jnp.max(jnp.where(weighted, jnp.arange(len(weighted)) + 1, 0))

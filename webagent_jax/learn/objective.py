@@ -1,9 +1,9 @@
-"""From groups to rows: which episodes count, who gets the credit, what share each token has.
+"""Objective of M-GRPO as forest rows: selected episodes, their advantages, token loss weights.
 
-An objective is a choice on each of a few axes of GRPOConfig (docs/objectives.md); all of it but the
-surrogate (learn/losses.py) ends here, as numbers beside the tokens. Shares and baselines that are
-taken over a whole batch come from its `Totals`. Where many hosts have a part of a batch each, they
-add up their totals, and then the sum of their losses is the loss of the batch on one host.
+An objective combines independent options of GRPOConfig (docs/objectives.md). This module reduces
+all of them to numbers per token, except for the policy loss (learn/losses.py). Loss weights and
+baselines over a complete batch are computed from its `BatchTotals`. If several processes train on
+parts of a batch, they add up their totals. The sum of their losses is then the loss of the batch.
 """
 
 from __future__ import annotations
@@ -16,117 +16,129 @@ import numpy as np
 
 from webagent_jax.config import GRPOConfig, RolloutConfig
 from webagent_jax.learn import advantages, forest, webagent_r1_layout
-from webagent_jax.learn.advantages import Weigh
+from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.learn.forest import Forest
 from webagent_jax.learn.webagent_r1_layout import Decode
 from webagent_jax.types import Episode, FloatArray, Group
 
 
-class Totals(NamedTuple):
+class BatchTotals(NamedTuple):
     """Counts over all groups of a batch.
 
-    Over hosts they add up, field by field: `Totals(*np.sum([of, each, host], axis=0))`.
+    They add up over processes: `BatchTotals(*np.sum(totals_of_all_processes, axis=0))`.
     """
 
-    groups: float
-    scored: float  # episodes with a reward
-    rewards: float  # of these, summed
-    episodes: float  # of these, those that are learnt from
-    tokens: float  # response tokens of the latter
+    groups: float  # number of groups
+    scored: float  # number of episodes with a reward
+    rewards: float  # sum of these rewards
+    episodes: float  # number of episodes to train on
+    tokens: float  # number of response tokens of these
 
 
-def tally(groups: Sequence[Group], grpo: GRPOConfig, decode: Decode | None = None) -> Totals:
-    """The totals of these groups. `decode` as in `rows_of`."""
+def count_totals(
+    groups: Sequence[Group], grpo: GRPOConfig, decode: Decode | None = None
+) -> BatchTotals:
+    """Return the totals of groups.
+
+    Args:
+        groups: of a batch, or of a part of it.
+        grpo: objective.
+        decode: as in `pack_groups`.
+    """
     scored = rewards = episodes = tokens = 0.0
     for group in groups:
         for episode, reward in _scored(group, grpo):
             scored, rewards = scored + 1, rewards + reward
-            if _learnt_from(episode, reward, grpo):
+            if _is_trainable(episode, reward, grpo):
                 episodes, tokens = episodes + 1, tokens + sum(_lengths(episode, grpo, decode))
-    return Totals(float(len(groups)), scored, rewards, episodes, tokens)
+    return BatchTotals(float(len(groups)), scored, rewards, episodes, tokens)
 
 
 def has_signal(group: Group, grpo: GRPOConfig) -> bool:
-    """Whether the objective moves the policy towards or away from anything in the group.
+    """Return whether the group contributes a policy gradient.
 
-    Where rewards are held against those of siblings, it takes two that differ. A flat group would
-    be cloned evenly by advantages="exponential": that counts as no signal.
+    Objectives that compare the attempts of a group need two different rewards. With
+    advantage_estimator="exponential", a group with equal rewards would be cloned uniformly; that
+    counts as no signal.
     """
     scored = _scored(group, grpo)
-    learnt_from = any(_learnt_from(episode, reward, grpo) for episode, reward in scored)
-    if grpo.advantages in ("success", "batch_mean"):
-        return learnt_from
-    return learnt_from and not advantages.is_flat(_rewards(scored))
+    is_trainable = any(_is_trainable(episode, reward, grpo) for episode, reward in scored)
+    if grpo.advantage_estimator in ("success", "batch_mean"):
+        return is_trainable
+    return is_trainable and not advantages.has_equal_rewards(_rewards(scored))
 
 
-def rows_of(
+def pack_groups(
     groups: Sequence[Group],
     grpo: GRPOConfig,
     rollout: RolloutConfig,
     *,
     row_multiple: int = 1,
     whole: float = 0.0,
-    totals: Totals | None = None,
+    totals: BatchTotals | None = None,
     decode: Decode | None = None,
 ) -> Forest:
-    """The rows of one update, with weights and advantages as `grpo` asks for.
+    """Pack groups into the forest rows of one step, with the loss weights and advantages of `grpo`.
 
     Args:
-        rollout: its limits make the constant of weights="constant_length".
-        row_multiple: as in `build`.
-        whole: groups of the step when none is missing. A missing one counts like a flat one, with
-            an advantage of 0: the advantages of the others shrink by groups / whole, so that a few
-            groups do not make as long a step as all of them.
-        totals: of the batch that these groups are a part of; by default they are all of it.
-        decode: ids to text, for rows="released" alone.
+        groups: of a batch, or of a part of it.
+        grpo: objective.
+        rollout: its limits define the constant of loss_aggregation="constant_length".
+        row_multiple: as in `forest.pack_branches`.
+        whole: number of groups of a complete step. A missing group counts like one with equal
+            rewards: the advantages of the others shrink by groups / whole, so that a few groups do
+            not make as long a step as all of them.
+        totals: of the batch that contains these groups; by default they are the complete batch.
+        decode: maps ids to text, for sequence_layout="webagent_r1_release" only.
 
     Returns:
-        A forest; one that holds nothing where only other parts of the batch have episodes.
+        A forest; empty if only other parts of the batch have episodes to train on.
 
     Raises:
-        ValueError: the whole batch has no episode to learn from, or one does not fit a row.
+        ValueError: the complete batch has no episode to train on, or one does not fit a row.
     """
-    totals = tally(groups, grpo, decode) if totals is None else totals
+    totals = count_totals(groups, grpo, decode) if totals is None else totals
     if totals.episodes == 0:
         raise ValueError(
-            "there is nothing to learn from: every episode of the batch has lost its reward to "
-            "browser or site, or is left out by grpo.advantages or grpo.truncated"
+            "no episode of the batch can be trained on: each is INFRA, or excluded by "
+            "grpo.advantage_estimator or grpo.truncated_episodes"
         )
-    share = min(1.0, totals.groups / whole) if whole else 1.0
-    credited = list(_credited(groups, grpo, totals))
-    episodes = [episode for episode, _ in credited]
-    gains = [share * gain for _, gain in credited]
-    weigh = _weigh(grpo, rollout, totals)
+    scale = min(1.0, totals.groups / whole) if whole else 1.0
+    pairs = list(_with_advantages(groups, grpo, totals))
+    episodes = [episode for episode, _ in pairs]
+    gains = [scale * gain for _, gain in pairs]
+    weight_fn = _token_weight_fn(grpo, rollout, totals)
     size = {"row_tokens": grpo.row_tokens, "row_multiple": row_multiple}
     if not episodes:
-        return forest.stack([], **size, alone=0)
-    if grpo.rows == "released":
-        paths = [webagent_r1_layout.path(episode, decode) for episode in episodes]
-        weights = [float(w) for (w,) in weigh([[len(path.targets)] for path in paths])]
-        return webagent_r1_layout.build(paths, weights, gains, **size)
-    return forest.build(forest.branches(episodes, gains, weigh), **size)
+        return forest.stack_rows([], **size, alone=0)
+    if grpo.sequence_layout == "webagent_r1_release":
+        sequences = [webagent_r1_layout.to_sequence(episode, decode) for episode in episodes]
+        lengths = [[len(sequence.targets)] for sequence in sequences]
+        weights = [float(w) for (w,) in weight_fn(lengths)]
+        return webagent_r1_layout.pack_sequences(sequences, weights, gains, **size)
+    return forest.pack_branches(forest.branches_from_episodes(episodes, gains, weight_fn), **size)
 
 
-def _credited(
-    groups: Sequence[Group], grpo: GRPOConfig, totals: Totals
+def _with_advantages(
+    groups: Sequence[Group], grpo: GRPOConfig, totals: BatchTotals
 ) -> Iterator[tuple[Episode, float]]:
-    """The episodes that are learnt from, and the advantage of each.
+    """Yield the episodes to train on, and the advantage of each.
 
-    One that is left out all the same counts in the baseline of its siblings.
+    An excluded episode still counts in the baseline of the other attempts.
     """
     for group in groups:
         scored = _scored(group, grpo)
         gains = _advantages(_rewards(scored), grpo, totals)
         for (episode, reward), gain in zip(scored, gains, strict=True):
-            if _learnt_from(episode, reward, grpo):
+            if _is_trainable(episode, reward, grpo):
                 yield episode, float(gain)
 
 
 def _scored(group: Group, grpo: GRPOConfig) -> list[tuple[Episode, float]]:
-    """The episodes that have a reward, and what it counts for."""
-    nothing = grpo.truncated == "zero"
+    """Return the episodes with a reward, and the reward that the objective uses."""
+    zero_truncated = grpo.truncated_episodes == "zero"
     return [
-        (e, 0.0 if nothing and e.truncated else e.reward)
+        (e, 0.0 if zero_truncated and e.truncated else e.reward)
         for e in group.episodes
         if e.reward is not None
     ]
@@ -136,26 +148,26 @@ def _rewards(scored: Sequence[tuple[Episode, float]]) -> FloatArray:
     return np.asarray([reward for _, reward in scored], np.float32)
 
 
-def _learnt_from(episode: Episode, reward: float, grpo: GRPOConfig) -> bool:
-    masked = grpo.truncated == "mask" and episode.truncated
-    failed = grpo.advantages == "success" and reward <= 0
-    return bool(episode.turns) and not masked and not failed
+def _is_trainable(episode: Episode, reward: float, grpo: GRPOConfig) -> bool:
+    is_masked = grpo.truncated_episodes == "mask" and episode.truncated
+    is_failure = grpo.advantage_estimator == "success" and reward <= 0
+    return bool(episode.turns) and not is_masked and not is_failure
 
 
 def _lengths(episode: Episode, grpo: GRPOConfig, decode: Decode | None) -> list[int]:
-    """Response tokens of each turn; the published trainer knows one long turn."""
-    if grpo.rows == "released":
-        return [len(webagent_r1_layout.path(episode, decode).targets)]
+    """Return the response tokens of each turn; webagent_r1_release has one turn per episode."""
+    if grpo.sequence_layout == "webagent_r1_release":
+        return [len(webagent_r1_layout.to_sequence(episode, decode).targets)]
     return [len(turn.completion.token_ids) for turn in episode.turns]
 
 
-def _advantages(rewards: FloatArray, grpo: GRPOConfig, totals: Totals) -> FloatArray:
-    """[G] of one group."""
-    match grpo.advantages:
+def _advantages(rewards: FloatArray, grpo: GRPOConfig, totals: BatchTotals) -> FloatArray:
+    """Return the advantages [G] of one group."""
+    match grpo.advantage_estimator:
         case "group_std":
             return advantages.group_advantages(rewards, std_eps=grpo.std_eps)
         case "group_mean":
-            return advantages.centred_advantages(rewards)
+            return advantages.centered_advantages(rewards)
         case "leave_one_out":
             return advantages.leave_one_out_advantages(rewards)
         case "batch_mean":
@@ -166,14 +178,16 @@ def _advantages(rewards: FloatArray, grpo: GRPOConfig, totals: Totals) -> FloatA
             return advantages.exponential_advantages(rewards, temperature=grpo.awr_temperature)
 
 
-def _weigh(grpo: GRPOConfig, rollout: RolloutConfig, totals: Totals) -> Weigh:
-    match grpo.weights:
-        case "three_level":
-            return partial(advantages.three_level_weights, episodes=totals.episodes)
+def _token_weight_fn(
+    grpo: GRPOConfig, rollout: RolloutConfig, totals: BatchTotals
+) -> TokenWeightFn:
+    match grpo.loss_aggregation:
+        case "episode_turn_token_mean":
+            return partial(advantages.episode_turn_token_weights, episodes=totals.episodes)
         case "token_mean":
             return partial(advantages.token_mean_weights, total=totals.tokens)
         case "constant_length":
-            longest = rollout.max_turns * rollout.max_new_tokens
+            max_length = rollout.max_turns * rollout.max_new_tokens
             return partial(
-                advantages.constant_length_weights, length=longest, episodes=totals.episodes
+                advantages.constant_length_weights, length=max_length, episodes=totals.episodes
             )

@@ -1,4 +1,4 @@
-"""The optimizer, from its config."""
+"""Optimizer and learning rate schedule."""
 
 from __future__ import annotations
 
@@ -9,36 +9,43 @@ import optax
 from webagent_jax.config import OptimizerConfig
 
 
-def learning_rate(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
-    """Learning rate by the number of updates already done.
+def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
+    """Return the learning rate as a function of the number of completed optimizer steps.
 
-    Rises linearly over the first `warmup_fraction` of `total_updates`, the first update having a
-    share of it already, then stays, or falls to 0 along half a cosine.
+    It rises linearly over the first `warmup_fraction` of the steps, from above 0 at the first step.
+    Then it stays constant, or decays to 0 along half a cosine.
+
+    Args:
+        config: options of the optimizer.
+        total_updates: number of optimizer steps of the run.
     """
     warmup = math.ceil(config.warmup_fraction * total_updates)
     peak = config.learning_rate
     if config.schedule == "cosine":
-        main = optax.cosine_decay_schedule(peak, max(total_updates - warmup, 1))
+        schedule = optax.cosine_decay_schedule(peak, max(total_updates - warmup, 1))
     else:
-        main = optax.constant_schedule(peak)
+        schedule = optax.constant_schedule(peak)
     if warmup == 0:
-        return main
-    rise = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
-    return optax.join_schedules([rise, main], [warmup])
+        return schedule
+    ramp = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
+    return optax.join_schedules([ramp, schedule], [warmup])
 
 
 def make_optimizer(
     config: OptimizerConfig, total_updates: int
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW on gradients clipped to a global norm of `max_grad_norm`.
+    """Return AdamW with gradients clipped to a global norm of `max_grad_norm`.
 
-    `total_updates` sets the length of the schedule. Weight decay, where asked for, reaches every
-    param.
+    Weight decay applies to all params.
+
+    Args:
+        config: options of the optimizer.
+        total_updates: number of optimizer steps of the run, for the learning rate schedule.
     """
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
         optax.adamw(
-            learning_rate(config, total_updates),
+            learning_rate_schedule(config, total_updates),
             b1=config.b1,
             b2=config.b2,
             weight_decay=config.weight_decay,

@@ -1,14 +1,14 @@
-"""The policy: a pure Flax decoder whose params are plain pytrees."""
+"""Decoder language model in Flax with params as plain pytrees, and its file formats."""
 
 from webagent_jax.policy.gguf_import import import_gguf
 from webagent_jax.policy.hf import (
+    checkpoint_dtype,
     copy_tokenizer,
-    directory,
-    is_directory,
+    is_policy_dir,
     load_config,
     load_hf,
+    resolve_dir,
     save_hf,
-    stored_dtype,
 )
 from webagent_jax.policy.scoring import Scores, score
 from webagent_jax.policy.transformer import (
@@ -34,21 +34,21 @@ __all__ = [
     "RopeScaling",
     "Scores",
     "abstract_params",
+    "checkpoint_dtype",
     "copy_tokenizer",
     "count_params",
-    "directory",
     "forward",
     "forward_cached",
     "import_gguf",
     "init",
     "init_cache",
-    "is_directory",
+    "is_policy_dir",
     "load_config",
     "load_hf",
     "logits",
+    "resolve_dir",
     "save_hf",
     "score",
-    "stored_dtype",
     "unembed",
     "weight_bytes",
 ]

@@ -1,6 +1,6 @@
-"""Attention over token forests: one mask rule, the reference implementation, and the choice of one.
+"""Attention over token forests: mask, reference implementation, choice of implementation.
 
-Token i of a row attends to token j if and only if `j <= i < ends[j]`, where `ends[j]` is one past
+Token i of a row attends to token j if and only if `j <= i < ends[j]`. `ends[j]` is the index after
 the last descendant of j in depth-first order. Ordinary causal rows (`ends = L` everywhere), packed
 rows and trees of branches are all special cases.
 """
@@ -19,27 +19,27 @@ from webagent_jax.policy import sharding
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
 from webagent_jax.policy.kernels.common import MASKED
 
-_BLOCK = 128  # queries at a time
-_MAX_BLOCKS = 8  # more of them run faster and compile slower
-_LONG = 1024  # tokens of a row from which skipping wins on a CPU ...
-_CPU_BLOCK = 64  # ... by such blocks: its cores gain more from them than from long products
+_BLOCK = 128  # minimum number of queries per block of `dense`
+_MAX_BLOCKS = 8  # blocks per row of `dense`; more run faster and compile slower
+_LONG = 1024  # row length in tokens from which skipping blocks is faster on a CPU
+_CPU_BLOCK = 64  # tokens per block on a CPU, where skipping more saves more than larger matmuls
 
 
 def forest_mask(ends: Array) -> Array:
-    """bool [B, L, L] from `ends` [B, L]: entry (b, i, j) tells whether token i sees token j."""
+    """Return bool [B, L, L] from `ends` [B, L]: whether token i of row b attends to token j."""
     index = jnp.arange(ends.shape[1])
     query, key = index[None, :, None], index[None, None, :]
     return (key <= query) & (query < ends[:, None, :])
 
 
-def masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    """Softmax attention where the mask is true; scores and softmax in float32.
+def masked_attention(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    """Compute softmax attention where the mask is true; scores and softmax are float32.
 
     Args:
-        q: [B, T, H, E] queries, with H a multiple of K.
-        k: [B, S, K, E] keys; query head h reads key-value head h // (H / K).
-        v: [B, S, K, E] values.
-        mask: bool [B, T, S]; every query must see at least one key.
+        q: queries [B, T, H, E]; H is a multiple of K.
+        k: keys [B, S, K, E]; query head h reads key-value head h // (H / K).
+        v: values [B, S, K, E].
+        mask: bool [B, T, S]; every query must attend to at least one key.
 
     Returns:
         [B, T, H, E] in the dtype of `v`.
@@ -47,29 +47,38 @@ def masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
     batch, length, heads, width = q.shape
     keys, kv_heads = k.shape[1:3]
     group = heads // kv_heads
-    # The query heads of a group stand one below the other: one plain matmul per key-value head,
-    # which XLA hands to its fastest kernel on every backend; so does the sum of a mask of numbers.
+    # The query heads of a group are stacked along the rows: one plain matmul per key-value head,
+    # for which XLA uses its fastest kernel on every backend. So does adding a mask of numbers.
     q = (q * width**-0.5).reshape(batch, length, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, group * length, width)
     k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
-    barred = jnp.where(mask, 0.0, MASKED)[:, None, None]
+    mask_bias = jnp.where(mask, 0.0, MASKED)[:, None, None]
 
     scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
-    scores = scores.reshape(batch, kv_heads, group, length, keys) + barred
-    highest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    weights = jnp.exp(scores - highest)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
+    scores = scores.reshape(batch, kv_heads, group, length, keys) + mask_bias
+    row_max = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    weights = jnp.exp(scores - row_max)
+    row_sum = jnp.sum(weights, axis=-1, keepdims=True)
     weights = weights.reshape(batch, kv_heads, group * length, keys).astype(v.dtype)
     out = jnp.matmul(weights, v, preferred_element_type=jnp.float32)
-    out = out.reshape(batch, kv_heads, group, length, width) / total
+    out = out.reshape(batch, kv_heads, group, length, width) / row_sum
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, width).astype(v.dtype)
 
 
 def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
-    """Forest attention, q [B, L, H, E], k and v [B, L, K, E], ends [B, L]: every pair is computed.
+    """Compute forest attention of all pairs in blocks of queries.
 
-    Goes by blocks of queries: a block reads no key behind it, which spares almost half of the
-    work, and its scores fit into a processor's cache.
+    A block of queries skips the keys after it, almost half of the work, and its scores fit the CPU
+    cache.
+
+    Args:
+        q: queries [B, L, H, E].
+        k: keys [B, L, K, E].
+        v: values [B, L, K, E].
+        ends: int32 [B, L], index after the last descendant of each token.
+
+    Returns:
+        [B, L, H, E] in the dtype of `v`.
     """
     length = q.shape[1]
     width = _BLOCK * -(-length // (_BLOCK * _MAX_BLOCKS))
@@ -77,12 +86,14 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
     blocks = []
     for start in range(0, length, width):
         end = min(start + width, length)
-        blocks.append(masked(q[:, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end]))
+        blocks.append(
+            masked_attention(q[:, start:end], k[:, :end], v[:, :end], mask[:, start:end, :end])
+        )
     return jnp.concatenate(blocks, axis=1)
 
 
-def on_cpu(q: Array, k: Array, v: Array, ends: Array) -> Array:
-    """As `dense`. Long rows go block by block, short ones have too little that could be skipped."""
+def cpu_attention(q: Array, k: Array, v: Array, ends: Array) -> Array:
+    """Compute `dense`, for long rows by `blockwise`; short rows have too few blocks to skip."""
     if q.shape[1] < _LONG:
         return dense(q, k, v, ends)
     return blockwise.attention(q, k, v, ends, block=_CPU_BLOCK, row_by_row=True)
@@ -91,48 +102,55 @@ def on_cpu(q: Array, k: Array, v: Array, ends: Array) -> Array:
 ForestAttention = Callable[[Array, Array, Array, Array], Array]
 
 IMPLEMENTATIONS: dict[str, ForestAttention] = {
-    "dense": dense,  # any backend; memory quadratic in L; what the others are held to
+    "dense": dense,  # any backend; memory quadratic in L; reference of the others
     "blockwise": blockwise.attention,  # any backend; memory linear in L
-    "cpu": on_cpu,  # one of these two
+    "cpu": cpu_attention,  # "dense" or "blockwise" by row length
     "tpu": tpu.attention,
     "gpu": gpu.attention,
 }
-_BACKENDS = ("cpu", "tpu", "gpu")  # those with one of their own, which has their name
+_BACKENDS = ("cpu", "tpu", "gpu")  # backends with an implementation of the same name
 
 
-def on_mesh(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
-    """The same on a mesh: every device attends for its rows and its heads, and asks no other.
+def shard_attention(implementation: ForestAttention, mesh: Mesh) -> ForestAttention:
+    """Return the implementation sharded over rows and heads, without communication.
 
-    XLA cannot cut a kernel by itself: it would gather all rows and heads on every device.
+    XLA cannot shard a kernel by itself: it would gather all rows and heads on every device.
     """
 
     def attention(q: Array, k: Array, v: Array, ends: Array) -> Array:
         axes = ("rows", "tokens", "heads", "head_dim")
         kv_axes = ("rows", "tokens", "kv_heads", "head_dim")
-        queries = sharding.spec(mesh, axes, q.shape, name="queries")
-        keys = sharding.spec(mesh, kv_axes, k.shape, name="keys")
-        rows = sharding.spec(mesh, axes[:2], ends.shape, name="ends")
-        whole = keys[2] is None and queries[2] is not None
-        local = _own_head(implementation, mesh, k.shape[2]) if whole else implementation
+        queries = sharding.partition_spec(mesh, axes, q.shape, name="queries")
+        keys = sharding.partition_spec(mesh, kv_axes, k.shape, name="keys")
+        rows = sharding.partition_spec(mesh, axes[:2], ends.shape, name="ends")
+        has_all_kv_heads = keys[2] is None and queries[2] is not None
+        local = implementation
+        if has_all_kv_heads:
+            local = _select_kv_head(implementation, mesh, k.shape[2])
         specs = (queries, keys, keys, rows)
-        cut = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=queries, check_vma=False)
-        return cut(q, k, v, ends)
+        sharded = jax.shard_map(
+            local, mesh=mesh, in_specs=specs, out_specs=queries, check_vma=False
+        )
+        return sharded(q, k, v, ends)
 
     return attention
 
 
-def _own_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) -> ForestAttention:
-    """For more devices than key-value heads, each of which is then on every device: the query heads
-    of a device read one of them.
+def _select_kv_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) -> ForestAttention:
+    """Return the implementation for devices that have all key-value heads and use one of them.
 
-    Raises ShardingError when they read several.
+    With more devices than key-value heads, the heads are replicated and the query heads of a device
+    read one of them.
+
+    Raises:
+        ShardingError: the query heads of a device read several key-value heads.
     """
-    axes = sharding.RULES["heads"]
+    axes = sharding.LOGICAL_AXIS_RULES["heads"]
     devices = math.prod(mesh.shape[axis] for axis in axes)
     if devices % kv_heads:
         raise sharding.ShardingError(
             f"{kv_heads} key-value heads on {devices} devices of {' x '.join(axes)}: "
-            "one number must divide the other"
+            "choose a number of devices that divides the heads or is a multiple of them"
         )
 
     def local(q: Array, k: Array, v: Array, ends: Array) -> Array:
@@ -143,16 +161,21 @@ def _own_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) -> For
     return local
 
 
-def choose(name: str, backend: str) -> str:
-    """The implementation that `name` stands for: itself, or for "auto" that of the backend.
+def resolve_implementation(name: str, backend: str) -> str:
+    """Return the implementation of a name: the name itself, or for "auto" that of the backend.
 
-    Raises ValueError for a name that there is not, and for a kernel of another backend: it is never
-    replaced in silence.
+    Args:
+        name: key of `IMPLEMENTATIONS`, or "auto".
+        backend: name of the JAX backend.
+
+    Raises:
+        ValueError: the name is unknown, or its kernel is for another backend. It is never replaced
+            silently.
     """
     if name == "auto":
         return backend if backend in _BACKENDS else "blockwise"
     if name not in IMPLEMENTATIONS:
-        raise ValueError(f"no attention {name!r}; there are: auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"unknown attention {name!r}: use auto, {', '.join(IMPLEMENTATIONS)}")
     if name in _BACKENDS and name != backend:
-        raise ValueError(f"attention {name!r} does not run on backend {backend!r}: choose 'auto'")
+        raise ValueError(f"attention {name!r} does not run on backend {backend!r}: use auto")
     return name

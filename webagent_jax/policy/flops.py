@@ -1,7 +1,7 @@
-"""Operations that a model cannot do without, counted from its shapes.
+"""Floating-point operations of a model, counted from its shapes.
 
-A multiplication and an addition are two. Norms, rotations and softmax are left out: they are below
-a percent at any size that matters.
+A multiplication and an addition count as two operations. Norms, rotary embedding and softmax are
+excluded: they are below one percent at relevant sizes.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from webagent_jax.policy.transformer import ModelConfig
 
 
 def layer_weights(config: ModelConfig) -> int:
-    """Weights of one layer that multiply every token."""
+    """Return the number of weights of one layer that multiply every token."""
     heads = config.num_heads + 2 * config.num_kv_heads
     attention = config.d_model * config.head_dim * (heads + config.num_heads)
     return attention + 3 * config.d_model * config.d_ff
 
 
-def layers(config: ModelConfig, tokens: int, pairs: int) -> int:
-    """Forward through all layers.
+def layer_flops(config: ModelConfig, tokens: int, pairs: int) -> int:
+    """Return the operations of a forward pass through all layers.
 
     Args:
-        pairs: of query and key that the mask lets through, in all rows together: L(L + 1)/2 for a
+        config: architecture of the model.
+        tokens: number of tokens in all rows.
+        pairs: number of pairs of query and key that the mask allows, in all rows: L(L + 1)/2 for a
             causal row of L tokens.
     """
     attention = 4 * config.num_heads * config.head_dim * pairs
     return config.num_layers * (2 * layer_weights(config) * tokens + attention)
 
 
-def head(config: ModelConfig, tokens: int) -> int:
-    """Logits of so many tokens."""
+def logits_flops(config: ModelConfig, tokens: int) -> int:
+    """Return the operations of the logits of `tokens` tokens."""
     return 2 * config.d_model * config.vocab_size * tokens

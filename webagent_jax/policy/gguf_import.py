@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from webagent_jax.policy import hf_tensors, hf_writer
-from webagent_jax.policy.hf_tensors import Leaf, Weight
+from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig, RopeScaling, rope_frequencies
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -43,7 +43,7 @@ _OTHER_TENSORS = {
 }
 _ROPE_FACTORS = "rope_freqs.weight"  # Llama 3.1 and later: divisors of the rotary frequencies
 
-_ROTATED = (("layers", "q", "kernel"), ("layers", "k", "kernel"))
+_ROPE_PARAMS = (("layers", "q", "kernel"), ("layers", "k", "kernel"))
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
@@ -64,7 +64,7 @@ def _split(pattern: str) -> list[dict[str, Any]]:
     return [split, _BYTES | {"use_regex": False}]
 
 
-# By tokenizer.ggml.pre: the steps that cut text into words before BPE.
+# Steps that split text into words before BPE, by tokenizer.ggml.pre.
 _PRE_TOKENIZERS = {
     "smollm": [{"type": "Digits", "individual_digits": True}, _BYTES | {"use_regex": True}],
     "llama-bpe": _split(_GPT4_WORDS.format(digits="{1,3}")),
@@ -77,19 +77,24 @@ def import_gguf(file: Path, destination: Path) -> None:
     """Write the policy of a GGUF file as a Hugging Face directory, its tensors in float32.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no readable GGUF file, or uses a feature that is not supported; names it.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a readable GGUF file, or uses an unsupported feature, which the
+            message names.
     """
     if not file.is_file():
-        raise FileNotFoundError(f"no GGUF file at {file}")
+        raise FileNotFoundError(f"no GGUF file at {file}: check the path")
     gguf_file = _GGUFFile(file)
     config = _model_config(gguf_file)
     tokenizer = _tokenizer_files(gguf_file)
-    leaves = hf_tensors.leaves(config)
-    gguf_file.check_tensors({_gguf_name(name) for leaf in leaves for name in leaf.names})
-    permuted = gguf_file.architecture == "llama"
+    mappings = hf_tensors.param_mappings(config)
+    names = {_gguf_name(name) for mapping in mappings for name in mapping.names}
+    gguf_file.check_tensors(names)
+    is_permuted = gguf_file.architecture == "llama"
     hf_writer.write_directory(
-        destination, config, "float32", lambda leaf: _tensors(gguf_file, leaf, permuted)
+        destination,
+        config,
+        "float32",
+        lambda mapping: _read_tensors(gguf_file, mapping, is_permuted),
     )
     for name, content in tokenizer.items():
         (destination / name).write_text(content, encoding="utf-8")
@@ -107,7 +112,7 @@ class _GGUFFile:
             self._fields = {name: field.contents() for name, field in reader.fields.items()}
             self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         except (ValueError, IndexError, KeyError, OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a whole GGUF file: {error}") from error
+            raise ValueError(f"{path} is not a complete GGUF file: {error}") from error
         self._dequantize = gguf.quants.dequantize
         self.architecture = str(self.get("general.architecture"))
         if self.architecture not in _ARCHITECTURES:
@@ -117,7 +122,7 @@ class _GGUFFile:
             )
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a metadata value; without a default, ValueError names the missing one."""
+        """Return a metadata value; raise ValueError if it is missing and has no default."""
         if name not in self._fields and default is None:
             raise ValueError(f"{self.path} lacks the field {name}")
         return self._fields.get(name, default)
@@ -162,17 +167,19 @@ def _gguf_name(name: str) -> str:
     return f"blk.{layer}.{_LAYER_TENSORS[module]}.{kind}"
 
 
-def _tensors(file: _GGUFFile, leaf: Leaf, permuted: bool) -> Iterator[tuple[str, Weight]]:
+def _read_tensors(
+    file: _GGUFFile, mapping: ParamMapping, is_permuted: bool
+) -> Iterator[tuple[str, Weight]]:
     """Yield the Hugging Face tensors of one param."""
-    for name in leaf.names:
+    for name in mapping.names:
         tensor = file.read(_gguf_name(name))
-        if tensor.shape != leaf.file_shape:
+        if tensor.shape != mapping.file_shape:
             raise ValueError(
                 f"{file.path}: {_gguf_name(name)} has the shape {tensor.shape}, "
-                f"but its metadata imply {leaf.file_shape}"
+                f"but the metadata imply {mapping.file_shape}"
             )
-        if permuted and leaf.path in _ROTATED:
-            tensor = _unpermute(tensor, head_dim=leaf.shape[-1])
+        if is_permuted and mapping.path in _ROPE_PARAMS:
+            tensor = _unpermute(tensor, head_dim=mapping.shape[-1])
         yield name, tensor
 
 
@@ -187,9 +194,11 @@ def _model_config(file: _GGUFFile) -> ModelConfig:
     width = int(file.model("embedding_length"))
     head_dim = int(file.model("attention.key_length", width // heads))
     theta = float(file.model("rope.freq_base", 10_000.0))
-    rotated = int(file.model("rope.dimension_count", head_dim))
-    if rotated != head_dim:
-        raise ValueError(f"{file.path}: rotary embedding of {rotated} of {head_dim} dimensions")
+    rope_dim = int(file.model("rope.dimension_count", head_dim))
+    if rope_dim != head_dim:
+        raise ValueError(
+            f"{file.path}: rotary embedding of {rope_dim} of {head_dim} dimensions is not supported"
+        )
     scaling = str(file.model("rope.scaling.type", "none"))
     if scaling != "none":
         raise ValueError(f"{file.path}: rope.scaling.type={scaling} is not supported")
@@ -202,7 +211,7 @@ def _model_config(file: _GGUFFile) -> ModelConfig:
         head_dim=head_dim,
         d_ff=int(file.model("feed_forward_length")),
         rope_theta=theta,
-        # The shortest decimal of the float32 is the value that was stored.
+        # The shortest decimal of the float32 is the value before its conversion to float32.
         rms_eps=float(str(np.float32(file.model("attention.layer_norm_rms_epsilon")))),
         tie_embeddings="output.weight" not in file,
         qkv_bias=file.architecture == "qwen2",
@@ -213,14 +222,14 @@ def _model_config(file: _GGUFFile) -> ModelConfig:
 
 
 def _rope_scaling(file: _GGUFFile, config: ModelConfig) -> RopeScaling | None:
-    """Return the scaling whose divisors the file stores; the file has no other trace of it."""
+    """Return the RoPE scaling of the divisors in the file, which stores no other parameters."""
     if _ROPE_FACTORS not in file:
         return None
     divisors = file.read(_ROPE_FACTORS)
-    # All published models of Llama 3.1 and later differ in the factor alone.
+    # All published models of Llama 3.1 and later differ only in the factor.
     scaling = RopeScaling(float(divisors.max()), 1.0, 4.0, original_positions=8192)
-    scaled = dataclasses.replace(config, rope_scaling=scaling)
-    expected = rope_frequencies(config) / rope_frequencies(scaled)
+    scaled_config = dataclasses.replace(config, rope_scaling=scaling)
+    expected = rope_frequencies(config) / rope_frequencies(scaled_config)
     if divisors.shape != expected.shape or not np.allclose(divisors, expected, rtol=1e-4):
         raise ValueError(f"{file.path}: the divisors in {_ROPE_FACTORS} are not those of Llama 3")
     return scaling
@@ -228,22 +237,23 @@ def _rope_scaling(file: _GGUFFile, config: ModelConfig) -> RopeScaling | None:
 
 def _tokenizer_files(file: _GGUFFile) -> dict[str, str]:
     """Return the contents of the tokenizer files by name."""
-    kind, words = file.get("tokenizer.ggml.model"), file.get("tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or words not in _PRE_TOKENIZERS:
+    model = file.get("tokenizer.ggml.model")
+    pre_tokenizer = file.get("tokenizer.ggml.pre", "default")
+    if model != "gpt2" or pre_tokenizer not in _PRE_TOKENIZERS:
         raise ValueError(
-            f"{file.path}: tokenizer {kind}/{words} is not supported; "
+            f"{file.path}: tokenizer {model}/{pre_tokenizer} is not supported; "
             f"supported: {', '.join(f'gpt2/{name}' for name in _PRE_TOKENIZERS)}"
         )
     tokens: list[str] = file.get("tokenizer.ggml.tokens")
     types: list[int] = file.get("tokenizer.ggml.token_type")
-    added = [i for i, kind in enumerate(types) if kind in (_CONTROL, _USER_DEFINED)]
+    added_ids = [i for i, kind in enumerate(types) if kind in (_CONTROL, _USER_DEFINED)]
     tokenizer = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(i, tokens[i], types[i] == _CONTROL) for i in added],
-        "normalizer": _NORMALIZERS.get(words),
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": _PRE_TOKENIZERS[words]},
+        "added_tokens": [_added_token(i, tokens[i], types[i] == _CONTROL) for i in added_ids],
+        "normalizer": _NORMALIZERS.get(pre_tokenizer),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": _PRE_TOKENIZERS[pre_tokenizer]},
         "post_processor": None,
         "decoder": _BYTES | {"use_regex": True},
         "model": {
@@ -254,15 +264,20 @@ def _tokenizer_files(file: _GGUFFile) -> dict[str, str]:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": words == "llama-bpe",  # as in the tokenizer.json of Llama 3
+            "ignore_merges": pre_tokenizer == "llama-bpe",  # as in the tokenizer.json of Llama 3
             "vocab": {token: i for i, token in enumerate(tokens)},
             "merges": [merge.split(" ") for merge in file.get("tokenizer.ggml.merges")],
         },
     }
     special = {
-        f"{ours}_token": tokens[int(file.get(f"tokenizer.ggml.{theirs}_token_id"))]
-        for ours, theirs in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
-        if file.get(f"tokenizer.ggml.{theirs}_token_id", -1) != -1
+        f"{name}_token": tokens[int(file.get(f"tokenizer.ggml.{gguf_name}_token_id"))]
+        for name, gguf_name in (
+            ("bos", "bos"),
+            ("eos", "eos"),
+            ("unk", "unknown"),
+            ("pad", "padding"),
+        )
+        if file.get(f"tokenizer.ggml.{gguf_name}_token_id", -1) != -1
     }
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

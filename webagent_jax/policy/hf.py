@@ -1,4 +1,4 @@
-"""Hugging Face directories in and out: safetensors <-> params, without transformers."""
+"""Loading and saving of Hugging Face directories without transformers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from safetensors import safe_open
 
 from webagent_jax.config import PolicyNotFoundError
 from webagent_jax.policy import hf_config, hf_tensors, hf_writer, peft_adapter, sharding
-from webagent_jax.policy.attention import choose
-from webagent_jax.policy.hf_tensors import Leaf, Slices, Weight
+from webagent_jax.policy.attention import resolve_implementation
+from webagent_jax.policy.hf_tensors import ParamMapping, Slices, Weight
 from webagent_jax.policy.pretrained import PRETRAINED, merged_dir, pretrained_dir
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
-"""The base policy that is shipped with the package: `policy.path = "webagent-tiny"`."""
+"""Directory of the base policy in the package: `policy.path = "webagent-tiny"`."""
 
 _TOKENIZER_FILES = (
     "tokenizer*",
@@ -37,34 +37,34 @@ _TOKENIZER_FILES = (
 )
 
 
-def directory(path: str | Path) -> Path:
+def resolve_dir(path: str | Path) -> Path:
     """Return the Hugging Face directory of a policy path or name.
 
-    A pretrained policy is fetched on first use. An adapter in the format of PEFT is merged into
-    the base that it names, once, in the cache.
+    A pretrained policy is fetched on first use. A PEFT adapter is merged once, in the cache, into
+    the base that it names.
 
     Raises:
-        PolicyNotFoundError: no such directory, or no network to fetch from.
-        ConfigError: an adapter that is not supported or does not fit its base.
+        PolicyNotFoundError: the directory does not exist, or there is no network to fetch from.
+        ConfigError: an adapter is not supported or does not fit its base.
     """
     if str(path) in PRETRAINED:
         return pretrained_dir(str(path))
-    where = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
-    if peft_adapter.is_adapter(where):
-        base = directory(peft_adapter.read_config(where)["base_model_name_or_path"])
-        return merged_dir(where, base)
-    if not (where / "config.json").is_file():
+    directory = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
+    if peft_adapter.is_adapter(directory):
+        base = resolve_dir(peft_adapter.read_config(directory)["base_model_name_or_path"])
+        return merged_dir(directory, base)
+    if not (directory / "config.json").is_file():
         raise PolicyNotFoundError(
-            f"no policy at {where}: expected a Hugging Face directory with config.json, "
+            f"no policy at {directory}: expected a Hugging Face directory with config.json, "
             f"a PEFT adapter, or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
         )
-    return where
+    return directory
 
 
-def is_directory(path: str | Path) -> bool:
-    """Whether a policy path names a policy that is there."""
+def is_policy_dir(path: str | Path) -> bool:
+    """Return whether a policy path or name resolves to an existing policy."""
     try:
-        directory(path)
+        resolve_dir(path)
     except FileNotFoundError:
         return False
     return True
@@ -73,28 +73,29 @@ def is_directory(path: str | Path) -> bool:
 def load_config(
     path: str | Path, dtype: str = "float32", remat: str = "none", attention: str = "auto"
 ) -> ModelConfig:
-    """The model of a directory with config.json, or of "webagent-tiny".
+    """Return the architecture of a policy.
 
     Args:
-        dtype: of activations; the params are float32.
-        remat: one of `transformer.REMAT`.
-        attention: one of `attention.IMPLEMENTATIONS`, or "auto" for the backend's own.
+        path: policy path or name; see `resolve_dir`.
+        dtype: dtype of the activations; the params are float32.
+        remat: key of `transformer.REMAT`.
+        attention: key of `attention.IMPLEMENTATIONS`, or "auto" for that of the backend.
 
     Raises:
-        FileNotFoundError: no such directory.
-        ValueError: the architecture or one of its options is not supported; names it.
+        FileNotFoundError: the directory does not exist.
+        ValueError: the architecture or one of its options is not supported; the message names it.
     """
     return dataclasses.replace(
-        hf_config.read(directory(path) / "config.json"),
+        hf_config.read(resolve_dir(path) / "config.json"),
         dtype=dtype,
         remat=remat,
-        attention=choose(attention, jax.default_backend()),
+        attention=resolve_implementation(attention, jax.default_backend()),
     )
 
 
-def stored_dtype(path: str | Path) -> str:
-    """That of the tensors of a directory, as its config.json tells; "float32" where it does not."""
-    raw = json.loads((directory(path) / "config.json").read_text())
+def checkpoint_dtype(path: str | Path) -> str:
+    """Return the dtype of the tensors from config.json; "float32" if config.json has none."""
+    raw = json.loads((resolve_dir(path) / "config.json").read_text())
     return str(raw.get("dtype") or raw.get("torch_dtype") or "float32")
 
 
@@ -105,34 +106,37 @@ def load_hf(
     attention: str = "auto",
     mesh: Mesh | None = None,
 ) -> tuple[ModelConfig, Params]:
-    """Reads a directory of one of the supported architectures, see `hf_config`.
+    """Load the architecture and params of a Hugging Face directory; see `hf_config`.
 
-    Every device reads what it holds, param after param: host memory holds the shards of one param
-    at a time.
+    Every device reads its own shards, one param after another, so host memory contains the shards
+    of one param at a time.
 
     Args:
-        path: directory with config.json and *.safetensors, or "webagent-tiny".
-        dtype, remat, attention: as of `load_config`.
-        mesh: over which the params are cut, see `sharding`; without one they go to one device.
+        path: policy path or name; its directory contains config.json and *.safetensors.
+        dtype: dtype of the activations; the params are float32.
+        remat: key of `transformer.REMAT`.
+        attention: key of `attention.IMPLEMENTATIONS`, or "auto" for that of the backend.
+        mesh: mesh to shard the params over (`sharding`); None for a single device.
 
     Raises:
-        FileNotFoundError: no such directory, or a tensor is in none of its files.
-        ValueError: the architecture or one of its options is not supported, or a tensor has another
-            shape than config.json says; names it.
+        FileNotFoundError: the directory does not exist, or none of its files contains a tensor.
+        ValueError: the architecture or one of its options is not supported, or the shape of a
+            tensor differs from config.json; the message names it.
         ShardingError: a param does not divide over the mesh.
     """
-    where = directory(path)
-    config = load_config(where, dtype, remat, attention)
-    shardings = sharding.placement(abstract_params(config), mesh)
+    directory = resolve_dir(path)
+    config = load_config(directory, dtype, remat, attention)
+    shardings = sharding.default_shardings(abstract_params(config), mesh)
     params: dict[str, Any] = {}
-    with contextlib.ExitStack() as opened:
-        files: dict[str, Any] = {}  # by tensor
-        for file in sorted(where.glob("*.safetensors")):
-            tensors = opened.enter_context(safe_open(file, framework="numpy"))
-            files |= dict.fromkeys(tensors.keys(), tensors)
-        for leaf in hf_tensors.leaves(config):
-            _check(leaf, files, where)
-            _put(params, leaf.path, _sharded(leaf, files, _at(shardings, leaf.path)))
+    with contextlib.ExitStack() as stack:
+        files: dict[str, Any] = {}  # open file of each tensor, by tensor name
+        for file_path in sorted(directory.glob("*.safetensors")):
+            file = stack.enter_context(safe_open(file_path, framework="numpy"))
+            files |= dict.fromkeys(file.keys(), file)
+        for mapping in hf_tensors.param_mappings(config):
+            _check_tensors(mapping, files, directory)
+            param = _read_param(mapping, files, _get_path(shardings, mapping.path))
+            _set_path(params, mapping.path, param)
     return config, params
 
 
@@ -143,61 +147,74 @@ def save_hf(
     dtype: str = "float32",
     file_bytes: int = 5 * 10**9,
 ) -> None:
-    """Writes a directory that `load_hf` and `transformers` read.
+    """Write a Hugging Face directory that `load_hf` and `transformers` can read.
 
-    Params that `load_hf` read from tensors of this `dtype` are written back bit for bit. One param
-    at a time is on the host, and the tensors of one file, of about `file_bytes` at most.
+    Params that `load_hf` read from tensors of this `dtype` are written back bit for bit. Host
+    memory contains one param at a time, and the tensors of one file.
+
+    Args:
+        path: directory to write.
+        config: architecture of the policy.
+        params: params of the policy.
+        dtype: dtype of the tensors.
+        file_bytes: approximate maximum size of one file.
     """
     hf_writer.write_directory(
         Path(path),
         config,
         dtype,
-        lambda leaf: leaf.write(np.asarray(_at(params, leaf.path)).astype(jnp.dtype(dtype))),
+        lambda mapping: mapping.write(
+            np.asarray(_get_path(params, mapping.path)).astype(jnp.dtype(dtype))
+        ),
         file_bytes,
     )
 
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
-    """Copies whatever belongs to the tokenizer of a Hugging Face directory."""
+    """Copy the tokenizer files of a Hugging Face directory."""
     for pattern in _TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, destination / file.name)
 
 
-def _check(leaf: Leaf, files: dict[str, Any], where: Path) -> None:
-    for name in leaf.names:
+def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path) -> None:
+    for name in mapping.names:
         if name not in files:
-            raise FileNotFoundError(f"no *.safetensors of {where} holds the tensor {name}")
+            raise FileNotFoundError(f"no *.safetensors of {directory} contains the tensor {name}")
         shape = tuple(files[name].get_slice(name).get_shape())
-        if shape != leaf.file_shape:
-            told = f"config.json says {leaf.file_shape}"
-            raise ValueError(f"the tensor {name} of {where} has the shape {shape}, but {told}")
+        if shape != mapping.file_shape:
+            expected = f"config.json requires {mapping.file_shape}"
+            raise ValueError(
+                f"the tensor {name} of {directory} has the shape {shape}, but {expected}"
+            )
 
 
-def _sharded(leaf: Leaf, files: dict[str, Any], at: Sharding) -> jax.Array:
-    """The param, each device's part of it read from the files."""
+def _read_param(
+    mapping: ParamMapping, files: dict[str, Any], param_sharding: Sharding
+) -> jax.Array:
+    """Return a param, of which each device reads its shard from the files."""
 
-    def read(name: str, cut: Slices) -> Weight:
-        part: Weight = files[name].get_slice(name)[cut]
+    def read_slice(name: str, index: Slices) -> Weight:
+        part: Weight = files[name].get_slice(name)[index]
         return part
 
-    read_once: dict[Any, Weight] = {}  # replicas ask for the same
+    cache: dict[Any, Weight] = {}  # replicas read the same shard
 
-    def shard(index: Any) -> Weight:
-        key = tuple((cut.start, cut.stop) for cut in index)
-        if key not in read_once:
-            read_once[key] = leaf.read(index, read)
-        return read_once[key]
+    def read_shard(index: Any) -> Weight:
+        key = tuple((axis.start, axis.stop) for axis in index)
+        if key not in cache:
+            cache[key] = mapping.read(index, read_slice)
+        return cache[key]
 
-    return jax.make_array_from_callback(leaf.param_shape, at, shard)
+    return jax.make_array_from_callback(mapping.param_shape, param_sharding, read_shard)
 
 
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
+def _get_path(tree: Any, path: tuple[str, ...]) -> Any:
     return functools.reduce(operator.getitem, path, tree)
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    *above, last = path
-    for name in above:
+def _set_path(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *parents, last = path
+    for name in parents:
         tree = tree.setdefault(name, {})
     tree[last] = value

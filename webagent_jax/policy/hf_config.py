@@ -1,6 +1,6 @@
-"""config.json of a Hugging Face directory <-> ModelConfig, for the architectures of this decoder.
+"""Conversion between config.json of a Hugging Face directory and ModelConfig.
 
-What is not implemented is refused by name: a field that is passed over would be a wrong model.
+Unsupported features raise an error that names the field: ignoring a field would load a wrong model.
 """
 
 from __future__ import annotations
@@ -27,23 +27,28 @@ _ARCHITECTURES = {
     "Qwen3ForCausalLM": _Architecture("qwen3", qkv_bias=False, qk_norm=True),
 }
 
-# What config.json may say of a feature, and the one value that is implemented.
-_ONLY = {
+# Fields of config.json with a single supported value.
+_SUPPORTED_VALUES = {
     "hidden_act": "silu",
     "use_sliding_window": False,
     "attention_dropout": 0.0,
-    "attention_bias": False,  # where it is a question at all: Qwen2 has its own, without asking
+    "attention_bias": False,  # Qwen2 has biases without this field
     "mlp_bias": False,
 }
 
 
 def read(file: Path) -> ModelConfig:
-    """Raises ValueError that names what is not supported, and KeyError for a missing field."""
+    """Return the architecture that a config.json describes.
+
+    Raises:
+        ValueError: a feature is not supported; the message names it.
+        KeyError: a field is missing.
+    """
     raw = json.loads(file.read_text())
     architecture = _architecture(file, raw)
-    for name, only in _ONLY.items():
-        if raw.get(name, only) != only:
-            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {only!r}")
+    for name, value in _SUPPORTED_VALUES.items():
+        if raw.get(name, value) != value:
+            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
     theta, scaling = _rope(file, raw)
     heads = raw["num_attention_heads"]
     return ModelConfig(
@@ -65,19 +70,26 @@ def read(file: Path) -> ModelConfig:
 
 
 def write(file: Path, config: ModelConfig, dtype: str) -> None:
-    """`dtype` is that of the tensors beside it.
+    """Write the config.json of an architecture.
 
-    Raises ValueError where no architecture has these features together.
+    Args:
+        file: config.json to write.
+        config: architecture of the policy.
+        dtype: dtype of the tensors in the directory.
+
+    Raises:
+        ValueError: no supported architecture has this combination of features.
     """
     features = (config.qkv_bias, config.qk_norm)
-    named = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
-    if not named:
+    names = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
+    if not names:
         raise ValueError(
-            f"no architecture has qkv_bias={config.qkv_bias} and qk_norm={config.qk_norm}"
+            f"no architecture has qkv_bias={config.qkv_bias} and qk_norm={config.qk_norm}: "
+            "disable one of them or use the features of Llama, Qwen2 or Qwen3"
         )
     raw = {
-        "architectures": named,
-        "model_type": _ARCHITECTURES[named[0]].model_type,
+        "architectures": names,
+        "model_type": _ARCHITECTURES[names[0]].model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "num_hidden_layers": config.num_layers,
@@ -106,7 +118,10 @@ def _architecture(file: Path, raw: Raw) -> _Architecture:
 
 
 def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
-    """transformers 5 keeps all of it in `rope_parameters`, those before in two fields."""
+    """Return theta and scaling of the rotary embedding.
+
+    transformers 5 stores both in `rope_parameters`, earlier versions in two fields.
+    """
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     theta = float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0)
     kind = rope.get("rope_type", rope.get("type", "default"))

@@ -1,4 +1,4 @@
-"""Files of a Hugging Face directory: config.json and safetensors, in parts where they are large."""
+"""Writer of Hugging Face directories: config.json and safetensors, sharded if they are large."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ import jax.numpy as jnp
 from safetensors.numpy import save_file
 
 from webagent_jax.policy import hf_config, hf_tensors
-from webagent_jax.policy.hf_tensors import Leaf, Weight
+from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig
 
 
 def write_directory(
-    where: Path,
+    directory: Path,
     config: ModelConfig,
     dtype: str,
-    tensors_of: Callable[[Leaf], Iterable[tuple[str, Weight]]],
+    tensors_of: Callable[[ParamMapping], Iterable[tuple[str, Weight]]],
     file_bytes: int = 5 * 10**9,
 ) -> None:
-    """Write config.json and the tensors of every param, which `tensors_of` returns by name."""
-    where.mkdir(parents=True, exist_ok=True)
-    hf_config.write(where / "config.json", config, dtype)
+    """Write config.json and the tensors of every param.
+
+    Args:
+        directory: directory to write.
+        config: architecture of the policy.
+        dtype: dtype of the tensors.
+        tensors_of: returns names and contents of the tensors of a param.
+        file_bytes: approximate maximum size of one file.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    hf_config.write(directory / "config.json", config, dtype)
     parts = _parts(config, jnp.dtype(dtype).itemsize, file_bytes)
     names = (
         ["model.safetensors"]
@@ -32,33 +40,39 @@ def write_directory(
         else [f"model-{n:05d}-of-{len(parts):05d}.safetensors" for n in range(1, len(parts) + 1)]
     )
     index: dict[str, str] = {}
-    total = 0
+    total_bytes = 0
     for file, part in zip(names, parts, strict=True):
         tensors: dict[str, Weight] = {}
-        for leaf in part:
-            tensors |= tensors_of(leaf)
-        partial = where / f"{file}.partial"  # a file is whole or not there
-        save_file(tensors, partial, metadata={"format": "pt"})
-        partial.replace(where / file)
+        for mapping in part:
+            tensors |= tensors_of(mapping)
+        # A rename makes the file appear complete or not at all.
+        temporary = directory / f"{file}.partial"
+        save_file(tensors, temporary, metadata={"format": "pt"})
+        temporary.replace(directory / file)
         index |= dict.fromkeys(tensors, file)
-        total += sum(tensor.nbytes for tensor in tensors.values())
-    for stale in where.glob("model*.safetensors*"):
-        if stale.name not in names:
-            stale.unlink()
+        total_bytes += sum(tensor.nbytes for tensor in tensors.values())
+    for old_file in directory.glob("model*.safetensors*"):
+        if old_file.name not in names:
+            old_file.unlink()
     if len(parts) > 1:
-        content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}
-        (where / "model.safetensors.index.json").write_text(json.dumps(content, indent=2) + "\n")
+        content = {
+            "metadata": {"total_size": total_bytes},
+            "weight_map": dict(sorted(index.items())),
+        }
+        (directory / "model.safetensors.index.json").write_text(
+            json.dumps(content, indent=2) + "\n"
+        )
 
 
-def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[Leaf]]:
-    """Deal the params to files of about `file_bytes` at most."""
-    parts: list[list[Leaf]] = [[]]
-    room = file_bytes
-    for leaf in hf_tensors.leaves(config):
-        size = math.prod(leaf.param_shape) * itemsize
-        if size > room and parts[-1]:
+def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[ParamMapping]]:
+    """Distribute the params over files of about `file_bytes` at most."""
+    parts: list[list[ParamMapping]] = [[]]
+    free_bytes = file_bytes
+    for mapping in hf_tensors.param_mappings(config):
+        size = math.prod(mapping.param_shape) * itemsize
+        if size > free_bytes and parts[-1]:
             parts.append([])
-            room = file_bytes
-        parts[-1].append(leaf)
-        room -= size
+            free_bytes = file_bytes
+        parts[-1].append(mapping)
+        free_bytes -= size
     return parts

@@ -1,4 +1,4 @@
-"""Policy of a run config."""
+"""Loading of the policy that a run config names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def require_local_policy(cfg: RunConfig) -> None:
     """
     if cfg.policy.kind != "weights":
         raise ConfigError(
-            f"policy.kind={cfg.policy.kind} has no weights to train: leave it at weights, "
-            "and let the endpoint demonstrate: launch/collect_demos.py --by=policy"
+            f"policy.kind={cfg.policy.kind} has no weights to train: set policy.kind=weights. "
+            "To collect demonstrations of the endpoint, run launch/collect_demos.py "
+            "--demo_source=policy"
         )
 
 
@@ -37,8 +38,9 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     """Load the configured model and params, sharded over `mesh` or on one device.
 
     Raises:
-        ConfigError: as `require_local_policy`.
-        FileNotFoundError, ValueError: as `weights.load`.
+        ConfigError: the policy is a chat endpoint; see `require_local_policy`.
+        FileNotFoundError: the policy does not exist; see `weights.load`.
+        ValueError: the policy is not supported; see `weights.load`.
     """
     require_local_policy(cfg)
     options = cfg.policy

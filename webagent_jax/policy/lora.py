@@ -1,9 +1,9 @@
-"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): a few params are trained, the base stays.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) of a frozen base policy.
 
 A projection with the kernel W computes x W + (alpha / rank) x A B, A [in, rank] and B [rank, out].
-The adapters are a tree of their own, {"layers": {projection: {A, B}}}, stacked over layers as the
-kernels are: it is what the optimizer sees. Attached to the params they work wherever params do;
-without them the same params are the reference policy.
+The adapters are a separate tree, {"layers": {projection: {A, B}}}, stacked over layers like the
+kernels; the optimizer updates only this tree. `attach` adds the adapters to the params, for use
+wherever params are; without adapters the same params are the reference policy.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-DOWN, UP = "lora_down", "lora_up"  # A and B
+DOWN, UP = "lora_down", "lora_up"  # keys of A and B
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
 
 Adapters = Any
 
 
-class Base(NamedTuple):
-    """What adapters stand on; it is not trained."""
+class FrozenBase(NamedTuple):
+    """Frozen base parameters that the adapters modify."""
 
-    params: Any
-    scale: float  # of the adapters: alpha / rank
+    params: Any  # params of the base policy
+    scale: float  # factor of the adapters, alpha / rank
 
 
 def init(params: Any, key: Array, *, rank: int, projections: Sequence[str]) -> Adapters:
-    """Fresh adapters, which change nothing yet: A is drawn, B is 0.
+    """Return initial adapters, which do not change the policy: A is random, B is 0.
 
     Args:
-        params: of the base; shapes will do.
+        params: params of the base or their shapes.
+        key: random key, consumed.
+        rank: rank of the adapters.
+        projections: projections to adapt, from `PROJECTIONS`.
 
     Raises:
-        ValueError: `rank` is below 1, or there is no such projection.
+        ValueError: `rank` is below 1, or a projection is unknown or missing.
     """
     unknown = [name for name in projections if name not in PROJECTIONS]
     if rank < 1 or unknown or not projections:
@@ -46,26 +49,35 @@ def init(params: Any, key: Array, *, rank: int, projections: Sequence[str]) -> A
             f"projections some of {', '.join(PROJECTIONS)}"
         )
     adapters = {}
-    for name, drawn in zip(projections, jax.random.split(key, len(projections)), strict=True):
+    for name, name_key in zip(projections, jax.random.split(key, len(projections)), strict=True):
         layers, *sizes = params["layers"][name]["kernel"].shape
         inner = _inner_axes(name)
-        down = (layers, *sizes[:inner], rank)
+        down_shape = (layers, *sizes[:inner], rank)
         deviation = math.prod(sizes[:inner]) ** -0.5
         adapters[name] = {
-            DOWN: deviation * jax.random.normal(drawn, down),
+            DOWN: deviation * jax.random.normal(name_key, down_shape),
             UP: jnp.zeros((layers, rank, *sizes[inner:])),
         }
     return {"layers": adapters}
 
 
-def abstract(params: Any, rank: int, projections: Sequence[str]) -> Adapters:
-    """Shapes of adapters. Raises ValueError as `init` does."""
+def abstract_adapters(params: Any, rank: int, projections: Sequence[str]) -> Adapters:
+    """Return the shapes of adapters.
+
+    Args:
+        params: params of the base or their shapes.
+        rank: rank of the adapters.
+        projections: projections to adapt, from `PROJECTIONS`.
+
+    Raises:
+        ValueError: `rank` is below 1, or a projection is unknown or missing.
+    """
     make = partial(init, params, rank=rank, projections=projections)
     return jax.eval_shape(make, jax.random.key(0))
 
 
-def whole(base: Base | None, trained: Any) -> Any:
-    """All params of a model of which `trained` is trained: adapters on a base, or itself all."""
+def attach(base: FrozenBase | None, trained: Any) -> Any:
+    """Return the params with the trained adapters attached; `trained` itself without a base."""
     if base is None:
         return trained
     layers = dict(base.params["layers"])
@@ -75,7 +87,7 @@ def whole(base: Base | None, trained: Any) -> Any:
 
 
 def merge(params: Any) -> Any:
-    """Params with adapters inside as plain ones of the same function: W + A B."""
+    """Return plain params of the same function, with the adapters merged: W + A B."""
     layers = {}
     for name, part in params["layers"].items():
         layers[name] = {key: x for key, x in part.items() if key not in (DOWN, UP)}
@@ -86,5 +98,5 @@ def merge(params: Any) -> Any:
 
 
 def _inner_axes(projection: str) -> int:
-    """Axes of a kernel that are summed over: the output projection takes heads."""
+    """Return the number of input axes of a kernel; the output projection has two."""
     return 2 if projection == "o" else 1

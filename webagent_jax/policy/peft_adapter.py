@@ -1,6 +1,6 @@
 """LoRA adapters in the format of PEFT: adapter_config.json and adapter_model.safetensors.
 
-PEFT stores A as `lora_A.weight` [rank, in] and B as `lora_B.weight` [out, rank] of each module, and
+PEFT stores A as `lora_A.weight` [rank, in] and B as `lora_B.weight` [out, rank] of each module. It
 adds lora_alpha / r times B A to the weight [out, in] of the base (huggingface/peft, LoRA).
 """
 
@@ -27,7 +27,7 @@ CONFIG_FILE = "adapter_config.json"
 _TENSOR_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 
-# Options of PEFT that change the function of an adapter, with the only supported value.
+# PEFT options that change the function of an adapter, with their supported values.
 _SUPPORTED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none", None),
@@ -48,14 +48,14 @@ def read_config(directory: Path) -> dict[str, Any]:
     """Return adapter_config.json of an adapter.
 
     Raises:
-        ConfigError: the adapter is not LoRA, or uses an option that is not supported; names it.
+        ConfigError: the adapter is not LoRA, or an option is not supported; the message names it.
     """
     config: dict[str, Any] = json.loads((directory / CONFIG_FILE).read_text())
     for option, values in _SUPPORTED.items():
         if option in config and config[option] not in values:
             raise ConfigError(
                 f"{directory / CONFIG_FILE}: {option}={config[option]!r} is not supported.\n"
-                "Merge the adapter with PEFT (merge_and_unload) and name the merged directory."
+                "Merge the adapter with PEFT (merge_and_unload) and use the merged directory."
             )
     return config
 
@@ -63,8 +63,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 def merge(adapter: Path, base: Path, destination: Path) -> None:
     """Write the Hugging Face directory of a base with an adapter merged into its weights.
 
-    Products and sums are float32; tensors keep the dtype of the base. One file of the base is in
-    memory at a time.
+    Products and sums are float32; tensors keep the dtype of the base. Memory contains one file of
+    the base at a time.
 
     Args:
         adapter: directory of the adapter.
@@ -72,19 +72,19 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         destination: directory to create.
 
     Raises:
-        ConfigError: the base lacks a module that the adapter modifies, or has another shape.
+        ConfigError: a module that the adapter modifies is missing in the base or has another shape.
     """
     config = read_config(adapter)
     rank = config["r"]
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
     tensors = load_file(adapter / _TENSOR_FILE)
     modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
-    merged = set()
+    merged_modules = set()
     files = sorted(base.glob("*.safetensors"))
     if not files:
         raise ConfigError(
             f"{base} contains no *.safetensors to merge {adapter} into.\n"
-            f"Write a Hugging Face directory: python launch/export_weights.py --path={base}"
+            f"Write a Hugging Face directory: python launch/export_weights.py --input={base}"
         )
     shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))
     for file in files:
@@ -97,13 +97,18 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             if (len(up), down.shape[1]) != weight.shape:
                 raise ConfigError(
                     f"{adapter} does not fit {base}: {name} is {weight.shape} in the base, and "
-                    f"{(len(up), down.shape[1])} in the adapter"
+                    f"{(len(up), down.shape[1])} in the adapter. Set base_model_name_or_path in "
+                    f"{adapter / CONFIG_FILE} to the base of the adapter"
                 )
             weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
-            merged.add(module)
+            merged_modules.add(module)
         save_file(weights, destination / file.name, metadata={"format": "pt"})
-    if modules - merged:
-        raise ConfigError(f"{adapter} does not fit {base}: the base has no {min(modules - merged)}")
+    missing = modules - merged_modules
+    if missing:
+        raise ConfigError(
+            f"{adapter} does not fit {base}: the base has no {min(missing)}. Set "
+            f"base_model_name_or_path in {adapter / CONFIG_FILE} to the base of the adapter"
+        )
 
 
 def save(
@@ -116,22 +121,22 @@ def save(
     base_name: str,
     dtype: str = "float32",
 ) -> None:
-    """Write adapters as a directory that `peft` loads.
+    """Write adapters as a directory that `peft` can load.
 
     Args:
-        directory: to create or overwrite.
+        directory: directory to create or overwrite.
         config: architecture of the base.
         adapters: tree of `lora.init`.
-        rank: of the adapters.
-        alpha: numerator of their scale, alpha / rank.
+        rank: rank of the adapters.
+        alpha: numerator of the scale alpha / rank.
         base_name: name or path of the base policy.
-        dtype: of the tensors.
+        dtype: dtype of the tensors.
     """
     directory.mkdir(parents=True, exist_ok=True)
     tensors = dict(_tensors(config, adapters, jnp.dtype(dtype)))
-    partial = directory / f"{_TENSOR_FILE}.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.replace(directory / _TENSOR_FILE)
+    temporary = directory / f"{_TENSOR_FILE}.partial"
+    save_file(tensors, temporary, metadata={"format": "pt"})
+    temporary.replace(directory / _TENSOR_FILE)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
     content = {
         "base_model_name_or_path": base_name,
@@ -150,12 +155,13 @@ def save(
 
 
 def _tensors(config: ModelConfig, adapters: Adapters, dtype: Any) -> Iterator[tuple[str, Weight]]:
-    for leaf in hf_tensors.leaves(config):
-        adapter = adapters["layers"].get(leaf.path[1]) if leaf.path[-1] == "kernel" else None
+    for mapping in hf_tensors.param_mappings(config):
+        is_kernel = mapping.path[-1] == "kernel"
+        adapter = adapters["layers"].get(mapping.path[1]) if is_kernel else None
         if adapter is None:
             continue
         downs, ups = (np.asarray(adapter[part]).astype(dtype) for part in (DOWN, UP))
-        for name, down, up in zip(leaf.names, downs, ups, strict=True):
+        for name, down, up in zip(mapping.names, downs, ups, strict=True):
             module = _PREFIX + name.removesuffix(".weight")
             rank = len(up)
             yield f"{module}.lora_A.weight", np.ascontiguousarray(down.reshape(-1, rank).T)

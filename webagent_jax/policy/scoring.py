@@ -1,8 +1,8 @@
-"""Log-probabilities of response tokens, without logits of anything else.
+"""Log-probabilities of response tokens without logits of other tokens.
 
-A response token is scored from the hidden state at its parent. The head is applied at those
-parents only, a chunk at a time, and recomputed in the backward pass: an array of [B, L, V] never
-exists.
+The hidden state at the parent of a response token scores the token. The head is applied only at
+those parents, one chunk at a time. Its outputs are recomputed in the backward pass, so no array of
+[B, L, V] is materialized.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from jax.sharding import Mesh
 
 from webagent_jax.policy import transformer
 from webagent_jax.policy.transformer import ModelConfig, Params
+from webagent_jax.types import ForestRows
 
-_CHUNK = 256  # response tokens whose logits exist at once, per row
+_CHUNK = 256  # response tokens per row whose logits are in memory at the same time
 
 
 class Scores(NamedTuple):
-    logp: Array  # float32 [B, R] of the token under softmax(logits / temperature)
-    entropy: Array  # float32 [B, R] of that distribution, in nats
+    """Log-probability of each response token and entropy of its distribution."""
+
+    logp: Array  # float32 [B, R], log-probability under softmax(logits / temperature)
+    entropy: Array  # float32 [B, R], entropy of that distribution in nats
 
 
 def score(
     config: ModelConfig,
     params: Params,
-    rows: object,
+    rows: ForestRows,
     *,
     temperature: float = 1.0,
     mesh: Mesh | None = None,
@@ -36,23 +39,18 @@ def score(
     """Score the response tokens of forest rows.
 
     Args:
-        rows: has the fields `tokens`, `positions`, `parents`, `ends` (int32 [B, L]) and `targets`
-            (int32 [B, R]) of `types.ForestRows`. Entries of padding targets are finite and
-            meaningless: their weight is 0.
-        temperature: of sampling, above 0. A policy gradient is unbiased only under the distribution
-            that the tokens were sampled from.
-        mesh: over which the rows are cut.
+        config: architecture of the policy.
+        params: params of the policy.
+        rows: forest rows; their weights and advantages are not used. Scores of padding targets are
+            finite and have no meaning.
+        temperature: sampling temperature, above 0. A policy gradient is unbiased only under the
+            distribution that sampled the tokens.
+        mesh: mesh to shard the rows over; None for a single device.
     """
-    params = transformer.gather_vocabulary(config, params, mesh)
-    tokens, parents, targets = rows.tokens, rows.parents, rows.targets  # type: ignore[attr-defined]
-    hidden = transformer.forward(
-        config,
-        params,
-        tokens,
-        rows.positions,  # type: ignore[attr-defined]
-        rows.ends,  # type: ignore[attr-defined]
-        mesh=mesh,
-    )
+    params = transformer.gather_embeddings(config, params, mesh)
+    tokens, parents, targets = map(jnp.asarray, (rows.tokens, rows.parents, rows.target_indices))
+    positions, ends = map(jnp.asarray, (rows.positions, rows.subtree_ends))
+    hidden = transformer.forward(config, params, tokens, positions, ends, mesh=mesh)
     take = jnp.take_along_axis
     hidden = take(hidden, take(parents, targets, axis=1)[:, :, None], axis=1)
     labels = take(tokens, targets, axis=1)
@@ -72,8 +70,9 @@ def score(
     hidden = jnp.pad(hidden, ((0, 0), (0, padding), (0, 0)))
     labels = jnp.pad(labels, ((0, 0), (0, padding)))
 
-    def chunked(x: Array) -> Array:  # [B, n * chunk, ...] -> [n, B, chunk, ...]
+    def split_chunks(x: Array) -> Array:
+        """Reshape [B, n * chunk, ...] to [n, B, chunk, ...]."""
         return jnp.moveaxis(x.reshape(batch, -1, _CHUNK, *x.shape[2:]), 1, 0)
 
-    scores = jax.lax.map(score_chunk, (chunked(hidden), chunked(labels)))
+    scores = jax.lax.map(score_chunk, (split_chunks(hidden), split_chunks(labels)))
     return Scores(*(jnp.moveaxis(part, 0, 1).reshape(batch, -1)[:, :count] for part in scores))

@@ -1,8 +1,8 @@
-"""Where arrays live on a mesh: one table from logical axes to mesh axes, and what follows from it.
+"""Sharding of arrays over a mesh by one table from logical axes to mesh axes.
 
-Every array of the policy is described by logical axes ("embed", "heads", ...). The table says which
-mesh axes each of them is cut over; params, moments, batches and caches are all placed by it, and
-XLA (GSPMD) inserts the communication.
+Logical axes ("embed", "heads", ...) describe every array of the policy. The table maps each of them
+to the mesh axes that shard it. It determines the shardings of params, optimizer moments, batches
+and KV caches; XLA (GSPMD) inserts the communication.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from jax.sharding import (
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
-Rules = Mapping[str, tuple[str, ...]]
+LogicalAxisRules = Mapping[str, tuple[str, ...]]
 
-RULES: Rules = {
-    "rows": ("data", "fsdp"),  # of a batch
+LOGICAL_AXIS_RULES: LogicalAxisRules = {
+    "rows": ("data", "fsdp"),  # rows of a batch
     "vocab": ("tensor",),
     "embed": ("fsdp",),
     "heads": ("tensor",),
@@ -37,13 +37,13 @@ RULES: Rules = {
     "layers": (),
     "head_dim": (),
     "norm": (),
-    "rank": (),  # of adapters
+    "rank": (),  # rank of LoRA adapters
     "tokens": (),
-    "pages": (),  # of the sampling engine's cache
-    "hidden": (),  # of activations
+    "pages": (),  # pages of the KV cache
+    "hidden": (),  # width of activations
 }
 
-# By the names on the path to a param, the last of which is "kernel", "bias" or "scale".
+# Logical axes by the last two names on the path to a param of a layer, without the layer axis.
 _LAYER_AXES = {
     ("q", "kernel"): ("embed", "heads", "head_dim"),
     ("k", "kernel"): ("embed", "kv_heads", "head_dim"),
@@ -82,172 +82,231 @@ _OTHER_AXES = {
 
 
 class ShardingError(ValueError):
-    """An array cannot be placed as asked for. The message names array, axis and mesh axes."""
+    """Array that cannot be sharded as configured; the message names array, axis and mesh axes."""
 
 
 def make_mesh(
     data: int = 1, fsdp: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
 ) -> Mesh:
-    """A mesh over all devices, or those given; one of the sizes may be -1: what is left.
+    """Return a mesh of all devices or of `devices`; one size may be -1 for the remaining devices.
 
-    Raises ShardingError when the sizes do not make the number of devices.
+    Args:
+        data: size of the axis of data parallelism.
+        fsdp: size of the axis of fully sharded data parallelism.
+        tensor: size of the axis of tensor parallelism.
+        devices: devices of the mesh; None for all.
+
+    Raises:
+        ShardingError: the product of the sizes is not the number of devices.
     """
     sizes = [data, fsdp, tensor]
     count = len(jax.devices() if devices is None else devices)
     if sizes.count(-1) == 1:
-        known = int(np.prod([size for size in sizes if size != -1]))
-        sizes[sizes.index(-1)] = count // max(known, 1)
+        product = int(np.prod([size for size in sizes if size != -1]))
+        sizes[sizes.index(-1)] = count // max(product, 1)
     if int(np.prod(sizes)) != count or min(sizes) < 1:
-        asked = ", ".join(f"{n}={s}" for n, s in zip(MESH_AXES, (data, fsdp, tensor), strict=True))
+        request = ", ".join(
+            f"{n}={s}" for n, s in zip(MESH_AXES, (data, fsdp, tensor), strict=True)
+        )
         raise ShardingError(
-            f"a mesh of {asked} does not cover {count} devices: the product must be {count}, "
-            "and one size may be -1"
+            f"a mesh of {request} does not cover {count} devices: set sizes whose product is "
+            f"{count}; one size may be -1"
         )
     types = (AxisType.Auto,) * len(sizes)
     return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=types, devices=devices)
 
 
-def rows_apart(mesh: Mesh) -> int:
-    """Over how many devices the rows of a batch are cut."""
-    return int(np.prod([mesh.shape[axis] for axis in RULES["rows"]]))
+def num_row_shards(mesh: Mesh) -> int:
+    """Return the number of devices that the rows of a batch are sharded over."""
+    return int(np.prod([mesh.shape[axis] for axis in LOGICAL_AXIS_RULES["rows"]]))
 
 
-def spec(
+def partition_spec(
     mesh: Mesh,
     axes: tuple[str, ...],
     shape: tuple[int, ...],
     *,
-    rules: Rules = RULES,
+    rules: LogicalAxisRules = LOGICAL_AXIS_RULES,
     name: str = "array",
 ) -> PartitionSpec:
-    """How an array with these logical axes and this shape is cut.
+    """Return the partition spec of an array.
+
+    Args:
+        mesh: mesh to shard over.
+        axes: logical axes of the array.
+        shape: shape of the array.
+        rules: table from logical axes to mesh axes.
+        name: name of the array in error messages.
 
     Raises:
-        ShardingError: two of its axes are cut over one mesh axis, or an axis does not divide. Only
-            "kv_heads" may be too few: they are then kept whole on every device.
+        ShardingError: two axes are sharded over one mesh axis, or an axis does not divide. An axis
+            "kv_heads" that does not divide is replicated instead.
     """
-    cut: list[tuple[str, ...] | None] = []
-    taken: dict[str, str] = {}
+    entries: list[tuple[str, ...] | None] = []
+    axis_by_mesh_axis: dict[str, str] = {}
     for axis, size in zip(axes, shape, strict=True):
-        over = tuple(m for m in rules[axis] if mesh.shape[m] > 1)
-        parts = int(np.prod([mesh.shape[m] for m in over], dtype=int))
+        mesh_axes = tuple(m for m in rules[axis] if mesh.shape[m] > 1)
+        parts = int(np.prod([mesh.shape[m] for m in mesh_axes], dtype=int))
         if size % parts and axis == "kv_heads":
-            over, parts = (), 1
+            mesh_axes, parts = (), 1
         if size % parts:
             raise ShardingError(
-                f"{name}: axis {axis!r} of {size} does not divide by {parts} ({' x '.join(over)})"
+                f"{name}: axis {axis!r} of {size} does not divide by {parts} "
+                f"({' x '.join(mesh_axes)}): change the mesh"
             )
-        for mesh_axis in over:
-            if mesh_axis in taken:
-                both = f"{taken[mesh_axis]!r} and {axis!r}"
-                raise ShardingError(f"{name}: axes {both} are both cut over {mesh_axis!r}")
-            taken[mesh_axis] = axis
-        cut.append(over or None)
-    return PartitionSpec(*cut)
+        for mesh_axis in mesh_axes:
+            if mesh_axis in axis_by_mesh_axis:
+                both = f"{axis_by_mesh_axis[mesh_axis]!r} and {axis!r}"
+                raise ShardingError(f"{name}: axes {both} are both sharded over {mesh_axis!r}")
+            axis_by_mesh_axis[mesh_axis] = axis
+        entries.append(mesh_axes or None)
+    return PartitionSpec(*entries)
 
 
-def param_shardings(params: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
-    """A tree of NamedSharding like `params`, which may be shapes alone. Raises ShardingError."""
+def param_shardings(params: Any, mesh: Mesh, rules: LogicalAxisRules = LOGICAL_AXIS_RULES) -> Any:
+    """Return the shardings of params over a mesh.
+
+    Args:
+        params: params or their shapes.
+        mesh: mesh to shard over.
+        rules: table from logical axes to mesh axes.
+
+    Raises:
+        ShardingError: a param does not divide over the mesh.
+    """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: _param_sharding(path, leaf.shape, mesh, rules), params
     )
 
 
-def placement(params: Any, mesh: Mesh | None) -> Any:
-    """As `param_shardings`, or all on the first local device where there is no mesh."""
+def default_shardings(params: Any, mesh: Mesh | None) -> Any:
+    """Return the shardings of params over a mesh, or on the first local device without a mesh.
+
+    Args:
+        params: params or their shapes.
+        mesh: mesh to shard over; None for a single device.
+
+    Raises:
+        ShardingError: a param does not divide over the mesh.
+    """
     if mesh is not None:
         return param_shardings(params, mesh)
-    one = SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(lambda _: one, params)
+    device_sharding = SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda _: device_sharding, params)
 
 
-def placed(shapes: Any, shardings: Any) -> Any:
-    """The shapes, each with the place where its array lies or is to go."""
-    return jax.tree.map(
-        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, shardings
-    )
+def with_shardings(shapes: Any, shardings: Any) -> Any:
+    """Return the shapes with shardings attached."""
+
+    def attach(x: Any, leaf_sharding: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=leaf_sharding)
+
+    return jax.tree.map(attach, shapes, shardings)
 
 
-def device_bytes(placed: Any) -> int:
-    """What one device holds of arrays, or shapes with their places."""
+def bytes_per_device(arrays: Any) -> int:
+    """Return the bytes that one device stores of arrays, or of shapes with shardings."""
     return sum(
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-        for x in jax.tree.leaves(placed)
+        for x in jax.tree.leaves(arrays)
     )
 
 
-def on_host(params: Any, tensor: int = 1) -> Any:
-    """Params of a mesh over several hosts, as each host can read them by itself.
+def copy_to_each_process(params: Any, tensor: int = 1) -> Any:
+    """Return params of a mesh over several processes as a copy that each process can read alone.
 
-    One resharding: cut over `tensor` devices of every host, so that no device holds more of them
-    than an engine over as many devices will. With one host they stay as they are. All hosts must
-    call this together.
+    One resharding puts the params on `tensor` devices of every process. No device stores more of
+    them than an engine over as many devices does. With one process the params are returned
+    unchanged. All processes must call this function together.
 
-    Raises ShardingError when the devices of a host do not divide by `tensor`.
+    Args:
+        params: params sharded over all processes.
+        tensor: number of devices per process that share a copy.
+
+    Raises:
+        ShardingError: the numbers of devices of the processes differ or do not divide by `tensor`.
     """
     if jax.process_count() == 1:
         return params
-    by_host: dict[int, list[Any]] = {}
+    devices_by_process: dict[int, list[Any]] = {}
     for device in jax.devices():
-        by_host.setdefault(device.process_index, []).append(device)
-    each = {len(devices) for devices in by_host.values()}
-    if len(each) > 1 or each.pop() % tensor:
+        devices_by_process.setdefault(device.process_index, []).append(device)
+    counts = {len(devices) for devices in devices_by_process.values()}
+    if len(counts) > 1 or counts.pop() % tensor:
         raise ShardingError(
-            f"the hosts have not all so many devices, in parts of {tensor}: {by_host}"
+            "all processes must have the same number of devices, a multiple of "
+            f"tensor={tensor}: {devices_by_process}"
         )
-    grid = np.array([by_host[host] for host in sorted(by_host)]).reshape(-1, 1, 1, tensor)
-    everywhere = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
-    spread = jax.jit(lambda x: x, out_shardings=param_shardings(params, everywhere))(params)
-    here = make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
+    rows = [devices_by_process[process] for process in sorted(devices_by_process)]
+    grid = np.array(rows).reshape(-1, 1, 1, tensor)
+    global_mesh = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
+    copies = jax.jit(lambda x: x, out_shardings=param_shardings(params, global_mesh))(params)
+    local_mesh = make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
-    def taken(leaf: Array, at: NamedSharding) -> Array:
+    def take_local(leaf: Array, leaf_sharding: NamedSharding) -> Array:
         shards = {shard.device: shard.data for shard in leaf.addressable_shards}
-        parts = [shards[device] for device in here.devices.flat]
-        return jax.make_array_from_single_device_arrays(leaf.shape, at, parts)
+        parts = [shards[device] for device in local_mesh.devices.flat]
+        return jax.make_array_from_single_device_arrays(leaf.shape, leaf_sharding, parts)
 
-    return jax.tree.map(taken, spread, param_shardings(params, here))
+    return jax.tree.map(take_local, copies, param_shardings(params, local_mesh))
 
 
 def constrain(x: Array, axes: tuple[str, ...], mesh: Mesh | None) -> Array:
-    """`x`, told to XLA to be cut along these logical axes; as it is without a mesh."""
+    """Constrain the sharding of `x` to its logical axes; return `x` unchanged without a mesh."""
     if mesh is None:
         return x
-    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec(mesh, axes, x.shape)))
+    return jax.lax.with_sharding_constraint(
+        x, NamedSharding(mesh, partition_spec(mesh, axes, x.shape))
+    )
 
 
 def batch_sharding(
-    mesh: Mesh, shape: tuple[int, ...], rows_axis: int = 0, rules: Rules = RULES
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    rows_axis: int = 0,
+    rules: LogicalAxisRules = LOGICAL_AXIS_RULES,
 ) -> NamedSharding:
-    """Of an array of a batch: cut along its rows, whole along everything else.
+    """Return the sharding of a batch array: sharded over rows, replicated elsewhere.
 
-    Raises ShardingError when the rows do not divide.
+    Args:
+        mesh: mesh to shard over.
+        shape: shape of the array.
+        rows_axis: axis of the rows.
+        rules: table from logical axes to mesh axes.
+
+    Raises:
+        ShardingError: the rows do not divide over the mesh.
     """
     axes = tuple("rows" if i == rows_axis else "tokens" for i in range(len(shape)))
-    return NamedSharding(mesh, spec(mesh, axes, shape, rules=rules, name="batch"))
+    return NamedSharding(mesh, partition_spec(mesh, axes, shape, rules=rules, name="batch"))
 
 
-def like_params(tree: Any, params: Any, shardings: Any, other: Sharding) -> Any:
-    """Shardings for a tree that holds copies of the params, as optimizer states do.
+def shardings_like_params(tree: Any, params: Any, shardings: Any, other: Sharding) -> Any:
+    """Return the shardings of a tree with copies of the params, such as an optimizer state.
 
-    A subtree that has the params' structure is placed by `shardings`, every other leaf by `other`.
+    Args:
+        tree: tree to shard.
+        params: params or their shapes.
+        shardings: shardings of subtrees with the structure of `params`.
+        other: sharding of all other leaves.
     """
     structure: Any = jax.tree.structure(params)
 
     def is_copy(node: Any) -> bool:
         return bool(jax.tree.structure(node) == structure)
 
-    def place(node: Any) -> Any:
+    def select(node: Any) -> Any:
         return shardings if is_copy(node) else other
 
-    return jax.tree.map(place, tree, is_leaf=is_copy)
+    return jax.tree.map(select, tree, is_leaf=is_copy)
 
 
 def _param_sharding(
-    path: tuple[Any, ...], shape: tuple[int, ...], mesh: Mesh, rules: Rules
+    path: tuple[Any, ...], shape: tuple[int, ...], mesh: Mesh, rules: LogicalAxisRules
 ) -> NamedSharding:
     names = tuple(part.key for part in path)
     if names[0] == "layers":
         axes: tuple[str, ...] = ("layers", *_LAYER_AXES[names[1], names[2]])
     else:
         axes = _OTHER_AXES[names[0]]
-    return NamedSharding(mesh, spec(mesh, axes, shape, rules=rules, name="/".join(names)))
+    return NamedSharding(mesh, partition_spec(mesh, axes, shape, rules=rules, name="/".join(names)))

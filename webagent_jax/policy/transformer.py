@@ -1,8 +1,8 @@
-"""The decoder of Llama 3, Qwen2.5 and Qwen3 as pure functions over a plain pytree of params.
+"""Decoder of Llama 3, Qwen2.5 and Qwen3 as pure functions over a plain pytree of params.
 
-One `Block` is defined in Linen; its params are stacked over layers. Training scans over the stack;
-serving walks it layer by layer, so that every layer's cache is an array of its own, which XLA can
-update in place.
+One `Block` is defined in Linen; its params are stacked over layers. Training scans over the stack.
+Serving unrolls the layers, so the cache of every layer is a separate array that XLA updates in
+place.
 """
 
 from __future__ import annotations
@@ -24,79 +24,94 @@ from webagent_jax.policy import attention, lora, sharding
 from webagent_jax.types import FloatArray
 
 Params = Any
-"""{"embed": [V, D], "layers": Block params stacked on axis 0, "final_norm": [D], "head": [D, V]
-unless the embedding is tied}."""
+"""Params of the decoder.
+
+{"embed": [V, D], "layers": Block params stacked on axis 0, "final_norm": [D], "head": [D, V] unless
+the embedding is tied}.
+"""
 
 Cache = tuple[tuple[Array, Array], ...]
-"""Keys and values of each layer, [B, S, K, E] each."""
+"""Keys and values of each layer, both [B, S, K, E]."""
 
 REMAT: dict[str, Callable[..., Any] | None] = {
-    "none": None,  # everything is kept
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,  # ... that a matmul made
-    "attention": jax.checkpoint_policies.save_only_these_names("attention"),  # its output alone
-    "full": jax.checkpoint_policies.nothing_saveable,  # only the input of the layer
+    # All values.
+    "none": None,
+    # Outputs of matmuls with params.
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    # Output of attention.
+    "attention": jax.checkpoint_policies.save_only_these_names("attention"),
+    # Only the input of the layer.
+    "full": jax.checkpoint_policies.nothing_saveable,
 }
-"""What of a layer is kept for the backward pass; the rest is computed again. From the fastest to
-the leanest."""
+"""Values of a layer that are saved for the backward pass; the others are recomputed.
 
-Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
-"""(q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out [B, T, H, E], what to hand back)."""
+The entries are ordered from the fastest to the one with the least memory.
+"""
+
+AttentionFn = Callable[[Array, Array, Array], tuple[Array, Any]]
+"""Attention of a layer: (q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out, state).
+
+`out` is [B, T, H, E]; the block returns `state` unchanged.
+"""
 
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Llama 3.1's way to longer contexts: slow frequencies are divided by `factor`, fast ones stay.
+    """RoPE scaling of Llama 3.1: low frequencies are divided by `factor`, high ones are unchanged.
 
-    Slow is a wavelength above original_positions / low_frequency_factor, fast one below
-    original_positions / high_frequency_factor; between them it is interpolated (Llama 3, section
-    3.4.2; `rope_type` "llama3" of a Hugging Face config).
+    A frequency is low if its wavelength exceeds original_positions / low_frequency_factor, and high
+    if its wavelength is below original_positions / high_frequency_factor. Frequencies between them
+    are interpolated (Llama 3, section 3.4.2; `rope_type` "llama3" of a Hugging Face config).
     """
 
-    factor: float
-    low_frequency_factor: float
-    high_frequency_factor: float
-    original_positions: int
+    factor: float  # divisor of low frequencies
+    low_frequency_factor: float  # limit of low frequencies, in periods per original context
+    high_frequency_factor: float  # limit of high frequencies, in periods per original context
+    original_positions: int  # context length before the extension, in tokens
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    vocab_size: int
-    d_model: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    d_ff: int
-    rope_theta: float = 10_000.0
-    rope_scaling: RopeScaling | None = None
-    rms_eps: float = 1e-6
-    tie_embeddings: bool = True
-    qkv_bias: bool = True  # Qwen2
-    qk_norm: bool = False  # Qwen3: RMSNorm of every query and key head, before the rotation
-    max_positions: int = 32_768
-    dtype: str = "float32"  # of activations; params are float32 always
-    attention: str = "dense"  # one of attention.IMPLEMENTATIONS
-    remat: str = "none"  # what a layer forgets until the backward pass, see REMAT
-    unroll: int = 1  # layers to one step of the loop over them: faster, and slower to compile
+    """Architecture of the decoder and options of its computation."""
+
+    vocab_size: int  # number of token ids (V)
+    d_model: int  # width of the hidden states (D)
+    num_layers: int  # number of blocks
+    num_heads: int  # number of query heads (H)
+    num_kv_heads: int  # number of key-value heads (K)
+    head_dim: int  # width of a head (E)
+    d_ff: int  # width of the MLP
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    rope_scaling: RopeScaling | None = None  # extension to longer contexts; None without one
+    rms_eps: float = 1e-6  # epsilon of RMSNorm
+    tie_embeddings: bool = True  # whether the head is the transposed embedding
+    qkv_bias: bool = True  # whether query, key and value projections have biases (Qwen2)
+    qk_norm: bool = False  # RMSNorm of every query and key head before the rotation (Qwen3)
+    max_positions: int = 32_768  # maximum length of a sequence in tokens
+    dtype: str = "float32"  # dtype of the activations; params are always float32
+    attention: str = "dense"  # key of attention.IMPLEMENTATIONS
+    remat: str = "none"  # values saved for the backward pass, key of REMAT
+    unroll: int = 1  # layers per iteration of the scan; more run faster and compile slower
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number of `dtype`."""
+        """Size of one element of `dtype` in bytes."""
         return jnp.dtype(self.dtype).itemsize
 
 
-class Rotation(NamedTuple):
-    """What the pairs of dimensions of a head are turned by at some positions."""
+class RopeAngles(NamedTuple):
+    """Rotation angles of the dimension pairs of a head at B x T positions."""
 
-    cos: Array  # float32 [B, T, E / 2]
-    sin: Array  # float32 [B, T, E / 2]
+    cos: Array  # float32 [B, T, E / 2], cosines of the angles
+    sin: Array  # float32 [B, T, E / 2], sines of the angles
 
 
 class Projection(nn.DenseGeneral):
-    """A linear layer, and beside it, where the params hold one, a low-rank adapter (`lora`)."""
+    """Linear layer that adds a low-rank adapter if the params contain one (`lora`)."""
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
+        """Return the projection of `inputs`."""
         out = super().__call__(inputs)
         if not self.has_variable("params", lora.DOWN):
             return out
@@ -109,15 +124,21 @@ class Projection(nn.DenseGeneral):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and SwiGLU."""
+    """Decoder layer: attention and SwiGLU, both with pre-norm."""
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x: Array, rotation: Rotation, attend: Attend) -> tuple[Array, Any]:
-        """x: [B, T, D]; rotation: of its positions. Returns x and what `attend` handed back."""
+    def __call__(self, x: Array, rotation: RopeAngles, attend: AttentionFn) -> tuple[Array, Any]:
+        """Return the new hidden states [B, T, D] and the state of `attend`.
+
+        Args:
+            x: hidden states [B, T, D].
+            rotation: rotary angles of their positions.
+            attend: attention of the layer.
+        """
         cfg = self.config
-        # All tokens of all rows stand in one axis: XLA makes faster matmuls of it on CPU.
+        # Tokens of all rows share one axis: matmuls of two axes are faster on CPU.
         tokens = x.reshape(-1, cfg.d_model)
         by_row = lambda part: part.reshape(*x.shape[:2], *part.shape[1:])  # noqa: E731
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
@@ -131,7 +152,7 @@ class Block(nn.Module):
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
-            out, state = attend(rotate(q, rotation), rotate(k, rotation), v)
+            out, state = attend(apply_rope(q, rotation), apply_rope(k, rotation), v)
             out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
             tokens += dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
@@ -143,69 +164,88 @@ class Block(nn.Module):
 
 
 def apply_block(
-    config: ModelConfig, layer_params: Params, x: Array, rotation: Rotation, attend: Attend
+    config: ModelConfig, layer_params: Params, x: Array, rotation: RopeAngles, attend: AttentionFn
 ) -> tuple[Array, Any]:
-    """One layer: see `Block`."""
-    applied: Any = Block(config).apply({"params": layer_params}, x, rotation, attend)
-    return applied
+    """Apply one layer; see `Block`.
+
+    Args:
+        config: architecture of the decoder.
+        layer_params: params of the layer.
+        x: hidden states [B, T, D].
+        rotation: rotary angles of their positions.
+        attend: attention of the layer.
+    """
+    output: Any = Block(config).apply({"params": layer_params}, x, rotation, attend)
+    return output
 
 
 def rope_frequencies(config: ModelConfig) -> FloatArray:
-    """Radians per position of each pair of dimensions of a head, float32 [E / 2]."""
+    """Return the radians per position of each dimension pair of a head, float32 [E / 2]."""
     half = config.head_dim // 2
     frequency = config.rope_theta ** (-np.arange(half, dtype=np.float32) / np.float32(half))
     scaling = config.rope_scaling
     if scaling is None:
         return frequency.astype(np.float32)
-    turns = scaling.original_positions * frequency / (2 * np.pi)  # within the original context
+    periods = scaling.original_positions * frequency / (2 * np.pi)  # per original context
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    scaled = frequency * (kept + (1 - kept) / scaling.factor)
+    share = np.clip((periods - low) / (high - low), 0.0, 1.0)  # 1 for unchanged frequencies
+    scaled = frequency * (share + (1 - share) / scaling.factor)
     return scaled.astype(np.float32)
 
 
-def rotation_at(config: ModelConfig, positions: Array) -> Rotation:
-    """Of positions [B, T]. Computed once for all layers and heads: its angles are dearer than what
-    they are used for."""
+def rope_angles(config: ModelConfig, positions: Array) -> RopeAngles:
+    """Return the rotary angles of positions [B, T].
+
+    All layers and heads share them: computing the angles costs more than applying them.
+    """
     angle = positions[:, :, None].astype(jnp.float32) * rope_frequencies(config)[None, None]
-    return Rotation(jnp.cos(angle), jnp.sin(angle))
+    return RopeAngles(jnp.cos(angle), jnp.sin(angle))
 
 
-def rotate(x: Array, rotation: Rotation) -> Array:
-    """Rotary position embedding of x [B, T, heads, E], the halves of a head paired as in Hugging
-    Face's rotate-half, in float32 whatever the dtype of x."""
+def apply_rope(x: Array, rotation: RopeAngles) -> Array:
+    """Apply the rotary position embedding to x [B, T, heads, E].
+
+    Dimension i of the first half of a head is paired with i of the second, as in Hugging Face's
+    rotate-half. The computation is float32 for every dtype of x.
+    """
     cos, sin = (part[:, :, None] for part in rotation)
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
 def init(config: ModelConfig, key: Array, mesh: Mesh | None = None) -> Params:
-    """Fresh params; consumes `key`. On a mesh no device ever holds a whole large param."""
+    """Return random initial params.
+
+    Args:
+        config: architecture of the decoder.
+        key: random key, consumed.
+        mesh: mesh to shard the params over; no device stores a complete large param at any time.
+    """
     if mesh is None:
         return _init(config, key)
-    at = sharding.placement(abstract_params(config), mesh)
-    return jax.jit(partial(_init, config), out_shardings=at)(key)
+    shardings = sharding.default_shardings(abstract_params(config), mesh)
+    return jax.jit(partial(_init, config), out_shardings=shardings)(key)
 
 
 def abstract_params(config: ModelConfig) -> Params:
-    """Shapes and dtypes of the params."""
+    """Return the shapes and dtypes of the params."""
     return jax.eval_shape(partial(_init, config), jax.random.key(0))
 
 
 def count_params(config: ModelConfig) -> int:
-    """Numbers in the params."""
+    """Return the number of scalars in the params."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
 def weight_bytes(config: ModelConfig) -> int:
-    """Of all params once, as they are multiplied with."""
+    """Return the bytes of all params in the dtype of the activations."""
     return count_params(config) * config.itemsize
 
 
 def _init(config: ModelConfig, key: Array) -> Params:
     embed_key, head_key, layers_key = jax.random.split(key, 3)
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
-    rotation = rotation_at(config, jnp.zeros((1, 1), jnp.int32))
+    rotation = rope_angles(config, jnp.zeros((1, 1), jnp.int32))
 
     def init_layer(layer_key: Array) -> Params:
         attend = lambda q, k, v: (jnp.zeros_like(q), None)  # noqa: E731
@@ -231,13 +271,19 @@ def forward(
     *,
     mesh: Mesh | None = None,
 ) -> Array:
-    """Hidden states [B, L, D] of forest rows; tokens, positions, ends: int32 [B, L].
+    """Return the hidden states [B, L, D] of forest rows.
 
-    On a mesh the rows are cut over it, and every layer gathers the params that it needs.
+    Args:
+        config: architecture of the decoder.
+        params: params of the decoder.
+        tokens: token ids int32 [B, L].
+        positions: int32 [B, L].
+        ends: int32 [B, L], index after the last descendant of each token.
+        mesh: mesh to shard the rows over; every layer gathers the params that it needs.
     """
     forest_attention = attention.IMPLEMENTATIONS[config.attention]
     if mesh is not None:
-        forest_attention = attention.on_mesh(forest_attention, mesh)
+        forest_attention = attention.shard_attention(forest_attention, mesh)
     by_row = partial(sharding.constrain, axes=("rows", "tokens", "hidden"), mesh=mesh)
 
     def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
@@ -247,16 +293,16 @@ def forward(
         x, _ = apply_block(config, layer_params, x, rotation, attend)
         return by_row(x), None
 
-    rotation = rotation_at(config, positions)
-    kept = REMAT[config.remat]
+    rotation = rope_angles(config, positions)
+    remat_policy = REMAT[config.remat]
     x = by_row(params["embed"][tokens].astype(config.dtype))
-    body = jax.checkpoint(layer, policy=kept) if kept else layer
+    body = jax.checkpoint(layer, policy=remat_policy) if remat_policy else layer
     x, _ = jax.lax.scan(body, x, params["layers"], unroll=min(config.unroll, config.num_layers))
     return final_norm(config, params, x)
 
 
 def init_cache(config: ModelConfig, batch: int, length: int) -> Cache:
-    """Zeroed cache of `batch` sequences of at most `length` tokens."""
+    """Return a zero-filled cache of `batch` sequences of at most `length` tokens."""
     shape = (batch, length, config.num_kv_heads, config.head_dim)
     return tuple(
         (jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
@@ -267,22 +313,24 @@ def init_cache(config: ModelConfig, batch: int, length: int) -> Cache:
 def forward_cached(
     config: ModelConfig, params: Params, tokens: Array, positions: Array, cache: Cache
 ) -> tuple[Array, Cache]:
-    """Hidden states [B, T, D] of T tokens that continue the cached ones, and the grown cache.
+    """Return the hidden states [B, T, D] of T tokens after the cached ones, and the new cache.
 
-    Token t of row b is stored at `positions[b, t]` and sees all that is stored up to there. So
-    padding after the end of a prompt does no harm: nothing sees it before it is overwritten.
+    Token t of row b is stored at `positions[b, t]` and attends to all positions up to its own.
+    Padding after a prompt has no effect: it is overwritten before any token attends to it.
 
     Args:
-        tokens: int32 [B, T].
+        config: architecture of the decoder.
+        params: params of the decoder.
+        tokens: token ids int32 [B, T].
         positions: int32 [B, T], below S.
-        cache: of B rows and S positions.
+        cache: keys and values of B rows and S positions.
     """
     rows = jnp.arange(tokens.shape[0])[:, None]
-    stored = jnp.arange(cache[0][0].shape[1])
-    mask = stored[None, None, :] <= positions[:, :, None]
-    rotation = rotation_at(config, positions)
+    cache_positions = jnp.arange(cache[0][0].shape[1])
+    mask = cache_positions[None, None, :] <= positions[:, :, None]
+    rotation = rope_angles(config, positions)
     x = params["embed"][tokens].astype(config.dtype)
-    grown = []
+    new_cache = []
     for index, (cached_k, cached_v) in enumerate(cache):
 
         def attend(
@@ -290,30 +338,33 @@ def forward_cached(
         ) -> tuple[Array, tuple[Array, Array]]:
             keys = cached_k.at[rows, positions].set(k, unique_indices=True)
             values = cached_v.at[rows, positions].set(v, unique_indices=True)
-            return attention.masked(q, keys, values, mask), (keys, values)
+            return attention.masked_attention(q, keys, values, mask), (keys, values)
 
         layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
         x, layer_cache = apply_block(config, layer_params, x, rotation, attend)
-        grown.append(layer_cache)
-    return final_norm(config, params, x), tuple(grown)
+        new_cache.append(layer_cache)
+    return final_norm(config, params, x), tuple(new_cache)
 
 
-def gather_vocabulary(config: ModelConfig, params: Params, mesh: Mesh | None) -> Params:
-    """`params` with embedding and head as their uses need them: in the dtype of the activations,
-    and on a mesh whole in width, once for all chunks of logits instead of once for each."""
+def gather_embeddings(config: ModelConfig, params: Params, mesh: Mesh | None) -> Params:
+    """Return `params` with embedding and head gathered over their width on a mesh.
+
+    They are also cast to the dtype of the activations. Both happen once for all chunks of logits
+    instead of once per chunk. Without a mesh, `params` are returned unchanged.
+    """
     if mesh is None:
         return params
     axes = {"embed": ("vocab", "hidden"), "head": ("hidden", "vocab")}
-    gathered = {
+    embeddings = {
         name: sharding.constrain(params[name].astype(config.dtype), axes[name], mesh)
         for name in axes
         if name in params
     }
-    return {**params, **gathered}
+    return {**params, **embeddings}
 
 
 def unembed(params: Params, hidden: Array) -> Array:
-    """float32 logits [..., V] of hidden states [..., D]."""
+    """Return the float32 logits [..., V] of hidden states [..., D]."""
     if "head" in params:
         return jnp.einsum(
             "...d,dv->...v",
@@ -330,7 +381,7 @@ def unembed(params: Params, hidden: Array) -> Array:
 
 
 def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
-    """float32 [B, L, V] of ordinary causal rows: tokens int32 [B, L]."""
+    """Return the float32 logits [B, L, V] of causal rows, tokens int32 [B, L]."""
     tokens = jnp.asarray(tokens)
     batch, length = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
@@ -339,7 +390,7 @@ def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
 
 
 def final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
-    """Hidden states [..., D] of what the last layer hands on."""
+    """Apply the final RMSNorm to the output [..., D] of the last layer."""
     norm = nn.RMSNorm(epsilon=config.rms_eps, dtype=config.dtype)
-    normed: Any = norm.apply({"params": {"scale": params["final_norm"]}}, x)
-    return normed
+    hidden: Any = norm.apply({"params": {"scale": params["final_norm"]}}, x)
+    return hidden

@@ -1,8 +1,8 @@
 """Policies as Orbax checkpoints: load, import from Hugging Face, save and restore params.
 
-An imported policy is a directory with the config.json and the tokenizer of the original beside
-`params/`, an Orbax checkpoint, of which each device reads its shards. Every option that takes a
-Hugging Face directory takes an imported policy too.
+An imported policy is a directory with config.json and tokenizer of the original, and `params/`, an
+Orbax checkpoint of which each device reads its shards. Every option that accepts a Hugging Face
+directory also accepts an imported policy.
 """
 
 from __future__ import annotations
@@ -28,35 +28,49 @@ def load(
     attention: str = "auto",
     mesh: Mesh | None = None,
 ) -> tuple[ModelConfig, Params]:
-    """Load a Hugging Face directory or an imported policy; see `hf.load_hf`.
+    """Load a Hugging Face directory or an imported policy.
+
+    Args:
+        path: policy path or name.
+        dtype: dtype of the activations; the params are float32.
+        remat: key of `transformer.REMAT`.
+        attention: key of `attention.IMPLEMENTATIONS`, or "auto" for that of the backend.
+        mesh: mesh to shard the params over; None for a single device.
 
     Raises:
-        FileNotFoundError, ValueError: as `hf.load_hf`.
+        FileNotFoundError: the policy or one of its tensors does not exist; see `hf.load_hf`.
+        ValueError: the policy is not supported or damaged; see `hf.load_hf`.
     """
-    where = hf.directory(path)
-    if not (where / "params").is_dir():
-        return hf.load_hf(where, dtype, remat, attention, mesh)
-    config = hf.load_config(where, dtype, remat, attention)
-    return config, restore_params(where / "params", with_shardings(abstract_params(config), mesh))
+    directory = hf.resolve_dir(path)
+    if not (directory / "params").is_dir():
+        return hf.load_hf(directory, dtype, remat, attention, mesh)
+    config = hf.load_config(directory, dtype, remat, attention)
+    shapes = with_shardings(abstract_params(config), mesh)
+    return config, restore_params(directory / "params", shapes)
 
 
 def import_weights(source: str | Path, destination: Path) -> None:
     """Write a Hugging Face directory as an imported policy; each device reads and writes a shard.
 
+    Args:
+        source: policy path or name.
+        destination: directory to write.
+
     Raises:
-        FileNotFoundError, ValueError: as `hf.load_hf`.
+        FileNotFoundError: the policy or one of its tensors does not exist; see `hf.load_hf`.
+        ValueError: the policy is not supported; see `hf.load_hf`.
     """
-    where = hf.directory(source)
-    _, params = hf.load_hf(where, mesh=mesh_for(where))
+    directory = hf.resolve_dir(source)
+    _, params = hf.load_hf(directory, mesh=mesh_for(directory))
     destination.mkdir(parents=True, exist_ok=True)
     save_params(destination / "params", params)
-    hf.copy_tokenizer(where, destination)
-    # config.json is last: it makes the directory a policy.
-    shutil.copy(where / "config.json", destination / "config.json")
+    hf.copy_tokenizer(directory, destination)
+    # config.json is written last: it marks the directory as a complete policy.
+    shutil.copy(directory / "config.json", destination / "config.json")
 
 
 def mesh_for(directory: Path) -> Mesh:
-    """Return a mesh that shards a policy over as many devices as divide its width."""
+    """Return a mesh of as many devices as divide the width of a policy."""
     width = hf.load_config(directory).d_model
     count = math.gcd(width, jax.device_count())
     return sharding.make_mesh(fsdp=count, devices=jax.devices()[:count])
@@ -64,11 +78,11 @@ def mesh_for(directory: Path) -> Mesh:
 
 def with_shardings(shapes: Params, mesh: Mesh | None) -> Params:
     """Return abstract params with the default shardings of a mesh, or of one device."""
-    return sharding.placed(shapes, sharding.placement(shapes, mesh))
+    return sharding.with_shardings(shapes, sharding.default_shardings(shapes, mesh))
 
 
 def save_params(directory: Path, params: Params) -> None:
-    """Write params, each device its shards; replace the directory if it exists."""
+    """Write params, each device its own shards; replace the directory if it exists."""
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(directory.absolute(), params, force=True)
 
@@ -79,37 +93,38 @@ def restore_params(
     """Read params of `save_params` into the shardings of `abstract_params`.
 
     Args:
-        directory: that contains them.
-        abstract_params: shapes, dtypes and shardings.
-        within: path to the params in a larger tree; other parts of the tree are not read.
+        directory: directory with the params.
+        abstract_params: shapes, dtypes and shardings of the params.
+        within: keys that lead to the params in a larger tree; the rest of the tree is not read.
 
     Raises:
-        ValueError: they are missing, damaged, or of other shapes.
+        ValueError: the params are missing or damaged, or have other shapes.
     """
-    wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_params)
+    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_params)
     for name in reversed(within):
-        wanted = {name: wanted}
+        target = {name: target}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
         try:
-            # Check before reading: a read that fails half-way leaves threads running.
-            _check_shapes(reader.metadata(directory.absolute()).item_metadata.tree, wanted)
-            restore_args = ocp.checkpoint_utils.construct_restore_args(wanted)
-            args = ocp.args.PyTreeRestore(wanted, restore_args, partial_restore=True)
+            # A read that fails halfway leaves threads running: check the shapes first.
+            _check_shapes(reader.metadata(directory.absolute()).item_metadata.tree, target)
+            restore_args = ocp.checkpoint_utils.construct_restore_args(target)
+            args = ocp.args.PyTreeRestore(target, restore_args, partial_restore=True)
             params = reader.restore(directory.absolute(), args=args)
         except Exception as error:
-            message = f"no params of this model can be read from {directory}: {error}"
+            message = f"cannot read params of this model from {directory}: {error}"
             raise ValueError(message) from error
     for name in within:
         params = params[name]
     return params
 
 
-def _check_shapes(tree: Any, wanted: Any) -> None:
+def _check_shapes(tree: Any, target: Any) -> None:
     """Raise KeyError or ValueError for an array that is missing or has another shape."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(wanted):
-        stored = functools.reduce(lambda node, part: node[part.key], path, tree)
-        if tuple(stored.shape) != tuple(leaf.shape):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(target):
+        metadata = functools.reduce(lambda node, part: node[part.key], path, tree)
+        if tuple(metadata.shape) != tuple(leaf.shape):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             raise ValueError(
-                f"{name} is {tuple(stored.shape)} there, and {leaf.shape} in the model"
+                f"{name} is {tuple(metadata.shape)} in the checkpoint, "
+                f"and {leaf.shape} in the model"
             )

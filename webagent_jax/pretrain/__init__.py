@@ -1,1 +1,1 @@
-"""How the shipped base policy, webagent-tiny, is made: generated pages, tokenizer, training."""
+"""Training of webagent-tiny, the base policy in this package: pages, tasks, tokenizer, training."""

@@ -1,9 +1,9 @@
-"""The tokenizer of webagent-tiny: a byte-level BPE that keeps words and spaces apart.
+"""Tokenizer of webagent-tiny: a byte-level BPE that separates words from spaces.
 
-A tiny model points by matching tokens. So a word must be the same tokens wherever it stands: at the
-start of a line, inside quotes, after a space. Spaces are therefore tokens of their own, and what
-the observation and the grammar repeat most is one token each. Numbers are cut into pairs of
-digits, so that an element id is one token.
+A tiny model finds elements by matching tokens. A word must therefore have the same tokens in every
+position: at the start of a line, inside quotes, after a space. Spaces are separate tokens. The most
+frequent phrases of the observation and the grammar are one token each. Numbers are split into pairs
+of digits, so that an element id is one token.
 """
 
 from __future__ import annotations
@@ -57,7 +57,13 @@ _CHAT_TEMPLATE = (
 
 
 def train(texts: Iterable[str], directory: Path, vocab_size: int = 2048) -> None:
-    """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja to `directory`."""
+    """Train the tokenizer and write it in Hugging Face format.
+
+    Args:
+        texts: training texts.
+        directory: output for tokenizer.json, tokenizer_config.json and chat_template.jinja.
+        vocab_size: number of tokens, including special tokens and `PHRASES`.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

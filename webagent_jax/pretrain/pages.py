@@ -1,4 +1,4 @@
-"""Generated pages, written as the `compact` observation writes real ones."""
+"""Generated pages in the format of the `compact` observation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _WEIGHTS = np.array([0.22, 0.22, 0.16, 0.14, 0.06, 0.06, 0.06, 0.04, 0.04])
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a page: a run of text, or an element with an id."""
+    """One line of a page: text, a table row, or an element with an id."""
 
-    kind: str  # "text", "row" or a kind of element
-    name: str
-    id: str = ""
-    value: str = ""  # of fields, boxes, and the right side of a row
-    options: tuple[str, ...] = ()
+    kind: str  # "text", "row" or an element kind
+    name: str  # text, left cell of a row, or name of the element
+    id: str = ""  # element id; empty for text and rows
+    value: str = ""  # value of a field, "on" or "off" of a box, right cell of a row
+    options: tuple[str, ...] = ()  # options of a select
 
     def line(self) -> str:
+        """Return the line of the observation."""
         match self.kind:
             case "text":
                 return self.name
@@ -41,26 +42,29 @@ Page = tuple[Item, ...]
 
 
 def text(page: Page) -> str:
+    """Return the text of the observation."""
     return "\n".join(item.line() for item in page)
 
 
 def elements(page: Page) -> list[Item]:
+    """Return the items that have an id."""
     return [item for item in page if item.id]
 
 
 def put(page: Page, changed: Item) -> Page:
-    """The page with the item of that id replaced."""
+    """Return the page with the item of the id of `changed` replaced by it."""
     return tuple(changed if item.id == changed.id else item for item in page)
 
 
 def generate(rng: np.random.Generator, most: int = 14) -> Page:
-    """A page of 2 to `most` elements with distinct names, some of them without a name."""
+    """Generate a page of 2 to `most` elements with distinct names; some have no name."""
     count = int(rng.integers(2, most + 1))
-    names = _distinct(rng, count)
-    if rng.random() < 0.3:  # pages of mostly one kind, as lists, menus and forms are
+    names = _distinct_phrases(rng, count)
+    # Lists, menus and forms consist mostly of one kind.
+    if rng.random() < 0.3:
         kinds = [words.pick(rng, _KINDS) if rng.random() < 0.2 else None for _ in range(count)]
-        usual = words.pick(rng, _KINDS)
-        kinds = [kind or usual for kind in kinds]
+        default = words.pick(rng, _KINDS)
+        kinds = [kind or default for kind in kinds]
     else:
         kinds = list(rng.choice(_KINDS, count, p=_WEIGHTS))
     items = []
@@ -74,7 +78,7 @@ def generate(rng: np.random.Generator, most: int = 14) -> Page:
 
 
 def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
-    """Gives ids in document order; sometimes with the gaps and jumps that changing pages have."""
+    """Assign ids in document order; sometimes with the gaps and jumps of dynamic pages."""
     count = sum(item.kind not in ("text", "row") for item in items)
     ids = list(range(1, count + 1))
     form = rng.random()
@@ -86,27 +90,27 @@ def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
         ids = [*ids[:cut], *range(cut + start, count + start)]
     elif form < 0.5:
         ids = rng.permutation(ids).tolist()
-    given = iter(ids)
+    id_iterator = iter(ids)
     return tuple(
-        item if item.kind in ("text", "row") else replace(item, id=str(next(given)))
+        item if item.kind in ("text", "row") else replace(item, id=str(next(id_iterator)))
         for item in items
     )
 
 
 def _element(rng: np.random.Generator, kind: str, name: str) -> Item:
     if kind == "textbox":
-        nameless = rng.random() < 0.25
+        is_nameless = rng.random() < 0.25
         value = words.phrase(rng) if rng.random() < 0.2 else ""
-        return Item(kind, "" if nameless else name, value=value)
+        return Item(kind, "" if is_nameless else name, value=value)
     if kind in ("checkbox", "radio"):
         return Item(kind, name, value="on" if rng.random() < 0.2 else "off")
     if kind == "select":
-        options = tuple(_distinct(rng, int(rng.integers(2, 7))))
+        options = tuple(_distinct_phrases(rng, int(rng.integers(2, 7))))
         return Item(kind, name if rng.random() < 0.6 else "", value=options[0], options=options)
     return Item(kind, name)
 
 
-def _distinct(rng: np.random.Generator, count: int) -> list[str]:
+def _distinct_phrases(rng: np.random.Generator, count: int) -> list[str]:
     names: dict[str, None] = {}
     while len(names) < count:
         names[words.phrase(rng)] = None

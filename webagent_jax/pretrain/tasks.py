@@ -1,10 +1,9 @@
-"""Instructions over generated pages, and the replies that follow them.
+"""Instructions for generated pages, and the correct responses.
 
-Each is one plain order: click this, type that there, pick an option, read a value; or a few such
-orders in a row, some of them under one verb, to be carried out over as many turns. They teach
-reading, copying, matching a phrase to the id of its element, keeping to an instruction over turns,
-and the grammar; how a real site wants to be used is left to behaviour cloning and reinforcement
-learning.
+An instruction is one step (click an element, type text, select an option, read a value) or several
+steps, one per turn; some steps share a verb. The exercises train reading, copying, matching a
+phrase to the id of its element, following an instruction over turns, and the action grammar. They
+do not train the use of real sites: behavior cloning and reinforcement learning do.
 """
 
 from __future__ import annotations
@@ -18,36 +17,35 @@ from webagent_jax.pretrain import pages, words
 from webagent_jax.pretrain.pages import Item, Page
 from webagent_jax.types import Action, ActionKind
 
-_NAMED = ["{n}", "{n}", "{n}", "the {n} {k}", "{n} {k}", "the {n}", "the {k} {n}"]  # {k}: kind
-_CALLED = ["the {k} named {n}", "the element called {n}", "the {k} that says {n}"]
-_COMPLAINTS = ["is disabled", "is not a text field", "is covered", "cannot be used", "is busy"]
+_ERROR_ENDINGS = ["is disabled", "is not a text field", "is covered", "cannot be used", "is busy"]
 
 
 @dataclass(frozen=True)
-class Order:
-    """One thing to do on a page, in words and as the right reply."""
+class Instruction:
+    """One step on a page: its text, and the correct thought and action."""
 
-    words: str  # empty when the words of the order before say it too
-    thought: str
-    action: Action
-    after: Page  # the page once it is done
-    about: str  # as of types.Decision
+    words: str  # text of the step; empty if the text of an earlier step includes it
+    thought: str  # thought of the correct response
+    action: Action  # action of the correct response
+    after: Page  # page after the action
+    about: str  # phrase of the intent that names the target, see `TaskQuoter.thought`
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """An instruction and the orders it consists of, with the page before each."""
+    """Task of one or more steps."""
 
-    intent: str
-    steps: tuple[tuple[Page, Order], ...]
+    intent: str  # text of all steps
+    steps: tuple[tuple[Page, Instruction], ...]  # page before each step, and the step
 
 
 def quoted(rng: np.random.Generator, name: str) -> str:
+    """Return the name, in quotes with probability 0.6."""
     return f'"{name}"' if rng.random() < 0.6 else name
 
 
-def order(rng: np.random.Generator, page: Page, item: Item) -> Order:
-    """Something to do with one element."""
+def order(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
+    """Generate a step for one element: type, select or click, by its kind."""
     match item.kind:
         case "textbox":
             return _type(rng, page, item)
@@ -57,98 +55,106 @@ def order(rng: np.random.Generator, page: Page, item: Item) -> Order:
 
 
 def exercise(rng: np.random.Generator, steps: int, most: int = 14) -> Exercise:
-    """An exercise of so many turns."""
+    """Generate an exercise.
+
+    Args:
+        rng: random generator.
+        steps: number of turns.
+        most: maximum elements per page.
+    """
     page = pages.generate(rng, most)
     if steps == 1 and rng.random() < 0.1 and any(item.kind == "row" for item in page):
         return _reading(rng, page)
-    done: list[tuple[Page, Order]] = []
-    used: set[str] = set()
-    while len(done) < steps:
-        free = [item for item in pages.elements(page) if item.id not in used]
-        if not free:
-            page, used = pages.generate(rng, most), set()
+    pairs: list[tuple[Page, Instruction]] = []
+    used_ids: set[str] = set()
+    while len(pairs) < steps:
+        candidates = [item for item in pages.elements(page) if item.id not in used_ids]
+        if not candidates:
+            page, used_ids = pages.generate(rng, most), set()
             continue
-        item = free[int(rng.integers(len(free)))]
-        alike = [other for other in free if other.kind == item.kind and other.name]
-        room = min(steps - len(done), len(alike))
-        if room > 1 and item.kind in ("checkbox", "textbox", "item", "option"):
-            chosen = [alike[i] for i in rng.permutation(len(alike))[:room]]
-            orders = _under_one_verb(rng, page, chosen)
+        item = candidates[int(rng.integers(len(candidates)))]
+        same_kind = [other for other in candidates if other.kind == item.kind and other.name]
+        count = min(steps - len(pairs), len(same_kind))
+        if count > 1 and item.kind in ("checkbox", "textbox", "item", "option"):
+            items = [same_kind[i] for i in rng.permutation(len(same_kind))[:count]]
+            orders = _share_verb(rng, page, items)
         else:
             orders = [order(rng, page, item)]
         for next_order in orders:
-            done.append((page, next_order))
+            pairs.append((page, next_order))
             page = next_order.after
-            used.add(next_order.action.element_id or "")
+            used_ids.add(next_order.action.element_id or "")
         if item.kind in ("link", "tab") and rng.random() < 0.5:
-            page, used = pages.generate(rng, most), set()
-    parts = [step.words for _, step in done if step.words]
-    return Exercise(_joined(rng, parts), tuple(done))
+            page, used_ids = pages.generate(rng, most), set()
+    parts = [step.words for _, step in pairs if step.words]
+    return Exercise(_join_steps(rng, parts), tuple(pairs))
 
 
-def _under_one_verb(rng: np.random.Generator, page: Page, items: Sequence[Item]) -> list[Order]:
-    """`tick a, b and c`; `type x in a and y in b`; `type x in a and b`."""
-    orders: list[Order] = []
-    same = words.phrase(rng) if rng.random() < 0.5 else None
+def _share_verb(rng: np.random.Generator, page: Page, items: Sequence[Item]) -> list[Instruction]:
+    """Generate steps with one verb: `tick a, b and c`; `type x in a and y in b`."""
+    orders: list[Instruction] = []
+    value = words.phrase(rng) if rng.random() < 0.5 else None
     for item in items:
-        made = _type(rng, page, item, same) if item.kind == "textbox" else _click(rng, page, item)
-        orders.append(made)
-        page = made.after
+        step = _type(rng, page, item, value) if item.kind == "textbox" else _click(rng, page, item)
+        orders.append(step)
+        page = step.after
     names = [quoted(rng, item.name) for item in items]
     if items[0].kind == "textbox":
-        values = [str(made.action.value) for made in orders]
+        values = [str(step.action.value) for step in orders]
         verb = words.pick(rng, ["type", "write", "put", "fill in"])
         link = words.pick(rng, ["in", "into", "as"])
-        if same is not None:
+        if value is not None:
             orders = [replace(o, about=i.name) for o, i in zip(orders, items, strict=True)]
-            told = f"{verb} {quoted(rng, same)} {link} {_listed(rng, names)}"
+            text = f"{verb} {quoted(rng, value)} {link} {_enumerate(rng, names)}"
         elif rng.random() < 0.5:
             pairs = [f"{quoted(rng, v)} {link} {n}" for v, n in zip(values, names, strict=True)]
-            told = f"{verb} {_listed(rng, pairs)}"
+            text = f"{verb} {_enumerate(rng, pairs)}"
         else:
-            the = words.pick(rng, ["the ", "", "for "])
-            pairs = [f"{the}{n} {quoted(rng, v)}" for v, n in zip(values, names, strict=True)]
-            told = f"{verb} {_listed(rng, pairs)}"
+            prefix = words.pick(rng, ["the ", "", "for "])
+            pairs = [f"{prefix}{n} {quoted(rng, v)}" for v, n in zip(values, names, strict=True)]
+            text = f"{verb} {_enumerate(rng, pairs)}"
     else:
         verb = words.pick(rng, ["tick", "check", "mark", "click", "choose", "take"])
-        told = f"{verb} {_listed(rng, names)}"
-    return [replace(made, words="" if n else told) for n, made in enumerate(orders)]
+        text = f"{verb} {_enumerate(rng, names)}"
+    return [replace(step, words="" if n else text) for n, step in enumerate(orders)]
 
 
-def _listed(rng: np.random.Generator, parts: Sequence[str]) -> str:
+def _enumerate(rng: np.random.Generator, parts: Sequence[str]) -> str:
     last = words.pick(rng, [" and ", ", ", ", and "])
     return ", ".join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
 
 
-def slip(rng: np.random.Generator, page: Page) -> Order | None:
-    """Something wrong to do on the page, which changes nothing; None where there is nothing."""
+def wrong_action(rng: np.random.Generator, page: Page) -> Instruction | None:
+    """Generate a wrong step that does not change the page; None for a page without elements."""
     items = pages.elements(page)
-    made = order(rng, page, items[int(rng.integers(len(items)))]) if items else None
-    return made and replace(made, after=page)
+    step = order(rng, page, items[int(rng.integers(len(items)))]) if items else None
+    return step and replace(step, after=page)
 
 
-def complaint(rng: np.random.Generator, wrong: Order) -> str:
-    """What a page might say of it."""
+def error_text(rng: np.random.Generator, wrong: Instruction) -> str:
+    """Generate the error text of a page after a wrong step."""
     if rng.random() < 0.5:
-        return f"element {wrong.action.element_id} {words.pick(rng, _COMPLAINTS)}"
+        return f"element {wrong.action.element_id} {words.pick(rng, _ERROR_ENDINGS)}"
     return words.sentence(rng)
 
 
-def orders_on_one_page(rng: np.random.Generator, count: int, most: int) -> tuple[Page, list[Order]]:
-    """Many single orders over one page: dense supervision of matching."""
+def orders_on_one_page(
+    rng: np.random.Generator, count: int, most: int
+) -> tuple[Page, list[Instruction]]:
+    """Generate `count` independent steps on one page: dense supervision of matching."""
     page = pages.generate(rng, most)
     items = pages.elements(page)
     return page, [order(rng, page, items[int(rng.integers(len(items)))]) for _ in range(count)]
 
 
-def _joined(rng: np.random.Generator, parts: Sequence[str]) -> str:
-    between = words.pick(rng, [", then ", "; ", ", ", ". Then ", ". "])
+def _join_steps(rng: np.random.Generator, parts: Sequence[str]) -> str:
+    separator = words.pick(rng, [", then ", "; ", ", ", ". Then ", ". "])
     last = words.pick(rng, [" and ", ", then ", " and then ", "; "])
-    text = between.join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
-    # Words that say nothing, so that orders are found by more than by where they stand.
+    text = separator.join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
+    # Filler words prevent a policy from finding the steps by position alone.
     if rng.random() < 0.25:
-        opening = ["please ", "now ", "on this page, ", "here, ", "first, ", "I want you to "]
-        text = words.pick(rng, opening) + text
+        openings = ["please ", "now ", "on this page, ", "here, ", "first, ", "I want you to "]
+        text = words.pick(rng, openings) + text
     if rng.random() < 0.2:
         text += words.pick(rng, [" for me", ", thanks", " to go on", " right away", " on the page"])
     if rng.random() < 0.07:
@@ -156,22 +162,22 @@ def _joined(rng: np.random.Generator, parts: Sequence[str]) -> str:
     return text[:1].upper() + text[1:] + words.pick(rng, [".", ".", "", "!"])
 
 
-def _named(item: Item) -> str:
-    """How a thought calls an element: as its line ends."""
+def _thought_name(item: Item) -> str:
+    """Return the name of an element in thoughts, as at the end of its line."""
     return f"{item.name or item.kind} [{item.id}]"
 
 
-def _alone(page: Page, item: Item) -> bool:
-    """Whether no other element of the page is of its kind."""
+def _is_only_of_kind(page: Page, item: Item) -> bool:
+    """Return whether the page has no other element of the same kind."""
     return sum(other.kind == item.kind for other in page) == 1
 
 
-def _click(rng: np.random.Generator, page: Page, item: Item) -> Order:
+def _click(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     verb = words.pick(rng, ["click", "click on", "press", "open", "choose", "pick", "hit", "go to"])
-    after = page
+    next_page = page
     if item.kind in ("checkbox", "radio"):
         verb = words.pick(rng, ["tick", "check", "mark", "click", "choose"])
-        after = pages.put(page, replace(item, value="off" if item.value == "on" else "on"))
+        next_page = pages.put(page, replace(item, value="off" if item.value == "on" else "on"))
     name = quoted(rng, item.name)
     form = words.pick(
         rng, ["{n}", "{n}", "{n}", "the {n} {k}", "{n} {k}", "the {n}", "the {k} {n}"]
@@ -180,26 +186,28 @@ def _click(rng: np.random.Generator, page: Page, item: Item) -> Order:
         form = words.pick(
             rng, ["the {k} named {n}", "the element called {n}", "the {k} that says {n}"]
         )
-    if rng.random() < 0.1 and _alone(page, item):
+    if rng.random() < 0.1 and _is_only_of_kind(page, item):
         form = "the {k}"
-    return Order(
+    return Instruction(
         f"{verb} {form.format(n=name, k=item.kind)}",
-        f"click {_named(item)}",
+        f"click {_thought_name(item)}",
         Action(ActionKind.CLICK, item.id),
-        after,
+        next_page,
         about=item.kind if form == "the {k}" else item.name,
     )
 
 
-def _type(rng: np.random.Generator, page: Page, item: Item, value: str | None = None) -> Order:
+def _type(
+    rng: np.random.Generator, page: Page, item: Item, value: str | None = None
+) -> Instruction:
     value = value or words.phrase(rng)
-    if _alone(page, item) and (not item.name or rng.random() < 0.3):
-        where = words.pick(rng, ["the field", "the box", "the text box", "the empty field"])
+    if _is_only_of_kind(page, item) and (not item.name or rng.random() < 0.3):
+        target = words.pick(rng, ["the field", "the box", "the text box", "the empty field"])
     elif item.name:
-        where = words.pick(rng, ["{}", "the {} field", "the {} box", "the textbox {}"])
-        where = where.format(quoted(rng, item.name))
+        target = words.pick(rng, ["{}", "the {} field", "the {} box", "the textbox {}"])
+        target = target.format(quoted(rng, item.name))
     else:
-        where = f"box {item.id}"
+        target = f"box {item.id}"
     form = words.pick(
         rng,
         [
@@ -211,27 +219,27 @@ def _type(rng: np.random.Generator, page: Page, item: Item, value: str | None = 
             "give {w} the value {v}",
         ],
     )
-    return Order(
-        form.format(v=quoted(rng, value), w=where),
-        f'type "{value}" in {_named(item)}',
+    return Instruction(
+        form.format(v=quoted(rng, value), w=target),
+        f'type "{value}" in {_thought_name(item)}',
         Action(ActionKind.TYPE, item.id, value),
         pages.put(page, replace(item, value=value)),
         about=value,
     )
 
 
-def _select(rng: np.random.Generator, page: Page, item: Item) -> Order:
+def _select(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     option = words.pick(rng, list(item.options))
     if item.name and rng.random() < 0.7:
-        where = f" in {quoted(rng, item.name)}"
-    elif _alone(page, item):
-        where = words.pick(rng, ["", " in the dropdown", " in the menu", " of the options"])
+        suffix = f" in {quoted(rng, item.name)}"
+    elif _is_only_of_kind(page, item):
+        suffix = words.pick(rng, ["", " in the dropdown", " in the menu", " of the options"])
     else:
-        where = f" in select {item.id}"
+        suffix = f" in select {item.id}"
     form = words.pick(rng, ["pick {}", "set {}", "take {}", "change to {}"])
-    return Order(
-        form.format(quoted(rng, option)) + where,
-        f'select "{option}" in {_named(item)}',
+    return Instruction(
+        form.format(quoted(rng, option)) + suffix,
+        f'select "{option}" in {_thought_name(item)}',
         Action(ActionKind.SELECT, item.id, option),
         pages.put(page, replace(item, value=option)),
         about=option,
@@ -242,11 +250,11 @@ def _reading(rng: np.random.Generator, page: Page) -> Exercise:
     rows = [item for item in page if item.kind == "row"]
     row = rows[int(rng.integers(len(rows)))]
     form = words.pick(rng, ["what is {}?", "read {}", "tell me {}", "what stands beside {}?"])
-    asked = Order(
+    step = Instruction(
         form.format(quoted(rng, row.name)),
         f'"{row.name}" is "{row.value}"',
         Action(ActionKind.EXIT, value=row.value),
         page,
         about=row.name,
     )
-    return Exercise(_joined(rng, [asked.words]), ((page, asked),))
+    return Exercise(_join_steps(rng, [step.words]), ((page, step),))

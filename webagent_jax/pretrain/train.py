@@ -1,4 +1,4 @@
-"""Training webagent-tiny from nothing on generated exercises."""
+"""Training of webagent-tiny from random parameters on generated exercises."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from webagent_jax.pretrain import bpe, pages, tasks, words
 from webagent_jax.types import Action, FloatArray, IntArray, Message
 
 _TEMPLATE = prompts.TEMPLATES["compact"]
-_EMBED_STD = 0.3  # words far enough apart to be told apart
-_SHARPNESS = 10.0  # a of the heads that look back
-_QUIET = 0.1  # of what tokens add to where those heads look
-_GAIN = 6.0  # of the comparison over a plain projection
-_WRITE = 1.0  # of what those heads write, so that a token still weighs as much itself
-_COPY = 3.0  # of what is copied
-_SLOW = 0.01  # radians per token: a head dimension that turns no faster compares contents
-_SLIPS = 0.08  # of the turns of a conversation
+# Constants of `init_with_induction_heads`.
+_EMBED_STD = 0.3  # standard deviation of embeddings; large enough to separate words
+_POSITION_BIAS = 10.0  # factor a of the biases of the previous-token heads
+_CONTENT_SCALE = 0.1  # factor of the query and key kernels of the previous-token heads
+_MATCH_GAIN = 6.0  # factor of the query kernels of the induction heads
+_PREVIOUS_TOKEN_SCALE = 1.0  # factor of the previous-token outputs; 1 keeps the token as large
+_COPY_GAIN = 3.0  # factor of the induction head outputs
+_MAX_CONTENT_FREQUENCY = 0.01  # radians per token; slower RoPE dimensions compare contents
+
+_WRONG_TURN_RATE = 0.08  # fraction of conversation turns with a wrong action first
 _PAGE_FIRST = "Page, then task."  # system message of the exercises that share one page
 
-# 0.86M params. Two layers are enough to point; the others compose.
+# 0.86M params. Two layers suffice to match a phrase to an element; the others combine steps.
 MODEL = ModelConfig(
     vocab_size=2048,
     d_model=128,
@@ -47,13 +49,15 @@ MODEL = ModelConfig(
 
 @dataclass(frozen=True)
 class PretrainConfig:
+    """Options of the pretraining run."""
+
     seed: int = 0
-    updates: int = 5000
-    rows: int = 4  # many small updates: pointing needs steps more than tokens
-    row_tokens: int = 512
-    microbatch: int = 2
-    tokenizer_exercises: int = 20_000
-    save_every: int = 500
+    updates: int = 5000  # optimizer steps
+    rows: int = 4  # rows per update; matching phrases needs many updates more than many tokens
+    row_tokens: int = 512  # tokens per row
+    microbatch: int = 2  # rows per microbatch
+    tokenizer_exercises: int = 20_000  # exercises in the training text of the tokenizer
+    save_every: int = 500  # updates between saves
     optimizer: OptimizerConfig = dataclasses.field(
         default_factory=lambda: OptimizerConfig(
             learning_rate=2.5e-3,
@@ -66,118 +70,131 @@ class PretrainConfig:
 
 
 def pretrain(cfg: PretrainConfig, directory: Path, log: Callable[[str], None] = print) -> None:
-    """Writes a Hugging Face directory: tokenizer, config.json, model.safetensors."""
+    """Train the policy and write a Hugging Face directory.
+
+    Args:
+        cfg: options of the run.
+        directory: output for tokenizer, config.json and model.safetensors. An existing tokenizer is
+            reused.
+        log: function that prints a line.
+    """
     if not (directory / "tokenizer.json").exists():
         log("training the tokenizer")
         bpe.train(_tokenizer_texts(cfg), directory, MODEL.vocab_size)
     tokenizer = ChatTokenizer(directory)
     optimizer = learn.make_optimizer(cfg.optimizer, cfg.updates)
-    state = learn.init_state(newborn(MODEL, jax.random.key(cfg.seed)), optimizer)
-    begun = time.monotonic()
+    state = learn.init_state(init_with_induction_heads(MODEL, jax.random.key(cfg.seed)), optimizer)
+    start = time.monotonic()
     losses: list[float] = []
-    for update, forest in enumerate(_prefetched(cfg, tokenizer), start=1):
-        state, metrics = learn.bc_update(
+    for update, forest in enumerate(_prefetch(cfg, tokenizer), start=1):
+        state, metrics = learn.bc_step(
             MODEL, optimizer, state, forest.rows, microbatch=cfg.microbatch
         )
         losses.append(metrics["loss"])
         if update % 100 == 0:
             log(
                 f"update {update}/{cfg.updates} loss {np.mean(losses[-100:]):.4f} "
-                f"padding {forest.padding_fraction:.2f} {time.monotonic() - begun:.0f} s"
+                f"padding {forest.padding_fraction:.2f} {time.monotonic() - start:.0f} s"
             )
         if update % cfg.save_every == 0 or update == cfg.updates:
             policy.save_hf(directory, MODEL, state.params)
 
 
-def newborn(config: ModelConfig, key: jax.Array) -> policy.Params:
-    """Fresh params, born with the two circuits that pointing rests on; all of it trainable.
+def init_with_induction_heads(config: ModelConfig, key: jax.Array) -> policy.Params:
+    """Initialize params with previous-token and induction heads; all params remain trainable.
 
-    Layer 0 looks back: with RoPE frequencies w, a key bias of a·(1 | 0) and a query bias of
-    a·(cos(-o w) | sin(-o w)) give the logit a² Σ cos((i - j - o) w), with its peak at j = i - o.
-    Head h gets the offset h + 1 and writes the token it sees into a subspace of its own.
+    Layer 0 has previous-token heads. With RoPE frequencies w, a key bias of a·(1 | 0) and a query
+    bias of a·(cos(-o w) | sin(-o w)) result in the logit a² Σ cos((i - j - o) w), which peaks at
+    j = i - o. Head h has the offset h + 1 and writes the attended token into its own subspace.
 
-    Layer 1 continues what was seen before (induction; Olsson et al. 2022, arXiv 2209.11895): head 0
-    attends where the token before is the current one, head 2 where the token two before is the one
-    before, and both write the token they find. Only dimensions that RoPE hardly turns compare.
+    Layer 1 has induction heads (Olsson et al. 2022, arXiv 2209.11895). Head 0 attends to positions
+    whose previous token equals the current token. Head 2 attends to positions whose token two
+    before equals the previous token. Both write the attended token. Only slow RoPE dimensions
+    compare contents.
 
-    Without them a model of this size does not find in thousands of updates how to match a phrase to
-    its element id.
+    Without these heads a model of this size does not learn in thousands of updates to match a
+    phrase to its element id.
     """
     params = policy.init(config, key)
-    rng = np.random.default_rng(0)  # of the subspaces; any will do
+    rng = np.random.default_rng(0)  # draws the subspaces
     d, e, half = config.d_model, config.head_dim, config.head_dim // 2
     basis = np.linalg.qr(rng.normal(size=(d, d)))[0].astype(np.float32)
-    seen = np.linalg.qr(rng.normal(size=(d, e)))[0].astype(np.float32)  # token -> head
+    values = np.linalg.qr(rng.normal(size=(d, e)))[0].astype(np.float32)  # token -> head
     slots = [basis[:, h * e : (h + 1) * e] for h in range(config.num_heads)]  # head -> residual
     frequency = rope_frequencies(config)
-    slow = np.tile(frequency < _SLOW, 2)[None, :]
+    slow = np.tile(frequency < _MAX_CONTENT_FREQUENCY, 2)[None, :]
     params["embed"] = params["embed"] * (_EMBED_STD / 0.02)
-    born = jax.tree.map(np.array, params["layers"])
+    layers = jax.tree.map(np.array, params["layers"])
 
     angle = -(1 + np.arange(config.num_heads)[:, None]) * frequency[None]
-    born["q"]["bias"][0] = _SHARPNESS * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-    born["k"]["bias"][0, :, :half] = _SHARPNESS
-    born["q"]["kernel"][0] *= _QUIET
-    born["k"]["kernel"][0] *= _QUIET
+    layers["q"]["bias"][0] = _POSITION_BIAS * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    layers["k"]["bias"][0, :, :half] = _POSITION_BIAS
+    layers["q"]["kernel"][0] *= _CONTENT_SCALE
+    layers["k"]["kernel"][0] *= _CONTENT_SCALE
     for kv_head in range(config.num_kv_heads):
-        born["v"]["kernel"][0, :, kv_head] = seen
-        born["v"]["kernel"][1, :, kv_head] = seen
-        born["k"]["kernel"][1, :, kv_head] = slots[kv_head] * slow
+        layers["v"]["kernel"][0, :, kv_head] = values
+        layers["v"]["kernel"][1, :, kv_head] = values
+        layers["k"]["kernel"][1, :, kv_head] = slots[kv_head] * slow
     for head in range(config.num_heads):
-        born["o"]["kernel"][0, head] = _WRITE * slots[head].T
-    born["q"]["kernel"][1, :, 0] = _GAIN * seen * slow
-    born["q"]["kernel"][1, :, 2] = _GAIN * slots[0] * slow
+        layers["o"]["kernel"][0, head] = _PREVIOUS_TOKEN_SCALE * slots[head].T
+    layers["q"]["kernel"][1, :, 0] = _MATCH_GAIN * values * slow
+    layers["q"]["kernel"][1, :, 2] = _MATCH_GAIN * slots[0] * slow
     for head in (0, 2):
-        born["o"]["kernel"][1, head] = _COPY * seen.T
-    params["layers"] = jax.tree.map(jax.numpy.asarray, born)
+        layers["o"]["kernel"][1, head] = _COPY_GAIN * values.T
+    params["layers"] = jax.tree.map(jax.numpy.asarray, layers)
     return params
 
 
-def _prefetched(cfg: PretrainConfig, tokenizer: ChatTokenizer) -> Iterator[learn.Forest]:
-    """The batches in order, each made while the one before it is trained on."""
-    with ThreadPoolExecutor(1) as maker:
-        following = maker.submit(batch, cfg, tokenizer, 0)
+def _prefetch(cfg: PretrainConfig, tokenizer: ChatTokenizer) -> Iterator[learn.Forest]:
+    """Yield the batches in order; a thread builds the next one during training."""
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(batch, cfg, tokenizer, 0)
         for update in range(cfg.updates):
-            current = following.result()
-            following = maker.submit(batch, cfg, tokenizer, update + 1)
+            current = future.result()
+            future = executor.submit(batch, cfg, tokenizer, update + 1)
             yield current
 
 
 def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.Forest:
-    """The exercises of one update: pages grow, and single orders give way to conversations."""
+    """Return the packed exercises of one update.
+
+    Over the run, pages grow and conversations replace single steps.
+    """
     rng = np.random.default_rng([cfg.seed, update])
-    grown = min(1.0, 2.5 * update / cfg.updates)
-    most = 3 + round(11 * grown)
-    page_first = 0.95 - 0.80 * grown
+    progress = min(1.0, 2.5 * update / cfg.updates)
+    most = 3 + round(11 * progress)
+    page_first = 0.95 - 0.80 * progress
     pairs: list[tuple[IntArray, IntArray]] = []
-    room = cfg.rows * cfg.row_tokens
-    while room > 0:
-        fresh = (
+    remaining_tokens = cfg.rows * cfg.row_tokens
+    while remaining_tokens > 0:
+        new_pairs = (
             _many_orders(rng, tokenizer, most)
             if rng.random() < page_first
             else _conversation(rng, tokenizer, most)
         )
-        fresh = [(p, r) for p, r in fresh if len(p) + len(r) <= cfg.row_tokens]
-        room -= _cost(fresh)
-        pairs += fresh
-    return learn.build(_weighted(pairs), row_tokens=cfg.row_tokens, row_multiple=cfg.microbatch)
+        new_pairs = [(p, r) for p, r in new_pairs if len(p) + len(r) <= cfg.row_tokens]
+        remaining_tokens -= _row_tokens(new_pairs)
+        pairs += new_pairs
+    return learn.pack_branches(
+        _branches(pairs), row_tokens=cfg.row_tokens, row_multiple=cfg.microbatch
+    )
 
 
-def _cost(pairs: list[tuple[IntArray, IntArray]]) -> int:
-    """Tokens of a row that prompts with a common start take together, about."""
+def _row_tokens(pairs: list[tuple[IntArray, IntArray]]) -> int:
+    """Return the approximate row tokens of prompts that share a prefix, with their responses."""
     if not pairs:
         return 0
     first = pairs[0][0]
-    cost = len(first)
-    for prompt, reply in pairs:
+    count = len(first)
+    for prompt, response in pairs:
         n = min(len(first), len(prompt))
-        same = int(np.argmin(np.append(first[:n] == prompt[:n], False)))
-        cost += len(prompt) - same + len(reply)
-    return cost
+        shared = int(np.argmin(np.append(first[:n] == prompt[:n], False)))
+        count += len(prompt) - shared + len(response)
+    return count
 
 
-def _weighted(pairs: list[tuple[IntArray, IntArray]]) -> list[learn.Branch]:
-    total = sum(len(reply) for _, reply in pairs)
+def _branches(pairs: list[tuple[IntArray, IntArray]]) -> list[learn.Branch]:
+    total = sum(len(response) for _, response in pairs)
     return [learn.Branch(p, r, _zeros(r), weight=1 / total, advantage=0.0) for p, r in pairs]
 
 
@@ -188,17 +205,17 @@ def _zeros(ids: IntArray) -> FloatArray:
 def _many_orders(
     rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
 ) -> list[tuple[IntArray, IntArray]]:
-    """One page, told first, and many orders on it: they share its tokens."""
+    """Return many steps on one page; the page precedes the task, so all share its tokens."""
     page, orders = tasks.orders_on_one_page(rng, 6, most)
-    opening = Message("system", _PAGE_FIRST)
+    system = Message("system", _PAGE_FIRST)
     pairs = []
     for order in orders:
-        told = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=order.words)
-        thought = prompts.TaskReader(order.words).thought(order.about, order.thought)
+        content = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=order.words)
+        thought = prompts.TaskQuoter(order.words).thought(order.about, order.thought)
         pairs.append(
             (
-                tokenizer.prompt_ids([opening, Message("user", told)]),
-                _reply(tokenizer, thought, order.action),
+                tokenizer.prompt_ids([system, Message("user", content)]),
+                _response_ids(tokenizer, thought, order.action),
             )
         )
     return pairs
@@ -207,43 +224,44 @@ def _many_orders(
 def _conversation(
     rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
 ) -> list[tuple[IntArray, IntArray]]:
-    """The turns of one exercise, in the form that episodes have.
+    """Return the turns of one exercise, in the format of episodes.
 
-    Here and there a turn goes wrong first. Nobody learns that turn, only what to do after it.
+    Some turns have a wrong action first. It is context only, without a loss.
     """
     exercise = tasks.exercise(rng, int(rng.integers(1, 6)), most)
     chat = [Message("system", _TEMPLATE.thinking)]
     opening = _TEMPLATE.task.format(intent=exercise.intent)
-    reader = prompts.TaskReader(exercise.intent)
+    quoter = prompts.TaskQuoter(exercise.intent)
     error: str | None = None
     turns = []
     number = 0
     for page, order in exercise.steps:
-        wrong = tasks.slip(rng, page) if rng.random() < _SLIPS else None
-        for made in (wrong, order) if wrong else (order,):
-            thought = made.thought if made is wrong else reader.thought(made.about, made.thought)
-            reply = _reply(tokenizer, thought, made.action)
-            if made is order:
+        wrong = tasks.wrong_action(rng, page) if rng.random() < _WRONG_TURN_RATE else None
+        for step in (wrong, order) if wrong else (order,):
+            thought = step.thought if step is wrong else quoter.thought(step.about, step.thought)
+            response = _response_ids(tokenizer, thought, step.action)
+            if step is order:
                 body = _TEMPLATE.page(number, error, pages.text(page))
-                now = Message("user", opening + body)
-                turns.append((tokenizer.prompt_ids([*chat, now]), reply))
-            past = opening + _TEMPLATE.page(number, error, _TEMPLATE.placeholder)
-            chat += [Message("user", past), Message("assistant", "", reply)]
-            error = tasks.complaint(rng, made) if made is wrong else None
+                prompt = Message("user", opening + body)
+                turns.append((tokenizer.prompt_ids([*chat, prompt]), response))
+            history = opening + _TEMPLATE.page(number, error, _TEMPLATE.placeholder)
+            chat += [Message("user", history), Message("assistant", "", response)]
+            error = tasks.error_text(rng, step) if step is wrong else None
             opening = ""
             number += 1
     return turns
 
 
-def _reply(tokenizer: ChatTokenizer, thought: str, action: Action) -> IntArray:
-    return tokenizer.encode_reply(prompts.reply_text(thought, action, thinking=True))
+def _response_ids(tokenizer: ChatTokenizer, thought: str, action: Action) -> IntArray:
+    return tokenizer.encode_response(prompts.format_response(thought, action, thinking=True))
 
 
 def _tokenizer_texts(cfg: PretrainConfig) -> Iterator[str]:
     rng = np.random.default_rng([cfg.seed, 1 << 31])
     for word in words.COMMON + words.NAMES + words.PLACES:
         yield from (word, word.capitalize(), word.lower())
-    for n in range(100):  # every element id that is likely to occur
+    # Element ids are likely to be below 100.
+    for n in range(100):
         yield f"{n:02d} {n} " * 400
     for _ in range(cfg.tokenizer_exercises):
         exercise = tasks.exercise(rng, int(rng.integers(1, 4)))

@@ -110,11 +110,12 @@ _ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 
 def pick(rng: np.random.Generator, items: tuple[str, ...] | list[str]) -> str:
+    """Return one of the items, drawn uniformly."""
     return items[int(rng.integers(len(items)))]
 
 
 def invented(rng: np.random.Generator) -> str:
-    """A word that no list holds, of one to four syllables."""
+    """Return an invented word of one to four syllables."""
     return "".join(
         pick(rng, _ONSETS) + pick(rng, _VOWELS) + pick(rng, _CODAS)
         for _ in range(int(rng.integers(1, 5)))
@@ -122,11 +123,12 @@ def invented(rng: np.random.Generator) -> str:
 
 
 def code(rng: np.random.Generator) -> str:
-    """Random letters and digits, as in passwords and order numbers."""
+    """Return random letters and digits, as in passwords and order numbers."""
     return "".join(rng.choice(_ALPHABET, int(rng.integers(2, 8))))
 
 
 def number(rng: np.random.Generator) -> str:
+    """Return a number, price, date, time or telephone number as text."""
     form = int(rng.integers(5))
     n = int(rng.integers(0, 10 ** int(rng.integers(1, 5))))
     day, month, year = rng.integers(1, 29), rng.integers(1, 13), rng.integers(1990, 2030)
@@ -140,6 +142,7 @@ def number(rng: np.random.Generator) -> str:
 
 
 def cased(rng: np.random.Generator, text: str) -> str:
+    """Return the text capitalized, in upper case or unchanged."""
     form = rng.random()
     if form < 0.45:
         return text[:1].upper() + text[1:]
@@ -147,7 +150,7 @@ def cased(rng: np.random.Generator, text: str) -> str:
 
 
 def phrase(rng: np.random.Generator, longest: int = 3) -> str:
-    """What a button, link or field may be called, or what one may type: one to `longest` words."""
+    """Return one to `longest` words: a name of a button, link or field, or text to type."""
     form = rng.random()
     if form < 0.40:
         words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, longest + 1)))]
@@ -163,6 +166,7 @@ def phrase(rng: np.random.Generator, longest: int = 3) -> str:
 
 
 def sentence(rng: np.random.Generator) -> str:
+    """Return a sentence of common and invented words."""
     words = [
         pick(rng, COMMON) if rng.random() < 0.85 else invented(rng)
         for _ in range(int(rng.integers(3, 12)))

@@ -1,4 +1,4 @@
-"""Two evaluations of the same tasks, task by task."""
+"""Paired comparison of two evaluations by task."""
 
 from __future__ import annotations
 
@@ -16,63 +16,75 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """`after` against `before` over the `n` tasks for which both have a reward.
+class EvalComparison:
+    """Comparison of `after` with `before` over the `n` tasks for which both have a reward.
 
-    Where tasks were attempted several times it is their first attempts that are compared: the
-    tests know nothing of attempts that are alike because their task is.
+    Only the first attempt at each task counts: attempts at one task are correlated, and the tests
+    assume independent pairs.
     """
 
     difference: float  # success rate of `after` minus that of `before`
     ci95: Interval  # Tango's score interval for paired proportions
-    p: float  # exact McNemar, two-sided
-    n: int
-    gained: tuple[str, ...]  # ids of tasks that `after` alone solved
-    lost: tuple[str, ...]  # ... and `before` alone
-    only_after: int  # tasks that have a reward on one side alone
-    only_before: int
+    p: float  # exact two-sided McNemar p value
+    n: int  # number of paired tasks
+    gained: tuple[str, ...]  # ids of tasks that only `after` solved
+    lost: tuple[str, ...]  # ids of tasks that only `before` solved
+    only_after: int  # number of tasks with a reward in `after` only
+    only_before: int  # number of tasks with a reward in `before` only
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
 def read(path: Path) -> Json:
-    """An eval.json, told by itself or by its folder. Raises ConfigError when it is none."""
+    """Return the content of an eval.json.
+
+    Args:
+        path: the file, or the directory that contains it.
+
+    Raises:
+        ConfigError: the file is missing or is not an eval.json.
+    """
     file = path / "eval.json" if path.is_dir() else path
     if not file.is_file():
-        raise ConfigError(f"{path} holds no evaluation: give an eval.json, or the folder of one")
+        raise ConfigError(f"{path} contains no evaluation: pass an eval.json or its directory")
     try:
         record: Json = atomic_files.read_json(file)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if not isinstance(record, Mapping) or not record.keys() >= {"success_rate", "tasks"}:
-        raise ConfigError(f"{file} is no eval.json: it tells no success_rate or no tasks")
+        raise ConfigError(f"{file} is not an eval.json: success_rate or tasks is missing")
     return record
 
 
-def compare(after: Json, before: Json) -> Comparison:
-    """Both as `eval.json` holds them. Raises ConfigError when they share no task with a reward."""
-    ours, theirs = _rewards(after), _rewards(before)
-    found = statistics.paired(ours, theirs)
-    if not found.shared:
+def compare(after: Json, before: Json) -> EvalComparison:
+    """Compare two evaluations, each the content of an eval.json.
+
+    Raises:
+        ConfigError: no task has a reward in both.
+    """
+    new, old = _rewards(after), _rewards(before)
+    result = statistics.paired(new, old)
+    if not result.shared:
         raise ConfigError(
             "the evaluations share no task with a reward: one has "
-            f"{_example(ours)}, the other {_example(theirs)}"
+            f"{_example(new)}, the other {_example(old)}"
         )
-    return Comparison(
-        difference=found.difference,
-        ci95=found.ci95,
-        p=found.p,
-        n=found.n,
-        gained=tuple(task for task in found.shared if ours[task] > theirs[task]),
-        lost=tuple(task for task in found.shared if ours[task] < theirs[task]),
-        only_after=len(ours) - found.n,
-        only_before=len(theirs) - found.n,
+    return EvalComparison(
+        difference=result.difference,
+        ci95=result.ci95,
+        p=result.p,
+        n=result.n,
+        gained=tuple(task for task in result.shared if new[task] > old[task]),
+        lost=tuple(task for task in result.shared if new[task] < old[task]),
+        only_after=len(new) - result.n,
+        only_before=len(old) - result.n,
     )
 
 
 def _rewards(record: Json) -> dict[str, float]:
-    """Of the first attempt at each task, where it has one."""
+    """Return the reward of the first attempt by task id, without INFRA episodes."""
     return {
         result["task_id"]: result["reward"]
         for result in record["tasks"]

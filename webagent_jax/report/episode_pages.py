@@ -1,12 +1,12 @@
-"""The folder `report/` beside report.html: every episode of the run, for its trajectory browser.
+"""Directory `report/` next to report.html: all episodes of the run for the trajectory viewer.
 
-    index.js               what the page reads when it opens: a line per episode
-    update-3/0.js, 1.js    episodes of one log, step by step; read when one of them is looked at
-    update-3/entries.json  the log's part of the index, and which log it was made from
-    pictures/              pages as the agent saw them
+    index.js               index with one entry per episode, loaded when the page opens
+    update-3/0.js, 1.js    steps of the episodes of one log, loaded on demand
+    update-3/entries.json  index entries of the log, and the version of the log they were built from
+    pictures/              screenshots of the observations
 
-A page opened from disk may not fetch, but it may load scripts: so each file calls the page back
-with what it holds. A log that has not changed since is not read again.
+A page opened from disk cannot use fetch(), but it can load scripts. Each file therefore calls a
+function of the page with its data. Unchanged logs are not read again.
 """
 
 from __future__ import annotations
@@ -20,87 +20,90 @@ from typing import Any
 
 from webagent_jax import types
 from webagent_jax.report import screenshots, trajectories
-from webagent_jax.report.token_text import Pieces
+from webagent_jax.report.token_text import TokenDecoder
 from webagent_jax.report.token_text import directory as tokenizer_directory
 from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORM = 1  # of the files; those of another form are written anew
-_CHUNK_BYTES = 200_000  # of one file of episodes; a longer episode has a file to itself
+_FORM = 2  # file format version; files of another version are rebuilt
+_CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
 @dataclass(frozen=True)
-class Log:
-    """One file of episodes. Its id and an episode's place in it name the episode for ever."""
+class EpisodeLogFile:
+    """JSONL log of episodes. Log id and line index are the permanent id of an episode."""
 
     id: str  # "grpo", "update-3"
-    name: str  # for people
-    update: int | None  # of training; None for an evaluation
-    path: Path
+    name: str  # display name
+    update: int | None  # training update; None for an evaluation
+    path: Path  # JSONL file
 
 
-def write(workdir: Path, logs: Sequence[Log]) -> int:
-    """Brings `workdir/report` up to date. Returns the number of episodes.
+def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
+    """Update `workdir/report` and return the number of episodes.
 
-    Raises ValueError that names file and line for a log that is broken in its middle.
+    Raises:
+        ValueError: a line before the last is not valid JSON; the message names file and line.
     """
     folder = workdir / "report"
     directory = tokenizer_directory(workdir) if logs else None
-    open_pieces = cache(lambda: Pieces(directory))
+    open_decoder = cache(lambda: TokenDecoder(directory))
     tasks: dict[str, int] = {}
     rows: list[Json] = []
     for number, log in enumerate(logs):
-        for found in _entries(log, folder, directory is not None, open_pieces):
-            key = json.dumps(found["task"])
-            place = tasks.setdefault(key, len(tasks))
-            rows.append({**found, "task": place, "log": number})
+        for entry in _entries(log, folder, directory is not None, open_decoder):
+            key = json.dumps(entry["task"])
+            task_index = tasks.setdefault(key, len(tasks))
+            rows.append({**entry, "task": task_index, "log": number})
     index = {
         "logs": [{"id": log.id, "name": log.name, "update": log.update} for log in logs],
         "tasks": [json.loads(key) for key in tasks],
         "episodes": rows,
     }
     if logs:
-        atomic_files.write_text(folder / "index.js", f"trajectories.index({_plain(index)});\n")
+        atomic_files.write_text(folder / "index.js", f"trajectories.index({_ascii_json(index)});\n")
     return len(rows)
 
 
 def _entries(
-    log: Log, folder: Path, with_text: bool, open_pieces: Callable[[], Pieces]
+    log: EpisodeLogFile, folder: Path, has_text: bool, open_decoder: Callable[[], TokenDecoder]
 ) -> Sequence[Mapping[str, Any]]:
-    """The index lines of a log, with its other files beside them written where they are old."""
-    known = folder / log.id / "entries.json"
+    """Return the index entries of a log; rebuild its files if the log changed."""
+    cache_path = folder / log.id / "entries.json"
     status = log.path.stat()
-    made_from = [_FORM, status.st_size, status.st_mtime_ns, with_text]
-    if known.exists():
-        record = atomic_files.read_json(known)
+    made_from = [_FORM, status.st_size, status.st_mtime_ns, has_text]
+    if cache_path.exists():
+        record = atomic_files.read_json(cache_path)
         if record["made_from"] == made_from:
             return record["entries"]
     entries = []
-    for number, chunk in enumerate(_chunks(_details(log, folder, open_pieces()))):
+    for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder()))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
         atomic_files.write_text(folder / log.id / f"{number}.js", call)
         entries += [{**entry, "chunk": number, "place": i} for i, (entry, _) in enumerate(chunk)]
-    atomic_files.write_text(known, _plain({"made_from": made_from, "entries": entries}))
+    atomic_files.write_text(cache_path, _ascii_json({"made_from": made_from, "entries": entries}))
     return entries
 
 
-def _details(log: Log, folder: Path, pieces: Pieces) -> Iterator[tuple[Json, str]]:
-    """Of each episode its line of the index, and its steps as JSON."""
+def _details(
+    log: EpisodeLogFile, folder: Path, decoder: TokenDecoder
+) -> Iterator[tuple[Json, str]]:
+    """Yield the index entry of each episode, and its steps as JSON."""
     for episode in episode_log.read_episodes(log.path):
-        _keep_pictures(episode, log.path.parent / "pictures", folder / "pictures")
+        _link_pictures(episode, log.path.parent / "pictures", folder / "pictures")
         entry = trajectories.entry(episode) | {"task": trajectories.task(episode)}
-        yield entry, _plain(trajectories.detail(episode, pieces))
+        yield entry, _ascii_json(trajectories.detail(episode, decoder))
 
 
-def _keep_pictures(episode: types.Episode, source: Path, folder: Path) -> None:
+def _link_pictures(episode: types.Episode, source: Path, folder: Path) -> None:
     for picture in trajectories.picture_bytes(episode):
-        screenshots.keep(picture, source, folder)
+        screenshots.link_or_copy(picture, source, folder)
 
 
 def _chunks(details: Iterable[tuple[Json, str]]) -> Iterator[list[tuple[Json, str]]]:
-    """Neighbours in one file, so that siblings are there when one of them is looked at."""
+    """Yield lists of consecutive episodes, so that the attempts of a group share a file."""
     chunk: list[tuple[Json, str]] = []
     size = 0
     for entry, detail in details:
@@ -113,6 +116,6 @@ def _chunks(details: Iterable[tuple[Json, str]]) -> Iterator[list[tuple[Json, st
         yield chunk
 
 
-def _plain(value: Any) -> str:
-    """JSON in ASCII: nothing in it can end a script or a string early."""
+def _ascii_json(value: Any) -> str:
+    """Return JSON in ASCII: no character in it can end a script or a string early."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Several evaluations side by side, as the paper shows its ablations: one table and one figure."""
+"""Table and figure of several evaluations, as in the ablations of the paper."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from matplotlib.patches import Patch
 from webagent_jax.config import ConfigError
 from webagent_jax.report import comparison, plots, tables
 
-_WIDTH = 0.8  # of a group of bars; the rest of 1 is space
+_WIDTH = 0.8  # width of a group of bars; the groups have a distance of 1
 
-# What the page around a drawing says elsewhere, for a file that stands alone.
+# CSS variables of a standalone SVG file; in a report the page defines them.
 _STYLE = """
 <style>
 svg { --ink: #1d1c1a; --faint: #e4e1da; background: #ffffff; font-family: system-ui, sans-serif;
@@ -30,42 +30,48 @@ svg { --ink: #1d1c1a; --faint: #e4e1da; background: #ffffff; font-family: system
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One evaluation of an ablation: a bar of its series over its group."""
+class EvalEntry:
+    """One evaluation of an ablation: the bar of one series in one group."""
 
     group: str  # "R1-Zero"
-    series: str  # "after RL"; empty where there is one bar to a group
-    record: Mapping[str, Any]  # its eval.json
+    series: str  # "after RL"; empty for one bar per group
+    record: Mapping[str, Any]  # content of eval.json
 
     @property
     def name(self) -> str:
+        """Display name: group and series."""
         return f"{self.group}, {self.series}" if self.series else self.group
 
 
-def read(told: Sequence[str]) -> list[Entry]:
-    """Evaluations told as `R1=DIR`, or with a series as `R1/after RL=DIR`; DIR may be a file.
+def read(told: Sequence[str]) -> list[EvalEntry]:
+    """Read evaluations from arguments.
 
-    Raises ConfigError for one that is told otherwise, twice or is not there.
+    Args:
+        told: arguments of the form `R1=DIR`, or `R1/after RL=DIR` with a series. DIR may be a file.
+
+    Raises:
+        ConfigError: an argument has another form, a name occurs twice, an evaluation is missing,
+            or there are no arguments.
     """
-    entries: list[Entry] = []
+    entries: list[EvalEntry] = []
     for argument in told:
         name, equals, path = argument.partition("=")
         group, _, series = name.partition("/")
         if not group or not equals or not path:
-            raise ConfigError(f"{argument!r} must read NAME=DIR or NAME/SERIES=DIR")
+            raise ConfigError(f"{argument!r} must have the form NAME=DIR or NAME/SERIES=DIR")
         if (group, series) in [(entry.group, entry.series) for entry in entries]:
-            raise ConfigError(f"{name} is told twice: give each evaluation a name of its own")
-        entries.append(Entry(group, series, comparison.read(Path(path))))
+            raise ConfigError(f"{name} occurs twice: use a different name for each evaluation")
+        entries.append(EvalEntry(group, series, comparison.read(Path(path))))
     if not entries:
-        raise ConfigError("no evaluation is told: give some as NAME=DIR")
+        raise ConfigError("no evaluations: pass one or more as NAME=DIR")
     return entries
 
 
-def table(entries: Sequence[Entry]) -> list[list[str]]:
-    """A row for each, its difference to the first over the tasks that both have. First the head."""
+def table(entries: Sequence[EvalEntry]) -> list[list[str]]:
+    """Return a header and one row per evaluation, with its paired difference from the first."""
     first = entries[0].record
-    head = ["", "success, %", "95 % interval", "episodes", "turns", "tokens of a reply"]
-    rows = [[*head, f"against {entries[0].name}"]]
+    columns = ["", "success, %", "95 % interval", "episodes", "turns", "tokens per response"]
+    rows = [[*columns, f"against {entries[0].name}"]]
     for entry in entries:
         record = entry.record
         rows.append(
@@ -82,36 +88,36 @@ def table(entries: Sequence[Entry]) -> list[list[str]]:
     return rows
 
 
-def warnings(entries: Sequence[Entry]) -> list[str]:
-    """Why the rows may not be comparable, in sentences."""
-    told = []
+def warnings(entries: Sequence[EvalEntry]) -> list[str]:
+    """Return sentences that explain why rows may not be comparable."""
+    messages = []
     tasks = [{result["task_id"] for result in entry.record["tasks"]} for entry in entries]
-    for entry, own in zip(entries, tasks, strict=True):
-        if own != tasks[0]:
-            told.append(f"{entry.name} was evaluated on other tasks than {entries[0].name}.")
+    for entry, task_ids in zip(entries, tasks, strict=True):
+        if task_ids != tasks[0]:
+            messages.append(f"{entry.name} was evaluated on other tasks than {entries[0].name}.")
         unscored = sum(result["reward"] is None for result in entry.record["tasks"])
         if unscored:
-            told.append(f"{entry.name} leaves out {unscored} episodes without a reward (INFRA).")
-    return told
+            messages.append(f"{entry.name} omits {unscored} episodes without a reward (INFRA).")
+    return messages
 
 
-def figure(entries: Sequence[Entry]) -> str:
-    """Bars of success with their intervals, side by side in each group, as an SVG file."""
+def figure(entries: Sequence[EvalEntry]) -> str:
+    """Return an SVG file with one bar per evaluation and its interval, by group."""
     groups = list(dict.fromkeys(entry.group for entry in entries))
     series = list(dict.fromkeys(entry.series for entry in entries))
     drawing = Figure(figsize=(1.6 + 1.1 * len(groups) * len(series) ** 0.5, 3.0))
     drawing.set_layout_engine("constrained")
     axes = drawing.add_subplot()
-    for place, group in enumerate(groups):
-        of_group = [entry for entry in entries if entry.group == group]
-        for number, entry in enumerate(of_group):
-            at = place + (number - (len(of_group) - 1) / 2) * _WIDTH / len(series)
-            _bar(axes, at, 0.9 * _WIDTH / len(series), entry, series.index(entry.series))
+    for group_index, group in enumerate(groups):
+        group_entries = [entry for entry in entries if entry.group == group]
+        for number, entry in enumerate(group_entries):
+            x = group_index + (number - (len(group_entries) - 1) / 2) * _WIDTH / len(series)
+            _bar(axes, x, 0.9 * _WIDTH / len(series), entry, series.index(entry.series))
     axes.margins(y=0.12)
     plots.dress(axes, rate=True)
     axes.set_xticks(range(len(groups)), groups)
     if len(series) > 1:
-        swatches = [Patch(color=_colour(i), label=name) for i, name in enumerate(series)]
+        swatches = [Patch(color=_color(i), label=name) for i, name in enumerate(series)]
         drawing.legend(
             handles=swatches,
             loc="outside upper center",
@@ -120,20 +126,20 @@ def figure(entries: Sequence[Entry]) -> str:
             fontsize=9,
             labelcolor=plots.INK,
         )
-    return _alone(plots.svg(drawing, _label(entries)))
+    return _to_svg_file(plots.svg(drawing, _label(entries)))
 
 
-def _bar(axes: Axes, at: float, width: float, entry: Entry, series: int) -> None:
+def _bar(axes: Axes, x: float, width: float, entry: EvalEntry, series: int) -> None:
     rate = entry.record["success_rate"]
     low, high = entry.record["ci95"]
-    axes.bar(at, 100 * rate, width, color=_colour(series))
-    reach = [[100 * max(rate - low, 0.0)], [100 * max(high - rate, 0.0)]]
+    axes.bar(x, 100 * rate, width, color=_color(series))
+    errors = [[100 * max(rate - low, 0.0)], [100 * max(high - rate, 0.0)]]
     axes.errorbar(
-        at, 100 * rate, reach, fmt="none", ecolor=plots.INK, elinewidth=1, capsize=3, alpha=0.8
+        x, 100 * rate, errors, fmt="none", ecolor=plots.INK, elinewidth=1, capsize=3, alpha=0.8
     )
     axes.annotate(
         tables.percent(rate),
-        (at, 100 * max(rate, high)),
+        (x, 100 * max(rate, high)),
         (0, 3),
         textcoords="offset points",
         ha="center",
@@ -142,26 +148,26 @@ def _bar(axes: Axes, at: float, width: float, entry: Entry, series: int) -> None
     )
 
 
-def _colour(series: int) -> str:
-    return plots.COLOURS[series % plots.SERIES]
+def _color(series: int) -> str:
+    return plots.COLORS[series % plots.SERIES]
 
 
-def _label(entries: Sequence[Entry]) -> str:
-    told = (f"{e.name} {tables.percent(e.record['success_rate'])} %" for e in entries)
-    return "Success rate: " + "; ".join(told)
+def _label(entries: Sequence[EvalEntry]) -> str:
+    parts = (f"{e.name} {tables.percent(e.record['success_rate'])} %" for e in entries)
+    return "Success rate: " + "; ".join(parts)
 
 
 def _difference(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
     try:
-        compared = comparison.compare(record, first)
+        result = comparison.compare(record, first)
     except ConfigError:
-        return "no task in common"
-    low, high = (f"{100 * end:+.1f}" for end in compared.ci95)
-    return f"{100 * compared.difference:+.1f} ({low} to {high}), p = {compared.p:.2g}"
+        return "no common task"
+    low, high = (f"{100 * end:+.1f}" for end in result.ci95)
+    return f"{100 * result.difference:+.1f} ({low} to {high}), p = {result.p:.2g}"
 
 
-def _alone(drawing: str) -> str:
-    """A drawing for a page as a file of its own."""
-    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+def _to_svg_file(drawing: str) -> str:
+    """Return an <svg> element as a standalone file with namespaces and styles."""
+    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     head, body = drawing.split(">", 1)
-    return f"{head} {spaces}>{_STYLE}{body.removeprefix(chr(10))}"
+    return f"{head} {namespaces}>{_STYLE}{body.removeprefix(chr(10))}"

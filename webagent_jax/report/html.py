@@ -1,7 +1,7 @@
-"""report.html: one file that shows a run, and opens anywhere without a network.
+"""HTML report of a run, readable from disk without a network.
 
-Summary and curves are in the file. Episodes are in the folder `report/` beside it: a page that is
-sent alone says so in their place.
+report.html contains the summary and the curves. The directory `report/` next to it contains the
+episodes; if it is missing, the page shows a message instead of the episodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from webagent_jax.report import episode_pages, plots, run_loader, training_curves
-from webagent_jax.report.run_loader import Evaluation, Point, Run
+from webagent_jax.report.run_loader import Evaluation, LimitPoint, Run
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import duration
 
@@ -28,40 +28,51 @@ _SCRIPTS = ("dom.js", "data.js", "state.js", "list.js", "step.js", "episode.js",
 
 @dataclass(frozen=True)
 class SiteRow:
-    """One site in all stages that were evaluated on it."""
+    """Success rates of one site in all stages evaluated on it."""
 
-    site: str
-    rates: Mapping[str, run_loader.SiteRate]  # by stage
-    gain: float  # last stage minus the first
+    site: str  # name of the site
+    rates: Mapping[str, run_loader.SiteRate]  # success rate by stage
+    gain: float  # success rate of the last stage minus the first
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Success of the stages against what they were allowed."""
+    """Plot of the success rates of the stages over a limit."""
 
-    title: str
-    drawing: Markup  # an <svg>
-    series: Mapping[str, int]  # colour and dashes by stage
+    title: str  # title of the plot
+    drawing: Markup  # <svg> element
+    series: Mapping[str, int]  # index of color and dashes by stage
 
 
 def write_report(path: Path, also: Sequence[Path] = ()) -> Path:
-    """Builds `report.html` and `report/` in a work directory from what is there so far.
+    """Build `report.html` and `report/` in a workdir from its current files.
 
     Args:
-      path: the work directory.
-      also: other work directories, whose curves are drawn beside those of `path`.
+        path: the workdir.
+        also: other workdirs whose curves are added to those of `path`.
 
-    Returns the path of report.html, which is replaced in one step. Raises FileNotFoundError when
-    there is no such directory, and ValueError that names the file when one cannot be read.
+    Returns:
+        The path of report.html, which is replaced atomically.
+
+    Raises:
+        FileNotFoundError: a workdir does not exist.
+        ValueError: a file is not valid; the message names it.
     """
-    run = run_loader.load(path)
-    others = [run_loader.load(other) for other in also]
+    run = run_loader.load_run(path)
+    others = [run_loader.load_run(other) for other in also]
     episodes = episode_pages.write(path, run.logs)
     atomic_files.write_text(path / "report.html", render(run, others, episodes))
     return path / "report.html"
 
 
 def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
+    """Return the HTML of a report.
+
+    Args:
+        run: run to report.
+        others: runs whose curves are added.
+        episodes: number of episodes in `report/`; 0 omits the trajectory viewer.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -74,12 +85,12 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
         "points": lambda difference: f"{100 * difference:+.1f}".replace("-", "−"),
         "duration": duration,
         "human": lambda key: key.replace("_", " ").replace("/", " "),
-        "combine": lambda defaults, known: {**defaults, **known},
+        "combine": lambda defaults, values: {**defaults, **values},
         "thousands": lambda number: f"{number:,}",
     }
     groups = training_curves.by_config([run, *others])
-    found_phases = training_curves.find_phases(groups[0])
-    begins = [phase.first for phase in found_phases[1:]]
+    phases = training_curves.find_phases(groups[0])
+    begins = [phase.first for phase in phases[1:]]
     script = _scripts()
     return environment.get_template("report.html.j2").render(
         run=run,
@@ -90,12 +101,14 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
         style=Markup("".join(_template(name) for name in _STYLES)),
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,
-        panels=training_curves.curves(groups, "grpo", training_curves.PANELS, begins),
-        panel_titles=[metric.title for metric in training_curves.PANELS],
-        phases=found_phases,
+        panels=training_curves.curves(groups, "grpo", training_curves.PAPER_METRICS, begins),
+        panel_titles=[metric.title for metric in training_curves.PAPER_METRICS],
+        phases=phases,
         more_curves=[
-            *training_curves.curves(groups, "grpo", training_curves.MORE, begins),
-            *training_curves.curves(groups, "bc", (*training_curves.MORE, *training_curves.PANELS)),
+            *training_curves.curves(groups, "grpo", training_curves.OTHER_METRICS, begins),
+            *training_curves.curves(
+                groups, "bc", (*training_curves.OTHER_METRICS, *training_curves.PAPER_METRICS)
+            ),
         ],
         scaling=_scaling(run),
         sites=_site_rows(run),
@@ -103,54 +116,54 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
 
 
 def _scaling(run: Run) -> list[Scaling]:
-    """Those of which some stage tells more than one point."""
+    """Return the plots in which some stage has more than one point."""
     stages = run.evaluations
-    drawn = (
-        _scaled("Success against the limit of turns", {s: stages[s].by_max_turns for s in stages}),
-        _scaled("Success within k attempts", {s: stages[s].pass_at_k for s in stages}),
+    plots_by_limit = (
+        _scaling_plot("Success by turn limit", {s: stages[s].by_max_turns for s in stages}),
+        _scaling_plot("Success within k attempts", {s: stages[s].pass_at_k for s in stages}),
     )
-    return [scaling for scaling in drawn if scaling.series]
+    return [scaling for scaling in plots_by_limit if scaling.series]
 
 
-def _scaled(title: str, by_stage: Mapping[str, Sequence[Point]]) -> Scaling:
-    told = {stage: points for stage, points in by_stage.items() if len(points) > 1}
+def _scaling_plot(title: str, by_stage: Mapping[str, Sequence[LimitPoint]]) -> Scaling:
+    points_by_stage = {stage: points for stage, points in by_stage.items() if len(points) > 1}
     rates = "; ".join(
         f"{run_loader.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.at}' for p in points)}"
-        for stage, points in told.items()
+        for stage, points in points_by_stage.items()
     )
-    curves = [_points(stage, points) for stage, points in told.items()]
+    curves = [_points(stage, points) for stage, points in points_by_stage.items()]
     drawing = plots.scaling(curves, label=f"{title}: {rates}")
-    return Scaling(title, Markup(drawing), {stage: _series(stage) for stage in told})
+    return Scaling(title, Markup(drawing), {stage: _series(stage) for stage in points_by_stage})
 
 
-def _points(stage: str, found: Sequence[Point]) -> plots.Points:
+def _points(stage: str, points: Sequence[LimitPoint]) -> plots.Points:
     return plots.Points(
-        at=[point.at for point in found],
-        rates=[point.rate for point in found],
-        lows=[point.ci95[0] for point in found],
-        highs=[point.ci95[1] for point in found],
+        at=[point.at for point in points],
+        rates=[point.rate for point in points],
+        lows=[point.ci95[0] for point in points],
+        highs=[point.ci95[1] for point in points],
         series=_series(stage),
     )
 
 
 def _series(stage: str) -> int:
-    """The last policy of a run has the accent."""
+    """Return the index of color and dashes; the last policy of a run has the accent color."""
     return {"grpo": 0, "eval": 0, "bc": 1, "base": 2}[stage]
 
 
 def _site_rows(run: Run) -> list[SiteRow]:
-    """The largest gain first."""
+    """Return one row per site, in descending order of gain."""
     stages: list[Evaluation] = list(run.evaluations.values())
     rows = []
     for site in sorted({site for stage in stages for site in stage.by_site}):
         rates = {stage.stage: stage.by_site[site] for stage in stages if site in stage.by_site}
-        known = [rate.rate for rate in rates.values()]
-        rows.append(SiteRow(site, rates, known[-1] - known[0]))
+        values = [rate.rate for rate in rates.values()]
+        rows.append(SiteRow(site, rates, values[-1] - values[0]))
     return sorted(rows, key=lambda row: -row.gain)
 
 
 def _scripts() -> str:
-    """One script in a scope of its own: the page has no other."""
+    """Return the only script of the page, in one block scope."""
     return '"use strict";\n{\n' + "\n".join(_template(name) for name in _SCRIPTS) + "}\n"
 
 
@@ -159,6 +172,6 @@ def _template(name: str) -> str:
 
 
 def _csp_hash(script: str) -> str:
-    """What the page's Content-Security-Policy lets run: this script, and what it loads."""
+    """Return the hash with which the Content-Security-Policy allows the script to run."""
     digest = hashlib.sha256(script.encode()).digest()
     return "sha256-" + base64.b64encode(digest).decode("ascii")

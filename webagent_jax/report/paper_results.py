@@ -1,8 +1,8 @@
-"""Success rates that others have published on WebArena-Lite (165 tasks), to keep beside ours.
+"""Published success rates on WebArena-Lite (165 tasks), for comparison.
 
-Wei et al. 2025, WebAgent-R1 (arXiv 2505.16421), table 1 and the ablations. They are theirs: other
-machines, other site images, their prompts and labels; so they stand beside a figure of ours as
-published, and only where the tasks are the same.
+Source: Wei et al. 2025, WebAgent-R1 (arXiv 2505.16421), table 1 and the ablations. Machines, site
+images, prompts and labels differ from ours. Tables therefore mark these rows as published and show
+them for the same tasks only.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ COLUMNS = {
     "map": "Map",
     "shopping": "Shopping",
 }
-"""The paper's columns, in its order, by what task files call the sites."""
+"""Column titles of the paper, in its order, by site name of the task files."""
 
 _Rates = tuple[float | None, ...]
-_UNTOLD: _Rates = (None,) * len(COLUMNS)
+_NO_RATES: _Rates = (None,) * len(COLUMNS)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Success of one policy in percent; None where the paper gives the average alone."""
+    """Published success rates of one policy in percent."""
 
-    policy: str
-    average: float  # over tasks, those across sites included
-    by_site: _Rates = _UNTOLD  # in the order of COLUMNS
+    policy: str  # model and training method
+    average: float  # mean over all tasks, including tasks across sites
+    by_site: _Rates = _NO_RATES  # in the order of COLUMNS; None if only the average is published
 
 
 WEBARENA_LITE = (

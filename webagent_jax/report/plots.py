@@ -1,6 +1,7 @@
-"""Curves as SVG that a page can restyle: colours and the typeface are CSS variables.
+"""Plots as SVG with colors as CSS variables and an inherited font.
 
-The page sets `--ink`, `--faint` and `--series-0` to `--series-3`: one drawing for light and dark.
+The page defines `--ink`, `--faint` and `--series-0` to `--series-3`, so one plot serves the light
+and the dark theme.
 """
 
 from __future__ import annotations
@@ -19,90 +20,89 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-# matplotlib has to be told some colour; each stands for a variable and is replaced by it.
+# Placeholder colors for matplotlib; `svg` replaces each by its CSS variable.
 INK, _FAINT = "#010101", "#020202"
-COLOURS = ("#030303", "#040404", "#050505", "#060606")
+COLORS = ("#030303", "#040404", "#050505", "#060606")
+# Dashes distinguish the series without color.
 _DASHES = (
     "-",
     (0, (4, 1.5)),
     (0, (1.5, 1.2)),
     (0, (5, 1.5, 1, 1.5)),
-)  # colour is not the only sign
+)
 _VARIABLES = {INK: "--ink", _FAINT: "--faint"} | {
-    colour: f"--series-{i}" for i, colour in enumerate(COLOURS)
+    color: f"--series-{i}" for i, color in enumerate(COLORS)
 }
-SERIES = len(COLOURS)
+SERIES = len(COLORS)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve, or several of the same thing with different seeds.
+    """One metric of one run, or of several runs that differ in the seed only."""
 
-    `values` holds one row for each seed, all at the same `steps`; NaN where a seed has no value.
-    """
-
-    steps: Sequence[float]
-    values: Sequence[Sequence[float]]
-    series: int = 0  # its colour and dashes
+    steps: Sequence[float]  # updates
+    values: Sequence[Sequence[float]]  # one row per seed, at `steps`; NaN for a missing value
+    series: int = 0  # index of color and dashes
 
 
 @dataclass(frozen=True)
 class Points:
-    """Rates in [0, 1] at some limit, with their intervals."""
+    """Success rates in [0, 1] by limit, with their intervals."""
 
-    at: Sequence[float]
-    rates: Sequence[float]
-    lows: Sequence[float]
-    highs: Sequence[float]
-    series: int = 0
+    at: Sequence[float]  # limits
+    rates: Sequence[float]  # success rate at each limit
+    lows: Sequence[float]  # lower ends of the 95 % intervals
+    highs: Sequence[float]  # upper ends of the 95 % intervals
+    series: int = 0  # index of color and dashes
 
 
 def smoothing_window(n: int) -> int:
-    """Points under the running mean of a curve of `n` points."""
+    """Return the window of the running mean for a curve of `n` points."""
     return max(3, n // 6)
 
 
 def smooth(values: npt.ArrayLike, window: int) -> np.ndarray:
-    """Centred running mean over `window` points, fewer at the ends; NaN counts as absent.
+    """Return the centered running mean over `window` points, fewer at the ends.
 
-    Returns an array of the same length; NaN where a whole window is absent.
+    NaN is a missing value. The result has the same length, with NaN if the window has no value.
     """
     array = np.asarray(values, float)
-    known = np.isfinite(array)
+    is_finite = np.isfinite(array)
     box = np.ones(window | 1)
     half = len(box) // 2
 
     def windowed_sum(x: np.ndarray) -> np.ndarray:
         return np.convolve(np.pad(x, half), box, mode="valid")
 
-    count = windowed_sum(known.astype(float))
-    total = windowed_sum(np.where(known, array, 0.0))
+    count = windowed_sum(is_finite.astype(float))
+    total = windowed_sum(np.where(is_finite, array, 0.0))
     return np.divide(total, count, out=np.full(len(array), math.nan), where=count > 0)
 
 
 def smoothed(line: Line) -> np.ndarray:
-    """[seeds, steps] running means."""
+    """Return the running means [seeds, steps]."""
     window = smoothing_window(len(line.steps))
     return np.stack([smooth(values, window) for values in line.values])
 
 
 def mean_over_seeds(values: np.ndarray) -> np.ndarray:
-    """[steps] mean of those that have a value; NaN where none has."""
-    known = np.isfinite(values)
-    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    """Return the mean [steps] over the seeds that have a value; NaN if no seed has one."""
+    is_finite = np.isfinite(values)
+    total, count = np.where(is_finite, values, 0.0).sum(axis=0), is_finite.sum(axis=0)
     return np.divide(total, count, out=np.full(values.shape[1], math.nan), where=count > 0)
 
 
 def curves(lines: Sequence[Line], *, label: str, rate: bool, phases: Sequence[float] = ()) -> str:
-    """Training curves: the running mean of each line over its raw points, or over its seeds' range.
+    """Plot training curves as running means, with raw points or the range over seeds.
 
     Args:
-      lines: at least one, with at least one step each.
-      label: what they show, for people who cannot see them.
-      rate: the values are shares in [0, 1], shown in percent from 0 up.
-      phases: updates at which a new phase begins; each gets an upright line.
+        lines: one or more lines with at least one step each.
+        label: description for screen readers.
+        rate: whether values are fractions in [0, 1], shown in percent with an axis from 0.
+        phases: updates at which a new phase begins; each has a vertical line.
 
-    Returns an <svg> element that scales with its container.
+    Returns:
+        An <svg> element that scales with its container.
     """
     figure = Figure(figsize=(4.0, 2.3), layout="constrained")
     axes = figure.add_subplot()
@@ -116,21 +116,29 @@ def curves(lines: Sequence[Line], *, label: str, rate: bool, phases: Sequence[fl
 
 
 def scaling(curves: Sequence[Points], *, label: str) -> str:
-    """Success against a limit, each with the band of its intervals. Returns an <svg> element."""
+    """Plot success rates by limit with bands of their intervals.
+
+    Args:
+        curves: one curve per stage.
+        label: description for screen readers.
+
+    Returns:
+        An <svg> element that scales with its container.
+    """
     figure = Figure(figsize=(4.0, 2.3), layout="constrained")
     axes = figure.add_subplot()
     for points in curves:
-        colour = COLOURS[points.series % SERIES]
+        color = COLORS[points.series % SERIES]
         lows, rates, highs = (
             100 * np.asarray(v) for v in (points.lows, points.rates, points.highs)
         )
-        axes.fill_between(points.at, lows, highs, color=colour, alpha=0.14, linewidth=0)
+        axes.fill_between(points.at, lows, highs, color=color, alpha=0.14, linewidth=0)
         axes.plot(
             points.at,
             rates,
             marker="o",
             markersize=4,
-            color=colour,
+            color=color,
             linestyle=_DASHES[points.series % SERIES],
             linewidth=2.0,
         )
@@ -140,24 +148,25 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
 
 
 def _draw(axes: Axes, line: Line, scale: float) -> None:
-    colour, dashes = COLOURS[line.series % SERIES], _DASHES[line.series % SERIES]
+    color, dashes = COLORS[line.series % SERIES], _DASHES[line.series % SERIES]
     smooth_lines = smoothed(line) * scale
     if len(line.values) == 1:
         points = np.asarray(line.values[0], float) * scale
         axes.plot(line.steps, points, "o", color=INK, markersize=3.2, alpha=0.45, markeredgewidth=0)
     else:
-        known = np.isfinite(smooth_lines)
-        low = np.where(known, smooth_lines, np.inf).min(axis=0)
-        high = np.where(known, smooth_lines, -np.inf).max(axis=0)
+        is_finite = np.isfinite(smooth_lines)
+        low = np.where(is_finite, smooth_lines, np.inf).min(axis=0)
+        high = np.where(is_finite, smooth_lines, -np.inf).max(axis=0)
         axes.fill_between(
-            line.steps, low, high, where=low <= high, color=colour, alpha=0.16, linewidth=0
+            line.steps, low, high, where=low <= high, color=color, alpha=0.16, linewidth=0
         )
     axes.plot(
-        line.steps, mean_over_seeds(smooth_lines), color=colour, linestyle=dashes, linewidth=2.0
+        line.steps, mean_over_seeds(smooth_lines), color=color, linestyle=dashes, linewidth=2.0
     )
 
 
 def dress(axes: Axes, rate: bool) -> None:
+    """Format ticks, grid and spines; `rate` selects a percent axis that includes 0."""
     if rate:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:g}%")
@@ -170,19 +179,19 @@ def dress(axes: Axes, rate: bool) -> None:
 
 
 def svg(figure: Figure, label: str) -> str:
+    """Return a figure as an <svg> element without global ids, styles and fixed colors."""
     buffer = io.StringIO()
-    # The salt makes ids unique over the drawings of a page, and the same from build to build.
+    # The salt makes ids unique within a page and reproducible across builds.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    # Of matplotlib's ids and styles only those that the drawing itself refers to may stay: they
-    # would be the whole page's.
+    # Ids and styles apply to the entire page: keep only the ids that the plot itself references.
     drawing = re.sub(r"<(metadata|style).*?</\1>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r'<g id="[^"]*"', "<g", drawing)
     drawing = re.sub(r"font-family: [^;]*;", "font-family: inherit;", drawing)
-    for colour, variable in _VARIABLES.items():
-        drawing = drawing.replace(colour, f"var({variable})")
+    for color, variable in _VARIABLES.items():
+        drawing = drawing.replace(color, f"var({variable})")
     head, body = drawing.split(">", 1)
     view_box = re.search(r'viewBox="[^"]*"', head)
     assert view_box is not None, "matplotlib wrote an <svg> without a viewBox"

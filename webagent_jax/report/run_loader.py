@@ -1,9 +1,12 @@
-"""What a work directory says about its run, as far as it has got.
+"""Loader of the results in a workdir, complete or of a run in progress.
 
-Read are, each where it is there: `config.json`; `summary.json`, else `eval/<stage>/eval.json`;
-`eval.json`; `bc/metrics.jsonl`, and `grpo/metrics.jsonl` or `metrics.jsonl`; and where episodes
-are: `episodes/episodes.jsonl` in `eval/<stage>/` and in the directory itself, `update-*.jsonl` in
-`grpo/episodes/` or `episodes/`.
+The loader reads these files if they exist:
+
+- `config.json`
+- `summary.json`, else `eval/<stage>/eval.json`, and `eval.json`
+- `bc/metrics.jsonl`, and `grpo/metrics.jsonl` or `metrics.jsonl`
+- episodes: `eval/<stage>/episodes/episodes.jsonl`, `episodes/episodes.jsonl`, and `update-*.jsonl`
+  in `grpo/episodes/` or `episodes/`
 """
 
 from __future__ import annotations
@@ -14,98 +17,104 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from webagent_jax.report.episode_pages import Log
+from webagent_jax.report.episode_pages import EpisodeLogFile
 from webagent_jax.tracking import atomic_files, metric_writers, statistics
 from webagent_jax.tracking.statistics import Interval
 
-STAGES = {"base": "Base", "bc": "BC", "grpo": "GRPO", "eval": "Policy"}  # in the order of a run
+STAGES = {"base": "Base", "bc": "BC", "grpo": "GRPO", "eval": "Policy"}
+"""Display names of the stages, in the order of a run."""
 
 
 @dataclass(frozen=True)
 class SiteRate:
-    """Success on one site; rates in [0, 1]."""
+    """Success rate on one site, in [0, 1]."""
 
-    rate: float
-    n: int
-    ci95: Interval
+    rate: float  # success rate
+    n: int  # number of episodes with a reward
+    ci95: Interval  # 95 % interval of `rate`
 
 
 @dataclass(frozen=True)
-class Point:
-    """Success at one limit of turns, or within k attempts; rates in [0, 1]."""
+class LimitPoint:
+    """Success rate at one turn limit, or within k attempts, in [0, 1]."""
 
-    at: int
-    rate: float
-    ci95: Interval
+    at: int  # turn limit, or k
+    rate: float  # success rate
+    ci95: Interval  # 95 % interval of `rate`
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `eval.json` says of one stage; rates in [0, 1]."""
+    """Evaluation of one stage from `eval.json`; rates are in [0, 1]."""
 
-    stage: str
-    rate: float
-    n: int
-    ci95: Interval
-    by_site: Mapping[str, SiteRate]
-    outcomes: Mapping[str, int]
-    rewards: Mapping[tuple[str, int], float]  # by task id and count of its repetition
-    by_max_turns: Sequence[Point] = ()
-    pass_at_k: Sequence[Point] = ()
-    infra: Sequence[Mapping[str, str]] = ()  # tasks left without a reward, and why
-    record: Mapping[str, Any] = field(default_factory=dict)  # the whole file
+    stage: str  # key of `STAGES`
+    rate: float  # success rate
+    n: int  # number of episodes with a reward
+    ci95: Interval  # 95 % interval of `rate`
+    by_site: Mapping[str, SiteRate]  # success rate by site
+    outcomes: Mapping[str, int]  # number of episodes by outcome
+    rewards: Mapping[tuple[str, int], float]  # reward by task id and index of the attempt
+    by_max_turns: Sequence[LimitPoint] = ()  # success rate by turn limit
+    pass_at_k: Sequence[LimitPoint] = ()  # success rate within k attempts
+    infra: Sequence[Mapping[str, str]] = ()  # task_id and note of episodes without a reward
+    record: Mapping[str, Any] = field(default_factory=dict)  # content of eval.json
 
     @property
     def name(self) -> str:
+        """Display name of the stage."""
         return STAGES[self.stage]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Success rate of `after` minus that of `before`, over the `n` episodes that both have.
+class StageComparison:
+    """Paired comparison of two stages over their common episodes."""
 
-    What became of them is counted by (before, after): (False, True) were learned.
-    """
-
-    before: Evaluation
-    after: Evaluation
-    difference: float
-    ci95: Interval
-    p: float
-    n: int
-    changes: Mapping[tuple[bool, bool], int]
+    before: Evaluation  # earlier stage
+    after: Evaluation  # later stage
+    difference: float  # success rate of `after` minus that of `before`
+    ci95: Interval  # Tango's score interval of `difference`
+    p: float  # exact two-sided McNemar p value
+    n: int  # number of common episodes with a reward
+    changes: Mapping[tuple[bool, bool], int]  # episodes by success in (before, after)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything the report shows, but for the episodes. Whatever is missing is empty."""
+    """Results of a run, without the episodes; missing parts are empty."""
 
-    name: str
-    config: Mapping[str, Any]
-    evaluations: Mapping[str, Evaluation]  # by stage
-    seconds: Mapping[str, float]  # by phase
-    hardware: Mapping[str, Any]
-    metrics: Mapping[str, Sequence[Mapping[str, float]]]  # by training phase, one entry a step
-    logs: Sequence[Log]  # of episodes, in the order of the run
+    name: str  # name of the workdir
+    config: Mapping[str, Any]  # content of config.json
+    evaluations: Mapping[str, Evaluation]  # evaluation by stage, in the order of `STAGES`
+    seconds: Mapping[str, float]  # wall-clock time by phase
+    hardware: Mapping[str, Any]  # see `run_metadata.hardware`
+    metrics: Mapping[str, Sequence[Mapping[str, float]]]  # records per update, by "grpo" and "bc"
+    logs: Sequence[EpisodeLogFile]  # episode logs in the order of the run
 
     @property
-    def comparison(self) -> Comparison | None:
-        """The last stage against the one before it."""
+    def comparison(self) -> StageComparison | None:
+        """Comparison of the last stage with the previous one; None for fewer than two stages."""
         last_two = list(self.evaluations.values())[-2:]
         return compare(*last_two) if len(last_two) == 2 else None
 
 
-def load(workdir: Path) -> Run:
-    """Raises FileNotFoundError when there is no such directory, ValueError for broken files."""
+def load_run(workdir: Path) -> Run:
+    """Load the results in a workdir.
+
+    Raises:
+        FileNotFoundError: the directory does not exist.
+        ValueError: a file is not valid; the message names it.
+    """
     if not workdir.is_dir():
-        raise FileNotFoundError(f"{workdir} is no directory; give the --workdir of a run")
+        raise FileNotFoundError(
+            f"{workdir} is not a directory: set --workdir to the workdir of a run"
+        )
     summary = _read_optional(workdir / "summary.json")
     return Run(
         name=workdir.resolve().name,
         config=_config(workdir),
         evaluations=_evaluations(workdir, summary),
         seconds=summary.get("seconds") or {},
-        hardware=_hardware(summary.get("hardware")),
+        hardware=summary.get("hardware") or {},
         metrics={
             "grpo": _metrics(workdir / "grpo", workdir),
             "bc": _metrics(workdir / "bc"),
@@ -114,31 +123,33 @@ def load(workdir: Path) -> Run:
     )
 
 
-def compare(before: Evaluation, after: Evaluation) -> Comparison | None:
-    """None when the two share no episode with a reward."""
-    found = statistics.paired(after.rewards, before.rewards)
-    if not found.shared:
+def compare(before: Evaluation, after: Evaluation) -> StageComparison | None:
+    """Compare two stages; return None if they share no episode with a reward."""
+    result = statistics.paired(after.rewards, before.rewards)
+    if not result.shared:
         return None
-    changes = Counter((before.rewards[key] > 0, after.rewards[key] > 0) for key in found.shared)
-    return Comparison(before, after, found.difference, found.ci95, found.p, found.n, changes)
+    changes = Counter((before.rewards[key] > 0, after.rewards[key] > 0) for key in result.shared)
+    return StageComparison(
+        before, after, result.difference, result.ci95, result.p, result.n, changes
+    )
 
 
 def _evaluations(workdir: Path, summary: Mapping[str, Any]) -> dict[str, Evaluation]:
-    found = {}
+    evaluations = {}
     for stage in STAGES:
-        record = summary.get(stage) or _read_optional(_folder(workdir, stage) / "eval.json")
+        record = summary.get(stage) or _read_optional(_eval_dir(workdir, stage) / "eval.json")
         if record:
-            found[stage] = _evaluation(stage, record)
-    return found
+            evaluations[stage] = _evaluation(stage, record)
+    return evaluations
 
 
 def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
-    rate, n = record["success_rate"], record["n"]
+    low, high = record["ci95"]
     return Evaluation(
         stage=stage,
-        rate=rate,
-        n=n,
-        ci95=tuple(record.get("ci95") or statistics.wilson(round(rate * n), n)),
+        rate=record["success_rate"],
+        n=record["n"],
+        ci95=(low, high),
         by_site={site: _site_rate(entry) for site, entry in record.get("by_site", {}).items()},
         outcomes=record.get("by_outcome", {}),
         rewards=_rewards(record.get("tasks", [])),
@@ -151,53 +162,53 @@ def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
     )
 
 
-def _point(at: int, entry: Mapping[str, Any]) -> Point:
-    """Both curves call it a rate in their own way."""
+def _point(limit: int, entry: Mapping[str, Any]) -> LimitPoint:
+    # The key is success_rate in by_max_turns and rate in pass_at_k.
     rate = entry["success_rate"] if "success_rate" in entry else entry["rate"]
     low, high = entry["ci95"]
-    return Point(at, rate, (low, high))
+    return LimitPoint(limit, rate, (low, high))
 
 
 def _site_rate(entry: Mapping[str, Any]) -> SiteRate:
-    rate, n = entry["success_rate"], entry["n"]
-    return SiteRate(rate, n, tuple(entry.get("ci95") or statistics.wilson(round(rate * n), n)))
+    low, high = entry["ci95"]
+    return SiteRate(entry["success_rate"], entry["n"], (low, high))
 
 
 def _rewards(tasks: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """A task evaluated several times is paired first with first, second with second."""
-    seen: Counter[str] = Counter()
+    """Return rewards by task id and index of the attempt, so that equal attempts are paired."""
+    counts: Counter[str] = Counter()
     rewards = {}
     for task in tasks:
-        key = task["task_id"], seen[task["task_id"]]
-        seen[task["task_id"]] += 1
+        key = task["task_id"], counts[task["task_id"]]
+        counts[task["task_id"]] += 1
         if task["reward"] is not None:
             rewards[key] = task["reward"]
     return rewards
 
 
 def _metrics(*folders: Path) -> list[dict[str, float]]:
-    """The log of the first folder that has one."""
+    """Return the records of the first directory that contains a metrics.jsonl."""
     for folder in folders:
         if (folder / "metrics.jsonl").exists():
             return metric_writers.read_metrics(folder / "metrics.jsonl")
     return []
 
 
-def _logs(workdir: Path) -> list[Log]:
-    """Evaluations as they follow one another, each training before the evaluation of its policy."""
-    trained = [
-        Log(f"update-{number}", f"Update {number}", number, path)
+def _logs(workdir: Path) -> list[EpisodeLogFile]:
+    """Return the logs in order; training precedes the evaluation of its policy."""
+    training_logs = [
+        EpisodeLogFile(f"update-{number}", f"Update {number}", number, path)
         for folder in ("grpo/episodes", "episodes")
         for path in sorted((workdir / folder).glob("update-*.jsonl"))
         if (number := _update(path)) is not None
     ]
-    evaluated = [
-        Log(stage, name, None, _folder(workdir, stage) / "episodes" / "episodes.jsonl")
+    eval_logs = [
+        EpisodeLogFile(stage, name, None, _eval_dir(workdir, stage) / "episodes" / "episodes.jsonl")
         for stage, name in STAGES.items()
     ]
-    there = [log for log in evaluated if log.path.exists()]
-    after = [log for log in there if log.id in ("grpo", "eval")]
-    return [*(log for log in there if log not in after), *trained, *after]
+    eval_logs = [log for log in eval_logs if log.path.exists()]
+    final_logs = [log for log in eval_logs if log.id in ("grpo", "eval")]
+    return [*(log for log in eval_logs if log not in final_logs), *training_logs, *final_logs]
 
 
 def _update(path: Path) -> int | None:
@@ -209,13 +220,9 @@ def _config(workdir: Path) -> dict[str, Any]:
     return _read_optional(workdir / "config.json").get("config") or {}
 
 
-def _folder(workdir: Path, stage: str) -> Path:
-    """Where the evaluation of a stage keeps its files: `eval` is that of the directory itself."""
+def _eval_dir(workdir: Path, stage: str) -> Path:
+    """Return the directory of an evaluation; the workdir itself for stage `eval`."""
     return workdir if stage == "eval" else workdir / "eval" / stage
-
-
-def _hardware(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {"machine": value} if value else {}
 
 
 def _read_optional(path: Path) -> dict[str, Any]:

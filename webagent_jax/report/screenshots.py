@@ -1,4 +1,4 @@
-"""Pictures of pages for the report: cut to what they show, and kept once."""
+"""Screenshots for the report: crop to the page content, and storage without duplicates."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from PIL import Image, ImageChops
 
 from webagent_jax.tracking import atomic_files, episode_log
 
-_MARGIN = 6  # pixels kept around the content of a page
-_NOISE = 12  # JPEG is lossy: smaller differences of grey value are no content
+_MARGIN = 6  # pixels around the content of a page
+_NOISE = 12  # maximum gray value difference of blank pixels, because JPEG is lossy
 
 Rect = tuple[float, float, float, float]  # x, y, width, height in CSS pixels
 
 
 @dataclass(frozen=True)
-class Shot:
-    """A picture of a page's viewport, to be shown through the window `crop`."""
+class ScreenshotView:
+    """Screenshot of a viewport with the visible part and the target element."""
 
-    name: str  # of the JPEG, as the store names it
-    size: tuple[int, int]  # of the JPEG, which is that of the viewport in CSS pixels
-    crop: Rect
-    mark: Rect | None  # of the acted element; None when there is none or it is out of sight
+    name: str  # file name of the JPEG, see `episode_log.picture_name`
+    size: tuple[int, int]  # width and height of the JPEG, equal to the viewport in CSS pixels
+    crop: Rect  # visible part
+    mark: Rect | None  # box of the target element; None without one, or outside the viewport
 
 
 def content(pictures: Sequence[bytes]) -> Rect | None:
-    """The smallest window through which all that any of the pictures shows can be seen.
+    """Return the bounding box of the content of all screenshots; None if none is readable.
 
-    A small page in a large viewport is mostly empty; what is empty has the colour of the bottom
-    right corner. None when no picture can be read.
+    A small page in a large viewport is mostly blank. Blank pixels have the color of the bottom
+    right corner.
     """
     boxes = [box for picture in pictures if (box := _content_box(picture))]
     if not boxes:
@@ -43,36 +43,48 @@ def content(pictures: Sequence[bytes]) -> Rect | None:
     return left, top, max(rights) - left, max(bottoms) - top
 
 
-def shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Shot | None:
-    """None when there is no picture, or none that can be read."""
+def shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> ScreenshotView | None:
+    """Return the view of a screenshot; None if it is missing or not readable.
+
+    Args:
+        picture: JPEG of the viewport.
+        crop: visible part; None if no screenshot of the episode is readable.
+        mark: box of the target element.
+    """
     image = _open(picture) if picture else None
     if picture is None or image is None or crop is None:
         return None
-    in_sight = mark if mark and _in_sight(mark, image.size) else None
-    return Shot(episode_log.picture_name(picture), image.size, crop, in_sight)
+    visible_mark = mark if mark and _is_visible(mark, image.size) else None
+    return ScreenshotView(episode_log.picture_name(picture), image.size, crop, visible_mark)
 
 
-def keep(picture: bytes, source: Path, folder: Path) -> None:
-    """The picture as a file in `folder`: where that can be, a second name of that in `source`."""
+def link_or_copy(picture: bytes, source: Path, folder: Path) -> None:
+    """Store a screenshot in `folder`, if possible as a hard link.
+
+    Args:
+        picture: JPEG of the viewport.
+        source: directory that contains the JPEG under its `picture_name`.
+        folder: target directory.
+    """
     name = episode_log.picture_name(picture)
     if (folder / name).exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source / name, folder / name)
-    except OSError:  # another file system, or one without links
+    except OSError:  # another file system, or no support for hard links
         atomic_files.write_bytes(folder / name, picture)
 
 
 def _content_box(picture: bytes) -> tuple[int, int, int, int] | None:
-    """Left, top, right and bottom of the content and its margin."""
+    """Return left, top, right and bottom of the content with a margin."""
     image = _open(picture)
     if image is None:
         return None
     width, height = image.size
     blank = Image.new("RGB", image.size, image.getpixel((width - 1, height - 1)))
-    differs = ImageChops.difference(image, blank).convert("L").point(_is_content)
-    left, top, right, bottom = differs.getbbox() or (0, 0, width, height)
+    difference = ImageChops.difference(image, blank).convert("L").point(_is_content)
+    left, top, right, bottom = difference.getbbox() or (0, 0, width, height)
     return (
         max(left - _MARGIN, 0),
         max(top - _MARGIN, 0),
@@ -89,11 +101,11 @@ def _open(picture: bytes) -> Image.Image | None:
     try:
         return Image.open(io.BytesIO(picture)).convert("RGB")
     except OSError as error:
-        logging.warning("a picture of %d bytes is left out: %s", len(picture), error)
+        logging.warning("skipped a screenshot of %d bytes: %s", len(picture), error)
         return None
 
 
-def _in_sight(mark: Rect, size: tuple[int, int]) -> bool:
+def _is_visible(mark: Rect, size: tuple[int, int]) -> bool:
     x, y, width, height = mark
-    overlaps = x < size[0] and y < size[1] and x + width > 0 and y + height > 0
-    return overlaps and width > 0 and height > 0
+    is_overlapping = x < size[0] and y < size[1] and x + width > 0 and y + height > 0
+    return is_overlapping and width > 0 and height > 0

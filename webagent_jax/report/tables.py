@@ -1,4 +1,4 @@
-"""Evaluations as tables for terminals and Markdown, from what `eval.json` holds."""
+"""Tables of evaluations for terminals and Markdown, from the content of `eval.json`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from webagent_jax.report import paper_results
-from webagent_jax.report.comparison import Comparison
-from webagent_jax.tracking import statistics
+from webagent_jax.report.comparison import EvalComparison
 from webagent_jax.tracking.progress import duration
 
 Json = Mapping[str, Any]
@@ -20,43 +19,48 @@ _ARENA_COLUMNS = {
     "map": "Map",
     "shopping": "Shop",
 }
-"""The arena's own sites under WebArena's names, in the order of the paper's columns."""
+"""Arena sites by WebArena site name, in the order of the columns of the paper."""
 
-_NAMED = 10  # tasks of a list that are named; the others are counted
+_MAX_LISTED = 10  # maximum task ids in a list; the rest is counted
 
 
 def evaluation(record: Json) -> str:
-    """All that is printed of an evaluation: success by site, and how the episodes went."""
+    """Return the summary of an evaluation: success by site, turns, tokens, time and outcomes."""
     return "\n".join([grid(_success(record)), *_notes(record), "", *_details(record)])
 
 
-def change(compared: Comparison, other: str) -> str:
-    """What is printed of a comparison with an evaluation called `other`."""
+def change(compared: EvalComparison, other: str) -> str:
+    """Return the summary of a comparison with an evaluation.
+
+    Args:
+        compared: result of `comparison.compare`.
+        other: display name of the earlier evaluation.
+    """
     low, high = compared.ci95
     lines = [
         f"Against {other}: {100 * compared.difference:+.1f} points "
         f"({100 * low:+.1f} to {100 * high:+.1f}), p = {compared.p:.2g} (McNemar, exact), "
         f"over {compared.n} paired tasks",
-        f"  solved now: {_named(compared.gained)}",
-        f"  no longer:  {_named(compared.lost)}",
+        f"  solved now: {_task_list(compared.gained)}",
+        f"  no longer:  {_task_list(compared.lost)}",
     ]
     if compared.only_after or compared.only_before:
         lines.append(
-            f"  left out, without a reward on the other side: {compared.only_after} of ours, "
-            f"{compared.only_before} of theirs"
+            f"  omitted, with a reward on one side only: {compared.only_after} of this evaluation, "
+            f"{compared.only_before} of {other}"
         )
     return "\n".join(lines)
 
 
 def unscored(record: Json) -> str:
-    """What is to be said when episodes have no reward."""
-    notes = [f"  {entry['task_id']}: {entry['note']}" for entry in record["infra"][:_NAMED]]
+    """Return the message about episodes without a reward."""
+    notes = [f"  {entry['task_id']}: {entry['note']}" for entry in record["infra"][:_MAX_LISTED]]
     more = len(record["infra"]) - len(notes)
     return "\n".join(
         [
             f"INFRA: {len(record['infra'])} of {len(record['tasks'])} episodes have no reward, "
-            "because browser, site or evaluator failed them; they count nowhere above. "
-            "The same command plays them again:",
+            "because the browser, the site or the evaluator failed; the results omit them. "
+            "Run the same command again to retry them:",
             *notes,
             *([f"  and {more} more"] if more else []),
         ]
@@ -67,7 +71,7 @@ def unscored(record: Json) -> str:
 
 
 def grid(rows: Rows) -> str:
-    """Columns set under one another, the first to the left and the others to the right."""
+    """Return aligned columns: the first left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
@@ -79,18 +83,19 @@ def grid(rows: Rows) -> str:
 
 
 def markdown(rows: Rows) -> str:
-    """A table whose first row is the head."""
+    """Return a Markdown table whose header is the first row."""
     head, *body = rows
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body))
+    separator = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, separator, *body))
 
 
 def percent(rate: float) -> str:
+    """Format a rate in percent with one digit."""
     return f"{100 * rate:.1f}"
 
 
 def interval(ci95: Sequence[float]) -> str:
-    """`36.5 to 46.1`, in percent."""
+    """Format an interval in percent: `36.5 to 46.1`."""
     return " to ".join(map(percent, ci95))
 
 
@@ -102,27 +107,27 @@ def _success(record: Json) -> list[list[str]]:
         return _by_column(record, _ARENA_COLUMNS)
     if record["config"]["suite"]["name"] != "webarena_lite":
         return _by_row(record)
-    ours = _by_column(record, paper_results.COLUMNS)
-    return [*ours, *_published()] if _like_published(record) else ours
+    rows = _by_column(record, paper_results.COLUMNS)
+    return [*rows, *_published_rows()] if _is_published_split(record) else rows
 
 
 def _by_row(record: Json) -> list[list[str]]:
-    """A row for each site, as many as there may be."""
+    """Return one row per site."""
     sites = {site: record["by_site"][site] for site in sorted(record["by_site"])}
     rows = [["success", "%", "95 % interval", "episodes"]]
     for name, entry in (sites | {"all": record}).items():
-        told = percent(entry["success_rate"]) if entry["n"] else "-"
-        rows.append([name, told, interval(_ci95(entry)), str(entry["n"])])
+        rate = percent(entry["success_rate"]) if entry["n"] else "-"
+        rows.append([name, rate, interval(entry["ci95"]), str(entry["n"])])
     return rows
 
 
 def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
-    """A column for each site, as the paper has them; tasks across sites count in Avg alone."""
+    """Return one column per site, as in the paper; only Avg includes tasks across sites."""
     entries = [*(record["by_site"].get(site) for site in columns), record]
-    told = [
+    columns_text = [
         (
             percent(entry["success_rate"]),
-            *map(percent, _ci95(entry)),
+            *map(percent, entry["ci95"]),
             str(entry["n"]),
         )
         if entry and entry["n"]
@@ -130,54 +135,50 @@ def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
         for entry in entries
     ]
     names = ("this policy", "  95 % from", "  to", "  episodes")
-    body = [[name, *cells] for name, cells in zip(names, zip(*told, strict=True), strict=True)]
+    body = [
+        [name, *cells] for name, cells in zip(names, zip(*columns_text, strict=True), strict=True)
+    ]
     return [["success, %", *columns.values(), "Avg"], *body]
 
 
-def _like_published(record: Json) -> bool:
+def _is_published_split(record: Json) -> bool:
     config = record["config"]
     return config["suite"]["name"] == "webarena_lite" and config["eval"]["split"] == "test"
 
 
-def _published() -> Iterator[list[str]]:
+def _published_rows() -> Iterator[list[str]]:
     for row in paper_results.WEBARENA_LITE:
         cells = ("-" if rate is None else f"{rate:.1f}" for rate in row.by_site)
         yield [f"published: {row.policy}", *cells, f"{row.average:.1f}"]
 
 
-def _ci95(entry: Json) -> Sequence[float]:
-    """Older files do not tell those of sites."""
-    n = entry["n"]
-    return entry.get("ci95") or statistics.wilson(round(entry["success_rate"] * n), n)
-
-
 def _notes(record: Json) -> Iterator[str]:
-    """What has to be known to read the table."""
+    """Yield explanations of the table."""
     suite = record["config"]["suite"]["name"]
     if suite == "arena":
-        yield "The arena is not WebArena: its figures compare with one another alone."
-    if _like_published(record):
+        yield "The arena is not WebArena: compare its success rates with each other only."
+    if _is_published_split(record):
         yield (
             f"Published rows: {paper_results.SOURCE}, {paper_results.TASKS} tasks, of which this "
             f"evaluation has {len({result['task_id'] for result in record['tasks']})}."
         )
-    across = sum(entry["n"] for site, entry in record["by_site"].items() if "," in site)
-    if across and suite in ("arena", "webarena_lite"):
-        yield f"Avg counts {across} episodes of tasks across sites, too."
+    num_cross_site = sum(entry["n"] for site, entry in record["by_site"].items() if "," in site)
+    if num_cross_site and suite in ("arena", "webarena_lite"):
+        yield f"Avg includes {num_cross_site} episodes of tasks across sites."
 
 
-# --- everything else -----------------------------------------------------------------------------
+# --- details -------------------------------------------------------------------------------------
 
 
 def _details(record: Json) -> Iterator[str]:
-    rows = [["", "mean", "median", "90 %", "most"]]
+    rows = [["", "mean", "median", "90 %", "max"]]
     for name, key in (
-        ("turns of an episode", "turns"),
-        ("tokens of a reply", "response_tokens"),
-        ("seconds of an episode", "episode_seconds"),
+        ("turns per episode", "turns"),
+        ("tokens per response", "response_tokens"),
+        ("seconds per episode", "episode_seconds"),
     ):
-        of = record[key]
-        rows.append([name, *(f"{of[part]:.1f}" for part in ("mean", "p50", "p90", "max"))])
+        stats = record[key]
+        rows.append([name, *(f"{stats[part]:.1f}" for part in ("mean", "p50", "p90", "max"))])
     yield grid(rows)
     for title, points in (("turns", _limits(record)), ("pass@k", _passes(record))):
         if points:
@@ -185,13 +186,13 @@ def _details(record: Json) -> Iterator[str]:
             yield grid([[title, "success, %", "95 % interval"], *points])
     yield ""
     outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(record["by_outcome"].items()))
-    yield f"{outcomes} · {duration(record['seconds'])} of playing"
+    yield f"{outcomes} · {duration(record['seconds'])} of wall-clock time"
     yield (
-        f"replies that cannot be read {percent(record['parse_error_rate'])} % of turns, "
-        f"actions refused by the page {percent(record['invalid_action_rate'])} %"
+        f"invalid responses {percent(record['parse_error_rate'])} % of turns, "
+        f"actions with an error {percent(record['invalid_action_rate'])} % of turns"
     )
     busy = record["busy"]
-    yield f"busy: browsers {percent(busy['browser'])} %, engine {percent(busy['engine'])} %"
+    yield f"utilization: browsers {percent(busy['browser'])} %, engine {percent(busy['engine'])} %"
     if "usage" in record:
         yield _usage(record["usage"])
 
@@ -211,14 +212,14 @@ def _passes(record: Json) -> list[list[str]]:
 
 
 def _usage(usage: Json) -> str:
-    cost = "price unknown" if usage["dollars"] is None else f"${usage['dollars']:.2f}"
+    cost = "unknown price" if usage["dollars"] is None else f"${usage['dollars']:.2f}"
     return (
         f"endpoint: {usage['prompt_tokens']:,} prompt tokens, "
         f"{usage['completion_tokens']:,} completion tokens, {cost}"
     )
 
 
-def _named(tasks: Sequence[str]) -> str:
-    more = len(tasks) - _NAMED
-    named = ", ".join(tasks[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return f"{len(tasks)}" + (f" ({named})" if tasks else "")
+def _task_list(tasks: Sequence[str]) -> str:
+    more = len(tasks) - _MAX_LISTED
+    ids = ", ".join(tasks[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(tasks)}" + (f" ({ids})" if tasks else "")

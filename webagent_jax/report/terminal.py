@@ -1,4 +1,4 @@
-"""What a run has come to, for a terminal: figures, curves and where the report is."""
+"""Summary of a run for the terminal: success rates, comparison and training curves."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ from rich.table import Table
 from rich.text import Text
 
 from webagent_jax.report import plots, training_curves
-from webagent_jax.report.run_loader import Comparison, Evaluation, Run
+from webagent_jax.report.run_loader import Evaluation, Run, StageComparison
 from webagent_jax.report.training_curves import Metric
 
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 40  # characters of a curve
-_KEYS = ("loss", "kl", "entropy", "busy/browser", "busy/engine", "busy/learner")
+_WIDTH = 40  # maximum characters of a sparkline
+_KEYS = (
+    "loss",
+    "kl",
+    "entropy",
+    "utilization/browser",
+    "utilization/engine",
+    "utilization/learner",
+)
 _CURVES = (
-    *training_curves.PANELS,
-    *(metric for metric in training_curves.MORE if metric.key in _KEYS),
+    *training_curves.PAPER_METRICS,
+    *(metric for metric in training_curves.OTHER_METRICS if metric.key in _KEYS),
 )
 
 
 def summary(run: Run) -> RenderableType:
-    """The run as far as it has got."""
+    """Return the summary of a run, complete or in progress."""
     return Group(*_parts(run))
 
 
@@ -37,14 +44,16 @@ def _parts(run: Run) -> Iterator[RenderableType]:
     if run.comparison:
         yield Text(_paired(run.comparison))
     for stage in stages:
-        if lost := stage.outcomes.get("INFRA", len(stage.infra)):
-            yield Text(f"{stage.name}: {lost} without a reward (INFRA), counted neither way")
+        if num_infra := stage.outcomes.get("INFRA", len(stage.infra)):
+            yield Text(
+                f"{stage.name}: {num_infra} without a reward (INFRA), omitted from the rates"
+            )
         yield from (Text(line) for line in _limits(stage))
     for phase in ("bc", "grpo"):
         if table := _curves(run, phase):
             yield table
     if run.seconds:
-        yield Text(f"{sum(run.seconds.values()) / 60:.1f} minutes in all")
+        yield Text(f"{sum(run.seconds.values()) / 60:.1f} minutes in total")
 
 
 def _success(stages: Sequence[Evaluation]) -> Table:
@@ -63,7 +72,7 @@ def _success(stages: Sequence[Evaluation]) -> Table:
     return table
 
 
-def _paired(comparison: Comparison) -> str:
+def _paired(comparison: StageComparison) -> str:
     low, high = comparison.ci95
     learned = comparison.changes.get((False, True), 0)
     forgotten = comparison.changes.get((True, False), 0)
@@ -77,33 +86,33 @@ def _paired(comparison: Comparison) -> str:
 def _limits(stage: Evaluation) -> Iterator[str]:
     for name, points in (("turns", stage.by_max_turns), ("attempts", stage.pass_at_k)):
         if points:
-            told = ", ".join(f"{100 * point.rate:.1f} % at {point.at}" for point in points)
-            yield f"{stage.name} by {name}: {told}"
+            rates = ", ".join(f"{100 * point.rate:.1f} % at {point.at}" for point in points)
+            yield f"{stage.name} by {name}: {rates}"
 
 
 def _curves(run: Run, phase: str) -> Table | None:
-    found = [
+    series = [
         (metric, values)
         for metric in _CURVES
         if len(values := list(training_curves.series(run.metrics[phase], metric.key).values())) > 1
     ]
-    if not found:
+    if not series:
         return None
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column(f"{phase.upper()}, {len(run.metrics[phase])} updates")
     table.add_column("first to last")
-    table.add_column("now", justify="right")
-    for metric, values in found:
-        table.add_row(metric.title, _sparkline(values), _now(metric, values))
+    table.add_column("last", justify="right")
+    for metric, values in series:
+        table.add_row(metric.title, _sparkline(values), _format_last(metric, values))
     return table
 
 
-def _now(metric: Metric, values: Sequence[float]) -> str:
+def _format_last(metric: Metric, values: Sequence[float]) -> str:
     return metric.form.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """Means of neighbours, between the lowest and the highest of them."""
+    """Return bars of block means, scaled from the lowest to the highest mean."""
     parts = np.array_split(np.asarray(values, float), min(_WIDTH, len(values)))
     means = np.asarray([part.mean() for part in parts])
     spread = np.ptp(means) or 1.0

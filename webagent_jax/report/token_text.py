@@ -1,4 +1,4 @@
-"""Token ids as text, for people: with the tokenizer of the run's policy where it can be found."""
+"""Conversion of token ids to text with the tokenizer of the policy of a run."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from webagent_jax.tracking import atomic_files
 from webagent_jax.types import IntArray
 
 
-class Pieces:
-    """Texts of tokens. Without a tokenizer every text is None, and the report shows bars alone."""
+class TokenDecoder:
+    """Decoder of token ids; without a tokenizer all results are None and the report shows bars."""
 
     def __init__(self, directory: Path | None) -> None:
         self._tokenizer = _open(directory) if directory else None
-        self._known: dict[int, str] = {}
+        self._text_by_id: dict[int, str] = {}
 
     def text(self, ids: IntArray) -> str | None:
+        """Return the text of a token sequence."""
         return self._tokenizer.decode(ids) if self._tokenizer else None
 
     def pieces(self, ids: IntArray) -> Sequence[str] | None:
-        """The text of each token by itself; empty for one that ends the reply."""
+        """Return the text of each token; empty for a token that ends the response."""
         if self._tokenizer is None:
             return None
-        for token in {int(i) for i in ids} - self._known.keys():
-            self._known[token] = self._tokenizer.decode([token])
-        return [self._known[int(token)] for token in ids]
+        for token in {int(i) for i in ids} - self._text_by_id.keys():
+            self._text_by_id[token] = self._tokenizer.decode([token])
+        return [self._text_by_id[int(token)] for token in ids]
 
 
 def directory(workdir: Path) -> Path | None:
-    """Where the tokenizer of a run's policy is: all policies of a run share theirs."""
+    """Return the directory of the tokenizer, which all policies of a run share; None if missing."""
     for candidate in _candidates(workdir):
         if (candidate / "tokenizer.json").is_file():
             return candidate
@@ -46,19 +47,20 @@ def _candidates(workdir: Path) -> Iterator[Path]:
 
 
 def _policy(folder: Path) -> Path:
-    """What the config of a run calls its policy; the folder itself where it tells none."""
+    """Return the policy directory in the config of a run; `folder` if the config has none."""
     if not (folder / "config.json").exists():
         return folder
     config: Mapping[str, Any] = atomic_files.read_json(folder / "config.json").get("config", {})
-    from webagent_jax import policy  # brings in jax: only who asks pays for it
+    # Import on demand: the module imports JAX.
+    from webagent_jax import policy
 
     path = config.get("policy", {}).get("path")
-    return policy.directory(path) if path and policy.is_directory(path) else folder
+    return policy.resolve_dir(path) if path and policy.is_policy_dir(path) else folder
 
 
 def _open(folder: Path) -> ChatTokenizer | None:
     try:
         return ChatTokenizer(folder)
     except (OSError, ValueError) as error:
-        logging.warning("tokens are shown without their text: %s", error)
+        logging.warning("the report shows tokens without text: %s", error)
         return None

@@ -1,4 +1,4 @@
-"""Training dynamics: what the metrics of one or several runs say over their updates."""
+"""Training curves and phases of one or several runs."""
 
 from __future__ import annotations
 
@@ -18,109 +18,116 @@ from webagent_jax.report.run_loader import Run
 
 @dataclass(frozen=True)
 class Metric:
-    key: str
-    title: str
-    form: str  # of one value
-    rate: bool = False  # a share in [0, 1]
+    """Metric that the report plots."""
+
+    key: str  # key in metrics.jsonl
+    title: str  # display name
+    form: str  # format string of a value
+    rate: bool = False  # whether values are fractions in [0, 1]
 
 
-# The three curves the paper shows of a training run (arXiv 2505.16421, figure 3), then the rest.
-PANELS = (
+# The three curves of figure 3 of the paper (arXiv 2505.16421).
+PAPER_METRICS = (
     Metric("reward", "Reward", "{:.0%}", rate=True),
-    Metric("trajectory_tokens", "Tokens per trajectory", "{:,.0f}"),
-    Metric("interactions", "Interactions per trajectory", "{:.1f}"),
+    Metric("episode/response_tokens", "Response tokens per episode", "{:,.0f}"),
+    Metric("episode/num_turns", "Turns per episode", "{:.1f}"),
 )
-MORE = (
+OTHER_METRICS = (
     Metric("success", "Success", "{:.0%}", rate=True),
-    Metric("response_tokens", "Response tokens per turn", "{:.1f}"),
-    Metric("truncated", "Episodes cut off by a limit", "{:.1%}", rate=True),
-    Metric("groups_with_signal", "Groups with a policy gradient", "{:.0%}", rate=True),
+    Metric("turn/response_tokens", "Response tokens per turn", "{:.1f}"),
+    Metric("episodes/truncated_fraction", "Episodes truncated by a limit", "{:.1%}", rate=True),
+    Metric("groups/kept_fraction", "Groups with a policy gradient", "{:.0%}", rate=True),
     Metric("loss", "Loss", "{:.3g}"),
     Metric("kl", "KL to the reference", "{:.3g}"),
     Metric("entropy", "Entropy", "{:.3g}"),
-    Metric("clip_fraction", "Clipped share of tokens", "{:.1%}", rate=True),
+    Metric("clip_fraction", "Clipped fraction of tokens", "{:.1%}", rate=True),
     Metric("grad_norm", "Gradient norm", "{:.3g}"),
     Metric("accuracy", "Token accuracy", "{:.1%}", rate=True),
-    Metric("logp_gap", "Log-probability gap, sampler to learner", "{:.3g}"),
+    Metric("logp_difference", "Log-probability difference, sampler to learner", "{:.3g}"),
     Metric("staleness/mean", "Staleness, updates", "{:.2f}"),
-    Metric("importance", "Importance weight", "{:.3f}"),
-    Metric("busy/browser", "Browsers busy", "{:.0%}", rate=True),
-    Metric("busy/engine", "Engine busy", "{:.0%}", rate=True),
-    Metric("busy/learner", "Learner busy", "{:.0%}", rate=True),
-    Metric("engine/occupancy", "Engine slots in use", "{:.0%}", rate=True),
-    Metric("forest/shared_fraction", "Tokens saved by sharing prefixes", "{:.0%}", rate=True),
-    Metric("infra", "Episodes lost to infrastructure", "{:.0f}"),
-    Metric("seconds/rollout", "Seconds of rollouts", "{:.1f}"),
-    Metric("seconds/update", "Seconds of updating", "{:.1f}"),
+    Metric("importance_weight", "Importance weight", "{:.3f}"),
+    Metric("utilization/browser", "Browser utilization", "{:.0%}", rate=True),
+    Metric("utilization/engine", "Engine utilization", "{:.0%}", rate=True),
+    Metric("utilization/learner", "Learner utilization", "{:.0%}", rate=True),
+    Metric("engine/slot_occupancy", "Engine slots in use", "{:.0%}", rate=True),
+    Metric(
+        "packing/shared_token_fraction", "Tokens saved by sharing prefixes", "{:.0%}", rate=True
+    ),
+    Metric("episodes/infra_errors", "Episodes lost to infrastructure", "{:.0f}"),
+    Metric("seconds/rollout", "Rollout time per update, s", "{:.1f}"),
+    Metric("seconds/update", "Training time per update, s", "{:.1f}"),
     Metric("memory/process_mib", "Memory of the process, MiB", "{:,.0f}"),
-    Metric("memory/device_peak_mib", "Memory of the fullest device, at most, MiB", "{:,.0f}"),
+    Metric("memory/device_peak_mib", "Peak memory of the fullest device, MiB", "{:,.0f}"),
 )
 
 
 @dataclass(frozen=True)
 class Curve:
-    title: str
-    drawing: Markup  # an <svg>
-    now: str  # the smoothed value at the end of the first run, for the caption
+    """Plot of one metric."""
+
+    title: str  # title of the plot
+    drawing: Markup  # <svg> element
+    now: str  # last smoothed value of the first group, for the caption
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of updates over which each panel is a straight line."""
+    """Range of updates over which each paper metric is a straight line."""
 
-    first: int
-    last: int
-    trends: Sequence[str]  # of each panel: "31% to 45%"
+    first: int  # first update
+    last: int  # last update
+    trends: Sequence[str]  # trend of each paper metric: "31% to 45%"
 
 
 @dataclass(frozen=True)
-class Seeds:
-    """Runs that differ in nothing but the seed."""
+class SeedGroup:
+    """Runs that differ in the seed only."""
 
-    name: str
-    runs: Sequence[Run]
+    name: str  # names of the runs
+    runs: Sequence[Run]  # one run per seed
 
 
-def by_config(runs: Sequence[Run]) -> list[Seeds]:
-    """Runs of one config stand together; the first run's comes first."""
+def by_config(runs: Sequence[Run]) -> list[SeedGroup]:
+    """Group runs by config without the seed, in the order of first occurrence."""
     groups: dict[str, list[Run]] = {}
     for number, run in enumerate(runs):
         config = {k: v for k, v in run.config.items() if k != "seed"}
-        # A run that does not tell its config is compared with nothing.
+        # A run without a config forms its own group.
         groups.setdefault(json.dumps(config, sort_keys=True) if config else str(number), []).append(
             run
         )
-    return [Seeds(", ".join(run.name for run in group), group) for group in groups.values()]
+    return [SeedGroup(", ".join(run.name for run in group), group) for group in groups.values()]
 
 
 def curves(
-    groups: Sequence[Seeds], phase: str, wanted: Sequence[Metric], begins: Sequence[int] = ()
+    groups: Sequence[SeedGroup], phase: str, wanted: Sequence[Metric], begins: Sequence[int] = ()
 ) -> list[Curve]:
-    """The wanted metrics that have at least two points in the first run.
+    """Return plots of the metrics that have at least two points in the first group.
 
     Args:
-      groups: from `by_config`, the runs that are reported first.
-      phase: of the training, "bc" or "grpo".
-      begins: updates at which phases begin.
+        groups: groups of `by_config`; the first contains the run to report.
+        phase: "bc" or "grpo".
+        wanted: metrics to plot.
+        begins: updates at which phases begin.
     """
-    found = []
+    result = []
     for metric in wanted:
         lines = [line for group in enumerate(groups) if (line := _line(*group, phase, metric.key))]
         if not lines or lines[0].series != 0:
             continue
-        now = metric.form.format(_last(plots.mean_over_seeds(plots.smoothed(lines[0]))))
+        last = metric.form.format(_last_value(plots.mean_over_seeds(plots.smoothed(lines[0]))))
         title = f"BC · {metric.title}" if phase == "bc" else metric.title
         label = (
-            f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {now} at the end"
+            f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
         )
         drawing = plots.curves(lines, label=label, rate=metric.rate, phases=begins)
-        found.append(Curve(title, Markup(drawing), now))
-    return found
+        result.append(Curve(title, Markup(drawing), last))
+    return result
 
 
-def find_phases(group: Seeds) -> list[Phase]:
-    """The phases of M-GRPO by its three panels, mean over seeds; empty when there is only one."""
-    lines = [_line(0, group, "grpo", metric.key) for metric in PANELS]
+def find_phases(group: SeedGroup) -> list[Phase]:
+    """Return the phases of M-GRPO by the paper metrics, mean over seeds; empty for one phase."""
+    lines = [_line(0, group, "grpo", metric.key) for metric in PAPER_METRICS]
     if any(line is None for line in lines):
         return []
     means = [dict(zip(line.steps, _raw_mean(line), strict=True)) for line in lines if line]
@@ -128,7 +135,7 @@ def find_phases(group: Seeds) -> list[Phase]:
         step for step in means[0] if all(math.isfinite(m.get(step, math.nan)) for m in means)
     )
     values = np.asarray([[mean[step] for step in steps] for mean in means])
-    cuts = change_points.begin_at(values)
+    cuts = change_points.find_change_points(values)
     edges = [0, *cuts, len(steps)] if cuts else []
     return [
         Phase(
@@ -136,7 +143,7 @@ def find_phases(group: Seeds) -> list[Phase]:
             int(steps[end - 1]),
             [
                 _trend(steps[begin:end], row[begin:end], m)
-                for row, m in zip(values, PANELS, strict=True)
+                for row, m in zip(values, PAPER_METRICS, strict=True)
             ],
         )
         for begin, end in itertools.pairwise(edges)
@@ -144,20 +151,22 @@ def find_phases(group: Seeds) -> list[Phase]:
 
 
 def series(records: Sequence[Mapping[str, Any]], key: str) -> dict[float, float]:
-    """A metric by step, where it was written and is finite."""
+    """Return the finite values of a metric by update."""
     return {
-        record["step"]: record[key]
+        record["update"]: record[key]
         for record in records
         if math.isfinite(record.get(key, math.nan))
     }
 
 
-def _line(number: int, group: Seeds, phase: str, key: str) -> plots.Line | None:
-    found = [values for run in group.runs if len(values := series(run.metrics[phase], key)) > 1]
-    steps = sorted(set().union(*found))
+def _line(number: int, group: SeedGroup, phase: str, key: str) -> plots.Line | None:
+    series_by_run = [
+        values for run in group.runs if len(values := series(run.metrics[phase], key)) > 1
+    ]
+    steps = sorted(set().union(*series_by_run))
     if not steps:
         return None
-    rows = [[values.get(step, math.nan) for step in steps] for values in found]
+    rows = [[values.get(step, math.nan) for step in steps] for values in series_by_run]
     return plots.Line(steps, rows, series=number)
 
 
@@ -165,7 +174,7 @@ def _raw_mean(line: plots.Line) -> np.ndarray:
     return plots.mean_over_seeds(np.asarray(line.values, float))
 
 
-def _last(values: np.ndarray) -> float:
+def _last_value(values: np.ndarray) -> float:
     return float(values[np.isfinite(values)][-1])
 
 

@@ -1,19 +1,19 @@
-"""Episodes: a plain loop, and the threads around many of them."""
+"""Rollouts: episode loop, agents, parallel collection and group scheduling."""
 
 from webagent_jax.rollout.agents import EndpointAgent, EngineAgent, ExpertAgent
-from webagent_jax.rollout.collector import Collector, Crew, Job
-from webagent_jax.rollout.episode import Rules, run_episode
-from webagent_jax.rollout.groups import Groups, Played
+from webagent_jax.rollout.collector import Collector, Job, WorkerPool
+from webagent_jax.rollout.episode import EpisodeConfig, run_episode
+from webagent_jax.rollout.groups import CompletedGroup, GroupScheduler
 
 __all__ = [
     "Collector",
-    "Crew",
+    "CompletedGroup",
     "EndpointAgent",
     "EngineAgent",
+    "EpisodeConfig",
     "ExpertAgent",
-    "Groups",
+    "GroupScheduler",
     "Job",
-    "Played",
-    "Rules",
+    "WorkerPool",
     "run_episode",
 ]

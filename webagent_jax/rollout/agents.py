@@ -1,4 +1,4 @@
-"""Who replies in an episode: the policy behind the engine, an endpoint, or a scripted expert."""
+"""Agents: policy behind the engine, chat endpoint, or scripted expert."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from webagent_jax.agent.tokenizer import ChatTokenizer
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.rollout.episode import faults_as_infra
 from webagent_jax.types import (
+    AgentRequest,
     Completion,
     Expert,
     FinishReason,
     InfraError,
     IntArray,
-    ReplyRequest,
-    Start,
+    ResetResult,
     Suite,
 )
 
 
 class Sampler(Protocol):
-    """What an EngineAgent needs of `generate.Engine`."""
+    """Interface of `inference.Engine` that EngineAgent uses."""
 
     def submit(
         self,
@@ -36,11 +36,13 @@ class Sampler(Protocol):
         top_k: int,
         seed: int,
         stop_ids: tuple[int, ...],
-    ) -> Future[Completion]: ...
+    ) -> Future[Completion]:
+        """Queue a prompt and return the future of its completion."""
+        ...
 
 
 class EngineAgent:
-    """The policy: every reply is one request to the engine."""
+    """Agent that samples each response with one engine request."""
 
     def __init__(
         self,
@@ -59,8 +61,12 @@ class EngineAgent:
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self._timeout = timeout
 
-    def reply(self, request: ReplyRequest) -> Completion:
-        """Raises InfraError when no reply comes in time; errors of the engine pass through."""
+    def respond(self, request: AgentRequest) -> Completion:
+        """Return the sampled completion; errors of the engine propagate.
+
+        Raises:
+            InfraError: the engine did not respond in time, or the request was canceled.
+        """
         future = self._sampler.submit(
             request.prompt_ids,
             max_new_tokens=self._max_new_tokens,
@@ -72,17 +78,17 @@ class EngineAgent:
         )
         try:
             return future.result(timeout=self._timeout)
-        except TimeoutError as late:
+        except TimeoutError as error:
             future.cancel()
-            raise InfraError(f"the engine gave no reply within {self._timeout:.0f} s") from late
-        except CancelledError as cancelled:
-            raise InfraError("the request was cancelled") from cancelled
+            raise InfraError(f"the engine gave no response within {self._timeout:.0f} s") from error
+        except CancelledError as error:
+            raise InfraError("the request was canceled") from error
 
 
 class EndpointAgent:
-    """A chat model somewhere else; its replies are text, encoded as if sampled.
+    """Agent that requests each response from a chat endpoint and encodes its text.
 
-    What tells no log-probabilities cannot be trained by them: they are 0.
+    The log-probabilities are 0, because endpoints do not report them: RL cannot use these episodes.
     """
 
     def __init__(
@@ -100,9 +106,14 @@ class EndpointAgent:
         self._temperature, self._top_p = temperature, top_p
         self._timeout = timeout
 
-    def reply(self, request: ReplyRequest) -> Completion:
-        """Raises InfraError when no reply comes in time, ConfigError when none ever will."""
-        reply = self._endpoint.chat(
+    def respond(self, request: AgentRequest) -> Completion:
+        """Return the encoded response of the endpoint.
+
+        Raises:
+            InfraError: the endpoint did not respond in time.
+            ConfigError: the endpoint cannot respond to any request.
+        """
+        response = self._endpoint.chat(
             ChatRequest(
                 messages=request.messages,
                 max_tokens=self._max_new_tokens,
@@ -112,51 +123,56 @@ class EndpointAgent:
             ),
             self._timeout,
         )
-        encoded = _unsampled(self._tokenizer, reply.text, reply.finish)
-        prompt, completion = reply.prompt_tokens, reply.completion_tokens
-        self._endpoint.spend(
-            len(request.prompt_ids) if prompt is None else prompt,
-            len(encoded.token_ids) if completion is None else completion,
+        encoded = _encode_completion(self._tokenizer, response.text, response.finish)
+        num_prompt, num_completion = response.prompt_tokens, response.completion_tokens
+        self._endpoint.add_usage(
+            len(request.prompt_ids) if num_prompt is None else num_prompt,
+            len(encoded.token_ids) if num_completion is None else num_completion,
         )
         return encoded
 
 
 class ExpertAgent:
-    """A scripted expert in the place of the policy; its replies are text, encoded as if sampled.
+    """Agent that follows a scripted expert; its responses are encoded as if sampled.
 
-    The script is made at the first turn, since only then the page is there to look at.
+    The expert is created at the first turn, because it needs the first observation.
     """
 
     def __init__(self, suite: Suite, tokenizer: ChatTokenizer, thinking: bool) -> None:
         self._suite, self._tokenizer, self._thinking = suite, tokenizer, thinking
-        self._script: Expert | None = None
-        self._reader = prompts.TaskReader("")
+        self._expert: Expert | None = None
+        self._quoter = prompts.TaskQuoter("")
 
-    def reply(self, request: ReplyRequest) -> Completion:
-        """Raises InfraError when the expert is at its wits' end."""
+    def respond(self, request: AgentRequest) -> Completion:
+        """Return the next response of the expert.
+
+        Raises:
+            InfraError: the expert ended, or it failed on the observation.
+        """
         try:
-            if self._script is None:
-                self._script = self._suite.expert(
-                    request.task, Start(request.intent, request.observation)
+            if self._expert is None:
+                self._expert = self._suite.make_expert(
+                    request.task, ResetResult(request.intent, request.observation)
                 )
-                self._reader = prompts.TaskReader(request.intent)
-                decision = next(self._script)
+                self._quoter = prompts.TaskQuoter(request.intent)
+                decision = next(self._expert)
             else:
-                decision = self._script.send(request.observation)
-        except (StopIteration, LookupError, ValueError) as lost:
-            raise InfraError(f"the expert of {request.task.id} is lost: {lost!r}") from lost
-        thought = self._reader.thought(decision.about, decision.thought)
-        text = prompts.reply_text(thought, decision.action, self._thinking)
-        return _unsampled(self._tokenizer, text, "stop")
+                decision = self._expert.send(request.observation)
+        except (StopIteration, LookupError, ValueError) as error:
+            raise InfraError(f"the expert of {request.task.id} failed: {error!r}") from error
+        thought = self._quoter.thought(decision.intent_phrase, decision.thought)
+        text = prompts.format_response(thought, decision.action, self._thinking)
+        return _encode_completion(self._tokenizer, text, "stop")
 
 
-def _unsampled(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:
-    """Return the completion of a response that no policy of ours sampled.
+def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:
+    """Return a response text as a completion with log-probabilities and policy versions of 0.
 
-    Raises InfraError if it cannot be tokenized.
+    Raises:
+        InfraError: the text cannot be tokenized.
     """
-    encode = tokenizer.encode_reply if finish == "stop" else tokenizer.encode
-    with faults_as_infra("the reply cannot be tokenized"):
+    encode = tokenizer.encode_response if finish == "stop" else tokenizer.encode
+    with faults_as_infra("the response cannot be tokenized"):
         ids = encode(text)
     return Completion(
         token_ids=ids,

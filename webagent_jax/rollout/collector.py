@@ -1,4 +1,4 @@
-"""Many episodes at once: worker threads around `run_episode`."""
+"""Parallel episodes: worker threads that call `run_episode`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from webagent_jax.rollout.episode import Rules, run_episode
+from webagent_jax.rollout.episode import EpisodeConfig, run_episode
 from webagent_jax.types import Agent, Episode, InfraError, Outcome, Suite, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One episode to play."""
+    """Episode to run."""
 
     task: Task
-    seed: int  # of its sampling
-    rules: Rules
-    make_agent: Callable[[], Agent]  # agents may have a memory: one for each try
-    group: int = -1  # as in Episode, and so are the next two
-    sibling: int = 0
+    seed: int  # seed of the sampling in this episode
+    config: EpisodeConfig
+    agent_factory: Callable[[], Agent]  # agents may have state: one per run
+    group_index: int = -1  # this and the next two as in Episode
+    attempt: int = 0
     update: int = -1
 
 
 class Collector:
-    """Plays jobs on `contexts` threads, each episode in a world of its own.
+    """Runner of jobs on `contexts` threads, with a separate environment per episode.
 
-    A fault of browser or site costs one try: the same job is played again, with the same seeds, up
-    to `infra_retries` times. Only then it counts as INFRA.
+    After a fault of browser or site, the job runs again with the same seeds, up to `infra_retries`
+    times. Only then does the episode count as INFRA.
+
+    Args:
+        suite: makes the environments.
+        contexts: number of concurrent episodes.
+        infra_retries: maximum number of retries of a job.
+        on_run: called from the worker threads after every run, retries included.
     """
 
     def __init__(
@@ -38,79 +44,96 @@ class Collector:
         *,
         contexts: int,
         infra_retries: int,
-        on_try: Callable[[Episode], None] = lambda episode: None,
+        on_run: Callable[[Episode], None] = lambda episode: None,
     ) -> None:
-        """`on_try` is called, from the worker threads, for every try that has ended."""
         self._suite = suite
         self._contexts = contexts
         self._infra_retries = infra_retries
-        self._on_try = on_try
+        self._on_run = on_run
 
-    def collect(
+    def run_jobs(
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
     ) -> list[Episode]:
-        """Episodes in the order of the jobs; an error that is no InfraError stops all and raises.
+        """Run all jobs and return their episodes in the order of the jobs.
 
-        `on_episode` is called, from the caller's thread, as each of them is finished.
+        An error other than InfraError stops all jobs and propagates.
+
+        Args:
+            jobs: drawn as threads become free.
+            on_episode: called from the caller's thread for each completed episode.
         """
         episodes: dict[int, Episode] = {}
-        with self.start(jobs) as crew:
-            for index, episode in crew:
+        with self.start(jobs) as pool:
+            for index, episode in pool:
                 on_episode(episode)
                 episodes[index] = episode
         return [episodes[index] for index in sorted(episodes)]
 
     def start(
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
-    ) -> Crew:
-        """Threads at work on the jobs; `on_episode` is called from them, once for every job."""
+    ) -> WorkerPool:
+        """Start the worker threads and return their pool.
+
+        Args:
+            jobs: drawn as threads become free.
+            on_episode: called from the worker threads, once per job.
+        """
 
         def work(job: Job) -> Episode:
-            episode = self.play(job)
+            episode = self.run_job(job)
             on_episode(episode)
             return episode
 
-        return Crew(work, jobs, self._contexts)
+        return WorkerPool(work, jobs, self._contexts)
 
-    def play(self, job: Job) -> Episode:
-        """One job, on the thread of the caller."""
-        for left in reversed(range(self._infra_retries + 1)):
+    def run_job(self, job: Job) -> Episode:
+        """Run one job with its retries on the caller's thread."""
+        for num_left in reversed(range(self._infra_retries + 1)):
             episode = replace(
-                self._try(job), group=job.group, sibling=job.sibling, update=job.update
+                self._run_once(job), group=job.group_index, attempt=job.attempt, update=job.update
             )
-            self._on_try(episode)
-            if episode.outcome is not Outcome.INFRA or not left:
+            self._on_run(episode)
+            if episode.outcome is not Outcome.INFRA or not num_left:
                 return episode
-        raise AssertionError("unreachable: the last try returns")
+        raise AssertionError("unreachable: the last run returns")
 
-    def _try(self, job: Job) -> Episode:
+    def _run_once(self, job: Job) -> Episode:
         try:
-            environment = self._suite.open(job.task)
-        except InfraError as fault:
-            return Episode(job.task, job.task.intent, (), None, Outcome.INFRA, note=str(fault))
+            environment = self._suite.make_env(job.task)
+        except InfraError as error:
+            return Episode(
+                job.task, job.task.intent, (), None, Outcome.INFRA, infra_error=str(error)
+            )
         try:
-            return run_episode(environment, job.make_agent(), job.task, job.rules, seed=job.seed)
+            return run_episode(
+                environment, job.agent_factory(), job.task, job.config, seed=job.seed
+            )
         finally:
             environment.close()
 
 
-_GONE = object()  # what a thread that has left tells
+_WORKER_EXITED = object()  # queued by each thread when it exits
 
 
-class Crew:
-    """Threads that draw jobs one by one, as they become free, and what they have finished.
+class WorkerPool:
+    """Threads that draw jobs one at a time, and an iterator over their results.
 
-    An iterator that blocks holds them back; whoever gave it must let it end before `close`. Leaving
-    early, or an error in a thread, lets the running episodes end and starts no more.
+    An iterable of jobs may block to pace the threads; it must end before `close` is called. After
+    `close` or an error in a thread, running episodes complete and no others start.
+
+    Args:
+        work: runs a job on a worker thread.
+        jobs: drawn under a lock, one job per free thread.
+        size: number of threads.
     """
 
     def __init__(self, work: Callable[[Job], Episode], jobs: Iterable[Job], size: int) -> None:
         self._work = work
         self._jobs = enumerate(jobs)
-        self._drawing = threading.Lock()
-        self._finished: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._jobs_lock = threading.Lock()
+        self._results: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._there = size
+        self._num_running = size
         self._workers = [
             threading.Thread(target=self._run, name=f"rollout-{number}", daemon=True)
             for number in range(size)
@@ -118,35 +141,41 @@ class Crew:
         for worker in self._workers:
             worker.start()
 
-    def get(self, timeout: float | None = None) -> tuple[int, Episode] | None:
-        """The next that is finished: index of the job, and episode. None: not within `timeout`.
+    def next_result(self, timeout: float | None = None) -> tuple[int, Episode] | None:
+        """Wait for the next result: index of the job, and its episode.
+
+        Args:
+            timeout: seconds; without it, wait until a result exists.
+
+        Returns:
+            None after the timeout.
 
         Raises:
-            StopIteration: all jobs are played.
-            Exception: whatever went wrong in a thread.
+            StopIteration: all jobs are done.
+            Exception: the error of a worker thread.
         """
-        while self._there:
+        while self._num_running:
             try:
-                result = self._finished.get(timeout=timeout)
+                result = self._results.get(timeout=timeout)
             except queue.Empty:
                 return None
             if isinstance(result, BaseException):
                 raise result
             if isinstance(result, tuple):
                 return result
-            self._there -= 1
+            self._num_running -= 1
         raise StopIteration
 
     def __iter__(self) -> Iterator[tuple[int, Episode]]:
         return self
 
     def __next__(self) -> tuple[int, Episode]:
-        result = self.get()
-        assert result is not None, "without a time-out something comes"
+        result = self.next_result()
+        assert result is not None, "a wait without timeout returns a result"
         return result
 
     def close(self) -> None:
-        """Waits for the running episodes."""
+        """Start no more jobs, and wait for the running episodes."""
         self._stop.set()
         for worker in self._workers:
             worker.join()
@@ -160,12 +189,13 @@ class Crew:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                with self._drawing:
-                    drawn = next(self._jobs, None)
-                if drawn is None:
+                with self._jobs_lock:
+                    item = next(self._jobs, None)
+                if item is None:
                     break
-                index, job = drawn
-                self._finished.put((index, self._work(job)))
-        except BaseException as error:  # handed to whoever waits: nothing is swallowed
-            self._finished.put(error)
-        self._finished.put(_GONE)
+                index, job = item
+                self._results.put((index, self._work(job)))
+        except BaseException as error:
+            # The consumer raises it.
+            self._results.put(error)
+        self._results.put(_WORKER_EXITED)

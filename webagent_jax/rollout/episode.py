@@ -1,4 +1,4 @@
-"""One episode as a plain loop: no threads, no device, no browser library."""
+"""Episode loop, independent of threads, devices and browser libraries."""
 
 from __future__ import annotations
 
@@ -16,93 +16,93 @@ from webagent_jax.types import (
     Action,
     ActionKind,
     Agent,
+    AgentRequest,
     Environment,
     Episode,
     InfraError,
     Observation,
     Outcome,
     ParseError,
-    ReplyRequest,
-    Step,
+    StepResult,
     Task,
     Turn,
 )
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What holds for every episode of a run."""
+class EpisodeConfig:
+    """Prompt format and limits of all episodes of a run."""
 
     tokenizer: ChatTokenizer
     template: Template
     thinking: bool
     max_turns: int
-    max_prompt_tokens: int  # a longer prompt ends the episode as TRUNCATED
-    timeout: float  # seconds for the whole episode; beyond, it ends as INFRA
-    pictures: bool = False  # keep a picture of every page the agent saw
-    # Identical responses in a row, or unreadable ones, that end the episode as TRUNCATED; 0: never.
+    max_prompt_tokens: int  # limit; a longer prompt ends the episode as TRUNCATED
+    timeout: float  # seconds per episode; a longer one ends as INFRA
+    keep_screenshots: bool = False  # store a screenshot of every observed page
+    # Consecutive identical or unparsable responses that end the episode as TRUNCATED; 0: no limit.
     max_repeats: int = 0
 
 
 def run_episode(
-    environment: Environment, agent: Agent, task: Task, rules: Rules, *, seed: int = 0
+    environment: Environment, agent: Agent, task: Task, rules: EpisodeConfig, *, seed: int = 0
 ) -> Episode:
-    """Plays one episode to its end.
+    """Run one episode to its end.
 
-    Never raises for faults of browser, site or evaluator, nor for a prompt or a reply that cannot
-    be made into tokens or text: those end it as INFRA, without a reward.
+    Faults of browser, site or evaluator do not raise, nor do prompts and responses that cannot be
+    tokenized or decoded: the episode ends as INFRA, without a reward.
 
     Args:
-        environment: the world of the task, not yet started; the caller closes it.
-        agent: whoever replies.
-        task: what is to be done.
-        rules: prompt form and limits.
-        seed: of the sampling; turn k samples with a seed derived from it and k.
+        environment: environment of the task before its reset; the caller closes it.
+        agent: responds in each turn.
+        task: task to solve.
+        rules: prompt format and limits.
+        seed: seed of the sampling; turn k uses a seed derived from it and k.
     """
-    play = _Play(environment, agent, task, rules, seed)
+    runner = _EpisodeRunner(environment, agent, task, rules, seed)
     try:
-        return play.run()
-    except InfraError as fault:
-        return play.finish(None, Outcome.INFRA, note=str(fault) or type(fault).__name__)
+        return runner.run()
+    except InfraError as error:
+        return runner.finish(None, Outcome.INFRA, infra_error=str(error) or type(error).__name__)
 
 
-class _Play:
-    """The state of one running episode."""
+class _EpisodeRunner:
+    """State of a running episode."""
 
     def __init__(
-        self, environment: Environment, agent: Agent, task: Task, rules: Rules, seed: int
+        self, environment: Environment, agent: Agent, task: Task, config: EpisodeConfig, seed: int
     ) -> None:
-        self._environment, self._agent, self._task, self._rules = environment, agent, task, rules
+        self._environment, self._agent, self._task, self._config = environment, agent, task, config
         self._seed = seed
-        self._started = time.monotonic()
+        self._start_time = time.monotonic()
         self._turns: list[Turn] = []
         self._intent = task.intent
         self._answer: str | None = None
         self._seconds: dict[str, float] = {}
 
     def run(self) -> Episode:
-        with self._timed("start"):
-            start = self._environment.start()
-        self._told("start", start.seconds)
-        self._intent = start.intent
-        observation = start.observation
-        for _ in range(self._rules.max_turns):
-            if time.monotonic() - self._started > self._rules.timeout:
-                raise InfraError(f"the episode took more than {self._rules.timeout:.0f} s")
-            turn = self._ask(observation)
+        with self._measure("start"):
+            reset = self._environment.reset()
+        self._add_seconds("start", reset.seconds)
+        self._intent = reset.intent
+        observation = reset.observation
+        for _ in range(self._config.max_turns):
+            if time.monotonic() - self._start_time > self._config.timeout:
+                raise InfraError(f"the episode took more than {self._config.timeout:.0f} s")
+            turn = self._next_turn(observation)
             if turn is None:
                 break
-            step = self._carry_out(turn)
+            step = self._execute(turn)
             self._turns.append(replace(turn, seconds=self._seconds))
             self._seconds = {}
-            if step.done:
-                return self._judge(Outcome.FAILURE)
+            if step.terminated:
+                return self._finish_with_reward(Outcome.FAILURE)
             if self._is_stuck():
                 break
             observation = step.observation
-        return self._judge(Outcome.TRUNCATED)
+        return self._finish_with_reward(Outcome.TRUNCATED)
 
-    def finish(self, reward: float | None, outcome: Outcome, note: str = "") -> Episode:
+    def finish(self, reward: float | None, outcome: Outcome, infra_error: str = "") -> Episode:
         return Episode(
             task=self._task,
             intent=self._intent,
@@ -110,23 +110,23 @@ class _Play:
             reward=reward,
             outcome=outcome,
             answer=self._answer,
-            seconds=time.monotonic() - self._started,
-            note=note,
-            last_picture=self._picture() if outcome is not Outcome.INFRA else None,
+            seconds=time.monotonic() - self._start_time,
+            infra_error=infra_error,
+            final_screenshot=self._take_screenshot() if outcome is not Outcome.INFRA else None,
         )
 
-    def _ask(self, observation: Observation) -> Turn | None:
-        """The agent's next turn, not yet carried out; None when the prompt is too long for it."""
-        rules = self._rules
-        with self._timed("prompt"), faults_as_infra("the prompt cannot be made"):
-            conversation = prompts.messages(
-                rules.template, rules.thinking, self._intent, self._turns, observation
+    def _next_turn(self, observation: Observation) -> Turn | None:
+        """Return the next turn, its action not executed; None if the prompt is too long."""
+        config = self._config
+        with self._measure("prompt"), faults_as_infra("the prompt cannot be built"):
+            conversation = prompts.build_messages(
+                config.template, config.thinking, self._intent, self._turns, observation
             )
-            prompt_ids = rules.tokenizer.prompt_ids(conversation)
-        if len(prompt_ids) > rules.max_prompt_tokens:
+            prompt_ids = config.tokenizer.prompt_ids(conversation)
+        if len(prompt_ids) > config.max_prompt_tokens:
             return None
-        picture = self._picture()
-        request = ReplyRequest(
+        screenshot = self._take_screenshot()
+        request = AgentRequest(
             task=self._task,
             intent=self._intent,
             turn=len(self._turns),
@@ -135,61 +135,66 @@ class _Play:
             prompt_ids=prompt_ids,
             seed=_turn_seed(self._seed, len(self._turns)),
         )
-        with self._timed("model"):
-            completion = self._agent.reply(request)
-        with faults_as_infra("the reply cannot be read"):
-            reply = rules.tokenizer.decode(completion.token_ids)
-            action = actions.parse(reply)
-        return Turn(prompt_ids, completion, reply, action, observation, picture=picture)
+        with self._measure("model"):
+            completion = self._agent.respond(request)
+        with faults_as_infra("the response cannot be decoded"):
+            response = config.tokenizer.decode(completion.token_ids)
+            action = actions.parse(response)
+        return Turn(prompt_ids, completion, response, action, observation, screenshot=screenshot)
 
-    def _carry_out(self, turn: Turn) -> Step:
-        """What the turn's action leads to. A reply that cannot be read changes nothing."""
+    def _execute(self, turn: Turn) -> StepResult:
+        """Execute the action of a turn; a parse error becomes the error of the same observation."""
         match turn.action:
             case ParseError(reason):
-                return Step(replace(turn.observation, error=reason), done=False)
+                return StepResult(replace(turn.observation, error=reason), terminated=False)
             case Action(kind=ActionKind.EXIT, value=answer):
                 self._answer = answer
-                return Step(turn.observation, done=True)
-        with self._timed("browser"):
+                return StepResult(turn.observation, terminated=True)
+        with self._measure("browser"):
             step = self._environment.step(turn.action)
-        self._told("browser", step.seconds)
+        self._add_seconds("browser", step.seconds)
         return step
 
     def _is_stuck(self) -> bool:
         """Return whether the last responses are all the same, or all without an action.
 
-        The rule of the evaluation that WebAgent-R1 published: it compares whole responses.
+        The published evaluation of WebAgent-R1 has the same rule: it compares complete responses.
         """
-        limit = self._rules.max_repeats
-        last = self._turns[-limit:]
-        if limit == 0 or len(last) < limit:
+        limit = self._config.max_repeats
+        turns = self._turns[-limit:]
+        if limit == 0 or len(turns) < limit:
             return False
-        unreadable = all(isinstance(turn.action, ParseError) for turn in last)
-        return unreadable or all(turn.reply == last[0].reply for turn in last)
+        all_unparsable = all(isinstance(turn.action, ParseError) for turn in turns)
+        return all_unparsable or all(turn.response_text == turns[0].response_text for turn in turns)
 
-    def _judge(self, otherwise: Outcome) -> Episode:
-        with self._timed("reward"):
-            reward = self._environment.reward(self._answer)
-        episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else otherwise)
-        return replace(episode, truncated=otherwise is Outcome.TRUNCATED)
+    def _finish_with_reward(self, outcome: Outcome) -> Episode:
+        """Return the episode with its reward; `outcome` applies if the reward is 0."""
+        with self._measure("reward"):
+            reward = self._environment.compute_reward(self._answer)
+        episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else outcome)
+        return replace(episode, truncated=outcome is Outcome.TRUNCATED)
 
-    def _picture(self) -> bytes | None:
-        return self._environment.picture() if self._rules.pictures else None
+    def _take_screenshot(self) -> bytes | None:
+        return self._environment.screenshot() if self._config.keep_screenshots else None
 
-    def _told(self, phase: str, parts: Mapping[str, float]) -> None:
-        """What an environment says of a phase; its parts are in the whole already."""
+    def _add_seconds(self, phase: str, parts: Mapping[str, float]) -> None:
+        """Add the timings that the environment reports for a phase; `phase` includes them."""
         self._seconds |= {f"{phase}/{part}": seconds for part, seconds in parts.items()}
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        begun = time.monotonic()
+    def _measure(self, phase: str) -> Iterator[None]:
+        start = time.monotonic()
         yield
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begun
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - start
 
 
 @contextmanager
 def faults_as_infra(what: str) -> Iterator[None]:
-    """Raises InfraError for any error inside, so that it ends one episode and not the run."""
+    """Convert any error to InfraError, so that it ends one episode and not the run.
+
+    Args:
+        what: message of the InfraError, before the error.
+    """
     try:
         yield
     except Exception as error:

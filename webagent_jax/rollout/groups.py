@@ -1,4 +1,4 @@
-"""Groups of siblings, played ahead of whoever learns from them."""
+"""Scheduler of groups: runs the attempts of tasks ahead of training."""
 
 from __future__ import annotations
 
@@ -12,135 +12,148 @@ from typing import Self
 from webagent_jax.rollout.collector import Collector, Job
 from webagent_jax.types import Episode, Group, Task
 
-_LEAST = 2  # episodes with a reward that make a group: advantages need siblings
+# A group needs two episodes with a reward: advantages compare attempts.
+_MIN_SCORED_EPISODES = 2
 
 Key = tuple[int, int]
-"""Of an episode in a training: its group and which sibling it is."""
+"""Index of the group and attempt of an episode in a training."""
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """A group that is closed."""
+class CompletedGroup:
+    """Group whose episodes are complete."""
 
-    number: int  # of the draw
+    index: int  # index in the task stream
     group: Group
 
 
 @dataclass(slots=True)
-class _Open:
-    """A group that is begun and not taken yet."""
+class _PendingGroup:
+    """Scheduled group that `next_group` has not returned."""
 
     task: Task
     size: int
-    version: int  # no episode was sampled by a policy before that of this update
-    episodes: dict[int, Episode]  # by sibling
-    begun: float | None = None  # by time.monotonic, when its first episode was
+    update: int  # earliest update whose policy sampled one of its episodes
+    episodes: dict[int, Episode]  # completed episodes by attempt
+    start_time: float | None = None  # time.monotonic() at the start of its first episode
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return len(self.episodes) == self.size
 
+    @property
+    def num_scored(self) -> int:
+        return sum(episode.reward is not None for episode in self.episodes.values())
 
-class Groups:
-    """Draws tasks by number, has their episodes played, and hands the groups over.
 
-    Nobody plays more than was begun with `begin`: that is how a learner paces its collectors. A
-    group is handed over when all its episodes have ended or, `timeout` seconds after the first of
-    them began, with those that have: at least two with a reward. Later ones are left out of it.
+class GroupScheduler:
+    """Scheduler that runs groups of the task stream in worker threads and returns completed ones.
+
+    Only groups passed to `schedule` run, so the training loop paces the rollouts. A group is
+    complete when all its episodes have ended. It is also complete `timeout` seconds after its first
+    episode started, once two episodes have a reward; later episodes are discarded.
+
+    Args:
+        collector: runs the jobs.
+        make_jobs: returns the jobs of the group at an index, with `group_index` and `attempt` set.
+        first: next index of the task stream.
+        stride: difference of consecutive indices of this process.
+        resume: pending groups of the interrupted run, with their updates: scheduled at once.
+        backlog: indices below `first` that no process has scheduled: they come first.
+        finished: completed episodes of the interrupted run, of these groups and later ones.
+        staleness: an episode of `finished` runs again if more updates lie between it and the
+            scheduling of its group.
+        timeout: seconds from the first episode of a group; 0 waits for every episode.
+        on_episode: called from the worker threads for every completed episode.
     """
 
     def __init__(
         self,
         collector: Collector,
-        jobs: Callable[[int], Sequence[Job]],
+        make_jobs: Callable[[int], Sequence[Job]],
         *,
         first: int = 0,
         stride: int = 1,
-        again: Mapping[int, int] | None = None,
+        resume: Mapping[int, int] | None = None,
         backlog: Sequence[int] = (),
-        known: Mapping[Key, Episode] | None = None,
+        finished: Mapping[Key, Episode] | None = None,
         staleness: int = 0,
         timeout: float = 0.0,
         on_episode: Callable[[Episode], None] = lambda episode: None,
     ) -> None:
-        """
-        Args:
-            jobs: the siblings of the number-th draw, with `group` and `sibling` set.
-            first: number of the next draw; the one after it is `first` + `stride`.
-            again: groups that an interrupted run had begun, and their versions: begun at once.
-            backlog: numbers below `first` that no process has scheduled: they are drawn first.
-            known: episodes that it had finished, of these draws and later ones.
-            staleness: a known episode further than so many updates from the version at which its
-                group is begun is played again.
-            timeout: seconds; 0 waits for every episode.
-            on_episode: called from the worker threads for every episode that has ended.
-        """
-        self._jobs = jobs
-        self._drawn, self._stride = first, stride
+        self._make_jobs = make_jobs
+        self._next_index, self._stride = first, stride
         self._backlog = deque(backlog)
-        self._known = dict(known or {})
+        self._finished = dict(finished or {})
         self._staleness = staleness
         self._timeout = timeout
-        self._open: dict[int, _Open] = {}  # in the order of their beginning
-        self._changed = threading.Condition()  # guards the next two
-        self._waiting: deque[Job] = deque()
-        self._closed = False
-        for number, version in (again or {}).items():
-            self._schedule(number, version)
-        self._crew = collector.start(self._feed(), on_episode)
+        # In the order of scheduling.
+        self._pending: dict[int, _PendingGroup] = {}
+        # Guards the queue and the flag.
+        self._condition = threading.Condition()
+        self._queue: deque[Job] = deque()
+        self._is_closed = False
+        for index, update in (resume or {}).items():
+            self._schedule(index, update)
+        self._pool = collector.start(self._job_stream(), on_episode)
 
     @property
-    def drawn(self) -> int:
-        """The number of the next draw."""
-        return self._drawn
+    def next_index(self) -> int:
+        """Next index of the task stream, after the backlog."""
+        return self._next_index
 
     @property
     def backlog(self) -> tuple[int, ...]:
-        """Numbers below `drawn` that are not begun yet."""
+        """Indices below `next_index` that are not scheduled yet."""
         return tuple(self._backlog)
 
     @property
-    def open(self) -> dict[int, int]:
-        """Versions of the groups that are begun and not taken yet, by number."""
-        return {number: opened.version for number, opened in self._open.items()}
+    def pending(self) -> dict[int, int]:
+        """Updates of the pending groups by index."""
+        return {index: group.update for index, group in self._pending.items()}
 
-    def begin(self, count: int, version: int) -> None:
-        """Has `count` more groups played, the next numbers. None where it is 0 or less.
+    def schedule(self, count: int, update: int) -> None:
+        """Schedule the next groups of the task stream.
 
-        `version` is what `take` compares: the update of the policy that is current now.
+        Args:
+            count: number of groups; none if it is 0 or less.
+            update: update of the current policy, which `next_group` compares.
         """
         for _ in range(count):
-            self._schedule(self._draw(), version)
+            self._schedule(self._take_index(), update)
 
-    def begun_by(self, version: int) -> int:
-        """How many of the open groups were begun at `version` or before it."""
-        return sum(opened.version <= version for opened in self._open.values())
+    def num_scheduled_by(self, update: int) -> int:
+        """Return the number of pending groups scheduled at or before `update`."""
+        return sum(group.update <= update for group in self._pending.values())
 
-    def take(self, begun_by: int | None = None) -> Played:
-        """The lowest number that is closed, of those begun at that version or before it; waits.
+    def next_group(self, max_update: int | None = None) -> CompletedGroup:
+        """Wait for a completed group, and return the one with the lowest index.
+
+        Args:
+            max_update: consider only groups scheduled at or before this update; None: all.
 
         Raises:
-            ValueError: no such group is open.
-            Exception: whatever went wrong in a thread that plays.
+            ValueError: no such group is pending.
+            Exception: the error of a worker thread.
         """
-        if not (self._open if begun_by is None else self.begun_by(begun_by)):
-            raise ValueError("no such group is begun: there is nothing to wait for")
+        if not (self._pending if max_update is None else self.num_scheduled_by(max_update)):
+            raise ValueError("no such group is pending: call schedule first")
         while True:
-            for number in sorted(self._open):
-                opened = self._open[number]
-                late = begun_by is not None and opened.version > begun_by
-                if not late and (opened.full or self._is_over(opened)):
-                    del self._open[number]
-                    in_order = (opened.episodes[at] for at in sorted(opened.episodes))
-                    return Played(number, Group(opened.task, tuple(in_order)))
-            self._wait()
+            for index in sorted(self._pending):
+                group = self._pending[index]
+                is_excluded = max_update is not None and group.update > max_update
+                if not is_excluded and (group.is_full or self._has_timed_out(group)):
+                    del self._pending[index]
+                    episodes = (group.episodes[attempt] for attempt in sorted(group.episodes))
+                    return CompletedGroup(index, Group(group.task, tuple(episodes)))
+            self._receive_episode()
 
     def close(self) -> None:
-        """Waits for the running episodes, and starts no more."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._crew.close()
+        """Start no more episodes, and wait for the running ones."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -148,66 +161,70 @@ class Groups:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _schedule(self, number: int, version: int) -> None:
-        """Open a group, as old as the oldest of its known episodes, and queue the others."""
-        jobs = self._jobs(number)
-        known = {job.sibling: self._known.pop((job.group, job.sibling), None) for job in jobs}
-        episodes = {
-            at: episode
-            for at, episode in known.items()
-            if episode is not None and abs(version - episode.update) <= self._staleness
-        }
-        version = min([version, *(episode.update for episode in episodes.values())])
-        self._open[number] = _Open(jobs[0].task, len(jobs), version, episodes)
-        missing = [replace(job, update=version) for job in jobs if job.sibling not in episodes]
-        with self._changed:
-            self._waiting.extend(missing)
-            self._changed.notify_all()
+    def _schedule(self, index: int, update: int) -> None:
+        """Add a pending group with its finished episodes, and queue the jobs of the others.
 
-    def _draw(self) -> int:
+        The update of the group is that of its oldest episode.
+        """
+        jobs = self._make_jobs(index)
+        finished = {
+            job.attempt: self._finished.pop((job.group_index, job.attempt), None) for job in jobs
+        }
+        episodes = {
+            attempt: episode
+            for attempt, episode in finished.items()
+            if episode is not None and abs(update - episode.update) <= self._staleness
+        }
+        update = min([update, *(episode.update for episode in episodes.values())])
+        self._pending[index] = _PendingGroup(jobs[0].task, len(jobs), update, episodes)
+        missing = [replace(job, update=update) for job in jobs if job.attempt not in episodes]
+        with self._condition:
+            self._queue.extend(missing)
+            self._condition.notify_all()
+
+    def _take_index(self) -> int:
         if self._backlog:
             return self._backlog.popleft()
-        self._drawn += self._stride
-        return self._drawn - self._stride
+        self._next_index += self._stride
+        return self._next_index - self._stride
 
-    def _feed(self) -> Iterator[Job]:
-        """Jobs as they are begun: the worker threads block here while there is none."""
+    def _job_stream(self) -> Iterator[Job]:
+        """Yield queued jobs; worker threads wait here while the queue is empty."""
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
+            with self._condition:
+                self._condition.wait_for(lambda: self._queue or self._is_closed)
+                if self._is_closed:
                     return
-                job = self._waiting.popleft()
-            opened = self._open.get(job.group)
-            if opened is None:  # closed without it
+                job = self._queue.popleft()
+            group = self._pending.get(job.group_index)
+            # The group completed by timeout without this job.
+            if group is None:
                 continue
-            opened.begun = opened.begun or time.monotonic()
+            group.start_time = group.start_time or time.monotonic()
             yield job
 
-    def _wait(self) -> None:
-        """For the next episode, or until the next deadline."""
-        ends = [
-            opened.begun + self._timeout
-            for opened in self._open.values()
-            if self._timeout and opened.begun is not None and self._scored(opened) >= _LEAST
+    def _receive_episode(self) -> None:
+        """Wait for the next episode or the next timeout of a group."""
+        deadlines = [
+            group.start_time + self._timeout
+            for group in self._pending.values()
+            if self._timeout
+            and group.start_time is not None
+            and group.num_scored >= _MIN_SCORED_EPISODES
         ]
-        left = max(0.0, min(ends) - time.monotonic()) + 0.01 if ends else None
-        finished = self._crew.get(left)
-        if finished is None:
+        timeout = max(0.0, min(deadlines) - time.monotonic()) + 0.01 if deadlines else None
+        result = self._pool.next_result(timeout)
+        if result is None:
             return
-        _, episode = finished
-        opened = self._open.get(episode.group)
-        if opened is not None:
-            opened.episodes[episode.sibling] = episode
+        _, episode = result
+        group = self._pending.get(episode.group)
+        if group is not None:
+            group.episodes[episode.attempt] = episode
 
-    def _is_over(self, opened: _Open) -> bool:
+    def _has_timed_out(self, group: _PendingGroup) -> bool:
         return bool(
             self._timeout
-            and opened.begun is not None
-            and time.monotonic() > opened.begun + self._timeout
-            and self._scored(opened) >= _LEAST
+            and group.start_time is not None
+            and time.monotonic() > group.start_time + self._timeout
+            and group.num_scored >= _MIN_SCORED_EPISODES
         )
-
-    @staticmethod
-    def _scored(opened: _Open) -> int:
-        return sum(episode.reward is not None for episode in opened.episodes.values())

@@ -1,4 +1,4 @@
-"""What episodes are played with: browsers, suite, tokenizer, engine, threads around them."""
+"""Resources of rollouts: browsers, suite, tokenizer, engine or endpoint, and worker threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
@@ -22,22 +22,23 @@ from webagent_jax.rollout import (
     Collector,
     EndpointAgent,
     EngineAgent,
+    EpisodeConfig,
     ExpertAgent,
     Job,
-    Rules,
 )
-from webagent_jax.suites.registry import open_suite
+from webagent_jax.suites.registry import make_suite
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import Episode, IntArray, Observation, Outcome, PolicySnapshot
 
 
-class Stage:
-    """Opens what a run plays episodes with, and closes it again: use `with`.
+class RolloutRuntime:
+    """Owner of the browsers, suite and engine that run episodes; a context manager.
 
     Args:
-        cfg: of the run.
-        progress: is told of every episode.
-        snapshot: the policy to sample with; None when an endpoint or experts alone will play.
+        cfg: config of the run.
+        progress: receives every run of an episode.
+        model: config of the policy; None without an engine.
+        snapshot: policy to sample from; None if only an endpoint or experts respond.
     """
 
     def __init__(
@@ -48,61 +49,72 @@ class Stage:
         snapshot: PolicySnapshot | None = None,
     ) -> None:
         self._cfg, self._progress = cfg, progress
-        self._exit = ExitStack()
-        self.tokenizer = ChatTokenizer(policy.directory(cfg.policy.path))
+        self._exit_stack = ExitStack()
+        self.tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
         self._endpoint: ChatEndpoint | None = None
         if cfg.policy.kind == "openai":
             self._endpoint = ChatEndpoint(cfg.policy.endpoint, log=progress.log)
-        with ExitStack() as opened:  # whatever fails, what was opened before it is closed
-            self.pool = opened.enter_context(BrowserPool(cfg.browser))
-            self.suite = open_suite(cfg.suite, cfg.browser, self.pool, progress.log)
-            opened.callback(self.suite.close)
-            self._sampler: Engine | None = None
+        # An error closes the resources opened before it.
+        with ExitStack() as stack:
+            self.pool = stack.enter_context(BrowserPool(cfg.browser))
+            self.suite = make_suite(cfg.suite, cfg.browser, self.pool, progress.log)
+            stack.callback(self.suite.close)
+            self._engine: Engine | None = None
             if model is not None and snapshot is not None:
-                self._sampler = opened.enter_context(
-                    open_engine(cfg, self.tokenizer, model, snapshot)
+                self._engine = stack.enter_context(
+                    make_engine(cfg, self.tokenizer, model, snapshot)
                 )
-            self._exit = opened.pop_all()
+            self._exit_stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._exit.close()
+        self._exit_stack.close()
 
     @property
     def engine(self) -> Engine:
-        """Raises ValueError where an endpoint or experts alone play."""
-        if self._sampler is None:
-            raise ValueError("this stage was opened without a policy")
-        return self._sampler
+        """Engine that samples from the policy.
+
+        Raises:
+            ValueError: only an endpoint or experts respond.
+        """
+        if self._engine is None:
+            raise ValueError("this runtime has no engine: create it with a model and a snapshot")
+        return self._engine
 
     @property
-    def contexts(self) -> int:
-        """Episodes that are played at once."""
-        return self._cfg.rollout.contexts
+    def max_concurrent_episodes(self) -> int:
+        """Number of episodes that run at the same time."""
+        return self._cfg.rollout.max_concurrent_episodes
 
-    def rules(self, max_turns: int, *, evaluation: bool = False) -> Rules:
-        """Return the rules of an evaluation, or of training episodes and demonstrations."""
+    def episode_config(self, max_turns: int, *, evaluation: bool = False) -> EpisodeConfig:
+        """Return the config of episodes.
+
+        Args:
+            max_turns: limit of turns per episode.
+            evaluation: use the options of evaluation instead of those of rollouts.
+        """
         cfg = self._cfg
-        return Rules(
+        return EpisodeConfig(
             tokenizer=self.tokenizer,
             template=TEMPLATES[cfg.prompt.template],
             thinking=cfg.prompt.thinking,
             max_turns=max_turns,
-            max_prompt_tokens=cfg.engine.max_tokens - self._sampling(evaluation).max_new_tokens,
+            max_prompt_tokens=cfg.engine.max_model_len
+            - self._sampling_options(evaluation).max_new_tokens,
             timeout=cfg.rollout.episode_timeout,
             max_repeats=cfg.eval.max_repeats if evaluation else 0,
         )
 
     @property
     def usage(self) -> Usage | None:
-        """What the endpoint did so far; None where none replies."""
+        """Requests and tokens of the endpoint so far; None without an endpoint."""
         return None if self._endpoint is None else self._endpoint.usage
 
     def policy_agent(self, *, evaluation: bool = False) -> EngineAgent | EndpointAgent:
-        """Return an agent that samples from the policy by the options of rollouts or evaluation."""
-        sampling, timeout = self._sampling(evaluation), self._cfg.rollout.episode_timeout
+        """Return an agent that samples with the options of rollouts, or of evaluation."""
+        sampling, timeout = self._sampling_options(evaluation), self._cfg.rollout.episode_timeout
         if self._endpoint is not None:
             return EndpointAgent(
                 self._endpoint,
@@ -122,26 +134,34 @@ class Stage:
             timeout=timeout,
         )
 
-    def _sampling(self, evaluation: bool) -> RolloutConfig | EvalConfig:
-        """Return the options that responses are sampled with."""
-        rollout, evaluated = self._cfg.rollout, self._cfg.eval
+    def _sampling_options(self, evaluation: bool) -> RolloutConfig | EvalConfig:
+        """Return the sampling options of rollouts or evaluation."""
+        rollout, eval_options = self._cfg.rollout, self._cfg.eval
         if not evaluation:
             return rollout
-        return replace(evaluated, max_new_tokens=evaluated.max_new_tokens or rollout.max_new_tokens)
+        return replace(
+            eval_options, max_new_tokens=eval_options.max_new_tokens or rollout.max_new_tokens
+        )
 
     def expert_agent(self) -> ExpertAgent:
+        """Return an agent that follows the scripted expert of its task."""
         return ExpertAgent(self.suite, self.tokenizer, self._cfg.prompt.thinking)
 
-    def play(
+    def run(
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
     ) -> list[Episode]:
-        """Episodes in the order of the jobs; `on_episode` sees each as it ends, INFRA ones too."""
-        return self.collector().collect(jobs, on_episode)
+        """Run all jobs and return their episodes in the order of the jobs.
+
+        Args:
+            jobs: drawn as threads become free.
+            on_episode: called for each completed episode, including INFRA.
+        """
+        return self.collector().run_jobs(jobs, on_episode)
 
     def collector(self) -> Collector:
-        """Plays in the worlds of this stage; the progress is told of every try."""
+        """Return a collector on this suite that reports every run to the progress."""
 
-        def told(episode: Episode) -> None:
+        def report(episode: Episode) -> None:
             self._progress.advance(
                 0,
                 success=None if episode.reward is None else episode.reward > 0,
@@ -149,66 +169,70 @@ class Stage:
                 tokens=sum(len(turn.completion.token_ids) for turn in episode.turns),
             )
             if episode.outcome is Outcome.INFRA:
-                self._progress.log(f"INFRA {episode.task.id}: {episode.note}")
+                self._progress.log(f"INFRA {episode.task.id}: {episode.infra_error}")
 
         return Collector(
             self.suite,
-            contexts=self._cfg.rollout.contexts,
+            contexts=self._cfg.rollout.max_concurrent_episodes,
             infra_retries=self._cfg.rollout.infra_retries,
-            on_try=told,
+            on_run=report,
         )
 
     @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Meanwhile nobody plays, and the memory of the engine's cache is the learner's."""
-        self.engine.release()
+    def engine_asleep(self) -> Iterator[None]:
+        """Release the memory of the engine's cache within the context; running requests wait."""
+        self.engine.sleep()
         try:
             yield
         finally:
-            self.engine.resume()
+            self.engine.wake_up()
 
     def update_policy(self, snapshot: PolicySnapshot) -> None:
-        """What is sampled from now on, the rest of running replies too, is the new policy's."""
-        self.engine.update(snapshot.params, version=snapshot.version, running="recompute")
+        """Sample from a new policy from now on, including the rest of running responses."""
+        self.engine.update_weights(snapshot.params, version=snapshot.version, in_flight="recompute")
 
 
-def open_engine(
+def make_engine(
     cfg: RunConfig, tokenizer: ChatTokenizer, model: ModelConfig, snapshot: PolicySnapshot
 ) -> Engine:
     """Return an engine with the options of the run.
 
     Raises:
-        ShardingError: this process has fewer devices than `engine.tensor`.
+        ShardingError: this process has fewer devices than `engine.tensor_parallel_size`.
     """
     return Engine(
         model,
         snapshot.params,
         slots=cfg.engine.slots,
-        max_tokens=cfg.engine.max_tokens,
+        max_model_len=cfg.engine.max_model_len,
         seed=cfg.seed,
         version=snapshot.version,
         steps_per_dispatch=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
-        mesh=_engine_mesh(cfg.engine.tensor),
-        preamble=_preamble(cfg, tokenizer),
+        mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
+        shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
     )
 
 
 def _engine_mesh(tensor: int) -> Mesh | None:
-    """Over so many devices of this host. Raises ShardingError when it has not as many."""
+    """Return a mesh over `tensor` devices of this process; None for a single device.
+
+    Raises:
+        ShardingError: this process has fewer devices.
+    """
     if tensor == 1:
         return None
     return sharding.make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
 
-def _preamble(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
-    """The token ids that the prompts of all tasks begin with."""
+def _shared_prompt_prefix(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
+    """Return the token ids of the common prefix of all prompts, probed with different intents."""
     template, thinking = TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
-    page = Observation("", "")
+    observation = Observation("", "")
     first, *others = (
-        tokenizer.prompt_ids(messages(template, thinking, intent, (), page))
+        tokenizer.prompt_ids(build_messages(template, thinking, intent, (), observation))
         for intent in ("A", "b", "7", "(", '"')
     )
     shortest = min(len(first), *map(len, others))
-    alike = np.all([ids[:shortest] == first[:shortest] for ids in others], axis=0)
-    return first[: int(np.logical_and.accumulate(alike).sum())]
+    is_equal = np.all([ids[:shortest] == first[:shortest] for ids in others], axis=0)
+    return first[: int(np.logical_and.accumulate(is_equal).sum())]

@@ -1,1 +1,1 @@
-"""What there is to do, and how it is judged."""
+"""Task suites and their scoring."""

@@ -1,4 +1,4 @@
-"""The arena as a suite: 812 tasks on five sites, each played in a world of its own."""
+"""Suite of the arena: 812 tasks on five sites, each run in its own world."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from webagent_jax.arena import expert_steps, selection
-from webagent_jax.arena.client import ArenaHost
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
-from webagent_jax.arena.selection import Draft
+from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
 from webagent_jax.suites import evaluators, site_state, task_file
-from webagent_jax.suites.site_state import LiveWorld
-from webagent_jax.types import Action, Expert, InfraError, Split, Start, Step, Task
+from webagent_jax.suites.site_state import BrowserSiteState
+from webagent_jax.types import Action, Expert, InfraError, ResetResult, Split, StepResult, Task
 
 VIEWPORT = (1280, 720)  # CSS pixels
 
@@ -23,18 +23,18 @@ _DEFAULTS = ArenaConfig()
 
 
 class ArenaSuite:
-    """The suite. All its tasks share one server and one pool of browsers.
+    """Suite of the arena's tasks, which share one server and one pool of browsers.
 
     Args:
-        pool: browsers, owned and closed by the caller.
-        names: of tasks ("shop/buy/3"), templates ("shop/buy") or sites ("shop") to keep; empty
-            keeps all.
-        config: what oracles think, and whether training tasks are drawn anew.
-        latency: seconds by which every answer of the sites is late.
+        pool: pool of browsers; the caller closes it.
+        names: names of tasks ("shop/buy/3"), templates ("shop/buy") or sites ("shop") to select;
+            empty for all tasks.
+        config: thoughts of the experts, and generation of training tasks.
+        latency: seconds by which the sites delay every response.
 
     Raises:
-        ConfigError: a name fits no task.
-        InfraError: the server does not come up.
+        ConfigError: a name matches no task.
+        InfraError: the server does not start.
     """
 
     def __init__(
@@ -45,125 +45,163 @@ class ArenaSuite:
         *,
         latency: float = 0.0,
     ) -> None:
-        self._drafts = drafts(names, config)
-        self._by_name = {**self._drafts["train"], **self._drafts["test"]}
+        self._tasks = drafts(names, config)
+        self._by_name = {**self._tasks["train"], **self._tasks["test"]}
         self._pool = pool
-        self._thoughts = config.thoughts
-        self._host = ArenaHost(latency=latency)
+        self._expert_thoughts = config.expert_thoughts
+        self._server = ArenaServerHandle(latency=latency)
 
-    def names(self, split: Split) -> Sequence[str]:
-        return tuple(self._drafts[split])
+    def task_names(self, split: Split) -> Sequence[str]:
+        """Return the names of the tasks of a split."""
+        return tuple(self._tasks[split])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        return [draft.task for draft in self._drafts[split].values()]
+        """Return all tasks of a split."""
+        return [generated.task for generated in self._tasks[split].values()]
 
     def task(self, name: str, split: Split, index: int) -> Task:
-        """The index-th try at a task: the same world, at first, in each."""
-        task = self._drafts[split][name].task
+        """Return the index-th attempt at a task; attempts start in the same world."""
+        task = self._tasks[split][name].task
         return replace(task, id=f"{task.id}/{index}", seed=index) if index else task
 
-    def open(self, task: Task) -> ArenaEnvironment:
-        """A fresh world and a browser held to its place. Raises InfraError."""
-        world = self._host.new()
+    def make_env(self, task: Task) -> ArenaEnvironment:
+        """Create an environment with a new world and a browser restricted to its origin.
+
+        Raises:
+            InfraError: the server or the browser fails.
+        """
+        world = self._server.new()
         try:
-            origins = [self._host.origin(world)]
+            origins = [self._server.origin(world)]
             session = self._pool.session(origins=origins, viewport=VIEWPORT, reuse=True)
         except BaseException:
-            self._host.drop(world)
+            self._server.drop(world)
             raise
-        return ArenaEnvironment(self._host, world, session, task)
+        return ArenaEnvironment(self._server, world, session, task)
 
-    def expert(self, task: Task, start: Start) -> Expert:
-        """The oracle of the task's template. Raises KeyError for a task of another suite."""
-        draft = self._by_name[_name(task)]
-        expert = draft.template.oracle(draft.instance.slots, start.observation)
-        if self._thoughts == "restate":
+    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+        """Create the expert of the task's template.
+
+        Raises:
+            KeyError: the task belongs to another suite.
+        """
+        generated = self._by_name[_task_name(task)]
+        expert = generated.template.oracle(generated.instance.slots, start.observation)
+        if self._expert_thoughts == "restate":
             return expert_steps.restate(expert, task.intent)
-        if self._thoughts == "long":
-            return expert_steps.deliberate(expert, task.intent, start.observation)
+        if self._expert_thoughts == "long":
+            return expert_steps.with_long_thoughts(expert, task.intent, start.observation)
         return expert
 
     def close(self) -> None:
-        self._host.close()
+        """Stop the server."""
+        self._server.close()
 
 
 def drafts(
     names: Sequence[str] = (), config: ArenaConfig = _DEFAULTS
-) -> Mapping[Split, Mapping[str, Draft]]:
-    """The tasks by name, as `ArenaSuite` is asked for them; no server is needed.
+) -> Mapping[Split, Mapping[str, GeneratedTask]]:
+    """Return the tasks of each split by name, without a server.
 
-    Fresh training tasks are never drawn like one of the test split. Raises ConfigError.
+    Generated training tasks never equal a task of the test split.
+
+    Args:
+        names: as in `ArenaSuite`.
+        config: generation of training tasks.
+
+    Raises:
+        ConfigError: a name matches no task.
     """
     data = seed_data()
-    chosen = selection.select(TEMPLATES, data)
-    if config.fresh_seed >= 0:
-        source = selection.fresh(TEMPLATES, data, config.fresh_seed, besides=chosen["test"])
-        chosen["train"] = tuple(itertools.islice(source, config.fresh_tasks))
+    selected = selection.select(TEMPLATES, data)
+    if config.task_seed >= 0:
+        stream = selection.generate_tasks(
+            TEMPLATES, data, config.task_seed, besides=selected["test"]
+        )
+        selected["train"] = tuple(itertools.islice(stream, config.num_generated_tasks))
     for connection in data.values():
         connection.close()
-    named: dict[Split, dict[str, Draft]] = {
-        split: {_name(draft.task): draft for draft in of_split}
-        for split, of_split in chosen.items()
+    by_name: dict[Split, dict[str, GeneratedTask]] = {
+        split: {_task_name(generated.task): generated for generated in tasks_of_split}
+        for split, tasks_of_split in selected.items()
     }
-    everything = [draft for of_split in named.values() for draft in of_split.items()]
+    all_tasks = [
+        generated for tasks_of_split in by_name.values() for generated in tasks_of_split.items()
+    ]
     for name in names:
-        if not any(_is_of(task, name) for task, _ in everything):
-            known = sorted({draft.template.name for _, draft in everything})
-            close = difflib.get_close_matches(name, known, n=3) or known[:3]
-            raise ConfigError(f"no arena task {name!r}; did you mean: {', '.join(close)}?")
+        if not any(_has_prefix(task, name) for task, _ in all_tasks):
+            template_names = sorted({generated.template.name for _, generated in all_tasks})
+            suggestions = difflib.get_close_matches(name, template_names, n=3) or template_names[:3]
+            raise ConfigError(f"no arena task {name!r}; did you mean: {', '.join(suggestions)}?")
     return {
-        split: {task: d for task, d in tasks.items() if _fits(task, names)}
-        for split, tasks in named.items()
+        split: {task: d for task, d in tasks.items() if _is_selected(task, names)}
+        for split, tasks in by_name.items()
     }
 
 
-def _name(task: Task) -> str:
-    """Of a task, or of a further try at it: "shop/buy/3"."""
+def _task_name(task: Task) -> str:
+    """Return the name of a task or of an attempt at it, such as "shop/buy/3"."""
     return "/".join(task.id.split("/")[1:4])
 
 
-def _fits(task: str, names: Sequence[str]) -> bool:
-    return not names or any(_is_of(task, name) for name in names)
+def _is_selected(task: str, names: Sequence[str]) -> bool:
+    return not names or any(_has_prefix(task, name) for name in names)
 
 
-def _is_of(task: str, name: str) -> bool:
+def _has_prefix(task: str, name: str) -> bool:
     return f"{task}/".startswith(f"{name}/")
 
 
 class ArenaEnvironment:
-    """One task in one world, live in a browser context of its own."""
+    """Environment of one task in one world, in its own browser context."""
 
-    def __init__(self, host: ArenaHost, world: str, session: Session, task: Task) -> None:
-        self._host, self._world, self._session = host, world, session
+    def __init__(self, host: ArenaServerHandle, world: str, session: Session, task: Task) -> None:
+        self._server, self._world, self._session = host, world, session
         self._addresses = host.addresses(world)
         self._task = replace(
             task,
-            start_url=task_file.filled(task.start_url, self._addresses),
-            eval=task_file.filled(dict(task.eval), self._addresses),
+            start_url=task_file.fill_placeholders(task.start_url, self._addresses),
+            eval=task_file.fill_placeholders(dict(task.eval), self._addresses),
         )
 
-    def start(self) -> Start:
-        """Opens the task's first page, and a tab for each further site. Raises InfraError."""
+    def reset(self) -> ResetResult:
+        """Open the task's first page, and a tab for each further site.
+
+        Raises:
+            InfraError: the browser or a site fails.
+        """
         site_state.open_tabs(self._session, task_file.start_urls(self._task))
-        return Start(self._task.intent, self._session.observe(), self._session.spent())
+        return ResetResult(self._task.intent, self._session.observe(), self._session.take_timings())
 
-    def step(self, action: Action) -> Step:
-        """Raises InfraError when the browser fails; what the page refuses is told to the agent."""
+    def step(self, action: Action) -> StepResult:
+        """Execute an action; the observation contains the reason if it is refused.
+
+        Raises:
+            InfraError: the browser fails.
+        """
         error = self._session.act(action)
-        return Step(self._session.observe(error), done=False, seconds=self._session.spent())
+        return StepResult(
+            self._session.observe(error), terminated=False, seconds=self._session.take_timings()
+        )
 
-    def reward(self, answer: str | None) -> float:
-        """1.0 if all evaluators of the task are content. Raises InfraError."""
-        return evaluators.score(self._task, answer, LiveWorld(self._session, self._addresses))
+    def compute_reward(self, answer: str | None) -> float:
+        """Return 1.0 if all evaluators of the task pass, else 0.0.
 
-    def picture(self) -> bytes:
-        """JPEG of the page."""
-        return self._session.picture()
+        Raises:
+            InfraError: the browser or a site fails.
+        """
+        return evaluators.score(
+            self._task, answer, BrowserSiteState(self._session, self._addresses)
+        )
+
+    def screenshot(self) -> bytes:
+        """Return a JPEG screenshot of the page."""
+        return self._session.screenshot()
 
     def close(self) -> None:
-        """The browser context and the world."""
+        """Close the browser context and delete the world."""
         self._session.close()
         try:
-            self._host.drop(self._world)
+            self._server.drop(self._world)
         except InfraError:
-            return  # the server is gone, and its worlds with it
+            return  # the worlds of a server that has stopped need no deletion

@@ -1,19 +1,20 @@
-"""Whether a task of WebArena was done: its answer, the address it ended at, the pages it left.
+"""WebArena's evaluators: scores of a task from its answer, final address and site contents.
 
 `score` is the product of the evaluators that a task names, as in the harnesses of WebArena
 (Zhou et al. 2023, arXiv 2307.13854) and WebArena-Lite (Liu et al. 2024, arXiv 2408.06327), which
-compare in two ways (`matching.Rules`). Their quirks are kept where scores depend on them. Left are:
+compare differently (`matching.MatchingRules`). Quirks that scores depend on are reproduced, with
+these exceptions:
 
-- An answer that was never given meets no `string_match`. The released trainer of WebAgent-R1 takes
-  it for "N/A", so that running out of turns is rewarded on every unachievable task.
-- ` |OR| ` parts the references of an answer under both rules; WebArena parts those of a page and
-  of an address alone, and so takes no answer at all for its task 386.
-- `localhost` is 127.0.0.1 under both rules, and either may be told to compare EXACT.
-- The first evaluator that fails decides: the product is 0, whatever the others say.
-- A page that is none of a site (about:blank, the browser's own error page) holds no text. Any
-  other fault of browser, site or judge raises InfraError; the harnesses count it as a failure.
+- A missing answer fails every `string_match`. The released trainer of WebAgent-R1 treats it as
+  "N/A", so that running out of turns is rewarded on every unachievable task.
+- ` |OR| ` separates the references of an answer under both rules. WebArena separates only those of
+  a page and of an address, and so accepts no answer for its task 386.
+- `localhost` equals 127.0.0.1 under both rules, and both support the `url_note` EXACT.
+- Evaluation stops at the first evaluator that fails, because the product is then 0.
+- A page outside of the sites (about:blank, the browser's error page) has no text. Any other fault
+  of browser, site or judge raises InfraError; the harnesses count it as a failure.
 
-Texts are compared by `matching`; the live sites are asked through `World` alone.
+`matching` compares texts; evaluators access the live sites only through `SiteState`.
 """
 
 from __future__ import annotations
@@ -27,227 +28,242 @@ from urllib.parse import quote, urlencode, urlparse
 
 from webagent_jax.config import ConfigError
 from webagent_jax.suites.judge import Judge
-from webagent_jax.suites.matching import LITE, Rules, clean, exact_match, must_include, url_matches
-from webagent_jax.suites.task_file import UNACHIEVABLE, call, needs_judge
+from webagent_jax.suites.matching import (
+    LITE,
+    MatchingRules,
+    exact_match,
+    must_include,
+    normalize,
+    url_matches,
+)
+from webagent_jax.suites.task_file import UNACHIEVABLE, needs_judge, parse_call
 from webagent_jax.types import InfraError, Task
 
 
-class World(Protocol):
-    """The live sites as the episode left them. Every call is bounded in time or raises InfraError.
+class SiteState(Protocol):
+    """Live sites after an episode, accessed through one page, which `goto` changes.
 
-    There is one page: `goto` moves it, and what is asked afterwards is asked of the new one.
+    Every call returns in bounded time or raises InfraError.
     """
 
     def url(self) -> str:
-        """Where the page is, as its address bar has it."""
+        """Return the address of the page, as in the address bar."""
         ...
 
     def goto(self, url: str) -> None:
-        """Opens a page of a site, and waits until it is quiet."""
+        """Open a page of a site and wait until it has settled."""
         ...
 
     def evaluate(self, script: str) -> Any:
-        """What a JavaScript function without arguments returns on the page, as JSON has it."""
+        """Return the JSON result of a JavaScript function without arguments on the page."""
         ...
 
     def address(self, site: str) -> str:
-        """Of a site by its name in `task_file.SITES`, without a slash at the end."""
+        """Return the address of a site in `task_file.SITES`, without a trailing slash."""
         ...
 
     def shop_json(self, path: str) -> Any:
-        """The answer of the shop's REST API to a GET by its administrator. `path`: "/rest/..."."""
+        """Return the shop's REST response to a GET of `path` ("/rest/...") as administrator."""
         ...
 
 
 def score(
-    task: Task, answer: str | None, world: World, judge: Judge | None = None, rules: Rules = LITE
+    task: Task,
+    answer: str | None,
+    world: SiteState,
+    judge: Judge | None = None,
+    rules: MatchingRules = LITE,
 ) -> float:
-    """1.0 if every evaluator of the task is content, else 0.0.
+    """Return 1.0 if every evaluator of the task passes, else 0.0.
 
     Args:
-        task: from `task_file.load`.
-        answer: the message the agent ended with; None when it gave none.
-        world: its sites, still as the agent left them; may be on another page afterwards.
-        judge: asked where no rule decides.
-        rules: of the harness to agree with.
+        task: task from `task_file.load`.
+        answer: final message of the agent; None if it sent none.
+        world: state of the sites directly after the episode; the call may change its page.
+        judge: judge of fuzzy references; None if there is none.
+        rules: matching rules of the harness.
 
     Raises:
         InfraError: browser, site or judge failed.
-        ConfigError: the task has nothing to be scored by, or needs a judge and there is none.
+        ConfigError: the task has no evaluator, or needs a judge and there is none.
     """
     if not task.eval:
-        raise ConfigError(f"{task.id} has no eval in its file: it can be played, not scored")
-    trial = _Trial(task, answer, world, judge, rules)
-    return float(all(_EVALUATORS[name](trial) for name in task.eval["eval_types"]))
+        raise ConfigError(f"{task.id} has no eval in its file: add one to score the task")
+    context = _EvalContext(task, answer, world, judge, rules)
+    return float(all(_EVALUATORS[name](context) for name in task.eval["eval_types"]))
 
 
-def without_judge(
+def split_by_judge(
     tasks: Iterable[Task], *, strict: bool = False
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """The tasks that rules alone decide, and those left out.
+    """Return the tasks that need no judge and the tasks that need one.
 
     Raises:
-        ConfigError: `strict`, and some would be left out.
+        ConfigError: `strict`, and some tasks need a judge.
     """
-    kept: list[Task] = []
-    left_out: list[Task] = []
+    decidable: list[Task] = []
+    skipped: list[Task] = []
     for task in tasks:
-        (left_out if needs_judge(task) else kept).append(task)
-    if strict and left_out:
+        (skipped if needs_judge(task) else decidable).append(task)
+    if strict and skipped:
         raise ConfigError(
-            f"{len(left_out)} of {len(kept) + len(left_out)} tasks need a judge, "
-            f"{left_out[0].id} first: configure one, or leave them out"
+            f"{len(skipped)} of {len(decidable) + len(skipped)} tasks need a judge, "
+            f"{skipped[0].id} first: set suite.webarena.judge.url, or exclude these tasks"
         )
-    return tuple(kept), tuple(left_out)
+    return tuple(decidable), tuple(skipped)
 
 
 # --- the evaluators ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """What an evaluator decides on."""
+class _EvalContext:
+    """Input of an evaluator."""
 
     task: Task
     answer: str | None
-    world: World
+    world: SiteState
     judge: Judge | None
-    rules: Rules
+    rules: MatchingRules
 
 
-def _string_match(trial: _Trial) -> bool:
-    if trial.answer is None:  # no answer is none, not "N/A": a time-out must never pay
+def _string_match(context: _EvalContext) -> bool:
+    # A missing answer is not "N/A": running out of turns must not be rewarded.
+    if context.answer is None:
         return False
-    answer = clean(trial.answer, trial.rules)
-    references = trial.task.eval["reference_answers"]
-    return all(_holds(trial, answer, *wanted, page=False) for wanted in references.items())
+    answer = normalize(context.answer, context.rules)
+    references = context.task.eval["reference_answers"]
+    return all(_matches(context, answer, *item, page=False) for item in references.items())
 
 
-def _url_match(trial: _Trial) -> bool:
-    spec = trial.task.eval
-    return url_matches(spec["reference_url"], trial.world.url(), trial.rules, spec["url_note"])
+def _url_match(context: _EvalContext) -> bool:
+    spec = context.task.eval
+    return url_matches(spec["reference_url"], context.world.url(), context.rules, spec["url_note"])
 
 
-def _program_html(trial: _Trial) -> bool:
-    return all(_target_holds(trial, target) for target in trial.task.eval["program_html"])
+def _program_html(context: _EvalContext) -> bool:
+    return all(_target_matches(context, target) for target in context.task.eval["program_html"])
 
 
-def _target_holds(trial: _Trial, target: Mapping[str, Any]) -> bool:
-    text = text_of(target, trial.world)
-    text = html.unescape(text) if trial.rules.unescape else text
+def _target_matches(context: _EvalContext, target: Mapping[str, Any]) -> bool:
+    text = extract_target_text(target, context.world)
+    text = html.unescape(text) if context.rules.unescape else text
     required = target["required_contents"]
-    return all(_holds(trial, text, *wanted, page=True) for wanted in required.items())
+    return all(_matches(context, text, *item, page=True) for item in required.items())
 
 
-_EVALUATORS: Mapping[str, Callable[[_Trial], bool]] = {
+_EVALUATORS: Mapping[str, Callable[[_EvalContext], bool]] = {
     "string_match": _string_match,
     "url_match": _url_match,
     "program_html": _program_html,
 }
 
 
-def _holds(trial: _Trial, text: str, comparison: str, wanted: Any, *, page: bool) -> bool:
-    """Whether an answer, or the text of a page, is what is wanted by one kind of comparison."""
+def _matches(
+    context: _EvalContext, text: str, comparison: str, reference: Any, *, page: bool
+) -> bool:
+    """Return whether an answer, or the text of a page, passes one kind of comparison."""
     match comparison:
         case "exact_match":
-            return exact_match(wanted, text, trial.rules)
+            return exact_match(reference, text, context.rules)
         case "must_include":
-            return must_include(wanted, text, trial.rules, page=page)
-    return _fuzzy_match(trial, wanted, text)
+            return must_include(reference, text, context.rules, page=page)
+    return _fuzzy_match(context, reference, text)
 
 
-def _fuzzy_match(trial: _Trial, wanted: str | Sequence[str], text: str) -> bool:
-    task, judge = trial.task, trial.judge
-    if wanted == UNACHIEVABLE and exact_match(UNACHIEVABLE, text, trial.rules):
+def _fuzzy_match(context: _EvalContext, contents: str | Sequence[str], text: str) -> bool:
+    task, judge = context.task, context.judge
+    if contents == UNACHIEVABLE and exact_match(UNACHIEVABLE, text, context.rules):
         return True
     if judge is None:
-        raise ConfigError(f"{task.id} needs a judge: configure one, or leave such tasks out")
-    if wanted == UNACHIEVABLE:
+        raise ConfigError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
+    if contents == UNACHIEVABLE:
         return judge.unachievable(task.intent, task.eval["string_note"], text)
-    references = [", ".join(wanted)] if trial.rules.joined else wanted
+    references = [", ".join(contents)] if context.rules.joined else contents
     return all(judge.same_meaning(task.intent, reference, text) for reference in references)
 
 
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def text_of(target: Mapping[str, Any], world: World) -> str:
-    """What stands at the place that a target of `program_html` names; empty if there is none.
+def extract_target_text(target: Mapping[str, Any], world: SiteState) -> str:
+    """Return the text that a target of `program_html` selects; empty if nothing is there.
 
-    A value that is no text is spelled as Python does, because the harnesses do: True, None, 2.
+    Other values are converted with `str`, as in the harnesses: True, None, 2.
     """
-    url = _resolved(target["url"], world)
+    url = _resolve_call(target["url"], world)
     if url != "last":
         if not url.startswith(("http://", "https://")):
             return ""
         world.goto(url)
     locator = target["locator"]
-    if call(locator):
-        return _resolved(locator, world)
+    if parse_call(locator):
+        return _resolve_call(locator, world)
     if target["prep_actions"]:
-        _attempt(world, target["prep_actions"])
-    found = _attempt(world, [locator or "document.documentElement.outerHTML"])
-    return str(found[0]) if found else ""
+        _evaluate_all(world, target["prep_actions"])
+    values = _evaluate_all(world, [locator or "document.documentElement.outerHTML"])
+    return str(values[0]) if values else ""
 
 
-def _attempt(world: World, expressions: Sequence[str]) -> list[Any]:
-    """The values of expressions on the page; none at all when one of them throws."""
-    listed = ", ".join(expressions)
-    script = f"() => {{ try {{ return [{listed}]; }} catch {{ return []; }} }}"
+def _evaluate_all(world: SiteState, expressions: Sequence[str]) -> list[Any]:
+    """Return the values of JavaScript expressions on the page; empty if one of them throws."""
+    elements = ", ".join(expressions)
+    script = f"() => {{ try {{ return [{elements}]; }} catch {{ return []; }} }}"
     values: list[Any] = world.evaluate(script)
     return values
 
 
-# --- what `func:` may call -----------------------------------------------------------------------
+# --- functions of `func:` ------------------------------------------------------------------------
 
 
-def _resolved(text: str, world: World) -> str:
-    """The text itself, or what it calls."""
-    called = call(text)
-    if called is None:
+def _resolve_call(text: str, world: SiteState) -> str:
+    """Return the result of a `func:` call, or other texts unchanged."""
+    call = parse_call(text)
+    if call is None:
         return text
-    arguments = [world.url() if a == "__last_url__" else a for a in called.arguments]
-    return CALLS[called.name](world, *arguments)
+    arguments = [world.url() if a == "__last_url__" else a for a in call.arguments]
+    return CALLS[call.name](world, *arguments)
 
 
-def latest_order_url(world: World) -> str:
-    """The newest order of the whole shop, whoever made it, taken by its number as an id."""
-    newest = {
+def latest_order_url(world: SiteState) -> str:
+    """Return the address of the shop's newest order by any customer, with its number as the id."""
+    query = {
         "searchCriteria[sortOrders][0][field]": "created_at",
         "searchCriteria[sortOrders][0][direction]": "DESC",
         "searchCriteria[pageSize]": "1",
     }
-    match world.shop_json(f"/rest/V1/orders?{urlencode(newest)}"):
+    match world.shop_json(f"/rest/V1/orders?{urlencode(query)}"):
         case {"items": [{"increment_id": number}, *_]}:
             return f"{world.address('shopping')}/sales/order/view/order_id/{int(number)}/"
-    raise InfraError("the shop names no order")
+    raise InfraError("the shop returned no order")
 
 
-def latest_review_author(world: World, sku: str) -> str:
+def latest_review_author(world: SiteState, sku: str) -> str:
+    """Return the author of the last review of a product; empty without reviews."""
     match _reviews(world, sku):
         case []:
             return ""
         case [*_, {"nickname": author}]:
             return str(author)
-    raise InfraError(f"the shop names no author of the last review of {sku}")
+    raise InfraError(f"the shop returned no author in the last review of {sku}")
 
 
-def latest_review_rating(world: World, sku: str) -> str:
-    """In per cent."""
+def latest_review_rating(world: SiteState, sku: str) -> str:
+    """Return the rating in the last review of a product, in percent; empty without reviews."""
     match _reviews(world, sku):
         case []:
             return ""
         case [*_, {"ratings": [{"rating_name": "Rating", "percent": percent}, *_]}]:
             return str(percent)
-    raise InfraError(f"the shop gives no rating in the last review of {sku}")
+    raise InfraError(f"the shop returned no rating in the last review of {sku}")
 
 
-def _reviews(world: World, sku: str) -> Any:
+def _reviews(world: SiteState, sku: str) -> Any:
     return world.shop_json(f"/rest/V1/products/{quote(sku, safe='')}/reviews")
 
 
-def post_url(world: World, url: str) -> str:
-    """The post that an address of the forum lies below; any other address as it is."""
+def post_url(world: SiteState, url: str) -> str:
+    """Return the address of the forum post that contains `url`; other addresses unchanged."""
     parts = urlparse(url)
     match parts.path.split("/"):
         case [_, "f", forum, post, *_]:
@@ -255,15 +271,15 @@ def post_url(world: World, url: str) -> str:
     return url
 
 
-def member_role(world: World, account: str) -> str:
-    """Role of an account on the page of a project's members; empty when it is none of them."""
-    accounts = _all("td[data-label='Account'] span.gl-avatar-labeled-sublabel")
+def member_role(world: SiteState, account: str) -> str:
+    """Return the role of an account on a project's page of members; empty for other accounts."""
+    accounts = _query_all("td[data-label='Account'] span.gl-avatar-labeled-sublabel")
     row = f"{accounts}.findIndex((name) => name.outerText === {json.dumps('@' + account)})"
-    found = _attempt(world, [f"{_all('td.col-max-role span')}[{row}].outerText"])
-    return str(found[0]) if found else ""
+    values = _evaluate_all(world, [f"{_query_all('td.col-max-role span')}[{row}].outerText"])
+    return str(values[0]) if values else ""
 
 
-def _all(selector: str) -> str:
+def _query_all(selector: str) -> str:
     return f"[...document.querySelectorAll({json.dumps(selector)})]"
 
 

@@ -1,7 +1,7 @@
-"""The judge of answers that no rule decides: a language model behind an OpenAI-compatible endpoint.
+"""Judge of answers that no rule decides: a language model behind an OpenAI-compatible endpoint.
 
-It is asked for one of a few words, and nothing else is taken for one: what is not exactly a verdict
-("not correct", "NOT SUCCESS") is asked for again, and is a fault in the end, never a reward.
+The judge must respond with one of a few verdicts. Any other response ("not correct", "NOT SUCCESS")
+is requested again and finally becomes a fault, never a reward.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from webagent_jax.config import ConfigError
-from webagent_jax.endpoint import Passing, Refused, Server, persist
+from webagent_jax.endpoint import HttpClient, PermanentError, TransientError, retry_with_backoff
 from webagent_jax.types import InfraError
 
-MEANINGS = ("correct", "partially correct", "incorrect")
-REASONS = ("same", "different")
-_RIGHT = ("correct", "same")
+ANSWER_VERDICTS = ("correct", "partially correct", "incorrect")
+REASON_VERDICTS = ("same", "different")
+_POSITIVE_VERDICTS = ("correct", "same")
 
-# What comes from outside stands in JSON quotes, because a policy under training finds out what an
-# answer must say to be taken for an instruction.
+# Texts from outside are quoted as JSON, because a policy in training can learn answers that a judge
+# follows as instructions.
 _MEANING_PROMPT = """\
 An agent was given a task on a web site and gave an answer. Compare it with the reference answer, \
 whose content is right.
@@ -56,87 +56,105 @@ implication, "different" otherwise."""
 
 
 class Judge(Protocol):
-    """Decides by meaning. May be called from any thread, and raises InfraError for no verdict."""
+    """Comparison of answers by meaning; thread-safe. Methods raise InfraError without a verdict."""
 
     def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
-        """Whether an answer to a task says all that the reference says."""
+        """Return whether an answer to a task has the same meaning as the reference."""
         ...
 
     def unachievable(self, intent: str, reason: str, answer: str) -> bool:
-        """Whether an answer gives the reason for which a task cannot be done."""
+        """Return whether an answer gives the reason why a task cannot be done."""
         ...
 
 
 @dataclass(frozen=True)
 class EndpointJudge:
-    """A chat model as judge. It has no state, so that any thread may ask.
+    """Judge that is a chat model; stateless and thread-safe.
 
-    Verdicts are kept in a folder, one file for each model and prompt; delete it to ask again.
+    Verdicts are cached in a folder, one file per model and prompt. Delete the folder to request
+    them again.
     """
 
-    url: str  # up to the version, "https://api.openai.com/v1"
+    url: str  # base URL with the version, such as "https://api.openai.com/v1"
     model: str
     api_key: str = field(default="", repr=False)
-    cache: Path | None = None  # None keeps nothing
-    timeout: float = 30.0  # seconds for one try
-    tries: int = 4
-    pause: float = 1.0  # seconds before the second try, doubled before each further one
-    constrained: bool = True  # hand the verdicts over as a JSON schema; False where that is unknown
+    cache: Path | None = None  # folder of the cache; None for no cache
+    timeout: float = 30.0  # seconds per request
+    tries: int = 4  # maximum number of requests per verdict
+    pause: float = 1.0  # seconds before the second request, doubled before each further one
+    constrained: bool = True  # send the verdicts as a JSON schema; False if not supported
 
     def __post_init__(self) -> None:
-        Server(self.url, self.api_key)
+        HttpClient(self.url, self.api_key)
         if self.tries < 1:
             raise ConfigError(f"the judge's tries={self.tries} must be at least 1")
 
     def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
+        """Return whether an answer to a task has the same meaning as the reference.
+
+        Raises:
+            InfraError: the judge gave no verdict.
+        """
         prompt = _prompt(_MEANING_PROMPT, intent, reference, answer)
-        return self._verdict(prompt, MEANINGS) in _RIGHT
+        return self._verdict(prompt, ANSWER_VERDICTS) in _POSITIVE_VERDICTS
 
     def unachievable(self, intent: str, reason: str, answer: str) -> bool:
+        """Return whether an answer gives the reason why a task cannot be done.
+
+        Raises:
+            InfraError: the judge gave no verdict.
+        """
         prompt = _prompt(_REASON_PROMPT, intent, reason, answer)
-        return self._verdict(prompt, REASONS) in _RIGHT
+        return self._verdict(prompt, REASON_VERDICTS) in _POSITIVE_VERDICTS
 
     def _verdict(self, prompt: str, allowed: Sequence[str]) -> str:
-        """One of the allowed words, from the cache or from the model."""
+        """Return one of the allowed verdicts, from the cache or from the model."""
         if self.cache is None:
-            return self._asked(prompt, allowed)
+            return self._request_verdict(prompt, allowed)
         key = hashlib.sha256(json.dumps([self.model, prompt]).encode()).hexdigest()
         path = self.cache / f"{key}.json"
-        verdict = _recalled(path, allowed)
+        verdict = _read_cache(path, allowed)
         if verdict is None:
-            verdict = self._asked(prompt, allowed)
-            _keep(path, {"verdict": verdict, "model": self.model, "prompt": prompt})
+            verdict = self._request_verdict(prompt, allowed)
+            _write_cache(path, {"verdict": verdict, "model": self.model, "prompt": prompt})
         return verdict
 
-    def _asked(self, prompt: str, allowed: Sequence[str]) -> str:
+    def _request_verdict(self, prompt: str, allowed: Sequence[str]) -> str:
         try:
-            return persist(
-                lambda left: read_verdict(self._reply(prompt, allowed), allowed),
+            return retry_with_backoff(
+                lambda left: read_verdict(self._request_text(prompt, allowed), allowed),
                 tries=self.tries,
                 pause=self.pause,
                 seconds=2 * self.tries * self.timeout,
             )
-        except Passing as fault:
+        except TransientError as fault:
             raise InfraError(
                 f"the judge {self.model} gave no verdict in {self.tries} tries: {fault}"
             ) from fault
-        except Refused as fault:
-            raise InfraError(f"the judge at {self.url} refuses, {fault}") from fault
+        except PermanentError as fault:
+            raise InfraError(f"the judge at {self.url} rejects the request, {fault}") from fault
 
-    def _reply(self, prompt: str, allowed: Sequence[str]) -> str:
-        """What the model says. Raises Passing and Refused."""
-        server = Server(self.url, self.api_key)
-        message = server.ask(self._body(prompt, allowed), self.timeout)["choices"][0]["message"]
+    def _request_text(self, prompt: str, allowed: Sequence[str]) -> str:
+        """Return the text of the model's response.
+
+        Raises:
+            TransientError: the request may succeed later, or the response has no text.
+            PermanentError: the endpoint rejects the request.
+        """
+        client = HttpClient(self.url, self.api_key)
+        message = client.post_chat(self._request_body(prompt, allowed), self.timeout)["choices"][0][
+            "message"
+        ]
         content = message.get("content")
         if not isinstance(content, str):
-            raise Passing(f"no text in {str(message)[:300]}")
+            raise TransientError(f"no text in {str(message)[:300]}")
         return content
 
-    def _body(self, prompt: str, allowed: Sequence[str]) -> dict[str, Any]:
-        listed = " or ".join(f'{{"verdict": "{verdict}"}}' for verdict in allowed)
+    def _request_body(self, prompt: str, allowed: Sequence[str]) -> dict[str, Any]:
+        choices = " or ".join(f'{{"verdict": "{verdict}"}}' for verdict in allowed)
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": "user", "content": f"{prompt}\n\nReply with {listed} alone."}],
+            "messages": [{"role": "user", "content": f"{prompt}\n\nReply with {choices} alone."}],
             "temperature": 0,
         }
         if self.constrained:
@@ -146,24 +164,30 @@ class EndpointJudge:
                 "required": ["verdict"],
                 "additionalProperties": False,
             }
-            named = {"name": "verdict", "strict": True, "schema": schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": named}
+            json_schema = {"name": "verdict", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         return body
 
 
 def read_verdict(reply: str, allowed: Sequence[str]) -> str:
-    """The verdict that a reply is: as {"verdict": ...}, or as the bare words in any case.
+    """Return the verdict in a response: {"verdict": ...}, or the verdict alone in any case.
 
-    Raises Passing for anything around it: "incorrect" holds "correct", and so does "not correct".
+    Args:
+        reply: text of the response.
+        allowed: allowed verdicts, in lower case.
+
+    Raises:
+        TransientError: any other text. A search would find "correct" in "incorrect" and in "not
+            correct".
     """
     try:
         value = json.loads(reply)
     except ValueError:
         value = reply
-    said = value.get("verdict") if isinstance(value, dict) else value
-    word = str(said).strip().strip("\"'.").lower()
+    verdict = value.get("verdict") if isinstance(value, dict) else value
+    word = str(verdict).strip().strip("\"'.").lower()
     if word not in allowed:
-        raise Passing(f"unreadable verdict {reply[:80]!r}")
+        raise TransientError(f"unreadable verdict {reply[:80]!r}")
     return word
 
 
@@ -172,8 +196,8 @@ def _prompt(template: str, intent: str, reference: str, answer: str) -> str:
     return template.format(intent=quoted[0], reference=quoted[1], answer=quoted[2])
 
 
-def _recalled(path: Path, allowed: Sequence[str]) -> str | None:
-    """The verdict in a file of the cache; None where there is none, so that it is asked for."""
+def _read_cache(path: Path, allowed: Sequence[str]) -> str | None:
+    """Return the verdict in a file of the cache; None if it has no valid one."""
     try:
         verdict = json.loads(path.read_bytes())["verdict"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -181,69 +205,81 @@ def _recalled(path: Path, allowed: Sequence[str]) -> str | None:
     return verdict if verdict in allowed else None
 
 
-def _keep(path: Path, record: dict[str, str]) -> None:
-    """In one step: whoever reads at the same time sees the whole file or none."""
+def _write_cache(path: Path, record: dict[str, str]) -> None:
+    """Write a file of the cache atomically, because other threads may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
     os.replace(temporary, path)
 
 
-# --- how far to trust a judge --------------------------------------------------------------------
+# --- agreement with human verdicts ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """A case that people have decided. The words of the verdict tell which question it is."""
+class GoldCase:
+    """Answer with a human verdict, which also determines the question to the judge."""
 
     intent: str
-    reference: str  # the answer, or the reason for which the task cannot be done
+    reference: str  # reference answer, or the reason why the task cannot be done
     answer: str
-    verdict: str  # one of MEANINGS or of REASONS
+    verdict: str  # one of ANSWER_VERDICTS or REASON_VERDICTS
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A judge against people."""
+    """Comparison of a judge with human verdicts."""
 
-    agreed: int
-    too_kind: tuple[Gold, ...]  # taken for right, and is not
-    too_strict: tuple[Gold, ...]  # is right, and not taken for it
+    agreed: int  # cases with equal verdicts
+    false_accepts: tuple[GoldCase, ...]  # wrong answers that the judge accepts
+    false_rejects: tuple[GoldCase, ...]  # right answers that the judge rejects
 
     def __str__(self) -> str:
-        n = self.agreed + len(self.too_kind) + len(self.too_strict)
-        kind, strict = len(self.too_kind), len(self.too_strict)
-        return f"{self.agreed} of {n} agreed, {kind} too kind, {strict} too strict"
+        n = self.agreed + len(self.false_accepts) + len(self.false_rejects)
+        num_accepts, num_rejects = len(self.false_accepts), len(self.false_rejects)
+        return (
+            f"{self.agreed} of {n} agreed, {num_accepts} false accepts, {num_rejects} false rejects"
+        )
 
 
-def gold_cases(path: Path | None = None) -> tuple[Gold, ...]:
-    """The cases of a JSONL file, or those that come with the package. Raises ConfigError."""
+def gold_cases(path: Path | None = None) -> tuple[GoldCase, ...]:
+    """Return the cases of a JSONL file; None for the cases of this package.
+
+    Raises:
+        ConfigError: a line is not a case.
+    """
     source = path or resources.files("webagent_jax.suites").joinpath("judge_gold.jsonl")
     lines = source.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    return tuple(_gold(line, f"{source}, line {i}") for i, line in enumerate(lines, start=1))
+    return tuple(
+        _parse_gold_case(line, f"{source}, line {i}") for i, line in enumerate(lines, start=1)
+    )
 
 
-def _gold(line: str, where: str) -> Gold:
+def _parse_gold_case(line: str, source: str) -> GoldCase:
     try:
-        case = Gold(**json.loads(line))
+        case = GoldCase(**json.loads(line))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where} is no gold case: {error}") from error
-    if case.verdict not in (*MEANINGS, *REASONS):
-        known = ", ".join((*MEANINGS, *REASONS))
-        raise ConfigError(f"{where}: the verdict {case.verdict!r} is none of {known}")
+        raise ConfigError(f"{source} is not a gold case: {error}") from error
+    if case.verdict not in (*ANSWER_VERDICTS, *REASON_VERDICTS):
+        verdicts = ", ".join((*ANSWER_VERDICTS, *REASON_VERDICTS))
+        raise ConfigError(f"{source}: the verdict {case.verdict!r} must be one of {verdicts}")
     return case
 
 
-def agreement(judge: Judge, gold: Iterable[Gold]) -> Agreement:
-    """How often a judge and people agree on what is rewarded. Raises InfraError from the judge."""
-    agreed = 0
-    too_kind: list[Gold] = []
-    too_strict: list[Gold] = []
+def agreement(judge: Judge, gold: Iterable[GoldCase]) -> Agreement:
+    """Compare a judge with human verdicts.
+
+    Raises:
+        InfraError: the judge gave no verdict.
+    """
+    num_agreed = 0
+    false_accepts: list[GoldCase] = []
+    false_rejects: list[GoldCase] = []
     for case in gold:
-        ask = judge.unachievable if case.verdict in REASONS else judge.same_meaning
-        taken = ask(case.intent, case.reference, case.answer)
-        if taken == (case.verdict in _RIGHT):
-            agreed += 1
+        decide = judge.unachievable if case.verdict in REASON_VERDICTS else judge.same_meaning
+        is_accepted = decide(case.intent, case.reference, case.answer)
+        if is_accepted == (case.verdict in _POSITIVE_VERDICTS):
+            num_agreed += 1
         else:
-            (too_kind if taken else too_strict).append(case)
-    return Agreement(agreed, tuple(too_kind), tuple(too_strict))
+            (false_accepts if is_accepted else false_rejects).append(case)
+    return Agreement(num_agreed, tuple(false_accepts), tuple(false_rejects))

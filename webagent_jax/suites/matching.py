@@ -1,6 +1,7 @@
-"""How WebArena's evaluators compare texts and addresses. Pure functions.
+"""Pure functions that compare texts and addresses like WebArena's evaluators.
 
-Two harnesses read the same files and compare in two ways; `Rules` has both.
+The harnesses of WebArena and WebArena-Lite read the same task files but compare differently;
+`MatchingRules` describes both.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ _OR = " |OR| "
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """In what the two harnesses differ that read the same files."""
+class MatchingRules:
+    """Differences between the comparisons of the two harnesses."""
 
-    strip: bool  # blanks around a text do not count
-    whole_words: bool  # a one-word reference must be a word; else only a lone character must
-    unescape: bool  # entities in the text of a page count as their characters
-    joined: bool  # fuzzy references are judged all at once, not one by one
-    url_note: str  # of a task that has none
-    parsed_urls: bool  # "GOLD in PRED" looks at host and path, and at queries by name
-    one_slash: bool  # of the slashes that end an address one does not count; else none of them
+    strip: bool  # whether whitespace around a text is ignored
+    # True: a reference of one word must equal a word of the text. False: only a reference that is
+    # a single character and the only reference of an answer must.
+    whole_words: bool
+    unescape: bool  # whether HTML entities in the text of a page are decoded
+    joined: bool  # whether the judge compares all fuzzy references in one request
+    url_note: str  # `url_note` of tasks without one
+    parsed_urls: bool  # whether "GOLD in PRED" compares host and path, and query fields by name
+    one_slash: bool  # True: one trailing slash of an address is ignored; False: all are
 
 
-LITE = Rules(
+LITE = MatchingRules(
     strip=False,
     whole_words=True,
     unescape=False,
@@ -35,9 +38,9 @@ LITE = Rules(
     parsed_urls=False,
     one_slash=True,
 )
-"""VisualAgentBench's, which WebArena-Lite, WebRL and WebAgent-R1 report by."""
+"""Rules of VisualAgentBench, which the results of WebArena-Lite, WebRL and WebAgent-R1 use."""
 
-WEBARENA = Rules(
+WEBARENA = MatchingRules(
     strip=True,
     whole_words=False,
     unescape=True,
@@ -46,67 +49,84 @@ WEBARENA = Rules(
     parsed_urls=True,
     one_slash=False,
 )
-"""WebArena's own, for its 812 tasks."""
+"""Rules of WebArena, for its 812 tasks."""
 
 
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def clean(text: str, rules: Rules) -> str:
-    """In lower case, without one pair of quotes around it (an answer is cleaned once more)."""
+def normalize(text: str, rules: MatchingRules) -> str:
+    """Return the text in lower case, without the pair of quotes around it if it has one.
+
+    Answers are normalized twice, as in the harnesses, and can lose two pairs.
+    """
     text = text.strip() if rules.strip else text
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
         text = text[1:-1]
     return text.lower()
 
 
-def exact_match(reference: str, text: str, rules: Rules) -> bool:
-    return clean(text, rules) == clean(reference, rules)
+def exact_match(reference: str, text: str, rules: MatchingRules) -> bool:
+    """Return whether the normalized texts are equal."""
+    return normalize(text, rules) == normalize(reference, rules)
 
 
-def must_include(references: Sequence[str], text: str, rules: Rules, *, page: bool) -> bool:
-    """Whether each of the references, or an alternative to it, is in the text.
+def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, page: bool) -> bool:
+    """Return whether the text contains each reference or one of its alternatives.
 
-    As a word of it where the rules say so (so that 0 is not found in 10), else anywhere in it.
+    Some references must equal a word of the text (`MatchingRules.whole_words`), so that 10 does not
+    contain 0. The others may be anywhere in it.
+
+    Args:
+        references: texts that may contain alternatives separated by " |OR| ".
+        text: answer, or text of a page.
+        rules: rules of the harness.
+        page: whether `text` is the text of a page.
     """
-    text = clean(text, rules)
+    text = normalize(text, rules)
     words = _words(text, rules)
-    lone = len(references) == 1 and not page
+    is_single_answer = len(references) == 1 and not page
 
-    def found(reference: str) -> bool:
-        reference = clean(reference, rules)
-        as_word = len(tokens(reference)) == 1 if rules.whole_words else lone and len(reference) == 1
-        return reference in words if as_word else reference in text
+    def contains(reference: str) -> bool:
+        reference = normalize(reference, rules)
+        match_word = (
+            len(tokenize(reference)) == 1
+            if rules.whole_words
+            else is_single_answer and len(reference) == 1
+        )
+        return reference in words if match_word else reference in text
 
-    return all(any(map(found, reference.split(_OR))) for reference in references)
+    return all(any(map(contains, reference.split(_OR))) for reference in references)
 
 
-def _words(text: str, rules: Rules) -> set[str]:
-    """WebArena-Lite takes "5/10" for three words: itself, 5 and 10."""
-    words = tokens(text)
+def _words(text: str, rules: MatchingRules) -> set[str]:
+    """Return the words of a text; under the rules of WebArena-Lite "5/10" is also 5 and 10."""
+    words = tokenize(text)
     parts = [part for word in words for part in word.split("/")] if rules.whole_words else []
     return {*words, *parts}
 
 
-# What stands alone in any text. A full stop does so at the end of a sentence only, and the end of
-# "it is 5. then" is none: a number or a lone letter before a small letter keeps its stop.
+# Signs that are always separate tokens. A full stop is one only at the end of a sentence, and for
+# NLTK "it is 5. then" has none: a number or single letter keeps its stop before a small letter.
 _SIGN = r"""\.{2,} | -- | [;@#$%&?!*()\[\]{}<>"«»“”„‘’`] | [:,](?!\d)"""
 _STOP = r"""\.(?=[)\]}>"'»”’]*(?:\s|\Z) | [)\]};:*@({\[!?"'])"""
 _NUMBER = r"(?:-?[.,]?\d(?:[\d,.-] | :(?=\d))* | [^\W\d_])(?<!\.)\.(?=\s+[^\W\d_] | [;:!?])"
-_AFTER_BLANK = r"""(?<![^\s("`{\[:;&#*@)}\],-])"""
+_TOKEN_START = r"""(?<![^\s("`{\[:;&#*@)}\],-])"""
 _CLITIC = rf"(?<=[^\s'])(?:n't | '(?:s|m|d|ll|re|ve)?)(?=\s | \Z | {_SIGN} | {_STOP})"
 _QUOTE = r"'(?=[^\W_mtsdn]\b)"
-_APART = f"{_SIGN} | {_STOP} | {_CLITIC} | {_QUOTE}"
-_TOKEN = re.compile(rf"{_AFTER_BLANK}{_NUMBER} | {_APART} | (?:(?!{_APART})\S)+", re.VERBOSE)
+_SEPARATE_TOKEN = f"{_SIGN} | {_STOP} | {_CLITIC} | {_QUOTE}"
+_TOKEN = re.compile(
+    rf"{_TOKEN_START}{_NUMBER} | {_SEPARATE_TOKEN} | (?:(?!{_SEPARATE_TOKEN})\S)+", re.VERBOSE
+)
 
 
-def tokens(text: str) -> list[str]:
-    """Words and signs of a text in lower case, as `word_tokenize` of NLTK 3.8.1 tells them apart.
+def tokenize(text: str) -> list[str]:
+    """Split a lower-case text into words and signs like `word_tokenize` of NLTK 3.8.1.
 
-    It is the version that WebAgent-R1 pins; NLTK itself would download a model at run time. Its
-    quirks are here because scores depend on them: "'abc'" holds no word abc, "it is 5. the" holds
-    no 5, and "10:30" and "a,5" are one word each. Left out are its abbreviations: "inc." is split,
-    which would matter for a reference of "inc".
+    WebAgent-R1 pins this version; NLTK itself would download a model at run time. The quirks of
+    NLTK are reproduced because scores depend on them: "'abc'" does not contain the word abc, "it is
+    5. the" does not contain 5, and "10:30" and "a,5" are one word each. Its abbreviations are not:
+    "inc." is split, which only affects a reference of "inc".
     """
     return _TOKEN.findall(text)
 
@@ -114,33 +134,39 @@ def tokens(text: str) -> list[str]:
 # --- addresses -----------------------------------------------------------------------------------
 
 
-def url_matches(reference: str, url: str, rules: Rules, note: str = "") -> bool:
-    """Whether an address is the reference, or under "GOLD in PRED" contains it.
+def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") -> bool:
+    """Return whether an address equals the reference or, under "GOLD in PRED", contains it.
 
-    When addresses are parsed, host and path of one alternative must be in those of `url`, and each
-    query must have one of the values that any alternative gives it.
+    With `rules.parsed_urls`, host and path of `url` must contain those of one alternative, and each
+    query field must have a value that any of the alternatives gives it.
+
+    Args:
+        reference: address, or alternatives separated by " |OR| ".
+        url: address of the page.
+        rules: rules of the harness.
+        note: `url_note` of the task; empty for that of the rules.
     """
-    references = [_bare(alternative, rules) for alternative in reference.split(_OR)]
-    url = _bare(url, rules)
+    references = [_normalize_url(alternative, rules) for alternative in reference.split(_OR)]
+    url = _normalize_url(url, rules)
     if (note or rules.url_note) == "EXACT":
         return url in references
     if not rules.parsed_urls:
         return any(reference in url for reference in references)
-    place, queries = _parsed(url)
-    wanted: dict[str, set[str]] = {}
+    location, queries = _location_and_query(url)
+    allowed: dict[str, set[str]] = {}
     for reference in references:
-        for name, values in _parsed(reference)[1].items():
-            wanted.setdefault(name, set()).update(values)
-    return any(_parsed(reference)[0] in place for reference in references) and all(
-        values & set(queries.get(name, ())) for name, values in wanted.items()
+        for name, values in _location_and_query(reference)[1].items():
+            allowed.setdefault(name, set()).update(values)
+    return any(_location_and_query(reference)[0] in location for reference in references) and all(
+        values & set(queries.get(name, ())) for name, values in allowed.items()
     )
 
 
-def _bare(url: str, rules: Rules) -> str:
+def _normalize_url(url: str, rules: MatchingRules) -> str:
     url = url.replace("localhost", "127.0.0.1")
     return url.removesuffix("/") if rules.one_slash else url.rstrip("/")
 
 
-def _parsed(url: str) -> tuple[str, dict[str, list[str]]]:
+def _location_and_query(url: str) -> tuple[str, dict[str, list[str]]]:
     parts = urlparse(url)
     return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)

@@ -1,7 +1,7 @@
-"""MiniWoB++: 130 small pages that generate their own problem from a seed and judge it themselves.
+"""MiniWoB++ suite: 130 small web pages that generate problems from seeds and score them.
 
-The pages are those of the package `miniwob` (MIT), served from the installed wheel; its Python
-code, which drives another browser library, is never imported. Liu et al. 2018, arXiv 1802.08802.
+The pages come from the package `miniwob` (MIT) and are served from the installed wheel. Its Python
+code, which needs another browser library, is not imported. Liu et al. 2018, arXiv 1802.08802.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.miniwob_experts import EXPERTS
-from webagent_jax.types import Action, ActionKind, Expert, Split, Start, Step, Task
+from webagent_jax.types import Action, ActionKind, Expert, ResetResult, Split, StepResult, Task
 
 FIRST_TEST_SEED = 1_000_000
-"""Training seeds are 0 .. train_seeds - 1; test seeds start here, so that they never meet."""
+"""First test seed; training seeds are 0 .. train_seeds - 1, so that the splits are disjoint."""
 
-VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, what it opens may stick out
+VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, its pop-ups can be larger
 
 GRADED_PAGES = frozenset(
     {
@@ -38,23 +38,23 @@ GRADED_PAGES = frozenset(
         "right-angle",
     }
 )
-"""Pages that grade the precision of a pointer, so that hardly any answer is worth a full point."""
+"""Pages that grade the precision of the pointer, so that almost no answer gets the full reward."""
 
-_FULL_REWARD = 1.0 - 1e-6  # some pages add their point up from thirds
+_FULL_REWARD = 1.0 - 1e-6  # some pages add up their reward from thirds
 
-# The page judges by globals of its script `core`. Its clock ends an episode after some seconds,
-# and a finished episode puts up a cover that starts the next one: neither may happen here. A link,
-# form or reload would replace the document and the problem in it, so they are refused. The nonce
-# marks the document: it has one problem, the seeded one. The query stays in the layout, because
-# some pages place things by its height. Pictures have no size before they are there, and
-# animations take their time: both would show one action's outcome in one episode and not in the
-# next.
-_START = """
+# The globals of the page's script `core` contain the score. By default its timer ends an episode
+# after some seconds, and a finished episode shows a cover that starts the next one; the script
+# disables both. A link, form or reload would replace the document and its problem, so the script
+# blocks them. The nonce marks the document that contains the seeded problem. The query stays in the
+# layout, because some pages position elements by its height. The script loads all images and
+# disables animations: otherwise the outcome of an action would be visible in one episode and not in
+# the next.
+_START_SCRIPT = """
 async ([seed, nonce]) => {
   if (document.readyState !== "complete") {
-    await new Promise((loaded) => addEventListener("load", loaded, { once: true }));
+    await new Promise((resolve) => addEventListener("load", resolve, { once: true }));
   }
-  const arrived = (pictures) => Promise.allSettled(pictures.map((picture) => picture.decode()));
+  const decodeAll = (images) => Promise.allSettled(images.map((image) => image.decode()));
   const urls = [...document.styleSheets].flatMap((sheet) =>
     [...sheet.cssRules].flatMap((rule) =>
       [...rule.cssText.matchAll(/content: url\\("(.*?)"\\)/g)].map(
@@ -63,7 +63,7 @@ async ([seed, nonce]) => {
     ),
   );
   core.pictures = urls.map((src) => Object.assign(new Image(), { src }));
-  await arrived(core.pictures);
+  await decodeAll(core.pictures);
   if (window.jQuery) jQuery.fx.off = true;
 
   const style = document.createElement("style");
@@ -81,13 +81,13 @@ async ([seed, nonce]) => {
     event.preventDefault();
     core.refused = event.destination.url;
   });
-  await arrived([...document.images]);
-  const told = core.getUtterance();
-  return typeof told === "string" ? told : told.utterance;
+  await decodeAll([...document.images]);
+  const utterance = core.getUtterance();
+  return typeof utterance === "string" ? utterance : utterance.utterance;
 }
 """
 
-_VERDICT = """
+_VERDICT_SCRIPT = """
 (nonce) => {
   if (window.core?.nonce !== nonce) return { done: true, reward: 0, refused: null };
   const { refused = null } = core;
@@ -98,18 +98,19 @@ _VERDICT = """
 
 
 class MiniWob:
-    """The suite. All its tasks share one site and one pool of browsers.
+    """Suite of MiniWoB++ tasks, which share one site and one pool of browsers.
 
     Args:
-        pool: browsers, owned and closed by the caller.
-        pages: names such as `login-user`; empty means all.
+        pool: pool of browsers; the caller closes it.
+        pages: page names such as `login-user`; empty for all pages.
         train_seeds: tasks per page in the training split, at most FIRST_TEST_SEED.
         test_seeds: tasks per page in the test split.
-        latency: seconds by which every answer of the site is late.
+        latency: seconds by which the site delays every response.
 
     Raises:
-        ConfigError: a page is unknown, a number cannot work, or the pages are not installed.
-        InfraError: the site does not come up.
+        ConfigError: a page is unknown, a number of seeds is not valid, or the package `miniwob` is
+            not installed.
+        InfraError: the site does not start.
     """
 
     def __init__(
@@ -122,41 +123,54 @@ class MiniWob:
         latency: float = 0.0,
     ) -> None:
         folder = _html_folder()
-        self.pages = _checked(pages, known=all_pages(folder))
+        self.pages = _resolve_pages(pages, available=all_pages(folder))
         self._seeds = _seed_ranges(train_seeds, test_seeds)
         self._pool = pool
         self._site = StaticSite(folder, latency)
 
-    def names(self, split: Split) -> Sequence[str]:
-        """The pages, in both splits: their seeds differ."""
+    def task_names(self, split: Split) -> Sequence[str]:
+        """Return the page names; the splits have the same pages with different seeds."""
         return self.pages
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """All tasks of the split, page after page for each seed; made when they are looked at."""
+        """Return all tasks of the split, created on access: every page for each seed."""
         return _Tasks(self.pages, self._seeds[split])
 
     def task(self, page: str, split: Split, index: int) -> Task:
-        """The index-th task of one page. Raises IndexError past the end of the split."""
-        _checked([page], known=self.pages)
+        """Return the index-th task of one page.
+
+        Raises:
+            IndexError: the split has fewer tasks.
+        """
+        _resolve_pages([page], available=self.pages)
         return _task(page, self._seeds[split][index])
 
-    def open(self, task: Task) -> MiniWobEnvironment:
-        """A browser context for the task. Raises InfraError when the browser fails."""
-        _checked(task.sites, known=self.pages)
+    def make_env(self, task: Task) -> MiniWobEnvironment:
+        """Create an environment with its own browser context.
+
+        Raises:
+            InfraError: the browser fails.
+        """
+        _resolve_pages(task.sites, available=self.pages)
         session = self._pool.session(origins=[self._site.host], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
 
-    def expert(self, task: Task, start: Start) -> Expert:
-        """A scripted solver of the task. Raises KeyError when its page has none."""
+    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+        """Create the scripted expert of the task.
+
+        Raises:
+            KeyError: its page has no expert.
+        """
         (page,) = task.sites
         return EXPERTS[page](start.intent, start.observation)
 
     def close(self) -> None:
+        """Stop the site."""
         self._site.close()
 
 
 class MiniWobEnvironment:
-    """One seeded problem of one page, live in a browser context of its own."""
+    """Environment of one seeded problem of one page, in its own browser context."""
 
     def __init__(self, session: Session, url: str, task: Task) -> None:
         self._session = session
@@ -165,70 +179,78 @@ class MiniWobEnvironment:
         (self._page,) = task.sites
         self._nonce = secrets.token_hex(8)
 
-    def start(self) -> Start:
-        """Loads the page and has it make the problem of the seed. Raises InfraError."""
+    def reset(self) -> ResetResult:
+        """Load the page and generate the problem of the seed.
+
+        Raises:
+            InfraError: the browser fails.
+        """
         self._session.goto(self._url)
-        intent = str(self._session.evaluate(_START, [self._seed, self._nonce]))
-        return Start(intent, self._session.observe(), self._session.spent())
+        intent = str(self._session.evaluate(_START_SCRIPT, [self._seed, self._nonce]))
+        return ResetResult(intent, self._session.observe(), self._session.take_timings())
 
-    def step(self, action: Action) -> Step:
-        """Carry out the action on the page of the seeded problem.
+    def step(self, action: Action) -> StepResult:
+        """Execute an action on the page; the observation contains the reason if it is refused.
 
-        A problem whose page is left is lost: its episode is done, and worth 0.0. So Goto, links,
-        forms and reloads are refused. Raises InfraError when the browser fails; what the page
-        refuses is told to the agent.
+        Leaving the page would end the episode with reward 0.0, because its problem is lost.
+        Therefore Goto, links, forms and reloads are refused.
+
+        Raises:
+            InfraError: the browser fails.
         """
         if action.kind is ActionKind.GOTO:
             error: str | None = _refusal(action.value or "")
         else:
             error = self._session.act(action)
         observation = self._session.observe(error)
-        verdict = self._verdict()
+        verdict = self._read_verdict()
         if verdict.refused:
             errors = (_refusal(verdict.refused), observation.error)
             observation = replace(observation, error="; ".join(filter(None, errors)))
-        return Step(observation, verdict.done, self._session.spent())
+        return StepResult(observation, verdict.done, self._session.take_timings())
 
-    def reward(self, answer: str | None) -> float:
-        """1.0 if the page has ended the episode with its full reward, else 0.0.
+    def compute_reward(self, answer: str | None) -> float:
+        """Return 1.0 if the page has ended the episode with its full reward, else 0.0.
 
-        Success is binary, as in the paper's rule-based reward, and it is full success: some pages
-        hand out a part of their point for a part of the answer (click-checkboxes and its variants
-        by the box, odd-or-even by the number, phone-book for the right property of the wrong
-        person, find-greatest 0.1 for any card, button-delay by the second), which would teach a
-        policy to submit at once. On GRADED_PAGES any positive reward is a success. The reward is
-        the one before the page's discount for time. The answer plays no part: no page asks.
+        The reward is binary, as in the paper, and requires full success. Some pages give a partial
+        reward for a part of the answer, which would teach a policy to submit immediately:
+        click-checkboxes and its variants (per box), odd-or-even (per number), phone-book (the right
+        property of the wrong person), find-greatest (0.1 for any card) and button-delay (per
+        second). On GRADED_PAGES any positive reward is a success. The page's discount for time does
+        not apply, and `answer` has no effect: no page requires one. If the agent has left the page
+        of the seeded problem, the reward is 0.0.
 
-        Raises InfraError when the page does not answer. A page without the seeded problem, which
-        the agent left, has answered: 0.0.
+        Raises:
+            InfraError: the page does not respond.
         """
-        verdict = self._verdict()
-        least = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
-        return float(verdict.done and verdict.reward > 0.0 and verdict.reward >= least)
+        verdict = self._read_verdict()
+        min_reward = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
+        return float(verdict.done and verdict.reward > 0.0 and verdict.reward >= min_reward)
 
-    def picture(self) -> bytes:
-        """JPEG of the page."""
-        return bytes(self._session.picture())
+    def screenshot(self) -> bytes:
+        """Return a JPEG screenshot of the page."""
+        return bytes(self._session.screenshot())
 
     def close(self) -> None:
+        """Close the browser context."""
         self._session.close()
 
-    def _verdict(self) -> _Verdict:
-        return _Verdict(**self._session.evaluate(_VERDICT, self._nonce))
+    def _read_verdict(self) -> _Verdict:
+        return _Verdict(**self._session.evaluate(_VERDICT_SCRIPT, self._nonce))
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """State of the seeded problem by the page; a lost problem is done, with reward 0."""
+    """State of the seeded problem; a problem whose page was left is done, with reward 0."""
 
     done: bool
-    reward: float  # -1 to 1, before the discount for time
-    refused: str | None  # address that the last action would have replaced the page by
+    reward: float  # reward from -1 to 1, without the discount for time
+    refused: str | None  # address that the last action tried to open; None if it did not
 
 
 @dataclass(frozen=True, slots=True)
 class _Tasks(Sequence[Task]):
-    """Every page at every seed, without a million objects."""
+    """Sequence of the tasks of every page and seed, created on access to save memory."""
 
     pages: tuple[str, ...]
     seeds: range
@@ -248,13 +270,24 @@ class _Tasks(Sequence[Task]):
 
 
 def first_tasks(pages: Sequence[str], split: Split) -> Iterator[Task]:
-    """The first task of each page; empty `pages` means all. Raises ConfigError."""
+    """Return the first task of each page; empty `pages` means all pages.
+
+    Raises:
+        ConfigError: a page is unknown, or the package `miniwob` is not installed.
+    """
     seed = _seed_ranges(1, 1)[split][0]
-    return (_task(page, seed) for page in _checked(pages, known=all_pages()))
+    return (_task(page, seed) for page in _resolve_pages(pages, available=all_pages()))
 
 
 def all_pages(folder: Path | None = None) -> tuple[str, ...]:
-    """Names of all pages of the installed package. Raises ConfigError without the package."""
+    """Return the names of all MiniWoB++ pages, sorted.
+
+    Args:
+        folder: folder `html` of the package `miniwob`; None for the installed one.
+
+    Raises:
+        ConfigError: the package `miniwob` is not installed.
+    """
     pages = (folder or _html_folder()) / "miniwob"
     return tuple(sorted(path.stem for path in pages.glob("*.html")))
 
@@ -276,22 +309,26 @@ def _task(page: str, seed: int) -> Task:
 
 def _seed_ranges(train: int, test: int) -> dict[Split, range]:
     if not 1 <= train <= FIRST_TEST_SEED:
-        raise ConfigError(f"suite.train_seeds={train} must be between 1 and {FIRST_TEST_SEED}")
+        raise ConfigError(
+            f"suite.train_seeds_per_task={train} must be between 1 and {FIRST_TEST_SEED}"
+        )
     if test < 1:
         raise ConfigError(f"test_seeds={test} must be at least 1")
     return {"train": range(train), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test)}
 
 
-def _checked(pages: Sequence[str], known: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve_pages(pages: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:
     for page in pages:
-        if page not in known:
-            close = difflib.get_close_matches(page, known, n=3) or known[:3]
-            raise ConfigError(f"no MiniWoB++ page {page!r}; did you mean: {', '.join(close)}?")
-    return tuple(pages) or known
+        if page not in available:
+            suggestions = difflib.get_close_matches(page, available, n=3) or available[:3]
+            raise ConfigError(
+                f"no MiniWoB++ page {page!r}; did you mean: {', '.join(suggestions)}?"
+            )
+    return tuple(pages) or available
 
 
 def _html_folder() -> Path:
     spec = importlib.util.find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("the pages of MiniWoB++ are not installed: pip install miniwob==1.1.0")
+        raise ConfigError("the MiniWoB++ pages are not installed: run pip install miniwob==1.1.0")
     return Path(spec.submodule_search_locations[0]) / "html"

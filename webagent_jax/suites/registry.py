@@ -1,4 +1,4 @@
-"""The suite that a config names. Whoever adds one adds it here."""
+"""Registry of task suites: maps the name in a config to the suite."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
 
 
-def open_suite(
+def make_suite(
     config: SuiteConfig, browser: BrowserConfig, pool: BrowserPool, log: Callable[[str], None]
 ) -> Suite:
-    """Its caller closes it; `log` is told what people should know.
+    """Create the suite of a config; the caller closes it.
+
+    Args:
+        config: name and options of the suite.
+        browser: settings of the browser, for BrowserGym, which starts its own.
+        pool: browsers of the other suites.
+        log: receives messages for users, such as which tasks are skipped.
 
     Raises:
-        ConfigError: the suite lacks something; says what, and how to mend it.
-        InfraError: a site of its own does not come up.
+        ConfigError: the suite lacks a requirement; the message says how to fix it.
+        InfraError: an embedded site does not start.
     """
-    latency = config.latency_ms / 1000
+    latency = config.response_delay_ms / 1000
     match config.name:
         case "miniwob":
-            return MiniWob(pool, config.tasks, config.train_seeds, latency=latency)
+            return MiniWob(pool, config.tasks, config.train_seeds_per_task, latency=latency)
         case "arena":
             return ArenaSuite(pool, config.tasks, config.arena, latency=latency)
         case "webarena_lite":
@@ -38,20 +44,25 @@ def open_suite(
                 origins=config.browsergym.origins,
                 config=browser,
                 python=config.browsergym.python,
-                train_seeds=config.train_seeds,
+                train_seeds=config.train_seeds_per_task,
             )
 
 
-def check(config: SuiteConfig) -> None:
-    """Raises ConfigError for what a suite lacks, before anything heavy is loaded for the run."""
+def check_requirements(config: SuiteConfig) -> None:
+    """Check the requirements of a suite before the run loads anything large.
+
+    Raises:
+        ConfigError: the suite lacks a requirement.
+    """
     if config.name == "webarena_lite":
         webarena.read(config.webarena, config.tasks, os.environ)
 
 
-def listed(config: SuiteConfig, split: Split) -> Iterator[Task]:
-    """The tasks of a split without any browser or site; of generated worlds, the first of each.
+def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
+    """Yield the tasks of a split without a browser or site; only the first seed of each task.
 
-    Raises ConfigError: the config names a task that there is not, or a file is missing.
+    Raises:
+        ConfigError: the config names an unknown task, or a file is missing.
     """
     match config.name:
         case "miniwob":

@@ -1,4 +1,4 @@
-"""Sites in the browser of an episode: opened for the agent, and read by evaluators afterwards."""
+"""Sites in the browser of an episode: opened for the agent, then read by the evaluators."""
 
 from __future__ import annotations
 
@@ -11,63 +11,90 @@ from webagent_jax.types import InfraError
 _STATUS = "() => performance.getEntriesByType('navigation')[0]?.responseStatus ?? 0"
 
 ShopJson = Callable[[str, str], Any]
-"""(address of the shop, path) -> what its REST API answers to its administrator."""
+"""(address of the shop, path) -> response of its REST API to the administrator, as JSON."""
 
 
 def open_tabs(session: Session, urls: Sequence[str]) -> None:
-    """A tab for each address, the first in front. Raises InfraError for a bad page."""
-    first, *others = urls
-    _open(session.goto, session, first, worst=400)
-    for url in others:
-        _open(session.open_tab, session, url, worst=400)
-    if others:
+    """Open a tab for each address and activate the first.
+
+    Raises:
+        InfraError: an address is not on the task's sites, or its status is 400 or above.
+    """
+    first, *rest = urls
+    _load_page(session.goto, session, first, min_error_status=400)
+    for url in rest:
+        _load_page(session.open_tab, session, url, min_error_status=400)
+    if rest:
         session.switch_tab(0)
 
 
-class LiveWorld:
-    """evaluators.World, on the session that the agent left.
+class BrowserSiteState:
+    """`evaluators.SiteState` on the browser session of the agent, after the episode.
 
     Args:
-        addresses: of the sites of the task, by the names of `task_file.SITES`.
-        shop_json: None where the shop has no REST API.
+        session: browser session of the episode.
+        addresses: addresses of the task's sites, by the names of `task_file.SITES`.
+        shop_json: client of the shop's REST API; None if the shop has none.
     """
 
     def __init__(
         self, session: Session, addresses: Mapping[str, str], shop_json: ShopJson | None = None
     ) -> None:
         self._session, self._addresses, self._shop_json = session, addresses, shop_json
-        self._url = session.url()  # as the agent left it, whatever the page does meanwhile
+        # Read once, because the page may navigate by itself during the evaluation.
+        self._url = session.url()
 
     def url(self) -> str:
+        """Return the address of the page: the agent's last, or the last one opened by `goto`."""
         return self._url
 
     def goto(self, url: str) -> None:
-        """A page that is not there (404) is one that can be read; a site that fails is none."""
-        _open(self._session.goto, self._session, url, worst=500)
+        """Open a page; 404 and other client errors are pages that evaluators can read.
+
+        Raises:
+            InfraError: the address is not on the task's sites, or its status is 500 or above.
+        """
+        _load_page(self._session.goto, self._session, url, min_error_status=500)
         self._url = self._session.url()
 
     def evaluate(self, script: str) -> Any:
+        """Return the result of a JavaScript function on the page."""
         return self._session.evaluate(script)
 
     def address(self, site: str) -> str:
-        """Raises InfraError for a site that the task does not name."""
+        """Return the address of a site.
+
+        Raises:
+            InfraError: the task does not name the site.
+        """
         if site not in self._addresses:
-            raise InfraError(f"an evaluator asks for {site}, which is no site of the task")
+            raise InfraError(f"an evaluator needs {site}, which is not a site of the task")
         return self._addresses[site]
 
     def shop_json(self, path: str) -> Any:
-        """Raises InfraError."""
+        """Return the response of the shop's REST API to a GET of `path`.
+
+        Raises:
+            InfraError: the shop has no REST API, or the request fails.
+        """
         if self._shop_json is None:
-            raise InfraError(f"an evaluator asks for {path} of a shop that has no REST API")
+            raise InfraError(f"an evaluator needs {path} of a shop that has no REST API")
         return self._shop_json(self.address("shopping"), path)
 
 
-def _open(load: Callable[[str], None], session: Session, url: str, *, worst: int) -> None:
-    """Loads a page. Raises InfraError for one off the task's sites or of status `worst` and up."""
+def _load_page(
+    load: Callable[[str], None], session: Session, url: str, *, min_error_status: int
+) -> None:
+    """Load a page.
+
+    Raises:
+        InfraError: the address is not on the task's sites, or its status is at least
+            `min_error_status`.
+    """
     try:
         load(url)
     except ValueError as error:
-        raise InfraError(f"the task asks for what its sites do not have: {error}") from error
+        raise InfraError(f"the task needs a page that is not on its sites: {error}") from error
     status = session.evaluate(_STATUS)
-    if status >= worst:
+    if status >= min_error_status:
         raise InfraError(f"{url} answered {status}")

@@ -1,10 +1,9 @@
-"""WebArena's task files: what there is to do on its sites, and how it is judged, as JSON.
+"""WebArena's task files: JSON lists of tasks and their evaluators.
 
-A file is a list of objects, in the form of WebArena (812 tasks), WebArena-Lite (165 tasks to test
-on and 647 to train on), WebRL and WebAgent-R1. Addresses stand in it as placeholders such as
-`__GITLAB__`. What the released harnesses stumble over is mended here, once, so that evaluators read
-one form: a text where a list of texts belongs is a list of one (task 81 of WebArena-Lite, at which
-the released evaluator breaks off), and what is empty or null is not there.
+WebArena (812 tasks), WebArena-Lite (165 test and 647 training tasks), WebRL and WebAgent-R1 share
+this format. Addresses are placeholders such as `__GITLAB__`. Loading normalizes fields, so that
+evaluators read one format: a text instead of a list of texts becomes a list of one (task 81 of
+WebArena-Lite, at which the released evaluator fails), and empty or null fields are removed.
 
 Zhou et al. 2023, arXiv 2307.13854; Liu et al. 2024, arXiv 2408.06327.
 """
@@ -25,11 +24,11 @@ from webagent_jax.unicode import to_well_formed
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 
-NOWHERE: Mapping[str, str] = {site: f"http://{site}.invalid" for site in SITES}
-"""Addresses to load tasks at whose sites are chosen later, by `placed`."""
+PLACEHOLDER_ADDRESSES: Mapping[str, str] = {site: f"http://{site}.invalid" for site in SITES}
+"""Addresses of tasks whose sites are selected later, with `with_addresses`."""
 
 UNACHIEVABLE = "N/A"
-"""As the whole of `fuzzy_match`: the task cannot be done, and the answer must say so, or why."""
+"""`fuzzy_match` of a task that cannot be done; the answer must state this or the reason."""
 
 FUNCTIONS: Mapping[str, int] = {
     "shopping_get_latest_order_url": 0,
@@ -38,15 +37,15 @@ FUNCTIONS: Mapping[str, int] = {
     "reddit_get_post_url": 1,
     "gitlab_get_project_memeber_role": 1,  # spelled so in the files
 }
-"""What `func:` may call, and with how many arguments beside the page."""
+"""Functions of `func:`, with their number of arguments besides the page."""
 
 _EVAL_TYPES = ("string_match", "url_match", "program_html")
-_CONTENTS = ("exact_match", "must_include", "fuzzy_match")
+_COMPARISONS = ("exact_match", "must_include", "fuzzy_match")
 _URL_NOTES = ("", "EXACT", "GOLD in PRED")
 _LOCATORS = ("document.", "[...document.")
 
 _PLACEHOLDER = re.compile(f"__({'|'.join(SITES).upper()})__")
-_NOWHERE = re.compile(rf"http://({'|'.join(SITES)})\.invalid\b")
+_PLACEHOLDER_ADDRESS = re.compile(rf"http://({'|'.join(SITES)})\.invalid\b")
 _ARGUMENT = r"""(?:__page__|'[^']*'|"[^"]*")"""
 _CALL = re.compile(rf"func:(\w+)\(\s*({_ARGUMENT}(?:\s*,\s*{_ARGUMENT})*)?\s*\)\s*")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -54,119 +53,136 @@ _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A `func:` of a file: read, never executed as code."""
+    """Parsed `func:` call of a file, which is never executed as code."""
 
     name: str
-    arguments: tuple[str, ...]  # without `__page__`: every function is given the page
+    arguments: tuple[str, ...]  # without `__page__`, which every function receives
 
 
 def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
-    """The tasks of a file, in its order, at the given addresses.
+    """Load the tasks of a file in its order, with the given addresses.
 
-    A row without `task_id` gets its index as one; a row without `eval`, as in WebRL's list of
-    instructions, becomes a task that can be played but not scored.
+    The id of a row without `task_id` is its index. A row without `eval`, as in WebRL's list of
+    instructions, becomes a task that can be run but not scored.
 
     Args:
-        path: the file, UTF-8.
-        addresses: of the sites, by the names of SITES.
+        path: UTF-8 file.
+        addresses: addresses of the sites, by the names of SITES.
 
     Raises:
-        ConfigError: an address is missing, or a field is not what it must be; says how to mend it.
+        ConfigError: an address is missing, or a field is not valid; the message says how to fix it.
     """
     path = Path(path)
-    rows = _rows(path)
+    rows = _read_rows(path)
     _check_addresses(rows, addresses, path.name)
-    at = {site: address.rstrip("/") for site, address in addresses.items()}
-    tasks = tuple(_task(filled(row, at), index, path.name) for index, row in enumerate(rows))
-    seen: set[str] = set()
+    normalized = {site: address.rstrip("/") for site, address in addresses.items()}
+    tasks = tuple(
+        _task(fill_placeholders(row, normalized), index, path.name)
+        for index, row in enumerate(rows)
+    )
+    task_ids: set[str] = set()
     for task in tasks:
-        if task.id in seen:
+        if task.id in task_ids:
             raise ConfigError(f"{path.name} has two tasks {task.id}: give each its own task_id")
-        seen.add(task.id)
+        task_ids.add(task.id)
     return tasks
 
 
 def addresses_from_environment(
     environ: Mapping[str, str], needed: Collection[str] = ()
 ) -> dict[str, str]:
-    """The sites that are set, as `WA_GITLAB` (BrowserGym) or as `GITLAB` (WebArena).
+    """Return the addresses in the variables `WA_GITLAB` (BrowserGym) or `GITLAB` (WebArena).
 
-    Where both are set the longer name counts, because nothing but WebArena uses it.
+    `WA_GITLAB` has precedence, because other programs may use the variable `GITLAB`.
+
+    Args:
+        environ: environment variables.
+        needed: sites that must have an address.
 
     Raises:
-        ConfigError: some of the `needed` sites are not set; names all of them.
+        ConfigError: some of the `needed` sites have no address; the message names all of them.
     """
-    found = {site: environ.get(f"WA_{site.upper()}") or environ.get(site.upper()) for site in SITES}
-    addresses = {site: address for site, address in found.items() if address}
+    variables = {
+        site: environ.get(f"WA_{site.upper()}") or environ.get(site.upper()) for site in SITES
+    }
+    addresses = {site: address for site, address in variables.items() if address}
     _check_complete(addresses, needed, "the environment")
     return addresses
 
 
-def placed(task: Task, addresses: Mapping[str, str]) -> Task:
-    """A task that was loaded at NOWHERE, at the addresses of its sites."""
-    at = {site: address.rstrip("/") for site, address in addresses.items()}
+def with_addresses(task: Task, addresses: Mapping[str, str]) -> Task:
+    """Return a task, loaded with PLACEHOLDER_ADDRESSES, with the addresses of its sites."""
+    normalized = {site: address.rstrip("/") for site, address in addresses.items()}
     return replace(
         task,
-        intent=filled(task.intent, at, _NOWHERE),
-        start_url=filled(task.start_url, at, _NOWHERE),
-        eval=filled(dict(task.eval), at, _NOWHERE),
+        intent=fill_placeholders(task.intent, normalized, _PLACEHOLDER_ADDRESS),
+        start_url=fill_placeholders(task.start_url, normalized, _PLACEHOLDER_ADDRESS),
+        eval=fill_placeholders(dict(task.eval), normalized, _PLACEHOLDER_ADDRESS),
     )
 
 
-def filled(value: Any, addresses: Mapping[str, str], site: re.Pattern[str] = _PLACEHOLDER) -> Any:
-    """`value` with what stands for a site in any of its texts replaced, as the harnesses do."""
+def fill_placeholders(
+    value: Any, addresses: Mapping[str, str], site: re.Pattern[str] = _PLACEHOLDER
+) -> Any:
+    """Return `value` with the placeholders in all its texts replaced, as in the harnesses.
+
+    Args:
+        value: JSON value.
+        addresses: addresses of the sites, by the names of SITES.
+        site: pattern of the placeholders; its first group is the name of the site, in any case.
+    """
     match value:
         case str():
-            return site.sub(lambda found: addresses[found[1].lower()], value)
+            return site.sub(lambda placeholder: addresses[placeholder[1].lower()], value)
         case list():
-            return [filled(item, addresses, site) for item in value]
+            return [fill_placeholders(item, addresses, site) for item in value]
         case dict():
-            return {key: filled(item, addresses, site) for key, item in value.items()}
+            return {key: fill_placeholders(item, addresses, site) for key, item in value.items()}
     return value
 
 
 def needs_judge(task: Task) -> bool:
-    """Whether no rule decides the task, so that a language model has to be asked."""
+    """Return whether scoring the task requires a language model as judge."""
     pages = [target["required_contents"] for target in task.eval.get("program_html", ())]
-    wanted = [task.eval.get("reference_answers", {}), *pages]
-    return any("fuzzy_match" in contents for contents in wanted)
+    references = [task.eval.get("reference_answers", {}), *pages]
+    return any("fuzzy_match" in contents for contents in references)
 
 
 def start_urls(task: Task) -> tuple[str, ...]:
-    """The pages to open before the first turn, a tab each; the first of them is in front."""
+    """Return the pages to open in tabs before the first turn; the first becomes active."""
     return tuple(task.start_url.split(" |AND| "))
 
 
-def call(text: str) -> Call | None:
-    """The call that a text of a file stands for; None when it is no `func:`.
+def parse_call(text: str) -> Call | None:
+    """Parse a text of a file as a `func:` call; return None for other texts.
 
     Raises:
-        ValueError: it calls what is not in FUNCTIONS, or with other arguments; says what is wrong.
+        ValueError: the function is not in FUNCTIONS, or its arguments do not match.
     """
     if not text.startswith("func"):
         return None
-    read = _CALL.fullmatch(text)
-    if read is None:
+    match = _CALL.fullmatch(text)
+    if match is None:
         raise ValueError("must read func:name('argument', ...)")
-    name, inside = read[1], read[2] or ""
-    arguments = tuple(single or double for single, double in _QUOTED.findall(inside))
+    name, argument_text = match[1], match[2] or ""
+    arguments = tuple(single or double for single, double in _QUOTED.findall(argument_text))
     if name not in FUNCTIONS:
-        raise ValueError(f"calls {name}, but only these are known: {', '.join(FUNCTIONS)}")
+        raise ValueError(f"must call one of {', '.join(FUNCTIONS)}, not {name}")
     if len(arguments) != FUNCTIONS[name]:
-        raise ValueError(f"must give {name} {FUNCTIONS[name]} quoted arguments")
+        raise ValueError(f"must call {name} with {FUNCTIONS[name]} quoted arguments")
     return Call(name, arguments)
 
 
 # --- the file and its addresses ------------------------------------------------------------------
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = to_well_formed(json.loads(path.read_bytes()))
     except OSError as error:
         raise ConfigError(f"cannot read the task file {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"{path.name} is no JSON: {error}") from error
+        raise ConfigError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(f"{path.name} must be a list of tasks: [{{...}}, {{...}}]")
     return rows
@@ -175,21 +191,21 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _check_addresses(
     rows: Sequence[Mapping[str, Any]], addresses: Mapping[str, str], file: str
 ) -> None:
-    """There is an address for every site that a row names or refers to."""
+    """Check that every site that a row names or refers to has a valid address."""
     needed = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))}
     for index, row in enumerate(rows):
-        needed.update(_fields(row, index, file).texts("sites", among=SITES))
+        needed.update(_row_fields(row, index, file).texts("sites", among=SITES))
     _check_complete(addresses, needed, file)
     for site, address in addresses.items():
         if not _is_address(address):
             raise ConfigError(f"the address of {site} must begin with http://, unlike {address!r}")
 
 
-def _check_complete(addresses: Mapping[str, str], needed: Collection[str], who: str) -> None:
+def _check_complete(addresses: Mapping[str, str], needed: Collection[str], source: str) -> None:
     missing = [site.upper() for site in SITES if site in needed and site not in addresses]
     if missing:
         variables = ", ".join(f"{site} (or WA_{site})" for site in missing)
-        raise ConfigError(f"{who}: sites without an address; set {variables} to http://...")
+        raise ConfigError(f"{source}: sites without an address; set {variables} to http://...")
 
 
 def _is_address(text: str) -> bool:
@@ -200,7 +216,7 @@ def _is_address(text: str) -> bool:
 
 
 def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
-    fields = _fields(row, index, file)
+    fields = _row_fields(row, index, file)
     start_url = fields.text("start_url")
     if not all(_is_address(url) for url in start_url.split(" |AND| ")):
         fields.refuse("start_url", "must be addresses, joined by ' |AND| '")
@@ -211,35 +227,35 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,
-        eval=_eval(fields.part("eval")) if row.get("eval") else {},
+        eval=_eval_spec(fields.part("eval")) if row.get("eval") else {},
     )
 
 
-def _eval(fields: _Fields) -> dict[str, Any]:
-    """What the evaluators named in `eval_types` read, and nothing else."""
+def _eval_spec(fields: _Fields) -> dict[str, Any]:
+    """Return only the fields that the evaluators in `eval_types` read."""
     types = fields.texts("eval_types", among=_EVAL_TYPES)
     spec: dict[str, Any] = {
         "eval_types": types,
-        "string_note": fields.text("string_note", default=""),  # why the task cannot be done
+        "string_note": fields.text("string_note", default=""),  # reason why it cannot be done
     }
     if "string_match" in types:
-        spec["reference_answers"] = _contents(fields.part("reference_answers"))
+        spec["reference_answers"] = _required_contents(fields.part("reference_answers"))
     if "url_match" in types:
         spec["reference_url"] = fields.text("reference_url")
         spec["url_note"] = fields.text("url_note", default="")
         if spec["url_note"] not in _URL_NOTES:
             fields.refuse("url_note", f"must be one of {_URL_NOTES}")
     if "program_html" in types:
-        spec["program_html"] = [_target(target) for target in fields.parts("program_html")]
+        spec["program_html"] = [_html_target(target) for target in fields.parts("program_html")]
     return spec
 
 
-def _target(fields: _Fields) -> dict[str, Any]:
-    """A page, a place on it, and what must stand there."""
+def _html_target(fields: _Fields) -> dict[str, Any]:
+    """Return a target of `program_html`: page, locator, preparation and required contents."""
     url, locator = fields.text("url"), fields.text("locator", default="").strip()
     for name, text in (("url", url), ("locator", locator)):
         try:
-            call(text)
+            parse_call(text)
         except ValueError as error:
             fields.refuse(name, str(error))
     if not (url == "last" or url.startswith("func:") or _is_address(url)):
@@ -250,35 +266,35 @@ def _target(fields: _Fields) -> dict[str, Any]:
         "url": url,
         "locator": locator,
         "prep_actions": fields.texts("prep_actions", default=()),
-        "required_contents": _contents(fields.part("required_contents")),
+        "required_contents": _required_contents(fields.part("required_contents")),
     }
 
 
-def _contents(fields: _Fields) -> dict[str, Any]:
-    """What a text is held against, by how it is compared."""
-    given = {name: value for name, value in fields.values.items() if value}
-    unknown = [name for name in given if name not in _CONTENTS]
+def _required_contents(fields: _Fields) -> dict[str, Any]:
+    """Return the references of a text by the name of their comparison."""
+    contents = {name: value for name, value in fields.values.items() if value}
+    unknown = [name for name in contents if name not in _COMPARISONS]
     if unknown:
-        fields.refuse(unknown[0], f"must be replaced by {' or '.join(_CONTENTS)}")
-    if not given:
-        fields.refuse("exact_match", f"must be given, or {' or '.join(_CONTENTS[1:])}")
+        fields.refuse(unknown[0], f"must be replaced by {' or '.join(_COMPARISONS)}")
+    if not contents:
+        fields.refuse("exact_match", f"must be given, or {' or '.join(_COMPARISONS[1:])}")
     return {
         name: fields.text(name)
         if name == "exact_match" or (name, value) == ("fuzzy_match", UNACHIEVABLE)
         else fields.texts(name)
-        for name, value in given.items()
+        for name, value in contents.items()
     }
 
 
-# --- fields that must be right -------------------------------------------------------------------
+# --- validated fields ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """One JSON object of a file, and where it stands in it."""
+    """JSON object of a file with its location."""
 
     values: Mapping[str, Any]
-    where: str  # "tests.json, task 81: eval."
+    location: str  # prefix of error messages, such as "tests.json, task 81: eval."
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._value(name, default)
@@ -289,7 +305,7 @@ class _Fields:
     def texts(
         self, name: str, default: Sequence[str] | None = None, among: Collection[str] = ()
     ) -> list[str]:
-        """A list of texts; a text alone is a list of one. `among`: what they may be."""
+        """Return a list of texts, each in `among` unless that is empty; a text is a list of one."""
         value = self._value(name, default)
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
@@ -302,25 +318,25 @@ class _Fields:
         value = self._value(name, None)
         if not isinstance(value, dict):
             self.refuse(name, "must be an object: {...}")
-        return _Fields(value, f"{self.where}{name}.")
+        return _Fields(value, f"{self.location}{name}.")
 
     def parts(self, name: str) -> list[_Fields]:
         value = self._value(name, None)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.refuse(name, "must be a list of objects: [{...}]")
-        return [_Fields(item, f"{self.where}{name}[{i}].") for i, item in enumerate(value)]
+        return [_Fields(item, f"{self.location}{name}[{i}].") for i, item in enumerate(value)]
 
     def refuse(self, name: str, reason: str) -> NoReturn:
-        found = reprlib.repr(self.values.get(name))
-        raise ConfigError(f"{self.where}{name} {reason}; it is {found}")
+        value = reprlib.repr(self.values.get(name))
+        raise ConfigError(f"{self.location}{name} {reason}; it is {value}")
 
     def _value(self, name: str, default: Iterable[str] | None) -> Any:
-        """The field, or its default where it is empty; a field without default must be there."""
+        """Return the field, or its default if the field is empty; without default it must exist."""
         value = self.values.get(name) or default
         if value is None:
             self.refuse(name, "must be given")
         return value
 
 
-def _fields(row: Mapping[str, Any], index: int, file: str) -> _Fields:
+def _row_fields(row: Mapping[str, Any], index: int, file: str) -> _Fields:
     return _Fields(row, f"{file}, task {row.get('task_id', index)}: ")

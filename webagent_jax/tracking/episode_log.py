@@ -1,8 +1,8 @@
-"""Episodes and evaluations on disk.
+"""JSON serialization of episodes and evaluations.
 
-An episode is one line of JSON: token ids and log-probabilities as base64 of little-endian arrays,
-pictures as JPEG files in `pictures/` beside the log, named by content so that equal pages are
-kept once.
+An episode is one line of JSON. Token ids and log-probabilities are base64 of little-endian arrays.
+Screenshots are JPEG files in `pictures/` next to the log, named by a hash of their content, so that
+equal screenshots are stored once.
 """
 
 from __future__ import annotations
@@ -25,25 +25,28 @@ Json = dict[str, Any]
 
 
 def append_episodes(path: Path, episodes: Iterable[types.Episode]) -> None:
-    """Adds episodes to a log, made if need be. One writer per file at a time.
+    """Append episodes to a log and create it if missing.
 
-    Pictures are written before the line that names them. `Task.eval` must hold JSON values only.
+    Screenshots are written before the line that names them. Only one writer per file at a time is
+    supported. `Task.eval` must contain JSON values only.
     """
     pictures = path.parent / "pictures"
     atomic_files.append_jsonl(path, [_encode_episode(episode, pictures) for episode in episodes])
 
 
 def load_episodes(path: Path) -> tuple[types.Episode, ...]:
-    """The episodes of a log, exactly as they were appended; none when there is no such file.
+    """Return the episodes of a log exactly as appended; empty if the file does not exist.
 
-    A half-written last line, and a picture that is gone, are left out with a warning. Raises
-    ValueError that names file and line for a broken line elsewhere.
+    An incomplete last line and missing screenshots are skipped with a warning.
+
+    Raises:
+        ValueError: another line is not valid JSON; the message names file and line.
     """
     return tuple(read_episodes(path))
 
 
 def read_episodes(path: Path) -> Iterator[types.Episode]:
-    """The same one by one, for logs that are larger than memory should be."""
+    """Yield the episodes of `load_episodes` one by one, for logs that do not fit into memory."""
     if not path.exists():
         return
     pictures = path.parent / "pictures"
@@ -52,17 +55,17 @@ def read_episodes(path: Path) -> Iterator[types.Episode]:
 
 
 def picture_name(picture: bytes) -> str:
-    """The file of a picture, in `pictures/` beside the log."""
+    """Return the file name of a screenshot in `pictures/` next to the log."""
     return f"{hashlib.sha256(picture).hexdigest()[:32]}.jpg"
 
 
 def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
-    """An evaluation as `eval.json` holds it; rates in [0, 1].
+    """Return the content of `eval.json`; rates are in [0, 1].
 
-    What was asked for once only is left out: pass@k of one attempt, success by one turn limit, the
-    usage of an endpoint where there was none.
+    `pass_at_k` is omitted for one attempt per task, `by_max_turns` for one turn limit, and `usage`
+    without an endpoint.
     """
-    limits = len(report.by_max_turns) > 1
+    has_limits = len(report.by_max_turns) > 1
     return {
         "success_rate": report.success_rate,
         "n": report.n,
@@ -71,7 +74,7 @@ def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
         "by_outcome": {str(outcome): n for outcome, n in report.by_outcome.items()},
         "attempts": report.attempts,
         **({"pass_at_k": _pass_at_k(report)} if report.attempts > 1 else {}),
-        **({"by_max_turns": _by_max_turns(report)} if limits else {}),
+        **({"by_max_turns": _by_max_turns(report)} if has_limits else {}),
         "mean_turns": report.mean_turns,
         "mean_response_tokens": report.mean_response_tokens,
         "turns": dataclasses.asdict(report.turns),
@@ -79,10 +82,10 @@ def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
         "episode_seconds": dataclasses.asdict(report.episode_seconds),
         "parse_error_rate": report.parse_error_rate,
         "invalid_action_rate": report.invalid_action_rate,
-        "busy": dict(report.busy),
+        "busy": dict(report.utilization),
         **({"usage": dict(report.usage)} if report.usage else {}),
         "infra": [
-            {"task_id": e.task.id, "attempt": e.sibling, "note": e.note}
+            {"task_id": e.task.id, "attempt": e.attempt, "note": e.infra_error}
             for e in episode_stats.infra(report.episodes)
         ],
         "seconds": report.seconds,
@@ -92,7 +95,7 @@ def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
     }
 
 
-def _rate(rate: types.Rate) -> Json:
+def _rate(rate: types.SuccessRate) -> Json:
     return {"success_rate": rate.success_rate, "n": rate.n, "ci95": list(rate.ci95)}
 
 
@@ -110,12 +113,12 @@ def _by_max_turns(report: types.EvalReport) -> list[Json]:
 def _task_result(episode: types.Episode, config: RunConfig) -> Json:
     return {
         "task_id": episode.task.id,
-        "attempt": episode.sibling,
+        "attempt": episode.attempt,
         "site": episode_stats.site(episode),
         "reward": episode.reward,
         "outcome": str(episode.outcome),
         "turns": len(episode.turns),
-        "max_turns_used": max(config.eval.max_turns),  # the limit it was played under
+        "max_turns_used": max(config.eval.max_turns),
         "response_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
         "parse_errors": episode_stats.parse_errors(episode),
         "invalid_actions": episode_stats.invalid_actions(episode),
@@ -124,7 +127,7 @@ def _task_result(episode: types.Episode, config: RunConfig) -> Json:
     }
 
 
-# --- to JSON ------------------------------------------------------------------------------------
+# --- encoding -----------------------------------------------------------------------------------
 
 
 def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
@@ -136,11 +139,11 @@ def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
         "outcome": str(episode.outcome),
         "answer": episode.answer,
         "seconds": episode.seconds,
-        "note": episode.note,
-        "last_picture": _write_picture(episode.last_picture, pictures),
+        "note": episode.infra_error,
+        "last_picture": _write_picture(episode.final_screenshot, pictures),
         "truncated": episode.truncated,
         "group": episode.group,
-        "sibling": episode.sibling,
+        "sibling": episode.attempt,
         "update": episode.update,
     }
 
@@ -158,11 +161,11 @@ def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
         ),
         "policy_version": _encode_array(completion.policy_version, "<i4"),
         "finish": completion.finish,
-        "reply": turn.reply,
+        "reply": turn.response_text,
         "action": _encode_action(turn.action),
         "observation": dataclasses.asdict(turn.observation),
         "seconds": dict(turn.seconds),
-        "picture": _write_picture(turn.picture, pictures),
+        "picture": _write_picture(turn.screenshot, pictures),
     }
 
 
@@ -185,32 +188,30 @@ def _write_picture(picture: bytes | None, folder: Path) -> str | None:
     return name
 
 
-# --- and back -----------------------------------------------------------------------------------
+# --- decoding -----------------------------------------------------------------------------------
 
 
 def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
     task = record["task"]
-    outcome = types.Outcome(record["outcome"])
     return types.Episode(
         task=types.Task(**{**task, "sites": tuple(task["sites"])}),
         intent=record["intent"],
         turns=tuple(_decode_turn(turn, pictures) for turn in record["turns"]),
         reward=record["reward"],
-        outcome=outcome,
+        outcome=types.Outcome(record["outcome"]),
         answer=record["answer"],
         seconds=record["seconds"],
-        note=record["note"],
-        last_picture=_read_picture(record["last_picture"], pictures),
-        # Older records do not tell it of a success.
-        truncated=record.get("truncated", outcome is types.Outcome.TRUNCATED),
-        group=record.get("group", -1),  # which older records do not have
-        sibling=record.get("sibling", 0),
-        update=record.get("update", -1),
+        infra_error=record["note"],
+        final_screenshot=_read_picture(record["last_picture"], pictures),
+        truncated=record["truncated"],
+        group=record["group"],
+        attempt=record["sibling"],
+        update=record["update"],
     )
 
 
 def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
-    sampling_logp = record.get("sampling_logp")  # which older records do not have
+    sampling_logp = record["sampling_logp"]
     return types.Turn(
         prompt_ids=_decode_array(record["prompt_ids"], "<i4", np.int32),
         completion=types.Completion(
@@ -220,11 +221,11 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
             finish=record["finish"],
             sampling_logp=sampling_logp and _decode_array(sampling_logp, "<f4", np.float32),
         ),
-        reply=record["reply"],
+        response_text=record["reply"],
         action=_decode_action(record["action"]),
         observation=_decode_observation(record["observation"]),
         seconds=record["seconds"],
-        picture=_read_picture(record["picture"], pictures),
+        screenshot=_read_picture(record["picture"], pictures),
     )
 
 
@@ -257,5 +258,5 @@ def _read_picture(name: str | None, folder: Path) -> bytes | None:
     try:
         return (folder / name).read_bytes()
     except FileNotFoundError:
-        logging.warning("%s is gone; its step is shown without a picture", folder / name)
+        logging.warning("%s is missing; its step is shown without a screenshot", folder / name)
         return None

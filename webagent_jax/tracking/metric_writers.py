@@ -1,4 +1,4 @@
-"""Scalars over time, to JSONL and TensorBoard."""
+"""Writers of training metrics to JSONL, TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ from webagent_jax.tracking import atomic_files
 
 
 class MetricsWriter(Protocol):
-    """Takes the scalars of a run, step by step; a step is one optimizer update."""
+    """Writer of the scalar metrics of a run; `step` is an update of the training loop."""
 
-    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None: ...
-
-    def truncate_after(self, step: int) -> None:
-        """Forgets what was written for later steps: a run resumed from `step` writes them again."""
+    def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Write the metrics of one update."""
         ...
 
-    def close(self) -> None: ...
+    def truncate_after(self, step: int) -> None:
+        """Discard the records of later updates: a run resumed from `step` writes them again."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release the underlying files or connections."""
+        ...
 
 
 class NullWriter:
+    """Writer that discards all metrics."""
+
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Discard the metrics."""
         del step, scalars
 
     def truncate_after(self, step: int) -> None:
+        """Do nothing."""
         del step
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
 
 class JsonlWriter:
-    """One line per step: `{"step": 3, "reward": 0.25, ...}`; null where a scalar is not finite.
+    """JSONL writer, one line per update: `{"update": 3, "reward": 0.25, ...}`; null if not finite.
 
     Every line is on disk when `write` returns.
     """
@@ -48,97 +56,114 @@ class JsonlWriter:
         self._path = path
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Append one line."""
         finite = {k: _finite(float(v)) for k, v in scalars.items()}
-        atomic_files.append_jsonl(self._path, [{"step": int(step), **finite}])
+        atomic_files.append_jsonl(self._path, [{"update": int(step), **finite}])
 
     def truncate_after(self, step: int) -> None:
-        atomic_files.filter_jsonl(self._path, lambda record: record["step"] <= step)
+        """Rewrite the file without the lines of later updates."""
+        atomic_files.filter_jsonl(self._path, lambda record: record["update"] <= step)
 
     def close(self) -> None:
-        pass
+        """Do nothing: no file stays open between writes."""
 
 
 class TensorBoardWriter:
-    """Event files in `folder`, one more for every start of the run; finite scalars only."""
+    """TensorBoard writer: one event file per start of the run in `folder`; finite scalars only."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._events = SummaryWriter(str(folder), max_queue=1, flush_secs=10)
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Write the finite scalars and flush."""
         for name, value in scalars.items():
             if math.isfinite(float(value)):
                 self._events.add_scalar(name, float(value), int(step))
         self._events.flush()
 
     def truncate_after(self, step: int) -> None:
-        """TensorBoard hides the purged steps; the old event files stay as they are."""
+        """Purge the later steps: TensorBoard hides them, and the old event files stay unchanged."""
         self._events.close()
         self._events = SummaryWriter(
             str(self._folder), max_queue=1, flush_secs=10, purge_step=step + 1
         )
 
     def close(self) -> None:
+        """Close the event file."""
         self._events.close()
 
 
 class WandbWriter:
-    """One run of Weights & Biases for a workdir, however often it is resumed; finite scalars only.
+    """Weights & Biases writer: one W&B run per workdir across resumes; finite scalars only.
 
-    Where it goes is up to wandb's own environment: WANDB_MODE=offline, WANDB_ENTITY, WANDB_API_KEY.
+    The environment variables of wandb select the destination: WANDB_MODE=offline, WANDB_ENTITY,
+    WANDB_API_KEY.
+
+    Raises:
+        ConfigError: the package wandb is not installed.
     """
 
     def __init__(self, workdir: Path, project: str) -> None:
-        """Raises ConfigError when the package wandb is not installed."""
         try:
             wandb: Any = importlib.import_module("wandb")
         except ImportError as error:
             raise ConfigError(
-                f"log.wandb_project={project!r} needs a package that is not installed: "
-                "pip install 'webagent_jax[wandb]'"
+                f"log.wandb_project={project!r} requires the package wandb: "
+                "run pip install 'webagent_jax[wandb]'"
             ) from error
         self._run = wandb.init(
             project=project, id=_run_id(workdir / "wandb-run.txt"), dir=str(workdir), resume="allow"
         )
-        # Its own steps only go up: a resumed run would be silent until it is past where it stopped.
+        # Steps of wandb only increase: a resumed run would log nothing until its last step.
         self._run.define_metric("update")
         self._run.define_metric("*", step_metric="update")
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Log the finite scalars."""
         finite = {k: float(v) for k, v in scalars.items() if math.isfinite(float(v))}
         self._run.log({"update": int(step), **finite})
 
     def truncate_after(self, step: int) -> None:
-        """Nothing logged can be taken back: later steps are there twice after a resume."""
+        """Do nothing: W&B cannot delete records, so a resume logs the later updates twice."""
         del step
 
     def close(self) -> None:
+        """Finish the W&B run."""
         self._run.finish()
 
 
 class MultiWriter:
-    """Writes to all of `writers`."""
+    """Writer that forwards to several writers."""
 
     def __init__(self, writers: Sequence[MetricsWriter]) -> None:
         self._writers = tuple(writers)
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
+        """Write the metrics to all writers."""
         for writer in self._writers:
             writer.write(step, scalars)
 
     def truncate_after(self, step: int) -> None:
+        """Discard the records of later updates in all writers."""
         for writer in self._writers:
             writer.truncate_after(step)
 
     def close(self) -> None:
+        """Close all writers."""
         for writer in self._writers:
             writer.close()
 
 
-def open_writer(workdir: Path, wandb_project: str = "") -> MetricsWriter:
-    """`metrics.jsonl` and TensorBoard events in `workdir`, and W&B where a project is named.
+def make_writer(workdir: Path, wandb_project: str = "") -> MetricsWriter:
+    """Return a writer to `metrics.jsonl`, TensorBoard and, if a project is set, W&B.
 
-    Raises ConfigError when the package wandb is missing.
+    Args:
+        workdir: directory of `metrics.jsonl` and of the TensorBoard events.
+        wandb_project: W&B project; empty for no W&B run.
+
+    Raises:
+        ConfigError: `wandb_project` is set and the package wandb is not installed.
     """
     writers: list[MetricsWriter] = [WandbWriter(workdir, wandb_project)] if wandb_project else []
     writers.append(JsonlWriter(workdir / "metrics.jsonl"))
@@ -147,7 +172,7 @@ def open_writer(workdir: Path, wandb_project: str = "") -> MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The lines of a metrics.jsonl in order; NaN where a scalar was not finite."""
+    """Return the records of a metrics.jsonl in order; NaN replaces null."""
     return [
         {key: math.nan if value is None else value for key, value in record.items()}
         for record in atomic_files.read_jsonl(path)
@@ -159,7 +184,7 @@ def _finite(value: float) -> float | None:
 
 
 def _run_id(path: Path) -> str:
-    """The one that the file keeps; a new one the first time."""
+    """Return the W&B run id stored in `path`; create one if the file is missing."""
     if not path.exists():
         atomic_files.write_text(path, f"{uuid.uuid4().hex[:12]}\n")
     return path.read_text().strip()

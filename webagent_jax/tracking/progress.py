@@ -1,4 +1,4 @@
-"""What a run says while it runs: a live bar on a terminal, plain lines anywhere else."""
+"""Progress display of a run: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ Clock = Callable[[], float]
 
 
 class Progress(Protocol):
-    """Progress of a run that goes through named phases. Safe to call from any thread.
+    """Progress of a run with named phases. Thread-safe.
 
-    A context manager: leaving it ends the last phase and gives the terminal back.
+    A context manager: its exit ends the last phase and restores the terminal.
     """
 
-    def phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
-        """Ends the phase before it.
+    def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+        """End the current phase and start a new one.
 
         Args:
-          name: what is done.
-          total: units of the new phase.
-          unit: what they are, in the plural.
-          done: units done in an earlier start of the run, so that they do not flatter the pace.
+            name: name of the phase.
+            total: number of units of the phase.
+            unit: name of the units, in the plural.
+            done: units completed before this start of the run; excluded from the pace.
         """
         ...
 
     def advance(
         self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
     ) -> None:
-        """Adds to the phase.
+        """Add to the counts of the phase.
 
         Args:
-          n: units done; 0 to add the rest alone (an episode within an update).
-          success: outcome of one finished episode; None when there is none, or no reward.
-          steps: environment steps.
-          tokens: tokens sampled or trained on.
+            n: completed units; 0 for an episode within an update.
+            success: outcome of one finished episode; None without an episode or reward.
+            steps: environment steps.
+            tokens: sampled tokens, or tokens trained on.
         """
         ...
 
     def log(self, line: str) -> None:
-        """Says one line of its own."""
+        """Print one line."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -59,13 +59,13 @@ class Progress(Protocol):
 
 
 def open_progress(stream: TextIO | None = None) -> Progress:
-    """A live display when `stream` (standard output unless told otherwise) is a terminal."""
+    """Return a progress bar if `stream` (default: stdout) is a terminal, else plain lines."""
     stream = stream or sys.stdout
     return TerminalProgress(stream) if stream.isatty() else LineProgress(stream)
 
 
-class Tally:
-    """Counts of one phase, and the figures that follow from them. Not thread-safe."""
+class PhaseStats:
+    """Counts and rates of one phase. Not thread-safe."""
 
     def __init__(
         self, name: str, total: int, unit: str, *, clock: Clock = time.monotonic, done: int = 0
@@ -74,7 +74,7 @@ class Tally:
         self.total = total
         self.unit = unit
         self.done = done
-        self._done_before = done
+        self._initial_done = done
         self._clock = clock
         self._start = clock()
         self._episodes = 0
@@ -83,6 +83,7 @@ class Tally:
         self._tokens = 0
 
     def add(self, n: int, success: bool | None, steps: int, tokens: int) -> None:
+        """Add to the counts; see `Progress.advance`."""
         self.done += n
         self._episodes += success is not None
         self._successes += bool(success)
@@ -90,7 +91,7 @@ class Tally:
         self._tokens += tokens
 
     def figures(self) -> str:
-        """`success 41.7% of 24 · 12.3 steps/s · 310 tokens/s`, less what was never counted."""
+        """Return `success 41.7% of 24 · 12.3 steps/s · 310 tokens/s` without the parts at zero."""
         seconds = max(self._clock() - self._start, 1e-9)
         parts = []
         if self._episodes:
@@ -101,39 +102,43 @@ class Tally:
             parts.append(f"{self._tokens / seconds:,.0f} tokens/s")
         return " · ".join(parts)
 
-    def left(self) -> str:
-        """`1:05 left`, from the mean pace of the phase; empty while nothing is known."""
-        done_here = self.done - self._done_before
-        if not done_here or self.done >= self.total:
+    def eta(self) -> str:
+        """Return `1:05 left`, from the mean pace of the phase; empty before the first unit."""
+        done_now = self.done - self._initial_done
+        if not done_now or self.done >= self.total:
             return ""
-        seconds = (self._clock() - self._start) / done_here * (self.total - self.done)
+        seconds = (self._clock() - self._start) / done_now * (self.total - self.done)
         return f"{duration(seconds)} left"
 
     def line(self) -> str:
-        took = f"{duration(self._clock() - self._start)} taken"
-        parts = (f"{self.done}/{self.total} {self.unit}", self.figures(), self.left() or took)
+        """Return the summary line of the phase."""
+        elapsed = f"{duration(self._clock() - self._start)} taken"
+        parts = (f"{self.done}/{self.total} {self.unit}", self.figures(), self.eta() or elapsed)
         return f"{self.name}: " + " · ".join(part for part in parts if part)
 
 
 def duration(seconds: float) -> str:
-    """`0:07`, `12:30`, `1:02:03`."""
+    """Format seconds as `0:07`, `12:30` or `1:02:03`."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
 class NullProgress:
-    """Says nothing."""
+    """Progress without any output."""
 
-    def phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+    def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+        """Do nothing."""
         del name, total, unit, done
 
     def advance(
         self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
     ) -> None:
+        """Do nothing."""
         del n, success, steps, tokens
 
     def log(self, line: str) -> None:
+        """Do nothing."""
         del line
 
     def __enter__(self) -> Self:
@@ -144,34 +149,37 @@ class NullProgress:
 
 
 class LineProgress:
-    """One line where a phase starts and ends, and at most one every ten seconds between."""
+    """Progress as lines: at the start and end of a phase, and at most one every ten seconds."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
         self._lock = threading.Lock()
-        self._tally: Tally | None = None
-        self._said_at = 0.0
+        self._phase: PhaseStats | None = None
+        self._printed_at = 0.0
 
-    def phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+    def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+        """End the current phase and print the first line of the new one."""
         with self._lock:
             self._end_phase()
-            self._tally = Tally(name, total, unit, clock=self._clock, done=done)
-            self._say(f"{name}: {total} {unit}")
+            self._phase = PhaseStats(name, total, unit, clock=self._clock, done=done)
+            self._print(f"{name}: {total} {unit}")
 
     def advance(
         self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
     ) -> None:
+        """Add to the counts; print them if the last line is older than ten seconds."""
         with self._lock:
-            if self._tally is None:
+            if self._phase is None:
                 return
-            self._tally.add(n, success, steps, tokens)
-            if self._clock() - self._said_at >= SECONDS_BETWEEN_LINES:
-                self._say(self._tally.line())
+            self._phase.add(n, success, steps, tokens)
+            if self._clock() - self._printed_at >= SECONDS_BETWEEN_LINES:
+                self._print(self._phase.line())
 
     def log(self, line: str) -> None:
+        """Print one line."""
         with self._lock:
-            self._say(line)
+            self._print(line)
 
     def __enter__(self) -> Self:
         return self
@@ -181,56 +189,59 @@ class LineProgress:
             self._end_phase()
 
     def _end_phase(self) -> None:
-        if self._tally is not None:
-            self._say(self._tally.line())
-        self._tally = None
+        if self._phase is not None:
+            self._print(self._phase.line())
+        self._phase = None
 
-    def _say(self, line: str) -> None:
-        self._said_at = self._clock()
+    def _print(self, line: str) -> None:
+        self._printed_at = self._clock()
         self._stream.write(line + "\n")
         self._stream.flush()
 
 
 class TerminalProgress:
-    """A live bar for the phase under way; finished phases stay above it as lines.
+    """Progress bar of the current phase, below one line per finished phase.
 
-    The bar's own thread takes the bar's lock, then ours, to draw the figures. So nothing here
-    calls the bar while it holds ours.
+    The thread of the bar acquires the lock of the bar, then `_lock`, to render the rates. To avoid
+    a deadlock, no method calls the bar while it holds `_lock`.
     """
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._tally: Tally | None = None
+        self._phase: PhaseStats | None = None
         self._console = Console(file=stream, highlight=False, markup=False)
         self._bar = RichBar(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            _Figures(self._figures),
+            _RatesColumn(self._rates),
             console=self._console,
             transient=True,
         )
         self._task = self._bar.add_task("", visible=False)
 
-    def phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+    def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
+        """End the current phase and reset the bar."""
         self._end_phase()
         self._bar.reset(self._task, description=name, total=total, completed=done, visible=True)
         with self._lock:
-            self._tally = Tally(name, total, unit, clock=self._clock, done=done)
+            self._phase = PhaseStats(name, total, unit, clock=self._clock, done=done)
 
     def advance(
         self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
     ) -> None:
+        """Add to the counts and move the bar."""
         with self._lock:
-            if self._tally is None:
+            if self._phase is None:
                 return
-            self._tally.add(n, success, steps, tokens)
-            done = self._tally.done
+            self._phase.add(n, success, steps, tokens)
+            done = self._phase.done
         self._bar.update(self._task, completed=done)
 
     def log(self, line: str) -> None:
+        """Print one line above the bar."""
         self._console.print(Text(line), soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -243,27 +254,27 @@ class TerminalProgress:
 
     def _end_phase(self) -> None:
         with self._lock:
-            line = self._tally.line() if self._tally else ""
-            self._tally = None
+            line = self._phase.line() if self._phase else ""
+            self._phase = None
         if line:
             self._bar.update(self._task, visible=False)
             self.log(line)
 
-    def _figures(self) -> str:
+    def _rates(self) -> str:
         with self._lock:
-            tally = self._tally
-            if tally is None:
+            phase = self._phase
+            if phase is None:
                 return ""
-            return " · ".join(part for part in (tally.unit, tally.figures(), tally.left()) if part)
+            return " · ".join(part for part in (phase.unit, phase.figures(), phase.eta()) if part)
 
 
-class _Figures(ProgressColumn):
-    """Rates are computed when drawn, so that they stay true while nothing advances."""
+class _RatesColumn(ProgressColumn):
+    """Column of rates, computed at render time so that they stay correct between updates."""
 
-    def __init__(self, figures: Callable[[], str]) -> None:
+    def __init__(self, format_rates: Callable[[], str]) -> None:
         super().__init__()
-        self._text = figures
+        self._format = format_rates
 
     def render(self, task: RichTask) -> Text:
         del task
-        return Text(self._text())
+        return Text(self._format())

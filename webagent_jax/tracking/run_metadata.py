@@ -1,4 +1,4 @@
-"""Where figures come from: config, commit, hardware."""
+"""Run metadata: config, commit, hardware."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.tracking import atomic_files
 
 
-def open_workdir(workdir: Path, cfg: RunConfig) -> None:
-    """Makes the folder of a run and writes config and commit, or checks that it is the same run.
+def init_workdir(workdir: Path, cfg: RunConfig) -> None:
+    """Create the workdir with config, commit and hardware, or check that its config is the same.
 
     Raises:
-        ConfigError: the folder holds a run with another config; names an option that differs.
+        ConfigError: the workdir contains a run with another config; the message names an option.
     """
     path = workdir / "config.json"
     config = dataclasses.asdict(cfg)
     if path.exists():
-        before = atomic_files.read_json(path)["config"]
-        for name, old, new in _differences(before, _plain(config)):
+        previous = atomic_files.read_json(path)["config"]
+        for name, old, new in _differences(previous, _to_json_types(config)):
             raise ConfigError(
-                f"{workdir} holds a run with {name}={old!r}, this one has {new!r}: "
+                f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
                 "choose another --workdir, or delete that one"
             )
         return
@@ -35,9 +35,9 @@ def open_workdir(workdir: Path, cfg: RunConfig) -> None:
 
 
 def commit() -> str:
-    """The commit of the source tree, `+` when changed since; empty outside a checkout."""
+    """Return the commit of the source tree, `+` if modified; empty outside a checkout."""
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -47,11 +47,11 @@ def commit() -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return told.stdout.strip()
+    return result.stdout.strip()
 
 
 def hardware() -> dict[str, Any]:
-    """Of the machine: processor, cores, memory in GiB."""
+    """Return processor, cores, memory in GiB and Python version of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": _processor(),
@@ -70,19 +70,19 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _plain(value: Any) -> Any:
-    """As JSON would give it back."""
+def _to_json_types(value: Any) -> Any:
+    """Return the value after a round trip through JSON: tuples become lists."""
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: _to_json_types(v) for k, v in value.items()}
+    return [_to_json_types(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], where: str = ""
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
     for name in sorted(set(old) | set(new)):
         a, b = old.get(name), new.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from _differences(a, b, f"{where}{name}.")
+            yield from _differences(a, b, f"{prefix}{name}.")
         elif a != b:
-            yield f"{where}{name}", a, b
+            yield f"{prefix}{name}", a, b

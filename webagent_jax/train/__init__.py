@@ -1,1 +1,1 @@
-"""Trainings: behavior cloning and M-GRPO. Both resume from their workdir."""
+"""Training loops of behavior cloning and M-GRPO, which resume from their workdir."""

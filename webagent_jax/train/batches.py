@@ -1,4 +1,4 @@
-"""Which groups an update learns from, and how far ahead of it the collectors play."""
+"""Batches of groups: tasks and jobs of each group, collection, split into minibatches."""
 
 from __future__ import annotations
 
@@ -7,48 +7,55 @@ from dataclasses import dataclass
 
 from webagent_jax import learn, seeds
 from webagent_jax.config import GRPOConfig, RunConfig
-from webagent_jax.rollout import Groups, Job
-from webagent_jax.rollout.runtime import Stage
-from webagent_jax.seeds import Stream
+from webagent_jax.rollout import GroupScheduler, Job
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
 from webagent_jax.types import Episode, Group, Suite, Task
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one update learns from, and what was seen on the way."""
+    """Groups that one update trains on, and all episodes collected for it."""
 
-    groups: Sequence[Group]  # those with a policy gradient, or all when none are dropped
-    played: Sequence[Episode]  # all episodes, of dropped groups too
-    flat: int  # groups that were dropped
+    groups: Sequence[
+        Group
+    ]  # groups to train on: with `filter_groups`, those with a policy gradient
+    all_episodes: Sequence[Episode]  # episodes of all groups, filtered ones included
+    num_filtered: int  # number of groups dropped by `filter_groups`
 
 
-def next_batch(cfg: GRPOConfig, groups: Groups, update: int) -> Batch:
-    """The groups of the update-th batch, from 0; those without variance are replaced to a budget.
+def collect_batch(cfg: GRPOConfig, scheduler: GroupScheduler, update: int) -> Batch:
+    """Collect the batch of an update; extra groups replace filtered ones.
 
-    With `staleness` 0 no group is begun that this batch does not need, so what it holds follows
-    from the outcomes alone, in whatever order they come. Else groups for that many later updates
-    are kept under way, and one that would be too old for the next update belongs to this one:
-    nothing that was played is thrown away for its age.
+    With `max_staleness` 0, only groups that this batch needs are scheduled. Its content then
+    depends on the outcomes alone, not on the order in which groups complete. Otherwise, groups for
+    up to `max_staleness` later updates are scheduled as well. A group that would be too old for the
+    next update joins this batch, so no completed episode is discarded for its age.
+
+    Args:
+        cfg: options of this process.
+        scheduler: schedules groups and returns completed ones.
+        update: index of the update, from 0.
     """
-    wanted = cfg.tasks_per_update
-    budget = wanted + (cfg.max_refills if cfg.drop_flat_groups else 0)
-    ahead = min(cfg.staleness, cfg.updates - 1 - update) * wanted
-    oldest = update - cfg.staleness
-    kept: dict[int, Group] = {}
-    taken: dict[int, Group] = {}
+    target = cfg.tasks_per_update
+    budget = target + (cfg.max_extra_groups if cfg.filter_groups else 0)
+    num_ahead = min(cfg.max_staleness, cfg.updates - 1 - update) * target
+    oldest = update - cfg.max_staleness
+    trainable: dict[int, Group] = {}
+    collected: dict[int, Group] = {}
     while True:
-        missing = max(0, min(wanted - len(kept), budget - len(taken)))
-        groups.begin(missing + ahead - len(groups.open), version=update)
-        if not missing and not groups.begun_by(oldest):
+        missing = max(0, min(target - len(trainable), budget - len(collected)))
+        scheduler.schedule(missing + num_ahead - len(scheduler.pending), update=update)
+        if not missing and not scheduler.num_scheduled_by(oldest):
             break
-        played = groups.take(begun_by=None if missing else oldest)
-        taken[played.number] = played.group
-        if not cfg.drop_flat_groups or learn.has_signal(played.group, cfg):
-            kept[played.number] = played.group
+        completed = scheduler.next_group(max_update=None if missing else oldest)
+        collected[completed.index] = completed.group
+        if not cfg.filter_groups or learn.has_signal(completed.group, cfg):
+            trainable[completed.index] = completed.group
     return Batch(
-        groups=[kept[number] for number in sorted(kept)],
-        played=[e for number in sorted(taken) for e in taken[number].episodes],
-        flat=len(taken) - len(kept),
+        groups=[trainable[index] for index in sorted(trainable)],
+        all_episodes=[e for index in sorted(collected) for e in collected[index].episodes],
+        num_filtered=len(collected) - len(trainable),
     )
 
 
@@ -57,43 +64,52 @@ class Minibatch:
     """Groups of one optimizer step."""
 
     groups: Sequence[Group]
-    full_size: int  # number of groups when none of the batch is missing
+    full_size: int  # number of groups of this minibatch in a batch of full size
 
 
 def split_minibatches(groups: Sequence[Group], cfg: GRPOConfig) -> list[Minibatch]:
-    """Deal the groups of a batch to `cfg.minibatches` minibatches.
+    """Split the groups of a batch round-robin into `cfg.minibatches` minibatches.
 
-    Where their number does not divide `cfg.tasks_per_update`, the first ones have one group more.
+    If `cfg.minibatches` does not divide `cfg.tasks_per_update`, the first ones get one more group.
     """
     count = cfg.minibatches
     return [
-        Minibatch(groups[at::count], full_size=len(range(at, cfg.tasks_per_update, count)))
-        for at in range(count)
+        Minibatch(groups[number::count], full_size=len(range(number, cfg.tasks_per_update, count)))
+        for number in range(count)
     ]
 
 
-def siblings(cfg: RunConfig, stage: Stage, number: int) -> list[Job]:
-    """The episodes of the number-th group of a run."""
-    task = draw_task(cfg, stage.suite, number)
-    rules = stage.rules(cfg.rollout.max_turns)
+def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job]:
+    """Return the jobs of a group, one per attempt.
+
+    Args:
+        cfg: of the run.
+        runtime: suite, options and agent of the episodes.
+        number: index of the group in the task stream of the run.
+    """
+    task = sample_task(cfg, runtime.suite, number)
+    config = runtime.episode_config(cfg.rollout.max_turns)
     return [
         Job(
             task,
-            seeds.derive(cfg.seed, Stream.SAMPLING, number, sibling),
-            rules,
-            stage.policy_agent,
-            group=number,
-            sibling=sibling,
+            seeds.derive_seed(cfg.seed, RandomStream.SAMPLING, number, attempt),
+            config,
+            runtime.policy_agent,
+            group_index=number,
+            attempt=attempt,
         )
-        for sibling in range(cfg.grpo.group_size)
+        for attempt in range(cfg.grpo.group_size)
     ]
 
 
-def draw_task(cfg: RunConfig, suite: Suite, number: int) -> Task:
-    """The number-th task of a run: all names in turn, in an order of their own each time."""
-    names = suite.names("train")
-    time_around, place = divmod(number, len(names))
-    order = seeds.generator(cfg.seed, Stream.TASKS, time_around)
-    name = names[order.permutation(len(names))[place]]
-    index = seeds.generator(cfg.seed, Stream.TASKS, time_around, place)
-    return suite.task(name, "train", int(index.integers(cfg.suite.train_seeds)))
+def sample_task(cfg: RunConfig, suite: Suite, number: int) -> Task:
+    """Return the task at index `number` of the task stream of a run.
+
+    The stream repeats all task names, reshuffled in each pass, with a random seed per task.
+    """
+    names = suite.task_names("train")
+    epoch, position = divmod(number, len(names))
+    order = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch)
+    name = names[order.permutation(len(names))[position]]
+    task_seed = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch, position)
+    return suite.task(name, "train", int(task_seed.integers(cfg.suite.train_seeds_per_task)))

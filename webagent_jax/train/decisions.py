@@ -1,4 +1,4 @@
-"""Decision accuracy: how often the greedy response to a demonstrated page has the expert's action.
+"""Decision accuracy: fraction of demonstrated turns with the expert's action as greedy response.
 
 The loss per token says little about decisions, because most tokens of a response are format. A
 response is correct if its action equals the expert's in kind, element and value. Another action may
@@ -19,7 +19,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
 from webagent_jax.config import RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.inference import Engine
-from webagent_jax.seeds import Stream
+from webagent_jax.seeds import RandomStream
 from webagent_jax.types import Completion, Task, Turn
 
 Json = dict[str, Any]
@@ -27,16 +27,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """Turn of a demonstration whose action the policy has to decide."""
+    """Demonstrated turn whose action the policy predicts."""
 
     split: str
     task: Task
-    index: int  # of the turn in its episode
+    index: int  # index of the turn in its episode
     turn: Turn
 
     @property
     def key(self) -> str:
-        """Metric that the decision counts in: first turn or later turns."""
+        """Metric suffix of the decision: `first_turn` or `later_turns`."""
         return "first_turn" if self.index == 0 else "later_turns"
 
 
@@ -44,7 +44,8 @@ class DecisionAccuracy:
     """Decision accuracy on a fixed sample of demonstrated turns.
 
     Args:
-        cfg: `bc.eval_decisions` is the largest number of turns of each split, on all processes.
+        cfg: `bc.eval_decisions` is the maximum number of turns per split, over all processes.
+        tokenizer: encodes prompts and decodes responses.
         splits: demonstrations of each split, such as "train" and "held_out".
     """
 
@@ -55,23 +56,23 @@ class DecisionAccuracy:
         splits: Mapping[str, Iterable[Demonstration]],
     ) -> None:
         self._cfg, self._tokenizer = cfg, tokenizer
-        self._sample = [
+        self._decisions = [
             decision
             for number, (split, demonstrations) in enumerate(splits.items())
-            for decision in self._draw(split, list(demonstrations), number)
+            for decision in self._sample_turns(split, list(demonstrations), number)
         ]
 
     def measure(self, engine: Engine) -> tuple[dict[str, float], list[Json]]:
-        """Return the metrics over all processes, and a record for each turn of this process.
+        """Return the metrics over all processes, and a record per turn of this process.
 
         A metric is the fraction of correct decisions of a split, `decisions/<split>`, or of its
         first or later turns, `decisions/<split>/first_turn`.
         """
-        futures = [self._submit(engine, decision) for decision in self._sample]
+        futures = [self._submit(engine, decision) for decision in self._decisions]
         records = []
         counts: dict[str, list[int]] = {}
-        for decision, future in zip(self._sample, futures, strict=True):
-            record = self._record(decision, future.result())
+        for decision, future in zip(self._decisions, futures, strict=True):
+            record = self._make_record(decision, future.result())
             records.append(record)
             for name in (decision.split, f"{decision.split}/{decision.key}"):
                 correct, total = counts.get(name, (0, 0))
@@ -84,25 +85,27 @@ class DecisionAccuracy:
             records,
         )
 
-    def _draw(
+    def _sample_turns(
         self, split: str, demonstrations: list[Demonstration], number: int
     ) -> Iterator[_Decision]:
-        """Draw turns that fit the engine, half of them first turns where there are as many."""
+        """Sample turns that fit the engine, half of them first turns if enough exist."""
         turns = [(d, t) for d, demo in enumerate(demonstrations) for t in range(len(demo.turns))]
-        draw = seeds.generator(self._cfg.seed, Stream.DECISIONS, number)
-        shuffled = [turns[i] for i in draw.permutation(len(turns))]
+        rng = seeds.make_generator(self._cfg.seed, RandomStream.DECISIONS, number)
+        shuffled = [turns[i] for i in rng.permutation(len(turns))]
         count = self._cfg.bc.eval_decisions
         first = [turn for turn in shuffled if turn[1] == 0]
         later = [turn for turn in shuffled if turn[1] > 0]
         num_first = max(min(len(first), count // 2), count - len(later))
         chosen = first[:num_first] + later[: count - num_first]
         template, thinking = TEMPLATES[self._cfg.prompt.template], self._cfg.prompt.thinking
-        limit = self._cfg.engine.max_tokens - self._cfg.rollout.max_new_tokens
-        for which, index in chosen[distributed.process_index() :: distributed.process_count()]:
-            demo = demonstrations[which]
-            turn = demos.to_episode(demo, self._tokenizer, template, thinking).turns[index]
+        limit = self._cfg.engine.max_model_len - self._cfg.rollout.max_new_tokens
+        for demo_index, turn_index in chosen[
+            distributed.process_index() :: distributed.process_count()
+        ]:
+            demo = demonstrations[demo_index]
+            turn = demos.to_episode(demo, self._tokenizer, template, thinking).turns[turn_index]
             if len(turn.prompt_ids) <= limit:
-                yield _Decision(split, demo.task, index, turn)
+                yield _Decision(split, demo.task, turn_index, turn)
 
     def _submit(self, engine: Engine, decision: _Decision) -> Future[Completion]:
         return engine.submit(
@@ -112,14 +115,14 @@ class DecisionAccuracy:
             stop_ids=self._tokenizer.stop_ids,
         )
 
-    def _record(self, decision: _Decision, completion: Completion) -> Json:
-        """Return a JSON record of a decision and the response to it."""
+    def _make_record(self, decision: _Decision, completion: Completion) -> Json:
+        """Return the JSON record of a decision and its response."""
         response = self._tokenizer.decode(completion.token_ids)
         return {
             "split": decision.split,
             "task": decision.task.id,
             "turn": decision.index,
-            "expert": decision.turn.reply,
+            "expert": decision.turn.response_text,
             "response": response,
             "correct": actions.parse(response) == decision.turn.action,
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 from webagent_jax import checkpoint, policy
 from webagent_jax.config import RunConfig, from_config_dict
 from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, weights
-from webagent_jax.policy.lora import Base
+from webagent_jax.policy.lora import FrozenBase
 
 
 def export_weights(
@@ -17,21 +17,22 @@ def export_weights(
     """Write an imported policy, or a checkpoint of a training, as a Hugging Face directory.
 
     Args:
-        source: imported policy, or workdir of a training.
-        destination: to create or overwrite.
-        dtype: of the tensors; empty means that of config.json of the policy.
+        source: directory of an imported policy, or workdir of a training.
+        destination: directory to create or overwrite.
+        dtype: dtype of the tensors; empty means the dtype in config.json of the policy.
         step: checkpoint of the training; the latest by default.
 
     Raises:
-        FileNotFoundError, ValueError: there is nothing to export; names the missing part.
+        FileNotFoundError, ValueError: there is nothing to export; the message names the missing
+            part.
     """
     if (source / "checkpoints").is_dir():
-        where, config, params = _trained_params(source, step)
+        policy_dir, config, params = _trained_params(source, step)
     else:
-        where = policy.directory(source)
-        config, params = weights.load(where, mesh=weights.mesh_for(where))
-    policy.save_hf(destination, config, params, dtype or policy.stored_dtype(where))
-    policy.copy_tokenizer(where, destination)
+        policy_dir = policy.resolve_dir(source)
+        config, params = weights.load(policy_dir, mesh=weights.mesh_for(policy_dir))
+    policy.save_hf(destination, config, params, dtype or policy.checkpoint_dtype(policy_dir))
+    policy.copy_tokenizer(policy_dir, destination)
 
 
 def export_adapter(
@@ -40,9 +41,9 @@ def export_adapter(
     """Write the adapters of a training as a directory that PEFT loads.
 
     Args:
-        workdir: of a training with `lora.rank` above 0.
-        destination: to create or overwrite.
-        dtype: of the tensors; empty means float32, as they are trained.
+        workdir: workdir of a training with `lora.rank` above 0.
+        destination: directory to create or overwrite.
+        dtype: dtype of the tensors; empty means float32, the dtype of training.
         step: checkpoint to export; the latest by default.
 
     Raises:
@@ -51,13 +52,15 @@ def export_adapter(
     """
     run = _run_config(workdir)
     if not run.lora.rank:
-        raise ValueError(f"{workdir} trained all weights (lora.rank=0): leave out --adapter")
-    where = policy.directory(run.policy.path)
-    config = policy.load_config(where)
-    wanted = lora.abstract(policy.abstract_params(config), run.lora.rank, run.lora.projections)
+        raise ValueError(f"{workdir} trained all weights (lora.rank=0): omit --adapter")
+    policy_dir = policy.resolve_dir(run.policy.path)
+    config = policy.load_config(policy_dir)
+    abstract_adapters = lora.abstract_adapters(
+        policy.abstract_params(config), run.lora.rank, run.lora.target_modules
+    )
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
         adapters = checkpoints.restore_params(
-            weights.with_shardings(wanted, weights.mesh_for(where)), step
+            weights.with_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
         )
     peft_adapter.save(
         destination,
@@ -71,7 +74,11 @@ def export_adapter(
 
 
 def _run_config(workdir: Path) -> RunConfig:
-    """Return the config of a training; raises FileNotFoundError if the workdir has none."""
+    """Return the config of a training.
+
+    Raises:
+        FileNotFoundError: the workdir contains no training.
+    """
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(f"no training in {workdir}: it contains no checkpoints/")
     return from_config_dict(json.loads((workdir / "config.json").read_text())["config"])
@@ -80,16 +87,16 @@ def _run_config(workdir: Path) -> RunConfig:
 def _trained_params(workdir: Path, step: int | None) -> tuple[Path, ModelConfig, Params]:
     """Return the directory of the initial policy, its config, and the params of a checkpoint."""
     run = _run_config(workdir)
-    where = policy.directory(run.policy.path)
-    mesh = weights.mesh_for(where)
+    policy_dir = policy.resolve_dir(run.policy.path)
+    mesh = weights.mesh_for(policy_dir)
     base = None
     if run.lora.rank:
-        config, params = weights.load(where, mesh=mesh)
-        base = Base(params, run.lora.alpha / run.lora.rank)
-        wanted = lora.abstract(params, run.lora.rank, run.lora.projections)
+        config, params = weights.load(policy_dir, mesh=mesh)
+        base = FrozenBase(params, run.lora.alpha / run.lora.rank)
+        abstract_params = lora.abstract_adapters(params, run.lora.rank, run.lora.target_modules)
     else:
-        config = policy.load_config(where)
-        wanted = policy.abstract_params(config)
+        config = policy.load_config(policy_dir)
+        abstract_params = policy.abstract_params(config)
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
-        trained = checkpoints.restore_params(weights.with_shardings(wanted, mesh), step)
-    return where, config, lora.merge(lora.whole(base, trained))
+        trained = checkpoints.restore_params(weights.with_shardings(abstract_params, mesh), step)
+    return policy_dir, config, lora.merge(lora.attach(base, trained))

@@ -1,4 +1,4 @@
-"""Multi-turn GRPO on live pages (WebAgent-R1, section 3.3)."""
+"""Training loop of multi-turn GRPO on live pages (WebAgent-R1, section 3.3)."""
 
 from __future__ import annotations
 
@@ -15,84 +15,98 @@ import numpy as np
 from webagent_jax import distributed, learn
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 from webagent_jax.policy.loading import require_local_policy
-from webagent_jax.rollout import Groups
-from webagent_jax.rollout.runtime import Stage
+from webagent_jax.rollout import GroupScheduler
+from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train import metrics
-from webagent_jax.train.batches import Batch, next_batch, siblings, split_minibatches
+from webagent_jax.train.batches import Batch, collect_batch, group_jobs, split_minibatches
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.metrics import Guards
-from webagent_jax.train.resume import Journal, Position, open_folder, open_writer
+from webagent_jax.train.resume import (
+    EpisodeJournal,
+    TaskStreamState,
+    init_shared_workdir,
+    make_process_writer,
+)
 from webagent_jax.types import Episode
 
 
 def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
-    """Multi-turn GRPO; with `grpo.staleness` above 0 episodes go on while the policy is updated.
+    """Train with M-GRPO; with `grpo.max_staleness` above 0, rollouts run during updates.
 
-    Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. Killed at any moment it
-    goes on where it stopped, and plays again only what was running.
+    Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. A killed run resumes
+    when called again: completed episodes are reused, and only unfinished ones run again.
 
     Returns:
         The Hugging Face directory of the trained policy, `workdir/policy`.
 
     Raises:
-        ConfigError: the workdir holds a run with another config, or one begun with other weights.
-        NonFiniteUpdate: loss or gradient is not finite; the last checkpoint is good.
-        GuardTripped: a limit of `guard` was crossed too often; the last checkpoint is good.
+        ConfigError: the workdir contains a run with another config or from other weights.
+        NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
+        GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
+            from before them.
     """
     progress = progress or NullProgress()
     require_local_policy(cfg)
     check_sampling(cfg)
-    open_folder(workdir, cfg)
+    init_shared_workdir(workdir, cfg)
     total = cfg.grpo.updates
-    share = _share(cfg.grpo)
-    with ExitStack() as opened:
-        learner = opened.enter_context(Learner(cfg, workdir))
+    process_options = _process_options(cfg.grpo)
+    with ExitStack() as stack:
+        learner = stack.enter_context(Learner(cfg, workdir))
         steps = cfg.grpo.minibatches * cfg.grpo.epochs
-        saved = learner.begin(cfg.grpo.optimizer, total * steps, reference=cfg.grpo.kl_beta > 0)
-        position = Position.of(saved)
-        writer = opened.enter_context(closing(open_writer(workdir, cfg)))
-        writer.truncate_after(position.update)
-        stage = opened.enter_context(Stage(cfg, progress, learner.model, learner.snapshot()))
-        journal = Journal(workdir / "episodes", distributed.process_index())
-        clock = metrics.Clock(stage)
-
-        def ended(episode: Episode) -> None:
-            journal.add(episode)
-            clock.add(episode)
-
-        groups = Groups(
-            stage.collector(),
-            partial(siblings, cfg, stage),
-            first=position.drawn,
-            stride=distributed.process_count(),
-            again=position.open,
-            backlog=position.backlog,
-            known=journal.load(since=position.update - cfg.grpo.staleness),
-            staleness=cfg.grpo.staleness,
-            timeout=cfg.rollout.group_timeout,
-            on_episode=ended,
+        loop_state = learner.restore_or_init(
+            cfg.grpo.optimizer, total * steps, reference=cfg.grpo.kl_beta > 0
         )
-        opened.enter_context(groups)
+        stream = TaskStreamState.from_checkpoint(loop_state)
+        writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
+        writer.truncate_after(stream.update)
+        runtime = stack.enter_context(
+            RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
+        )
+        journal = EpisodeJournal(workdir / "episodes", distributed.process_index())
+        timer = metrics.UpdateTimer(runtime)
+
+        def record_episode(episode: Episode) -> None:
+            journal.add(episode)
+            timer.add(episode)
+
+        scheduler = GroupScheduler(
+            runtime.collector(),
+            partial(group_jobs, cfg, runtime),
+            first=stream.next_index,
+            stride=distributed.process_count(),
+            resume=stream.pending,
+            backlog=stream.backlog,
+            finished=journal.load(since=stream.update - cfg.grpo.max_staleness),
+            staleness=cfg.grpo.max_staleness,
+            timeout=cfg.rollout.group_timeout,
+            on_episode=record_episode,
+        )
+        stack.enter_context(scheduler)
         guards = Guards(cfg.guard)
-        progress.log(learner.about())
-        progress.phase("M-GRPO", total, "updates", done=position.update)
-        for update in range(position.update, total):
-            batch = next_batch(share, groups, update)
-            clock.batch_is_there()
-            seen = metrics.of_batch(batch)
-            seen |= metrics.of_staleness(batch, int(learner.state.step), steps)
-            with _profiled(cfg, workdir, update + 1), _meanwhile(cfg, stage):
-                learned = _learn(cfg, stage, learner, batch)
-                stage.update_policy(learner.snapshot())
-            seen |= clock.lap() | metrics.of_memory()
-            record = metrics.merged(distributed.allgather(seen)) | learned
+        progress.log(learner.describe())
+        progress.start_phase("M-GRPO", total, "updates", done=stream.update)
+        for update in range(stream.update, total):
+            batch = collect_batch(process_options, scheduler, update)
+            timer.mark_batch_ready()
+            process_metrics = metrics.batch_metrics(batch)
+            process_metrics |= metrics.staleness_metrics(batch, int(learner.state.step), steps)
+            with _profile_update(cfg, workdir, update + 1), _engine_mode(cfg, runtime):
+                step_metrics = _train_on_batch(cfg, runtime, learner, batch)
+                runtime.update_policy(learner.snapshot())
+            process_metrics |= timer.finish_update() | metrics.memory_metrics()
+            record = (
+                metrics.merge_process_metrics(distributed.allgather(process_metrics)) | step_metrics
+            )
             writer.write(update + 1, record)
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
-            last = update + 1 == total
-            if last or ((update + 1) % cfg.grpo.checkpoint_updates == 0 and guards.quiet):
-                learner.save(update + 1, Position.saved(update + 1, groups))
+            is_last = update + 1 == total
+            if is_last or (
+                (update + 1) % cfg.grpo.checkpoint_interval == 0 and guards.all_within_limits
+            ):
+                learner.save(update + 1, TaskStreamState.to_checkpoint(update + 1, scheduler))
             progress.advance()
         return learner.export(workdir / "policy")
 
@@ -112,70 +126,78 @@ def check_sampling(cfg: RunConfig) -> None:
         )
 
 
-def _share(grpo: GRPOConfig) -> GRPOConfig:
-    """Return the options of one process.
+def _process_options(grpo: GRPOConfig) -> GRPOConfig:
+    """Return the options with the tasks per update and the extra groups of one process.
 
     Raises:
-        ConfigError: the tasks of an update do not divide evenly over the processes.
+        ConfigError: the tasks of an update do not divide evenly over the processes, or are fewer
+            per process than the minibatches.
     """
     processes = distributed.process_count()
-    tasks, rest = divmod(grpo.tasks_per_update, processes)
-    if rest:
+    tasks, remainder = divmod(grpo.tasks_per_update, processes)
+    if remainder:
         raise ConfigError(
-            f"grpo.tasks_per_update={grpo.tasks_per_update} does not divide over {processes} "
-            "processes: choose a multiple of their number"
+            f"grpo.tasks_per_update={grpo.tasks_per_update} does not divide evenly over "
+            f"{processes} processes: set it to a multiple of the number of processes"
         )
     if tasks < grpo.minibatches:
         raise ConfigError(
             f"grpo.minibatches={grpo.minibatches} is more than the {tasks} tasks of each of "
             f"{processes} processes: raise grpo.tasks_per_update or lower grpo.minibatches"
         )
-    refills = math.ceil(grpo.max_refills / processes)
-    return replace(grpo, tasks_per_update=tasks, max_refills=refills)
+    extra_groups = math.ceil(grpo.max_extra_groups / processes)
+    return replace(grpo, tasks_per_update=tasks, max_extra_groups=extra_groups)
 
 
-def _learn(cfg: RunConfig, stage: Stage, learner: Learner, batch: Batch) -> dict[str, float]:
-    """The updates of one batch: one for each minibatch and epoch.
+def _train_on_batch(
+    cfg: RunConfig, runtime: RolloutRuntime, learner: Learner, batch: Batch
+) -> dict[str, float]:
+    """Run the optimizer steps of one batch, one per minibatch and epoch; return mean metrics.
 
-    A minibatch that has nothing to learn from, on any host, is left out.
+    A minibatch without trainable episodes on any process is skipped.
     """
-    grpo, decode = cfg.grpo, stage.tokenizer.decode
-    parts = split_minibatches(batch.groups, _share(grpo))
-    tallies = distributed.allgather([learn.tally(part.groups, grpo, decode) for part in parts])
+    grpo, decode = cfg.grpo, runtime.tokenizer.decode
+    minibatches = split_minibatches(batch.groups, _process_options(grpo))
+    process_totals = distributed.allgather(
+        [learn.count_totals(minibatch.groups, grpo, decode) for minibatch in minibatches]
+    )
     forests: list[learn.Forest] = []
-    for at, part in enumerate(parts):
-        totals = learn.Totals(*np.sum([host[at] for host in tallies], axis=0))
+    for number, minibatch in enumerate(minibatches):
+        totals = learn.BatchTotals(*np.sum([process[number] for process in process_totals], axis=0))
         if totals.episodes == 0:
             continue
-        forest = learn.rows_of(
-            part.groups,
+        forest = learn.pack_groups(
+            minibatch.groups,
             grpo,
             cfg.rollout,
             row_multiple=learner.row_multiple,
-            whole=part.full_size * distributed.process_count(),
+            whole=minibatch.full_size * distributed.process_count(),
             totals=totals,
             decode=decode,
         )
-        rows = learner.even(forest.rows)
-        forests.append(replace(forest, rows=learner.proximal(rows) if grpo.staleness else rows))
+        rows = learner.pad_across_processes(forest.rows)
+        forests.append(
+            replace(forest, rows=learner.compute_prox_logp(rows) if grpo.max_staleness else rows)
+        )
     stats = [
-        learner.reinforce(forest.rows) | metrics.of_rows(forest, learner.model.attention)
+        learner.grpo_step(forest.rows) | metrics.packing_metrics(forest, learner.model.attention)
         for forest in forests * grpo.epochs
     ]
     if not stats:
         return {}
-    means = {name: float(np.mean([one[name] for one in stats])) for name in stats[0]}
-    return means | {"sampler_gap": stats[0]["logp_gap"]}  # before the first step
+    means = {name: float(np.mean([step[name] for step in stats])) for name in stats[0]}
+    # Measured before the first step changes the params.
+    return means | {"sampling_logp_difference": stats[0]["logp_difference"]}
 
 
-def _meanwhile(cfg: RunConfig, stage: Stage) -> AbstractContextManager[None]:
-    """What the collectors do during an update: they rest, or they play on."""
-    return stage.at_rest() if cfg.grpo.staleness == 0 else nullcontext()
+def _engine_mode(cfg: RunConfig, runtime: RolloutRuntime) -> AbstractContextManager[None]:
+    """Return a context in which the engine sleeps, or goes on sampling with `max_staleness`."""
+    return runtime.engine_asleep() if cfg.grpo.max_staleness == 0 else nullcontext()
 
 
 @contextmanager
-def _profiled(cfg: RunConfig, workdir: Path, update: int) -> Iterator[None]:
-    """Writes what the devices did to `workdir/profile`, for TensorBoard, where that was asked."""
+def _profile_update(cfg: RunConfig, workdir: Path, update: int) -> Iterator[None]:
+    """Write a device profile to `workdir/profile` in update `log.profile_update`."""
     if update != cfg.log.profile_update:
         yield
         return

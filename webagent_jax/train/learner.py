@@ -1,4 +1,4 @@
-"""The policy under training: where it lies, what of it is trained, how it is kept."""
+"""Policy under training: params on the device mesh, train state, checkpoints and export."""
 
 from __future__ import annotations
 
@@ -15,61 +15,68 @@ from jax.sharding import Mesh
 from webagent_jax import distributed, learn, policy, seeds
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import ConfigError, OptimizerConfig, RunConfig
-from webagent_jax.learn import NonFiniteUpdate, TrainState
+from webagent_jax.learn import NonFiniteStepError, TrainState
 from webagent_jax.policy import lora, sharding
 from webagent_jax.policy.loading import load_policy
-from webagent_jax.policy.lora import Base
-from webagent_jax.seeds import Stream
+from webagent_jax.policy.lora import FrozenBase
+from webagent_jax.seeds import RandomStream
 from webagent_jax.types import ForestRows, PolicySnapshot
 
-_MICROBATCHES = 16  # rows come in multiples: empty ones cost nothing, a new shape a compilation
+# Batches are padded to a multiple of this many microbatches: empty rows cost nothing, and a new
+# shape costs a compilation.
+_MICROBATCH_MULTIPLE = 16
 
 Json = dict[str, Any]
 
 
 class Learner:
-    """Holds the policy on its mesh, the train state and the checkpoints of the run: use `with`."""
+    """Policy on its mesh, train state and checkpoints of a run; a context manager."""
 
     def __init__(self, cfg: RunConfig, workdir: Path) -> None:
         self._cfg = cfg
         self.mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
         if self.microbatch % distributed.process_count():
             raise ConfigError(
-                f"microbatches of {self.microbatch} rows do not divide over "
+                f"microbatches of {self.microbatch} rows do not divide evenly over "
                 f"{distributed.process_count()} processes: "
-                "choose mesh.data x mesh.fsdp x mesh.rows_per_device as a multiple of their number"
+                "set mesh.data x mesh.fsdp x mesh.microbatch_rows_per_device to a multiple of the "
+                "number of processes"
             )
         self.model, params = load_policy(cfg, self.mesh)
-        self._begun_with = int(_checksum(params))
-        self._base, trained = _parted(cfg, params, self.mesh)
+        self._initial_params_checksum = int(_checksum(params))
+        self._base, trained = _split_trainable(cfg, params, self.mesh)
         self._reference: policy.Params | None = params
-        self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)  # until `begin`
+        # `restore_or_init` replaces this state.
+        self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
         self._checkpoints = Checkpointer(workdir / "checkpoints")
 
-    def begin(self, optimizer: OptimizerConfig, steps: int, *, reference: bool = False) -> Json:
-        """Takes up the latest checkpoint, or begins.
+    def restore_or_init(
+        self, optimizer: OptimizerConfig, steps: int, *, reference: bool = False
+    ) -> Json:
+        """Restore the latest checkpoint, or initialize the train state if there is none.
 
         Args:
-            steps: optimizer steps of the whole run, for the schedule of the learning rate.
-            reference: whether the policy as it was loaded is needed as a reference.
+            optimizer: options of the optimizer.
+            steps: optimizer steps of the complete run, for the learning rate schedule.
+            reference: keep the initial policy in memory as the reference policy.
 
         Returns:
-            The position in the run that the checkpoint was saved with; empty when it begins.
+            The loop state stored with the checkpoint; empty for a new run.
 
         Raises:
-            ConfigError: the run began with other weights than stand at `policy.path` now.
+            ConfigError: the run started from other weights than those at `policy.path`.
         """
         self._optimizer = learn.make_optimizer(optimizer, steps)
-        first = learn.init_state(self.state.params, self._optimizer)
-        self.state, position = self._checkpoints.restore(first) or (first, {})
-        if position and position.pop("begun_with") != self._begun_with:
+        initial = learn.init_state(self.state.params, self._optimizer)
+        self.state, loop_state = self._checkpoints.restore(initial) or (initial, {})
+        if loop_state and loop_state.pop("begun_with") != self._initial_params_checksum:
             raise ConfigError(
-                f"the weights at {self._cfg.policy.path} are not those that this run began with, "
-                "and that its reference policy is: put them back, or choose another --workdir"
+                f"the weights at {self._cfg.policy.path} differ from those that this run and its "
+                "reference policy started from: restore them, or choose another --workdir"
             )
         if not reference:
             self._reference = None
-        return position
+        return loop_state
 
     def __enter__(self) -> Self:
         return self
@@ -77,26 +84,26 @@ class Learner:
     def __exit__(self, *_: object) -> None:
         self._checkpoints.close()
 
-    # --- learning --------------------------------------------------------------------------------
+    # --- training --------------------------------------------------------------------------------
 
     @property
     def microbatch(self) -> int:
-        """Rows whose activations exist at once, on all devices together."""
-        return self._cfg.mesh.rows_per_device * sharding.rows_apart(self.mesh)
+        """Number of rows, over all devices, whose activations exist at once."""
+        return self._cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(self.mesh)
 
     @property
     def row_multiple(self) -> int:
-        """What the number of rows that this host brings to a batch must be a multiple of."""
-        return _MICROBATCHES * self.microbatch // distributed.process_count()
+        """Required divisor of the number of rows that this process adds to a batch."""
+        return _MICROBATCH_MULTIPLE * self.microbatch // distributed.process_count()
 
-    def even(self, rows: ForestRows) -> ForestRows:
-        """The same rows, with empty ones to make as many as every other host brings."""
-        shapes = np.max(distributed.allgather(rows.targets.shape), axis=0)
-        return learn.widened(rows, count=int(shapes[0]), row_targets=int(shapes[1]))
+    def pad_across_processes(self, rows: ForestRows) -> ForestRows:
+        """Return the rows, padded with empty ones to the largest shape of any process."""
+        shapes = np.max(distributed.allgather(rows.target_indices.shape), axis=0)
+        return learn.pad_to_shape(rows, count=int(shapes[0]), row_targets=int(shapes[1]))
 
-    def proximal(self, rows: ForestRows) -> ForestRows:
-        """The rows with their log-probabilities under the policy as it is now."""
-        return learn.proximal(
+    def compute_prox_logp(self, rows: ForestRows) -> ForestRows:
+        """Return the rows with `prox_logp` under the current params."""
+        return learn.compute_prox_logp(
             self.model,
             self.state.params,
             rows,
@@ -106,87 +113,115 @@ class Learner:
             mesh=self.mesh,
         )
 
-    def clone(self, rows: ForestRows) -> dict[str, float]:
-        """One update of behaviour cloning; raises as `learn.bc_update`, naming the rows."""
-        return self._updated(partial(learn.bc_update, base=self._base), rows)
+    def bc_step(self, rows: ForestRows) -> dict[str, float]:
+        """Run one optimizer step of behavior cloning and return its metrics.
 
-    def reinforce(self, rows: ForestRows) -> dict[str, float]:
-        """One update of M-GRPO; raises as `learn.grpo_update`, naming the rows."""
-        update = partial(
-            learn.grpo_update,
+        Raises:
+            NonFiniteStepError: loss or gradient is not finite; the message lists the rows.
+        """
+        return self._step(partial(learn.bc_step, base=self._base), rows)
+
+    def grpo_step(self, rows: ForestRows) -> dict[str, float]:
+        """Run one M-GRPO optimizer step and return its metrics.
+
+        Raises:
+            NonFiniteStepError: loss or gradient is not finite; the message lists the rows.
+        """
+        step_fn = partial(
+            learn.grpo_step,
             grpo=self._cfg.grpo,
             temperature=self._cfg.rollout.temperature,
             base=self._base,
             ref_params=self._reference,
         )
-        return self._updated(update, rows)
+        return self._step(step_fn, rows)
 
-    def _updated(self, update: Callable[..., Any], rows: ForestRows) -> dict[str, float]:
-        given = {"microbatch": self.microbatch, "mesh": self.mesh}
+    def _step(self, step_fn: Callable[..., Any], rows: ForestRows) -> dict[str, float]:
+        layout = {"microbatch": self.microbatch, "mesh": self.mesh}
         try:
-            self.state, stats = update(self.model, self._optimizer, self.state, rows, **given)
-        except NonFiniteUpdate as error:
+            self.state, stats = step_fn(self.model, self._optimizer, self.state, rows, **layout)
+        except NonFiniteStepError as error:
             self.state = error.state
-            told = f"{error}. {self._about_spoilt(rows)}"
-            raise NonFiniteUpdate(told, error.state) from error
+            message = f"{error}. {self._find_nonfinite_rows(rows)}"
+            raise NonFiniteStepError(message, error.state) from error
         return dict(stats)
 
-    def _about_spoilt(self, rows: ForestRows) -> str:
-        """Which rows have brought something that is not finite, or make the policy say it."""
-        given = np.stack([rows.behaviour_logp, rows.advantages, rows.weights])
-        for what, values in (
-            ("are given log-probabilities or advantages that are not finite", given.sum(axis=0)),
-            ("have log-probabilities that are not finite", self.proximal(rows).prox_logp),
+    def _find_nonfinite_rows(self, rows: ForestRows) -> str:
+        """Describe the rows whose inputs or log-probabilities are not finite."""
+        inputs = np.stack([rows.behavior_logp, rows.advantages, rows.loss_weights])
+        for problem, values in (
+            (
+                "have behavior log-probabilities, advantages or loss weights that are not finite",
+                inputs.sum(axis=0),
+            ),
+            (
+                "have log-probabilities under the policy that are not finite",
+                self.compute_prox_logp(rows).prox_logp,
+            ),
         ):
-            spoilt = np.flatnonzero(~np.isfinite(values).all(axis=1))
-            if len(spoilt):
-                return f"Rows {', '.join(map(str, spoilt[:8]))} of the batch {what}"
-        return "No row of the batch is to blame: the gradient has overflowed"
+            indices = np.flatnonzero(~np.isfinite(values).all(axis=1))
+            if len(indices):
+                return f"Rows {', '.join(map(str, indices[:8]))} of the batch {problem}"
+        return "All rows of the batch are finite: the gradient overflowed"
 
     def snapshot(self) -> PolicySnapshot:
-        """What an engine samples with; to be copied before the next update, which consumes it."""
-        whole = learn.snapshot(self.state, self._base)
-        here = sharding.on_host(whole.params, self._cfg.engine.tensor)
-        return PolicySnapshot(whole.version, here)
+        """Return the policy for sampling; copy it before the next step, which consumes it."""
+        snapshot = learn.policy_snapshot(self.state, self._base)
+        params = sharding.copy_to_each_process(
+            snapshot.params, self._cfg.engine.tensor_parallel_size
+        )
+        return PolicySnapshot(snapshot.version, params)
 
-    def about(self) -> str:
+    def describe(self) -> str:
+        """Return a line for the log: attention implementation and mesh shape."""
         sizes = " x ".join(f"{axis}={size}" for axis, size in self.mesh.shape.items())
         return f"attention: {self.model.attention}; mesh: {sizes}"
 
-    # --- keeping ---------------------------------------------------------------------------------
+    # --- checkpoints and export ------------------------------------------------------------------
 
     def save(self, update: int, position: Json) -> None:
-        """Begins to write a checkpoint; what it holds does not change any more."""
-        whole = position | {"begun_with": self._begun_with}
-        self._checkpoints.save(update, self.state, whole)
-
-    def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
-        """A Hugging Face directory that stands alone: weights, config and tokenizer.
+        """Start writing a checkpoint; later steps do not change its content.
 
         Args:
-            trained: other params than those of the state, of the same form.
+            update: number of completed updates, the key of the checkpoint.
+            position: loop state that `restore_or_init` returns on resume.
+        """
+        loop_state = position | {"begun_with": self._initial_params_checksum}
+        self._checkpoints.save(update, self.state, loop_state)
+
+    def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
+        """Write a self-contained Hugging Face directory: weights, config and tokenizer.
+
+        Args:
+            directory: to create or overwrite.
+            trained: params of the same structure to export instead of those of the state.
+
+        Returns:
+            `directory`.
         """
         params = self.state.params if trained is None else trained
-        merged = sharding.on_host(lora.merge(lora.whole(self._base, params)))
+        merged = sharding.copy_to_each_process(lora.merge(lora.attach(self._base, params)))
         if distributed.process_index() == 0:
             policy.save_hf(directory, self.model, merged)
-            policy.copy_tokenizer(policy.directory(self._cfg.policy.path), directory)
+            policy.copy_tokenizer(policy.resolve_dir(self._cfg.policy.path), directory)
         distributed.barrier("export")
         return directory
 
 
-def _parted(cfg: RunConfig, params: policy.Params, mesh: Mesh) -> tuple[Base | None, policy.Params]:
-    """What stays and what is trained: all params, or adapters on them."""
+def _split_trainable(
+    cfg: RunConfig, params: policy.Params, mesh: Mesh
+) -> tuple[FrozenBase | None, policy.Params]:
+    """Return the frozen base and its adapters, or None and all params without LoRA."""
     if cfg.lora.rank == 0:
         return None, params
-    key = jax.random.key(seeds.derive(cfg.seed, Stream.ADAPTERS))
-    adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.projections)
+    key = jax.random.key(seeds.derive_seed(cfg.seed, RandomStream.ADAPTERS))
+    adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.target_modules)
     adapters = jax.device_put(adapters, sharding.param_shardings(adapters, mesh))
-    return Base(params, cfg.lora.alpha / cfg.lora.rank), adapters
+    return FrozenBase(params, cfg.lora.alpha / cfg.lora.rank), adapters
 
 
 @jax.jit
 def _checksum(params: policy.Params) -> jax.Array:
-    """Of the bits as integers: it does not depend on how the arrays are cut over devices."""
+    """Return a checksum of the params as integers, which does not depend on their sharding."""
     bits = (jax.lax.bitcast_convert_type(x, jnp.int32) for x in jax.tree.leaves(params))
     return jnp.stack([jnp.sum(x) * (2 * i + 1) for i, x in enumerate(bits)]).sum()

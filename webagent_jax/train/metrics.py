@@ -1,4 +1,4 @@
-"""Metrics of an update, as written to metrics.jsonl, and guards over them."""
+"""Metrics of an update, as written to metrics.jsonl, and guards that limit them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,54 @@ from webagent_jax.browser import process_memory
 from webagent_jax.config import GuardConfig
 from webagent_jax.inference import EngineStats
 from webagent_jax.learn import Forest
-from webagent_jax.rollout.runtime import Stage
+from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking import episode_stats
 from webagent_jax.train.batches import Batch
 from webagent_jax.types import Episode, Outcome, Turn
 
-_COUNTS = ("infra", "episodes", "engine/prompt_tokens", "engine/sampled_tokens")
+# Summed over processes; other metrics are averaged.
+_COUNT_METRICS = (
+    "episodes/infra_errors",
+    "episodes/total",
+    "engine/prompt_tokens",
+    "engine/sampled_tokens",
+)
+
+# Option of GuardConfig that limits a metric.
+_GUARD_OPTIONS = {
+    "entropy": "min_entropy",
+    "kl": "max_kl",
+    "sampling_logp_difference": "max_logp_difference",
+    "turns/repeated_fraction": "max_repetition",
+}
 
 
-def of_rows(forest: Forest, attention: str) -> dict[str, float]:
+def packing_metrics(forest: Forest, attention: str) -> dict[str, float]:
+    """Return shared and padding fractions of a forest, and the attention implementation.
+
+    Args:
+        forest: rows of one process.
+        attention: name of the implementation, recorded as `attention/<name>` = 1.
+    """
     return {
-        f"attention/{attention}": 1.0,  # which of them ran
-        "forest/shared_fraction": forest.shared_fraction,
-        "forest/padding": forest.padding_fraction,
+        f"attention/{attention}": 1.0,
+        "packing/shared_token_fraction": forest.shared_fraction,
+        "packing/padding_fraction": forest.padding_fraction,
     }
 
 
-def of_batch(batch: Batch) -> dict[str, float]:
-    scored = [e for e in batch.played if e.reward is not None]
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """Return episode counts, mean reward, lengths, and success per site of a batch.
+
+    Only counts are returned if no episode has a reward.
+    """
+    scored = [e for e in batch.all_episodes if e.reward is not None]
     turns = [turn for e in scored for turn in e.turns]
-    kept = len(batch.groups)
+    num_kept = len(batch.groups)
     values = {
-        "infra": float(len(batch.played) - len(scored)),
-        "episodes": float(len(batch.played)),
-        "groups_with_signal": kept / max(kept + batch.flat, 1),
+        "episodes/infra_errors": float(len(batch.all_episodes) - len(scored)),
+        "episodes/total": float(len(batch.all_episodes)),
+        "groups/kept_fraction": num_kept / max(num_kept + batch.num_filtered, 1),
     }
     if not scored:
         return values
@@ -48,49 +72,59 @@ def of_batch(batch: Batch) -> dict[str, float]:
         by_site.setdefault(episode_stats.site(episode), []).append(episode.reward or 0.0)
     return values | {
         "reward": float(np.mean([e.reward for e in scored])),
-        "trajectory_tokens": sum(tokens) / len(scored),
-        "interactions": len(turns) / len(scored),
-        "response_tokens": float(np.mean(tokens)) if tokens else 0.0,
-        "truncated": float(np.mean([e.outcome is Outcome.TRUNCATED for e in scored])),
-        "repetition": _repetition(scored),
+        "episode/response_tokens": sum(tokens) / len(scored),
+        "episode/num_turns": len(turns) / len(scored),
+        "turn/response_tokens": float(np.mean(tokens)) if tokens else 0.0,
+        "episodes/truncated_fraction": float(
+            np.mean([e.outcome is Outcome.TRUNCATED for e in scored])
+        ),
+        "turns/repeated_fraction": _repeated_fraction(scored),
         **{f"success/{site}": float(np.mean(rewards)) for site, rewards in by_site.items()},
     }
 
 
-def of_memory() -> dict[str, float]:
-    """MiB held by this process, by it and its browsers, and by its fullest device at most so far,
-    where the device tells (a CPU does not)."""
-    told = {
-        "memory/process_mib": process_memory.own_mb(os.getpid()),
-        "memory/with_browsers_mib": process_memory.resident_mb(os.getpid()),
+def memory_metrics() -> dict[str, float]:
+    """Return memory in MiB: this process, with its browsers, and peak of its fullest device.
+
+    The peak is missing if the devices report no memory statistics, as on CPU.
+    """
+    resident = {
+        "memory/process_mib": process_memory.process_rss_mib(os.getpid()),
+        "memory/with_browsers_mib": process_memory.tree_rss_mib(os.getpid()),
     }
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     peaks = [each["peak_bytes_in_use"] for each in stats if "peak_bytes_in_use" in each]
-    return told | ({"memory/device_peak_mib": max(peaks) / 2**20} if peaks else {})
+    return resident | ({"memory/device_peak_mib": max(peaks) / 2**20} if peaks else {})
 
 
-def merged(hosts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """One record of all hosts': counts are added, of memory the most is told, all else is the mean
-    over the episodes."""
-    names = dict.fromkeys(name for host in hosts for name in host)
-    return {name: _merged(name, [host for host in hosts if name in host]) for name in names}
+def merge_process_metrics(processes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return one record of the metrics of all processes.
+
+    Counts are summed, memory is the maximum, and other metrics are means weighted by episodes.
+    """
+    names = dict.fromkeys(name for process in processes for name in process)
+    return {
+        name: _merge(name, [process for process in processes if name in process]) for name in names
+    }
 
 
-def _merged(name: str, hosts: Sequence[dict[str, float]]) -> float:
-    values = [host[name] for host in hosts]
-    if name in _COUNTS:
+def _merge(name: str, processes: Sequence[dict[str, float]]) -> float:
+    values = [process[name] for process in processes]
+    if name in _COUNT_METRICS:
         return float(np.sum(values))
     if name.startswith("memory/"):
         return max(values)
-    return float(np.average(values, weights=[max(host["episodes"], 1.0) for host in hosts]))
+    weights = [max(process["episodes/total"], 1.0) for process in processes]
+    return float(np.average(values, weights=weights))
 
 
-def of_staleness(batch: Batch, version: int, steps: int) -> dict[str, float]:
-    """How many updates the sampled tokens are older than the policy that learns from them.
+def staleness_metrics(batch: Batch, version: int, steps: int) -> dict[str, float]:
+    """Return the mean and maximum age of the sampled tokens, in updates.
 
     Args:
-        version: optimizer steps done.
-        steps: of them, in one update.
+        batch: groups to train on.
+        version: policy version before the update, in optimizer steps.
+        steps: optimizer steps per update.
     """
     versions = [
         turn.completion.policy_version
@@ -104,106 +138,123 @@ def of_staleness(batch: Batch, version: int, steps: int) -> dict[str, float]:
     return {"staleness/mean": float(np.mean(age)), "staleness/max": float(np.max(age))}
 
 
-class Clock:
-    """Where the time of an update went, and what engine and browsers did with it. Thread-safe."""
+class UpdateTimer:
+    """Time of an update and utilization of learner, engine and browsers. Thread-safe."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, runtime: RolloutRuntime) -> None:
+        self._runtime = runtime
         self._lock = threading.Lock()
-        self._browser = 0.0
-        self._engine = stage.engine.stats()
-        self._begun = self._played = time.monotonic()
+        self._browser_seconds = 0.0
+        self._engine_stats = runtime.engine.stats()
+        self._start_time = self._batch_ready_time = time.monotonic()
 
     def add(self, episode: Episode) -> None:
-        """An episode has ended."""
+        """Add the browser time of a completed episode."""
         with self._lock:
-            self._browser += episode_stats.browser_seconds([episode])
+            self._browser_seconds += episode_stats.browser_seconds([episode])
 
-    def batch_is_there(self) -> None:
-        """The learner has all it waited for."""
-        self._played = time.monotonic()
+    def mark_batch_ready(self) -> None:
+        """Record the end of rollout: from now on, time counts as learner time."""
+        self._batch_ready_time = time.monotonic()
 
-    def lap(self) -> dict[str, float]:
-        """Since the last lap; shares are of the wall time, `busy/browser` of all contexts'."""
-        now, engine = time.monotonic(), self._stage.engine.stats()
+    def finish_update(self) -> dict[str, float]:
+        """Return the metrics since the last call, and start the next update.
+
+        Utilizations are fractions of the wall time. `utilization/browser` is a fraction of the wall
+        time of all `rollout.max_concurrent_episodes`.
+        """
+        now, engine_stats = time.monotonic(), self._runtime.engine.stats()
         with self._lock:
-            browser, self._browser = self._browser, 0.0
-        wall, learner = now - self._begun, now - self._played
-        worked = engine.since(self._engine)
-        self._begun, self._engine = now, engine
-        return _of_engine(worked) | {
+            browser_seconds, self._browser_seconds = self._browser_seconds, 0.0
+        wall, learner = now - self._start_time, now - self._batch_ready_time
+        delta = engine_stats.delta(self._engine_stats)
+        self._start_time, self._engine_stats = now, engine_stats
+        return _engine_metrics(delta) | {
             "seconds/rollout": wall - learner,
             "seconds/update": learner,
-            "busy/learner": learner / wall,
-            "busy/engine": worked.busy_seconds / wall,
-            "busy/browser": browser / (wall * self._stage.contexts),
+            "utilization/learner": learner / wall,
+            "utilization/engine": delta.busy_seconds / wall,
+            "utilization/browser": browser_seconds / (wall * self._runtime.max_concurrent_episodes),
         }
 
 
-def _of_engine(stats: EngineStats) -> dict[str, float]:
+def _engine_metrics(stats: EngineStats) -> dict[str, float]:
     return {
         "engine/prompt_tokens": float(stats.prompt_tokens),
-        # The rest was in the cache.
-        "engine/prefill_computed": stats.prefilled_tokens / max(stats.prompt_tokens, 1),
+        # The rest was in the prefix cache.
+        "engine/prefill_computed_fraction": stats.prefilled_tokens / max(stats.prompt_tokens, 1),
         "engine/sampled_tokens": float(stats.sampled_tokens),
-        "engine/occupancy": stats.occupancy,
-        "engine/compiled": float(stats.compiled),
+        "engine/slot_occupancy": stats.occupancy,
+        "engine/compiled_programs": float(stats.num_compiled_programs),
     }
 
 
-def _repetition(episodes: Sequence[Episode]) -> float:
-    """Share of the turns that do again what the turn before did, on the same page."""
+def _repeated_fraction(episodes: Sequence[Episode]) -> float:
+    """Return the fraction of turns with the same action and observation as the previous turn."""
     pairs = [pair for e in episodes for pair in zip(e.turns, e.turns[1:], strict=False)]
-    return sum(_repeats(*pair) for pair in pairs) / max(len(pairs), 1)
+    return sum(_is_repeat(*pair) for pair in pairs) / max(len(pairs), 1)
 
 
-def _repeats(before: Turn, after: Turn) -> bool:
-    return before.action == after.action and before.observation.text == after.observation.text
+def _is_repeat(previous: Turn, turn: Turn) -> bool:
+    return previous.action == turn.action and previous.observation.text == turn.observation.text
 
 
 class GuardTripped(RuntimeError):
-    """A limit was crossed too often in a row. The message names limit and updates."""
+    """Too many updates in a row beyond a limit; the message contains limit and update."""
 
 
 class Guards:
-    """Counts the updates in a row beyond each limit of the config."""
+    """Number of consecutive updates beyond each limit of the config."""
 
     def __init__(self, cfg: GuardConfig) -> None:
         self._cfg = cfg
-        self._in_a_row: dict[str, int] = {}
+        self._num_consecutive: dict[str, int] = {}
 
     @property
-    def quiet(self) -> bool:
-        """Whether the last update kept all limits: only then its checkpoint is a good one."""
-        return not any(self._in_a_row.values())
+    def all_within_limits(self) -> bool:
+        """True if the last update exceeded no limit, so its params are worth a checkpoint."""
+        return not any(self._num_consecutive.values())
 
     def check(self, update: int, metrics: Mapping[str, float]) -> list[str]:
-        """What to warn of, a line each.
+        """Return one warning for each limit that the update exceeded.
+
+        Args:
+            update: number of the update, from 1.
+            metrics: record of the update.
 
         Raises:
-            GuardTripped: a limit was crossed `patience` times in a row, this one included.
+            GuardTripped: a limit was exceeded `patience` times in a row, including this update.
         """
         warnings = []
-        for name, crossed, told in self._limits(metrics):
-            self._in_a_row[name] = self._in_a_row.get(name, 0) + 1 if crossed else 0
-            if crossed:
-                warnings.append(f"update {update}: {told}")
-            if self._in_a_row[name] >= self._cfg.patience:
+        for name, is_exceeded, violation in self._limits(metrics):
+            count = self._num_consecutive.get(name, 0) + 1 if is_exceeded else 0
+            self._num_consecutive[name] = count
+            if is_exceeded:
+                warnings.append(f"update {update}: {violation}")
+            if count >= self._cfg.patience:
                 raise GuardTripped(
-                    f"stopped after update {update}: {told}, {self._in_a_row[name]} updates in a "
-                    f"row. The last checkpoint is from before the first of them: {_remedy(name)}"
+                    f"stopped after update {update}: {violation}, {count} updates in a row. The "
+                    f"last checkpoint is from before these updates: {_describe_remedy(name)}"
                 )
         return warnings
 
     def _limits(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, bool, str]]:
-        """Name of the limit, whether it was crossed, and how to say it."""
+        """Yield the metric of each limit, whether it exceeds the limit, and the violation."""
         cfg = self._cfg
-        below = {"entropy": cfg.entropy}
-        above = {"kl": cfg.kl, "sampler_gap": cfg.sampler_gap, "repetition": cfg.repetition}
-        if metrics.get("episodes"):
-            lost = metrics.get("infra", 0.0) / metrics["episodes"]
-            message = f"{lost:.0%} of the episodes are lost to browsers or sites (INFRA)"
-            yield "infra", bool(cfg.infra) and lost > cfg.infra, message
+        below = {"entropy": cfg.min_entropy}
+        above = {
+            "kl": cfg.max_kl,
+            "sampling_logp_difference": cfg.max_logp_difference,
+            "turns/repeated_fraction": cfg.max_repetition,
+        }
+        if metrics.get("episodes/total"):
+            fraction = metrics.get("episodes/infra_errors", 0.0) / metrics["episodes/total"]
+            message = f"{fraction:.0%} of the episodes are lost to browsers or sites (INFRA)"
+            yield (
+                "episodes/infra_errors",
+                bool(cfg.max_infra_fraction) and fraction > cfg.max_infra_fraction,
+                message,
+            )
         for name, limit in below.items():
             value = metrics.get(name, math.inf)
             yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"
@@ -212,14 +263,14 @@ class Guards:
             yield name, bool(limit) and value > limit, f"{name} {value:.3g} is above {limit:g}"
 
 
-def _remedy(name: str) -> str:
-    """Return how to go on after a guard has stopped the run."""
-    if name == "infra":
+def _describe_remedy(name: str) -> str:
+    """Return the instructions for continuing after a guard stopped the run."""
+    if name == "episodes/infra_errors":
         return (
-            "check the sites (launch/doctor.py) and run the same command again, which resumes "
-            "there; guard.infra=0 turns this guard off"
+            "check the sites (launch/doctor.py) and run the same command again to resume from it, "
+            "or set guard.max_infra_fraction=0 to disable this guard"
         )
     return (
-        "make a policy of it with launch/export_weights.py, and begin another run from that with a "
-        f"lower learning rate, or with another guard.{name}"
+        "export it with launch/export_weights.py, and start another run from that policy with a "
+        f"lower learning rate, or with another guard.{_GUARD_OPTIONS[name]}"
     )

@@ -1,1 +1,1 @@
-"""The back office of the shop, for who runs it: what it changes, the shop shows."""
+"""Back office of the shop, for its staff; the shop shows the changes made in it."""

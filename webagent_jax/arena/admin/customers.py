@@ -1,4 +1,4 @@
-"""Customers: who they are, what they bought, what we know of them."""
+"""Views of customers: their data, orders and notes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, listing
-from webagent_jax.arena.site import Visit
+from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.site import RequestContext
 
 views = StaffViews()
 
@@ -22,43 +22,43 @@ SORTS = {
     "orders": ("Most orders first", "orders DESC, last, first"),
 }
 
-_ORDERS = "(SELECT count(*) FROM purchase WHERE customer_id = customer.id) AS orders"
+_NUM_ORDERS = "(SELECT count(*) FROM purchase WHERE customer_id = customer.id) AS orders"
 
 
 @views.get("/customers")
-def customers(visit: Visit) -> Response:
-    if away := tidied(visit, "q", "group", "sort"):
-        return away
-    form, condition = Form(visit.query), Condition()
-    asked = form.text("q", required=False)
-    condition.words("first || ' ' || last || ' ' || email || ' ' || phone", asked)
+def customers(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "q", "group", "sort"):
+        return redirect
+    form, condition = Form(visit.query), WhereClause()
+    query = form.text("q", required=False)
+    condition.words("first || ' ' || last || ' ' || email || ' ' || phone", query)
     if group := one_of(form, "group", GROUPS):
         condition.add("customer_group = ?", group)
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
     rest = f"FROM customer WHERE {condition.sql} ORDER BY {order}"
-    columns = f"id, first || ' ' || last AS name, email, customer_group, joined, {_ORDERS}"
-    found = listing(visit, columns, rest, condition.arguments, size=ROWS)
-    return visit.page(
+    columns = f"id, first || ' ' || last AS name, email, customer_group, joined, {_NUM_ORDERS}"
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    return visit.render(
         "customers.html.j2",
         form=form,
-        found=found,
+        found=pagination,
         groups=GROUPS,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
     )
 
 
 @views.get("/customers/{number:int}")
-def customer(visit: Visit, number: int) -> Response:
-    bought = visit.row(
+def customer(visit: RequestContext, number: int) -> Response:
+    totals = visit.row(
         "SELECT count(*) AS orders, coalesce(sum(total) FILTER (WHERE status != 'Cancelled'), 0)"
         " AS spent FROM purchase WHERE customer_id = ?",
         number,
     )
-    return visit.page(
+    return visit.render(
         "customer.html.j2",
-        customer=_customer(visit, number),
+        customer=_find_customer(visit, number),
         address=visit.rows("SELECT * FROM address WHERE customer_id = ? AND is_default", number),
-        bought=bought,
+        bought=totals,
         latest=visit.rows(
             "SELECT * FROM purchase WHERE customer_id = ? ORDER BY id DESC LIMIT 5", number
         ),
@@ -66,49 +66,51 @@ def customer(visit: Visit, number: int) -> Response:
 
 
 @views.get("/customers/{number:int}/edit")
-def customer_form(visit: Visit, number: int) -> Response:
-    here = _customer(visit, number)
-    return _form_page(visit, here, Form(dict(here)))
+def customer_form(visit: RequestContext, number: int) -> Response:
+    customer_row = _find_customer(visit, number)
+    return _customer_form(visit, customer_row, Form(dict(customer_row)))
 
 
 @views.get("/customers/new")
-def new_customer(visit: Visit) -> Response:
-    return _form_page(visit, None, Form())
+def new_customer(visit: RequestContext) -> Response:
+    return _customer_form(visit, None, Form())
 
 
-def _form_page(visit: Visit, customer: Any, form: Form) -> Response:
+def _customer_form(visit: RequestContext, customer: Any, form: Form) -> Response:
     status = 422 if form.errors else 200
-    return visit.page("customer_form.html.j2", status, customer=customer, form=form, groups=GROUPS)
+    return visit.render(
+        "customer_form.html.j2", status, customer=customer, form=form, groups=GROUPS
+    )
 
 
 @views.post("/customers/new")
-def add_customer(visit: Visit) -> Response:
+def add_customer(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    values = _values(visit, form, number=0)
+    values = _read_values(visit, form, number=0)
     if form.errors:
-        return _form_page(visit, None, form)
-    number = visit.do(
+        return _customer_form(visit, None, form)
+    number = visit.execute(
         f"INSERT INTO customer ({', '.join(values)}, password, joined)"
         f" VALUES ({', '.join('?' * len(values))}, '', ?)",
         *values.values(),
         visit.today,
     )
-    return _saved(visit, form, number)
+    return _save_note(visit, form, number)
 
 
 @views.post("/customers/{number:int}/edit")
-def change_customer(visit: Visit, number: int) -> Response:
-    here, form = _customer(visit, number), Form(visit.form)
-    values = _values(visit, form, number=number)
+def change_customer(visit: RequestContext, number: int) -> Response:
+    customer_row, form = _find_customer(visit, number), Form(visit.form)
+    values = _read_values(visit, form, number=number)
     if form.errors:
-        return _form_page(visit, here, form)
-    assigned = ", ".join(f"{name} = ?" for name in values)
-    visit.do(f"UPDATE customer SET {assigned} WHERE id = ?", *values.values(), number)
-    return _saved(visit, form, number)
+        return _customer_form(visit, customer_row, form)
+    assignments = ", ".join(f"{name} = ?" for name in values)
+    visit.execute(f"UPDATE customer SET {assignments} WHERE id = ?", *values.values(), number)
+    return _save_note(visit, form, number)
 
 
-def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
-    """By column; `number` 0 is a new customer."""
+def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
+    """Return the values of the form by column; `number` is 0 for a new customer."""
     form.text("note", required=False, most=500)
     values = {
         "first": form.text("first", most=40),
@@ -116,21 +118,21 @@ def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
         "email": form.email("email"),
         "phone": form.text("phone", required=False, most=20),
         "customer_group": form.choice("customer_group", GROUPS),
-        "newsletter": int(form.ticked("newsletter")),
+        "newsletter": int(form.is_checked("newsletter")),
     }
     if visit.value("SELECT 1 FROM customer WHERE email = ? AND id != ?", values["email"], number):
         form.errors["email"] = "There is a customer with this email address already."
     return values
 
 
-def _saved(visit: Visit, form: Form, number: int) -> Response:
-    visit.do("DELETE FROM customer_note WHERE customer_id = ?", number)
+def _save_note(visit: RequestContext, form: Form, number: int) -> Response:
+    visit.execute("DELETE FROM customer_note WHERE customer_id = ?", number)
     if note := form.values.get("note", "").strip():
-        visit.do("INSERT INTO customer_note VALUES (?, ?)", number, note)
+        visit.execute("INSERT INTO customer_note VALUES (?, ?)", number, note)
     return visit.redirect(f"/customers/{number}", "The customer was saved.")
 
 
-def _customer(visit: Visit, number: int) -> Any:
+def _find_customer(visit: RequestContext, number: int) -> Any:
     return visit.row(
         "SELECT customer.*, coalesce(body, '') AS note FROM customer"
         " LEFT JOIN customer_note ON customer_id = customer.id WHERE customer.id = ?",

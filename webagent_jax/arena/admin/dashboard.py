@@ -1,4 +1,4 @@
-"""Who works here, and what waits for them: sign-in and the dashboard."""
+"""Views of the sign-in page and of the dashboard, which lists pending work."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from webagent_jax.arena import common
 from webagent_jax.arena.admin.reports import LOW_STOCK, bestsellers_since
 from webagent_jax.arena.admin.staff_views import StaffViews
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = StaffViews()
-door = Views()  # open to everybody
+door = ViewRegistry()  # views without sign-in
 
 
 @views.get("/")
-def dashboard(visit: Visit) -> Response:
+def dashboard(visit: RequestContext) -> Response:
     month = visit.row(
         "SELECT count(*) AS orders, coalesce(sum(total), 0) AS revenue FROM purchase"
         " WHERE placed >= ? AND status != 'Cancelled'",
         visit.today[:8] + "01",
     )
-    waiting = {
+    pending = {
         "ship": visit.value("SELECT count(*) FROM purchase WHERE status = 'Processing'"),
         "reviews": visit.value("SELECT count(*) FROM review WHERE status = 'Pending'"),
         "stock": visit.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK),
@@ -30,10 +30,10 @@ def dashboard(visit: Visit) -> Response:
         "SELECT substr(placed, 1, 7) AS interval, sum(total) AS revenue FROM purchase"
         " WHERE status != 'Cancelled' GROUP BY interval ORDER BY interval DESC LIMIT 13"
     )
-    return visit.page(
+    return visit.render(
         "dashboard.html.j2",
         month=month,
-        waiting=waiting,
+        waiting=pending,
         months=months[::-1],
         latest=visit.rows("SELECT * FROM purchase ORDER BY id DESC LIMIT 5"),
         bestsellers=bestsellers_since(visit, days=30)[:5],
@@ -41,24 +41,24 @@ def dashboard(visit: Visit) -> Response:
 
 
 @door.get("/sign-in")
-def sign_in_form(visit: Visit) -> Response:
-    return visit.page("sign_in.html.j2", form=Form(visit.query))
+def sign_in_form(visit: RequestContext) -> Response:
+    return visit.render("sign_in.html.j2", form=Form(visit.query))
 
 
 @door.post("/sign-in")
-def sign_in(visit: Visit) -> Response:
-    """One person works here; it is the customer with her password."""
+def sign_in(visit: RequestContext) -> Response:
+    """Sign in the only member of the staff, with the email and password of her customer account."""
     form = Form(visit.form)
     email, password = form.email("email"), form.text("password")
-    me = common.me()
+    staff = common.me()
     if not form.errors:
-        if (email.lower(), password) == (me.email, me.password):
-            return visit.sign_in(me.id, "/")
+        if (email.lower(), password) == (staff.email, staff.password):
+            return visit.sign_in(staff.id, "/")
         form.errors["password"] = "The email address or the password is wrong."
-    return visit.page("sign_in.html.j2", 422, form=form)
+    return visit.render("sign_in.html.j2", 422, form=form)
 
 
 @door.post("/sign-out")
-def sign_out(visit: Visit) -> Response:
+def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
     return visit.redirect("/sign-in", "You are signed out.")

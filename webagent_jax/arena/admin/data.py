@@ -1,4 +1,4 @@
-"""The shop's database, and what only its back office keeps: drawn once the shop is filled."""
+"""Data of the shop and of its back office; the latter is drawn after the shop's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.shop.data import DATABASE as SHOP
 
 CARRIERS = {"Parcelway": "PW", "Northline": "NL", "Swift Post": "SP", "Bluebird Freight": "BF"}
-"""Who carries parcels, and how their tracking numbers begin."""
+"""Carriers of parcels, and the prefixes of their tracking numbers."""
 
 REFUND_REASONS = (
     "Damaged in transit",
@@ -23,7 +23,7 @@ REFUND_REASONS = (
     "Not as described",
 )
 
-# Beside those of the shop: (code, name, percent, minimum in cents, first day, last day, active)
+# Besides those of the shop: (code, name, percent, minimum in cents, first day, last day, active)
 PROMOTIONS = (
     ("KITCHEN8", "Kitchen weekend", 8, 3_000, "2022-03-04", "2022-03-07", 0),
     ("SCHOOL10", "Back to school", 10, 2_500, "2022-08-15", "2022-09-15", 0),
@@ -55,38 +55,42 @@ def _fill_promotions(connection: sqlite3.Connection) -> None:
 
 
 def _fill_shipments(connection: sqlite3.Connection) -> None:
-    """Of every order that has left the house."""
-    rng = random_data.stream("admin", "shipments")
+    """Fill the shipments of all orders that were shipped."""
+    rng = random_data.random_stream("admin", "shipments")
     rows = []
     sql = "SELECT id, placed FROM purchase WHERE status IN ('Shipped', 'Complete', 'Refunded')"
-    for number, placed in connection.execute(sql).fetchall():
+    for number, order_time in connection.execute(sql).fetchall():
         carrier = rng.choices(tuple(CARRIERS), (50, 25, 15, 10))[0]
-        sent = datetime.date.fromisoformat(placed[:10]) + datetime.timedelta(rng.randint(1, 3))
+        ship_date = datetime.date.fromisoformat(order_time[:10]) + datetime.timedelta(
+            rng.randint(1, 3)
+        )
         tracking = f"{CARRIERS[carrier]}{rng.randint(10_000_000, 99_999_999)}"
-        rows.append((number, carrier, tracking, min(sent, TODAY).isoformat()))
+        rows.append((number, carrier, tracking, min(ship_date, TODAY).isoformat()))
     connection.executemany("INSERT INTO shipment VALUES (?, ?, ?, ?)", rows)
 
 
 def _fill_refunds(connection: sqlite3.Connection) -> None:
-    rng = random_data.stream("admin", "refunds")
+    rng = random_data.random_stream("admin", "refunds")
     rows = []
     sql = "SELECT id, placed, total, shipping FROM purchase WHERE status = 'Refunded'"
-    for number, placed, total, shipping in connection.execute(sql).fetchall():
-        given = datetime.date.fromisoformat(placed[:10]) + datetime.timedelta(rng.randint(5, 20))
+    for number, order_time, total, shipping in connection.execute(sql).fetchall():
+        refund_date = datetime.date.fromisoformat(order_time[:10]) + datetime.timedelta(
+            rng.randint(5, 20)
+        )
         amount = total if rng.random() < 0.7 else total - shipping
         reason = rng.choice(REFUND_REASONS)
-        rows.append((number, amount, reason, min(given, TODAY).isoformat()))
+        rows.append((number, amount, reason, min(refund_date, TODAY).isoformat()))
     connection.executemany("INSERT INTO refund VALUES (?, ?, ?, ?)", rows)
 
 
 def _fill_remarks(connection: sqlite3.Connection) -> None:
-    rng = random_data.stream("admin", "remarks")
-    bodies = random_data.lines("admin_remarks")
+    rng = random_data.random_stream("admin", "remarks")
+    bodies = random_data.read_lines("admin_remarks")
     rows = []
-    for number, placed in connection.execute("SELECT id, placed FROM purchase").fetchall():
+    for number, order_time in connection.execute("SELECT id, placed FROM purchase").fetchall():
         if rng.random() < 0.12:
-            told = (rng.choice(bodies), int(rng.random() < 0.3))
-            rows.append((number, placed[:10] + " 17:30:00", common.me().name, *told))
+            remark = (rng.choice(bodies), int(rng.random() < 0.3))
+            rows.append((number, order_time[:10] + " 17:30:00", common.me().name, *remark))
     connection.executemany(
         "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
         rows,
@@ -94,27 +98,29 @@ def _fill_remarks(connection: sqlite3.Connection) -> None:
 
 
 def _fill_notes(connection: sqlite3.Connection) -> None:
-    rng = random_data.stream("admin", "notes")
-    bodies = random_data.lines("admin_customer_notes")
+    rng = random_data.random_stream("admin", "notes")
+    bodies = random_data.read_lines("admin_customer_notes")
     customers = [number for (number,) in connection.execute("SELECT id FROM customer WHERE id > 1")]
     rows = [(number, rng.choice(bodies)) for number in sorted(rng.sample(customers, 120))]
     connection.executemany("INSERT INTO customer_note VALUES (?, ?)", rows)
 
 
 def _fill_search_terms(connection: sqlite3.Connection) -> None:
-    """Kinds of products, in full or by their last word, and some that the shop has nothing for."""
-    rng = random_data.stream("admin", "search terms")
+    """Fill the search terms: kinds of products or their last words, and some without results."""
+    rng = random_data.random_stream("admin", "search terms")
     kinds = [kind.lower() for (kind,) in connection.execute("SELECT DISTINCT kind FROM product")]
     terms = list(dict.fromkeys([*kinds, *(kind.split()[-1] for kind in kinds)]))
     terms = [*rng.sample(sorted(terms), 110), "gift card", "piano", "mattress", "aquarium"]
-    popular = random_data.Popularity(rng, terms, exponent=1.0)
-    asked = popular.draw(rng, 6_000)
+    sampler = random_data.ZipfSampler(rng, terms, exponent=1.0)
+    searches = sampler.draw(rng, 6_000)
     rows = []
     for term in terms:
-        found = " AND ".join(f"instr(words, '{word}')" for word in term.split())
-        (results,) = connection.execute(f"SELECT count(*) FROM product WHERE {found}").fetchone()
-        last = TODAY - datetime.timedelta(rng.randint(0, 40))
-        rows.append((term, asked.count(term) + 1, results, last.isoformat()))
+        condition = " AND ".join(f"instr(words, '{word}')" for word in term.split())
+        (results,) = connection.execute(
+            f"SELECT count(*) FROM product WHERE {condition}"
+        ).fetchone()
+        last_use = TODAY - datetime.timedelta(rng.randint(0, 40))
+        rows.append((term, searches.count(term) + 1, results, last_use.isoformat()))
     connection.executemany(
         "INSERT INTO search_term (term, uses, results, last) VALUES (?, ?, ?, ?)", rows
     )
@@ -125,4 +131,4 @@ DATABASE = Database(
     schema=SHOP.schema + (Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"),
     fill=fill,
 )
-"""Stands for the shop's own wherever both sites are served."""
+"""Database of both sites; it replaces the shop's own."""

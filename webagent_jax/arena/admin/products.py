@@ -1,4 +1,4 @@
-"""The catalogue: the list, one product, a new one."""
+"""Views of products: the list, a product, a new product."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, listing
+from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.shop.product_catalog import slug
-from webagent_jax.arena.site import Visit
+from webagent_jax.arena.site import RequestContext
 
 views = StaffViews()
 
@@ -29,13 +29,13 @@ STATES = ("Enabled", "Disabled")
 
 
 @views.get("/products")
-def products(visit: Visit) -> Response:
-    if away := tidied(visit, "q", "department", "state", "sort"):
-        return away
-    form, condition = Form(visit.query), Condition()
+def products(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "q", "department", "state", "sort"):
+        return redirect
+    form, condition = Form(visit.query), WhereClause()
     condition.words("words", form.text("q", required=False))
     departments = visit.rows("SELECT * FROM department")
-    if department := one_of(form, "department", [each["slug"] for each in departments]):
+    if department := one_of(form, "department", [row["slug"] for row in departments]):
         condition.add(
             "category_id IN (SELECT category.id FROM category"
             " JOIN department ON department.id = department_id WHERE department.slug = ?)",
@@ -46,55 +46,59 @@ def products(visit: Visit) -> Response:
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
     rest = f"FROM product WHERE {condition.sql} ORDER BY {order}"
     columns = "id, name, sku, price, stock, active"
-    found = listing(visit, columns, rest, condition.arguments, size=ROWS)
-    return visit.page(
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    return visit.render(
         "products.html.j2",
         form=form,
-        found=found,
-        departments=[("", "All"), *((each["slug"], each["name"]) for each in departments)],
+        found=pagination,
+        departments=[("", "All"), *((row["slug"], row["name"]) for row in departments)],
         states=STATES,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
     )
 
 
 @views.get("/products/new")
-def new_product(visit: Visit) -> Response:
-    """Asks for the department first: its categories are among the fields."""
-    wanted = visit.query.get("department", "")
-    if not wanted:
+def new_product(visit: RequestContext) -> Response:
+    """Show the form of a new product; choose a department first, as it lists its categories."""
+    department_slug = visit.query.get("department", "")
+    if not department_slug:
         departments = visit.rows("SELECT slug, name FROM department")
-        return visit.page("new_product.html.j2", form=Form(), departments=departments)
-    department = visit.row("SELECT * FROM department WHERE slug = ?", wanted)
+        return visit.render("new_product.html.j2", form=Form(), departments=departments)
+    department = visit.row("SELECT * FROM department WHERE slug = ?", department_slug)
     return _product_page(visit, None, department["id"], Form())
 
 
 @views.get("/products/{number:int}")
-def product(visit: Visit, number: int) -> Response:
-    here = _product(visit, number)
-    values = {**here, "price": _dollars(here["price"]), "old_price": _dollars(here["old_price"])}
-    values["state"] = STATES[0] if here["active"] else STATES[1]
-    return _product_page(visit, here, here["department_id"], Form(values))
+def product(visit: RequestContext, number: int) -> Response:
+    product_row = _find_product(visit, number)
+    values = {
+        **product_row,
+        "price": _field_text(product_row["price"]),
+        "old_price": _field_text(product_row["old_price"]),
+    }
+    values["state"] = STATES[0] if product_row["active"] else STATES[1]
+    return _product_page(visit, product_row, product_row["department_id"], Form(values))
 
 
-def _product_page(visit: Visit, product: Any, department: int, form: Form) -> Response:
+def _product_page(visit: RequestContext, product: Any, department: int, form: Form) -> Response:
     categories = visit.rows("SELECT id, name FROM category WHERE department_id = ?", department)
-    return visit.page(
+    return visit.render(
         "product.html.j2",
         422 if form.errors else 200,
         product=product,
         form=form,
-        categories=[(each["id"], each["name"]) for each in categories],
+        categories=[(row["id"], row["name"]) for row in categories],
         states=STATES,
     )
 
 
 @views.post("/products/new")
-def add_product(visit: Visit) -> Response:
+def add_product(visit: RequestContext) -> Response:
     department = visit.row(
         "SELECT * FROM department WHERE slug = ?", visit.query.get("department", "")
     )
     form = Form(visit.form)
-    values = _values(visit, form, number=0)
+    values = _read_values(visit, form, number=0)
     if form.errors:
         return _product_page(visit, None, department["id"], form)
     category = visit.row("SELECT * FROM category WHERE id = ?", values["category_id"])
@@ -108,7 +112,7 @@ def add_product(visit: Visit) -> Response:
         "icon": category["icon"],
         "hue": 40,
     }
-    number = visit.do(
+    number = visit.execute(
         f"INSERT INTO product ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
         *values.values(),
     )
@@ -116,18 +120,21 @@ def add_product(visit: Visit) -> Response:
 
 
 @views.post("/products/{number:int}")
-def change_product(visit: Visit, number: int) -> Response:
-    here, form = _product(visit, number), Form(visit.form)
-    values = _values(visit, form, number=number)
+def change_product(visit: RequestContext, number: int) -> Response:
+    product_row, form = _find_product(visit, number), Form(visit.form)
+    values = _read_values(visit, form, number=number)
     if form.errors:
-        return _product_page(visit, here, here["department_id"], form)
-    assigned = ", ".join(f"{name} = ?" for name in values)
-    visit.do(f"UPDATE product SET {assigned} WHERE id = ?", *values.values(), number)
+        return _product_page(visit, product_row, product_row["department_id"], form)
+    assignments = ", ".join(f"{name} = ?" for name in values)
+    visit.execute(f"UPDATE product SET {assignments} WHERE id = ?", *values.values(), number)
     return visit.redirect(f"/products/{number}", "The product was saved.")
 
 
-def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
-    """By column; look at the errors of the form before they are used. `number` 0 is a new one."""
+def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
+    """Return the values of the form by column; check the errors of the form before using them.
+
+    `number` is 0 for a new product.
+    """
     name, sku = form.text("name", most=80), form.text("sku", most=20)
     if sku and not re.fullmatch(r"[A-Z0-9-]+", sku):
         form.errors["sku"] = "Capital letters, digits and hyphens only."
@@ -141,7 +148,7 @@ def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
     old_price = form.cents("old_price") if form.values.get("old_price", "").strip() else None
     if old_price is not None and old_price <= price and not form.errors:
         form.errors["old_price"] = "This must be above the price."
-    categories = [str(each["id"]) for each in visit.rows("SELECT id FROM category")]
+    categories = [str(row["id"]) for row in visit.rows("SELECT id FROM category")]
     return {
         "name": name,
         "sku": sku,
@@ -150,12 +157,12 @@ def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
         "category_id": form.choice("category_id", categories),
         "price": price,
         "old_price": old_price,
-        "stock": form.whole("stock", 0, 9999),
+        "stock": form.integer("stock", 0, 9999),
         "active": int(form.choice("state", STATES) == "Enabled"),
     }
 
 
-def _product(visit: Visit, number: int) -> Any:
+def _find_product(visit: RequestContext, number: int) -> Any:
     return visit.row(
         "SELECT product.*, department_id FROM product"
         " JOIN category ON category.id = category_id WHERE product.id = ?",
@@ -163,6 +170,6 @@ def _product(visit: Visit, number: int) -> Any:
     )
 
 
-def _dollars(cents: int | None) -> str:
-    """As a field holds it: 123450 -> 1234.50"""
+def _field_text(cents: int | None) -> str:
+    """Return an amount as text for a field: 123450 gives 1234.50."""
     return "" if cents is None else f"{cents / 100:.2f}"

@@ -1,4 +1,4 @@
-"""Promotions: coupons that take something off the cart."""
+"""Views of promotions: coupons with a discount."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, day_field
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext
 
 views = StaffViews()
 
 
 def state(promotion: Any, today: str) -> str:
-    """What a coupon does today."""
+    """Return the state of a promotion on a day."""
     if not promotion["active"]:
         return "Disabled"
     if promotion["starts"] > today:
@@ -25,43 +25,43 @@ def state(promotion: Any, today: str) -> str:
 
 
 @views.get("/promotions")
-def promotions(visit: Visit) -> Response:
-    found = listing(visit, "*", "FROM promotion ORDER BY id DESC", size=ROWS)
-    return visit.page("promotions.html.j2", found=found, state=state)
+def promotions(visit: RequestContext) -> Response:
+    pagination = paginate(visit, "*", "FROM promotion ORDER BY id DESC", size=ROWS)
+    return visit.render("promotions.html.j2", found=pagination, state=state)
 
 
 @views.get("/promotions/new")
-def new_promotion(visit: Visit) -> Response:
+def new_promotion(visit: RequestContext) -> Response:
     return _form_page(visit, None, Form({"active": "1"}))
 
 
 @views.get("/promotions/{number:int}")
-def promotion(visit: Visit, number: int) -> Response:
-    here = _promotion(visit, number)
-    values = {**here, "minimum": f"{here['minimum'] / 100:.2f}"}
-    return _form_page(visit, here, Form(values))
+def promotion(visit: RequestContext, number: int) -> Response:
+    promotion_row = _find_promotion(visit, number)
+    values = {**promotion_row, "minimum": f"{promotion_row['minimum'] / 100:.2f}"}
+    return _form_page(visit, promotion_row, Form(values))
 
 
-def _form_page(visit: Visit, promotion: Any, form: Form) -> Response:
+def _form_page(visit: RequestContext, promotion: Any, form: Form) -> Response:
     code = promotion["code"] if promotion else ""
-    used = visit.value("SELECT count(*) FROM purchase WHERE coupon = ?", code)
-    return visit.page(
+    num_uses = visit.value("SELECT count(*) FROM purchase WHERE coupon = ?", code)
+    return visit.render(
         "promotion.html.j2",
         422 if form.errors else 200,
         promotion=promotion,
         form=form,
         state=state(promotion, visit.today) if promotion else "",
-        used=used,
+        used=num_uses,
     )
 
 
 @views.post("/promotions/new")
-def add_promotion(visit: Visit) -> Response:
+def add_promotion(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    values = _values(visit, form, number=0)
+    values = _read_values(visit, form, number=0)
     if form.errors:
         return _form_page(visit, None, form)
-    visit.do(
+    visit.execute(
         f"INSERT INTO promotion ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
         *values.values(),
     )
@@ -69,46 +69,46 @@ def add_promotion(visit: Visit) -> Response:
 
 
 @views.post("/promotions/{number:int}")
-def change_promotion(visit: Visit, number: int) -> Response:
-    here, form = _promotion(visit, number), Form(visit.form)
-    values = _values(visit, form, number=number)
+def change_promotion(visit: RequestContext, number: int) -> Response:
+    promotion_row, form = _find_promotion(visit, number), Form(visit.form)
+    values = _read_values(visit, form, number=number)
     if form.errors:
-        return _form_page(visit, here, form)
-    assigned = ", ".join(f"{name} = ?" for name in values)
-    visit.do(f"UPDATE promotion SET {assigned} WHERE id = ?", *values.values(), number)
+        return _form_page(visit, promotion_row, form)
+    assignments = ", ".join(f"{name} = ?" for name in values)
+    visit.execute(f"UPDATE promotion SET {assignments} WHERE id = ?", *values.values(), number)
     return visit.redirect("/promotions", "The promotion was saved.")
 
 
 @views.post("/promotions/{number:int}/switch")
-def switch(visit: Visit, number: int) -> Response:
-    here = _promotion(visit, number)
-    visit.do("UPDATE promotion SET active = NOT active WHERE id = ?", number)
-    told = "disabled" if here["active"] else "enabled"
-    return visit.redirect(f"/promotions/{number}", f"The promotion was {told}.")
+def switch(visit: RequestContext, number: int) -> Response:
+    promotion_row = _find_promotion(visit, number)
+    visit.execute("UPDATE promotion SET active = NOT active WHERE id = ?", number)
+    new_state = "disabled" if promotion_row["active"] else "enabled"
+    return visit.redirect(f"/promotions/{number}", f"The promotion was {new_state}.")
 
 
 @views.get("/promotions/{number:int}/delete")
-def delete_page(visit: Visit, number: int) -> Response:
-    return visit.page("delete_promotion.html.j2", promotion=_promotion(visit, number))
+def delete_page(visit: RequestContext, number: int) -> Response:
+    return visit.render("delete_promotion.html.j2", promotion=_find_promotion(visit, number))
 
 
 @views.post("/promotions/{number:int}/delete")
-def delete(visit: Visit, number: int) -> Response:
-    _promotion(visit, number)
-    visit.do("DELETE FROM promotion WHERE id = ?", number)
+def delete(visit: RequestContext, number: int) -> Response:
+    _find_promotion(visit, number)
+    visit.execute("DELETE FROM promotion WHERE id = ?", number)
     return visit.redirect("/promotions", "The promotion was deleted.")
 
 
-def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
-    """By column; `number` 0 is a new promotion."""
+def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
+    """Return the values of the form by column; `number` is 0 for a new promotion."""
     values = {
         "name": form.text("name", most=60),
         "code": form.text("code", most=20).upper(),
-        "percent": form.whole("percent", 1, 90),
+        "percent": form.integer("percent", 1, 90),
         "minimum": form.cents("minimum"),
         "starts": day_field(form, "starts"),
         "ends": day_field(form, "ends"),
-        "active": int(form.ticked("active")),
+        "active": int(form.is_checked("active")),
     }
     if values["code"] and not re.fullmatch(r"[A-Z0-9]+", str(values["code"])):
         form.errors["code"] = "Letters and digits only."
@@ -119,5 +119,5 @@ def _values(visit: Visit, form: Form, number: int) -> dict[str, Any]:
     return values
 
 
-def _promotion(visit: Visit, number: int) -> Any:
+def _find_promotion(visit: RequestContext, number: int) -> Any:
     return visit.row("SELECT * FROM promotion WHERE id = ?", number)

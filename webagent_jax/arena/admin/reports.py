@@ -1,6 +1,6 @@
-"""Reports: what was sold, to whom, with which coupons; what runs out; what is searched for.
+"""Views of reports: sales, bestsellers, customers, coupons, low stock and search terms.
 
-Cancelled orders are left out of all of them.
+No report counts canceled orders.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from starlette.responses import Response
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, sliced, span, tidied
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, listing
-from webagent_jax.arena.site import Visit, day
+from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.site import RequestContext, day
 
 views = StaffViews()
 
-LOW_STOCK = 10  # pieces from which a product does not count as running out
-BEST = 5  # products of each interval
+LOW_STOCK = 10  # pieces from which the stock of a product is not low
+BEST = 5  # bestsellers of each interval
 
 PERIODS = {"month": 7, "day": 10, "year": 4}
-"""Lengths of an interval, and how much of an ISO day they share."""
+"""Lengths of an interval, and the number of leading characters that its ISO days share."""
 
 
 def interval(iso: str) -> str:
-    """2022 -> 2022; 2023-01 -> Jan 2023; 2023-01-31 -> Jan 31, 2023"""
+    """Return an interval as text: 2022, 2023-01, 2023-01-31 give 2022, Jan 2023, Jan 31, 2023."""
     if len(iso) == PERIODS["month"]:
         return f"{datetime.date.fromisoformat(iso + '-01'):%b %Y}"
     return day(iso) if len(iso) == PERIODS["day"] else iso
 
 
 @views.get("/reports")
-def reports(visit: Visit) -> Response:
-    return visit.page("reports.html.j2")
+def reports(visit: RequestContext) -> Response:
+    return visit.render("reports.html.j2")
 
 
 @views.get("/reports/bestsellers")
-def bestsellers(visit: Visit) -> Response:
-    if away := tidied(visit, "period", "from", "to"):
-        return away
-    form, condition, size = _asked(visit)
-    rows = _bestsellers(visit, condition, size) if size else []
-    return visit.page("bestsellers.html.j2", form=form, asked=size, found=sliced(visit, rows))
+def bestsellers(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "period", "from", "to"):
+        return redirect
+    form, condition, size = _read_query(visit)
+    rows = _find_bestsellers(visit, condition, size) if size else []
+    return visit.render("bestsellers.html.j2", form=form, asked=size, found=sliced(visit, rows))
 
 
-def _bestsellers(visit: Visit, condition: Condition, size: int) -> list[Any]:
-    """The first products of each interval, by pieces."""
+def _find_bestsellers(visit: RequestContext, condition: WhereClause, size: int) -> list[Any]:
+    """Return the products with the most pieces sold in each interval."""
     return visit.rows(
         "SELECT product.id, name, product.price, best.* FROM ("
         "  SELECT *, row_number() OVER"
@@ -61,30 +61,30 @@ def _bestsellers(visit: Visit, condition: Condition, size: int) -> list[Any]:
     )
 
 
-def bestsellers_since(visit: Visit, days: int) -> list[Any]:
-    """Of the last so many days, in one interval."""
-    condition = Condition()
+def bestsellers_since(visit: RequestContext, days: int) -> list[Any]:
+    """Return the bestsellers of the last `days` days, as one interval."""
+    condition = WhereClause()
     condition.add("placed >= ?", (TODAY - datetime.timedelta(days)).isoformat())
-    return _bestsellers(visit, condition, 0)
+    return _find_bestsellers(visit, condition, 0)
 
 
 @views.get("/reports/sales")
-def sales(visit: Visit) -> Response:
-    if away := tidied(visit, "period", "from", "to"):
-        return away
-    form, condition, size = _asked(visit)
-    rows = _sales(visit, condition, f"substr(placed, 1, {size})") if size else []
-    return visit.page(
+def sales(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "period", "from", "to"):
+        return redirect
+    form, condition, size = _read_query(visit)
+    rows = _find_sales(visit, condition, f"substr(placed, 1, {size})") if size else []
+    return visit.render(
         "sales.html.j2",
         form=form,
         asked=size,
         found=sliced(visit, rows),
-        totals=_sales(visit, condition, "'Total'") if rows else [],
+        totals=_find_sales(visit, condition, "'Total'") if rows else [],
         bars=rows if 1 < len(rows) < 200 else [],
     )
 
 
-def _sales(visit: Visit, condition: Condition, interval: str) -> list[Any]:
+def _find_sales(visit: RequestContext, condition: WhereClause, interval: str) -> list[Any]:
     return visit.rows(
         f"SELECT {interval} AS interval, count(*) AS orders, sum(discount) AS discounts,"
         " coalesce(sum(amount), 0) AS refunds, sum(total) AS revenue"
@@ -94,9 +94,9 @@ def _sales(visit: Visit, condition: Condition, interval: str) -> list[Any]:
     )
 
 
-def _asked(visit: Visit) -> tuple[Form, Condition, int]:
-    """Form and condition, and how much of a day an interval shares; 0 while nothing is asked."""
-    form, condition = Form(visit.query), Condition()
+def _read_query(visit: RequestContext) -> tuple[Form, WhereClause, int]:
+    """Return form, condition, and the shared characters of an interval; 0 without a valid query."""
+    form, condition = Form(visit.query), WhereClause()
     if not visit.query:
         return form, condition, 0
     period = form.choice("period", PERIODS)
@@ -105,10 +105,10 @@ def _asked(visit: Visit) -> tuple[Form, Condition, int]:
 
 
 @views.get("/reports/customers")
-def customers(visit: Visit) -> Response:
-    if away := tidied(visit, "from", "to", "sort"):
-        return away
-    form, condition = Form(visit.query), Condition()
+def customers(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "from", "to", "sort"):
+        return redirect
+    form, condition = Form(visit.query), WhereClause()
     span(form, condition, "placed")
     order = "orders DESC, spent DESC"
     if one_of(form, "sort", ("spent",)):
@@ -121,14 +121,14 @@ def customers(visit: Visit) -> Response:
         " LIMIT 40",
         *condition.arguments,
     )
-    return visit.page("best_customers.html.j2", form=form, found=sliced(visit, rows))
+    return visit.render("best_customers.html.j2", form=form, found=sliced(visit, rows))
 
 
 @views.get("/reports/coupons")
-def coupons(visit: Visit) -> Response:
-    if away := tidied(visit, "from", "to"):
-        return away
-    form, condition = Form(visit.query), Condition()
+def coupons(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "from", "to"):
+        return redirect
+    form, condition = Form(visit.query), WhereClause()
     span(form, condition, "placed")
     rows = visit.rows(
         "SELECT coupon, count(*) AS uses, sum(discount) AS discounts, sum(total) AS revenue"
@@ -136,24 +136,24 @@ def coupons(visit: Visit) -> Response:
         " GROUP BY coupon ORDER BY uses DESC, coupon",
         *condition.arguments,
     )
-    return visit.page("coupons.html.j2", form=form, found=sliced(visit, rows))
+    return visit.render("coupons.html.j2", form=form, found=sliced(visit, rows))
 
 
 @views.get("/reports/low-stock")
-def low_stock(visit: Visit) -> Response:
-    if away := tidied(visit, "below"):
-        return away
+def low_stock(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "below"):
+        return redirect
     form = Form({"below": str(LOW_STOCK), **visit.query})
-    below = form.whole("below", 1, 9999)
+    limit = form.integer("below", 1, 9999)
     rest = "FROM product WHERE active AND stock < ? ORDER BY stock, name"
-    found = listing(visit, "id, name, sku, stock, sold", rest, [below], size=ROWS)
-    return visit.page("low_stock.html.j2", form=form, below=below, found=found)
+    pagination = paginate(visit, "id, name, sku, stock, sold", rest, [limit], size=ROWS)
+    return visit.render("low_stock.html.j2", form=form, below=limit, found=pagination)
 
 
 @views.get("/reports/search-terms")
-def search_terms(visit: Visit) -> Response:
-    if away := tidied(visit, "sort"):
-        return away
+def search_terms(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "sort"):
+        return redirect
     order = "results, uses DESC" if visit.query.get("sort") == "results" else "uses DESC, term"
-    found = listing(visit, "*", f"FROM search_term ORDER BY {order}", size=ROWS)
-    return visit.page("search_terms.html.j2", form=Form(visit.query), found=found)
+    pagination = paginate(visit, "*", f"FROM search_term ORDER BY {order}", size=ROWS)
+    return visit.render("search_terms.html.j2", form=Form(visit.query), found=pagination)

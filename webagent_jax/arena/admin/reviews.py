@@ -1,4 +1,4 @@
-"""Reviews: the shop shows those that were approved here."""
+"""Views of reviews; the shop shows only the approved ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, listing
-from webagent_jax.arena.site import Visit
+from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.site import RequestContext
 
 views = StaffViews()
 
@@ -19,10 +19,10 @@ _FROM = "FROM review JOIN product ON product.id = product_id"
 
 
 @views.get("/reviews")
-def reviews(visit: Visit) -> Response:
-    if away := tidied(visit, "q", "status", "stars"):
-        return away
-    form, condition = Form(visit.query), Condition()
+def reviews(visit: RequestContext) -> Response:
+    if redirect := tidied(visit, "q", "status", "stars"):
+        return redirect
+    form, condition = Form(visit.query), WhereClause()
     condition.words("name || ' ' || nickname", form.text("q", required=False))
     if status := one_of(form, "status", STATUSES):
         condition.add("review.status = ?", status)
@@ -30,52 +30,52 @@ def reviews(visit: Visit) -> Response:
         condition.add("stars = ?", int(stars))
     rest = f"{_FROM} WHERE {condition.sql} ORDER BY review.id DESC"
     columns = "review.id, title, nickname, stars, written, review.status, product.name"
-    found = listing(visit, columns, rest, condition.arguments, size=ROWS)
-    return visit.page("reviews.html.j2", form=form, found=found, statuses=STATUSES)
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    return visit.render("reviews.html.j2", form=form, found=pagination, statuses=STATUSES)
 
 
 @views.get("/reviews/{number:int}")
-def review(visit: Visit, number: int) -> Response:
-    return visit.page("review.html.j2", review=_review(visit, number))
+def review(visit: RequestContext, number: int) -> Response:
+    return visit.render("review.html.j2", review=_find_review(visit, number))
 
 
 @views.post("/reviews/{number:int}/approve")
-def approve(visit: Visit, number: int) -> Response:
-    return _become(visit, number, "Approved")
+def approve(visit: RequestContext, number: int) -> Response:
+    return _set_status(visit, number, "Approved")
 
 
 @views.post("/reviews/{number:int}/reject")
-def reject(visit: Visit, number: int) -> Response:
-    return _become(visit, number, "Rejected")
+def reject(visit: RequestContext, number: int) -> Response:
+    return _set_status(visit, number, "Rejected")
 
 
-def _become(visit: Visit, number: int, status: str) -> Response:
-    here = _review(visit, number)
-    visit.do("UPDATE review SET status = ? WHERE id = ?", status, number)
-    _count(visit, here["product_id"])
+def _set_status(visit: RequestContext, number: int, status: str) -> Response:
+    review_row = _find_review(visit, number)
+    visit.execute("UPDATE review SET status = ? WHERE id = ?", status, number)
+    _update_rating(visit, review_row["product_id"])
     return visit.redirect(f"/reviews/{number}", f"The review is {status.lower()}.")
 
 
 @views.get("/reviews/{number:int}/delete")
-def delete_page(visit: Visit, number: int) -> Response:
-    return visit.page("delete_review.html.j2", review=_review(visit, number))
+def delete_page(visit: RequestContext, number: int) -> Response:
+    return visit.render("delete_review.html.j2", review=_find_review(visit, number))
 
 
 @views.post("/reviews/{number:int}/delete")
-def delete(visit: Visit, number: int) -> Response:
-    here = _review(visit, number)
-    visit.do("DELETE FROM review WHERE id = ?", number)
-    _count(visit, here["product_id"])
+def delete(visit: RequestContext, number: int) -> Response:
+    review_row = _find_review(visit, number)
+    visit.execute("DELETE FROM review WHERE id = ?", number)
+    _update_rating(visit, review_row["product_id"])
     return visit.redirect("/reviews", "The review was deleted.", status="Pending")
 
 
-def _review(visit: Visit, number: int) -> Any:
+def _find_review(visit: RequestContext, number: int) -> Any:
     return visit.row(f"SELECT review.*, name {_FROM} WHERE review.id = ?", number)
 
 
-def _count(visit: Visit, product: int) -> None:
-    """The shop tells the rating of a product by its approved reviews."""
-    visit.do(
+def _update_rating(visit: RequestContext, product: int) -> None:
+    """Update the rating of a product, which counts its approved reviews only."""
+    visit.execute(
         "UPDATE product SET (review_count, stars_sum) = (SELECT count(*), coalesce(sum(stars), 0)"
         " FROM review WHERE product_id = product.id AND status = 'Approved') WHERE id = ?",
         product,

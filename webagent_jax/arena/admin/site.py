@@ -1,4 +1,4 @@
-"""The back office of Marigold."""
+"""Site of Marigold's back office."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from webagent_jax.arena.admin import (
 )
 from webagent_jax.arena.admin.data import DATABASE
 from webagent_jax.arena.admin.staff_views import author
-from webagent_jax.arena.site import Site, Visit
+from webagent_jax.arena.site import RequestContext, Site
 
 _TOPICS = (dashboard, orders, products, customers, reviews, promotions, reports)
 
 
-def _everywhere(visit: Visit) -> Mapping[str, Any]:
+def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     return {"staff": author(visit) if visit.session.account else ""}
 
 
@@ -36,6 +36,6 @@ SITE = Site(
     views=[dashboard.door, *(topic.views for topic in _TOPICS)],
     folder=Path(__file__).parent,
     account=common.me().id,
-    everywhere=_everywhere,
+    everywhere=_template_context,
     filters={"interval": reports.interval},
 )

@@ -1,4 +1,4 @@
-"""What all pages of the back office share: they are for staff, and their lists are narrowed."""
+"""Base of all views of the back office: staff only, and lists with filters."""
 
 from __future__ import annotations
 
@@ -12,81 +12,82 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, Listing
-from webagent_jax.arena.site import View, Views, Visit
+from webagent_jax.arena.pagination import Pagination, WhereClause
+from webagent_jax.arena.site import RequestContext, View, ViewRegistry
 
-ROWS = 8  # of a list on a page
+ROWS = 8  # rows on a page of a list
 
 
-class StaffViews(Views):
-    """Pages that lead to the sign-in page until one is signed in."""
+class StaffViews(ViewRegistry):
+    """Views that redirect to the sign-in page unless a member of the staff is signed in."""
 
     def get(self, path: str) -> Callable[[View], View]:
         add = super().get(path)
-        return lambda view: add(_guarded(view))
+        return lambda view: add(_require_sign_in(view))
 
     def post(self, path: str) -> Callable[[View], View]:
         add = super().post(path)
-        return lambda view: add(_guarded(view))
+        return lambda view: add(_require_sign_in(view))
 
 
-def _guarded(view: View) -> View:
+def _require_sign_in(view: View) -> View:
     @functools.wraps(view)
-    def guarded(visit: Visit, **parts: Any) -> Response:
+    def guarded(visit: RequestContext, **parts: Any) -> Response:
         return view(visit, **parts) if visit.session.account else visit.sign_in_first()
 
     return guarded
 
 
-def author(visit: Visit) -> str:
-    """The name of who is signed in."""
-    found = visit.value(
+def author(visit: RequestContext) -> str:
+    """Return the name of the signed-in member of the staff."""
+    name = visit.value(
         "SELECT first || ' ' || last FROM customer WHERE id = ?", visit.session.account
     )
-    return str(found or "")
+    return str(name or "")
 
 
-# --- narrowing lists -----------------------------------------------------------------------------
+# --- filters of lists ----------------------------------------------------------------------------
 
 
-def tidied(visit: Visit, *names: str) -> Response | None:
-    """Leads to the one address that a filter has: its fields in this order, none empty.
+def tidied(visit: RequestContext, *names: str) -> Response | None:
+    """Redirect to the canonical address of a filter; None if the request already has it.
 
-    Days ("from", "to") are written as 2023-01-31 in it.
+    A canonical address has the fields in this order, no empty ones, and ISO days in the fields
+    "from" and "to".
     """
-    kept = {name: visit.query.get(name, "").strip() for name in (*names, "page")}
-    kept = {name: value for name, value in kept.items() if value}
-    for name in kept.keys() & {"from", "to"}:
-        kept[name] = as_day(kept[name]) or kept[name]
-    if list(kept.items()) == list(visit.query.multi_items()):
+    parameters = {name: visit.query.get(name, "").strip() for name in (*names, "page")}
+    parameters = {name: value for name, value in parameters.items() if value}
+    for name in parameters.keys() & {"from", "to"}:
+        parameters[name] = as_day(parameters[name]) or parameters[name]
+    if list(parameters.items()) == list(visit.query.multi_items()):
         return None
-    return visit.redirect(visit.path, **kept)
+    return visit.redirect(visit.path, **parameters)
 
 
-_DAYS = ("%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%B %d, %Y")
+_DAY_FORMATS = ("%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%B %d, %Y")
 
 
 def as_day(text: str) -> str:
-    """2023-01-31, of 1/31/2023 or Jan 31, 2023 as well; "" of anything else."""
-    for form in _DAYS:
+    """Return a day in ISO format, also from 1/31/2023 or Jan 31, 2023; "" for any other text."""
+    for day_format in _DAY_FORMATS:
         try:
-            return datetime.datetime.strptime(text.strip(), form).date().isoformat()
+            return datetime.datetime.strptime(text.strip(), day_format).date().isoformat()
         except ValueError:
             continue
     return ""
 
 
 def day_field(form: Form, name: str, *, required: bool = True) -> str:
-    """A field with a day; "" where there is none."""
+    """Return the ISO day in a field; "" without one."""
     text = form.text(name, required=required, most=20)
-    found = as_day(text)
-    if text and not found:
+    day = as_day(text)
+    if text and not day:
         form.errors[name] = "Enter a day, such as 2023-06-15."
-    return found
+    return day
 
 
-def span(form: Form, condition: Condition, column: str, *, required: bool = False) -> None:
-    """Keeps what a column dates between the fields "from" and "to"."""
+def span(form: Form, condition: WhereClause, column: str, *, required: bool = False) -> None:
+    """Require that a column is between the days in the fields "from" and "to"."""
     first = day_field(form, "from", required=required)
     last = day_field(form, "to", required=required)
     if first and last and first > last:
@@ -98,15 +99,15 @@ def span(form: Form, condition: Condition, column: str, *, required: bool = Fals
 
 
 def one_of(form: Form, name: str, among: Sequence[str]) -> str:
-    """An optional choice of a filter."""
+    """Return the choice in an optional field of a filter; "" without one."""
     return form.choice(name, among) if form.values.get(name) else ""
 
 
-def sliced(visit: Visit, rows: Sequence[Any], size: int = ROWS) -> Listing:
-    """The page that `?page=` asks for, of rows that are all there already."""
-    asked = visit.query.get("page", "1")
-    number = int(asked) if re.fullmatch(r"\d{1,6}", asked) else 1
+def sliced(visit: RequestContext, rows: Sequence[Any], size: int = ROWS) -> Pagination:
+    """Return the page of `rows` that the query parameter `page` selects."""
+    page_text = visit.query.get("page", "1")
+    number = int(page_text) if re.fullmatch(r"\d{1,6}", page_text) else 1
     number = min(max(number, 1), max(1, -(-len(rows) // size)))
-    kept = [(key, value) for key, value in visit.query.items() if key != "page"]
-    href = f"{visit.path}?{urlencode([*kept, ('page', '')])}"
-    return Listing(rows[(number - 1) * size : number * size], len(rows), number, size, href)
+    parameters = [(key, value) for key, value in visit.query.items() if key != "page"]
+    href = f"{visit.path}?{urlencode([*parameters, ('page', '')])}"
+    return Pagination(rows[(number - 1) * size : number * size], len(rows), number, size, href)

@@ -1,4 +1,4 @@
-"""What happened in the projects: commits, milestones, issues, merge requests, what was said."""
+"""Activity in the projects: commits, milestones, issues, merge requests and comments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from webagent_jax.arena import random_data
 from webagent_jax.arena.code.sample_projects import Team, insert, plural, slug
 from webagent_jax.arena.common import NOW
 
-ME = 1
+ME = 1  # user id of the agent's account
 
 
 class _Writer:
-    """Fills what words of the list leave open with what a project is about."""
+    """Source of texts for a project: fills the braces of the word list with its nouns."""
 
     def __init__(self, rng: random.Random, team: Team) -> None:
         self.rng, self.team = rng, team
-        self.words: Any = random_data.table("code_words")
+        self.words: Any = random_data.read_json("code_words")
 
     def text(self, choices: Sequence[str]) -> str:
         noun, other = self.rng.sample(self.team.plan.nouns, 2)
@@ -36,24 +36,24 @@ class _Writer:
         )
         return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", text)
 
-    def new(self, choices: Sequence[str], taken: set[str]) -> str:
-        """One that is not taken yet; takes it."""
+    def new_text(self, choices: Sequence[str], texts: set[str]) -> str:
+        """Return a text that is not in `texts`, and add it."""
         text = self.text(choices)
-        while text in taken:
+        while text in texts:
             text = self.text(choices)
-        taken.add(text)
+        texts.add(text)
         return text
 
     def moment(self, since: datetime.datetime, until: datetime.datetime) -> datetime.datetime:
-        """In waking hours, to the minute."""
-        at = since + (until - since) * self.rng.random()
-        return at.replace(
+        """Return a time between 7:00 and 23:00, to the minute."""
+        moment = since + (until - since) * self.rng.random()
+        return moment.replace(
             hour=self.rng.randint(7, 22), minute=self.rng.randrange(60), second=0, microsecond=0
         )
 
 
 def fill(connection: sqlite3.Connection, teams: Sequence[Team], users: Sequence[int]) -> None:
-    rng = random_data.stream("code", "work")
+    rng = random_data.random_stream("code", "work")
     sizes = [round(150 / (rank + 3) ** 0.55) for rank in range(len(teams))]
     rng.shuffle(sizes)
     for team, size in zip(teams, sizes, strict=True):
@@ -71,14 +71,16 @@ def fill(connection: sqlite3.Connection, teams: Sequence[Team], users: Sequence[
 
 
 def _committers(writer: _Writer) -> list[int]:
-    """Who may push, as often as they do: each about two thirds as much as the one before."""
-    able = [
+    """Return the users who may push, repeated by frequency, each 0.66 times the previous one."""
+    pushers = [
         user
         for user, role in writer.team.members.items()
         if role in ("Developer", "Maintainer", "Owner")
     ]
-    writer.rng.shuffle(able)
-    return [user for rank, user in enumerate(able) for _ in range(max(1, round(30 * 0.66**rank)))]
+    writer.rng.shuffle(pushers)
+    return [
+        user for rank, user in enumerate(pushers) for _ in range(max(1, round(30 * 0.66**rank)))
+    ]
 
 
 def _fill_commits(connection: sqlite3.Connection, writer: _Writer, size: int) -> None:
@@ -91,14 +93,14 @@ def _fill_commits(connection: sqlite3.Connection, writer: _Writer, size: int) ->
     owner = next(user for user, role in team.members.items() if role == "Owner")
     _commit(connection, writer, owner, ("main", "First version", team.created, paths))
     for moment in moments:
-        touched = rng.sample(code, min(len(code), rng.choice((1, 1, 2, 3))))
+        changed_paths = rng.sample(code, min(len(code), rng.choice((1, 1, 2, 3))))
         title = writer.text(writer.words["commits"])
         if title == "Update change log":
-            touched = ["CHANGELOG.md"]
+            changed_paths = ["CHANGELOG.md"]
         elif " docs" in title or title.startswith("Document"):
-            touched = ["docs/usage.md"]
+            changed_paths = ["docs/usage.md"]
         author = rng.choice(authors)
-        _commit(connection, writer, author, ("main", title, moment, touched))
+        _commit(connection, writer, author, ("main", title, moment, changed_paths))
     insert(connection, "branch", [(team.id, "main", moments[-1].isoformat(" "), 1)])
     for stem in rng.sample(("experiment", "next", "cleanup", "docs-rewrite", "async", "v2"), 3):
         name = f"{stem}-{rng.choice(team.plan.nouns)}"
@@ -116,34 +118,34 @@ def _commit(
     connection: sqlite3.Connection,
     writer: _Writer,
     author: int,
-    what: tuple[str, str, datetime.datetime, Sequence[str]],
+    revision: tuple[str, str, datetime.datetime, Sequence[str]],
 ) -> None:
-    branch, title, moment, touched = what
+    branch, title, moment, changed_paths = revision
     sha = f"{writer.rng.getrandbits(32):08x}"
     row = (None, writer.team.id, branch, sha, author, title, moment.isoformat(" "))
     number = connection.execute("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?, ?)", row).lastrowid
     changes = []
-    for path in touched:
+    for path in changed_paths:
         lines = writer.team.paths[path].count("\n")
         start = 1 if title == "First version" else writer.rng.randint(1, max(1, lines - 4))
-        added = lines if title == "First version" else writer.rng.randint(1, 8)
-        removed = 0 if title == "First version" else writer.rng.randint(0, 6)
-        changes.append((number, path, start, added, removed))
+        num_added = lines if title == "First version" else writer.rng.randint(1, 8)
+        num_removed = 0 if title == "First version" else writer.rng.randint(0, 6)
+        changes.append((number, path, start, num_added, num_removed))
     insert(connection, "revision_file", changes)
 
 
 def _fill_milestones(connection: sqlite3.Connection, writer: _Writer) -> list[tuple[int, str]]:
-    """Id and state of each."""
-    made, taken = [], set[str]()
+    """Insert the milestones and return id and state of each."""
+    milestones, titles = [], set[str]()
     for _ in range(writer.rng.randint(3, 5)):
-        title = writer.new(writer.words["milestones"], taken)
+        title = writer.new_text(writer.words["milestones"], titles)
         due = (NOW + datetime.timedelta(writer.rng.randint(-200, 160))).date()
         state = "closed" if due < NOW.date() and writer.rng.random() < 0.8 else "open"
         note = writer.rng.choice(writer.words["milestone_notes"])
         row = (None, writer.team.id, title, note, due.isoformat(), state)
         number = connection.execute("INSERT INTO milestone VALUES (?, ?, ?, ?, ?, ?)", row)
-        made.append((number.lastrowid or 0, state))
-    return made
+        milestones.append((number.lastrowid or 0, state))
+    return milestones
 
 
 def _fill_issues(
@@ -157,23 +159,25 @@ def _fill_issues(
     labels: dict[str, int] = {}
     for name, hue in words["labels"]:
         row = (None, team.id, name, hue)
-        made = connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", row)
-        labels[name] = made.lastrowid or 0
-    members, taken = list(team.members), set[str]()
+        cursor = connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", row)
+        labels[name] = cursor.lastrowid or 0
+    members, titles = list(team.members), set[str]()
     kinds = list(words["issues"])
-    outside = team.plan.visibility != "private"
+    is_visible = team.plan.visibility != "private"
     moments = sorted(writer.moment(team.created, NOW) for _ in range(size))
     for number, created in enumerate(moments, 1):
         created = min(created, NOW - datetime.timedelta(minutes=rng.randint(30, 600)))
         kind = rng.choices(kinds, (34, 28, 10, 8, 6, 4, 5, 5))[0]
-        title = writer.new(words["issues"][kind], taken)
+        title = writer.new_text(words["issues"][kind], titles)
         body = writer.text(words["bodies"].get(kind, words["bodies"]["other"]))
         age = (NOW - created).days
         state = "closed" if rng.random() < min(0.75, 0.15 + age / 500) else "open"
-        fitting = [m for m, of in milestones if of == "open" or state == "closed"]
-        author = rng.choice(users if outside and rng.random() < 0.35 else members)
+        candidates = [
+            m for m, milestone_state in milestones if milestone_state == "open" or state == "closed"
+        ]
+        author = rng.choice(users if is_visible and rng.random() < 0.35 else members)
         assignee = rng.choice(members) if rng.random() < 0.68 else None
-        milestone = rng.choice(fitting) if fitting and rng.random() < 0.45 else None
+        milestone = rng.choice(candidates) if candidates and rng.random() < 0.45 else None
         due = (NOW + datetime.timedelta(rng.randint(3, 90))).date().isoformat()
         updated = min(created + datetime.timedelta(rng.randint(0, 40)), NOW).isoformat(" ")
         facts = (None, team.id, number, title, body, state, author, assignee, milestone)
@@ -181,26 +185,26 @@ def _fill_issues(
         issue = connection.execute(
             f"INSERT INTO issue VALUES ({', '.join('?' * 12)})", (*facts, *times)
         ).lastrowid
-        chosen = {kind, *rng.sample(("help wanted", "good first issue"), rng.random() < 0.25)}
-        insert(connection, "issue_label", [(issue, labels[name]) for name in sorted(chosen)])
-        _comments(connection, writer, (issue, None), created)
+        label_names = {kind, *rng.sample(("help wanted", "good first issue"), rng.random() < 0.25)}
+        insert(connection, "issue_label", [(issue, labels[name]) for name in sorted(label_names)])
+        _fill_comments(connection, writer, (issue, None), created)
 
 
-def _comments(
+def _fill_comments(
     connection: sqlite3.Connection,
     writer: _Writer,
-    place: tuple[int | None, int | None],
+    parent_ids: tuple[int | None, int | None],
     since: datetime.datetime,
 ) -> None:
     count = writer.rng.choices((0, 1, 2, 3, 4), (34, 28, 20, 12, 6))[0]
     until = min(since + datetime.timedelta(20), NOW)
     moments = sorted(since + (until - since) * writer.rng.random() for _ in range(count))
-    taken = set[str]()
+    texts = set[str]()
     for moment in moments:
-        text = writer.new(writer.words["comments"], taken)
+        text = writer.new_text(writer.words["comments"], texts)
         author = writer.rng.choice(list(writer.team.members))
         written = moment.replace(second=0, microsecond=0).isoformat(" ")
-        row = (None, *place, author, text, written)
+        row = (None, *parent_ids, author, text, written)
         connection.execute("INSERT INTO comment VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
@@ -210,10 +214,10 @@ def _fill_requests(connection: sqlite3.Connection, writer: _Writer, size: int) -
     reviewers = [u for u, role in team.members.items() if role in ("Maintainer", "Owner")]
     code = sorted(path for path in team.paths if "/" in path)
     moments = sorted(writer.moment(team.created, NOW) for _ in range(4 + size // 4))
-    taken = set[str]()
+    titles = set[str]()
     for number, created in enumerate(moments, 1):
         created = min(created, NOW - datetime.timedelta(hours=rng.randint(2, 30)))
-        title = writer.new(words["requests"], taken)
+        title = writer.new_text(words["requests"], titles)
         age = (NOW - created).days
         is_open = rng.random() < (0.6 if age < 60 else 0.15)
         state = "open" if is_open else rng.choices(("merged", "closed"), (85, 15))[0]
@@ -226,20 +230,20 @@ def _fill_requests(connection: sqlite3.Connection, writer: _Writer, size: int) -
         request = connection.execute(
             f"INSERT INTO merge_request VALUES ({', '.join('?' * 12)})", (*row, *rest)
         ).lastrowid
-        touched = rng.sample(code, min(len(code), rng.randint(1, 2)))
-        _commit(connection, writer, author, (source, title, created, touched))
+        changed_paths = rng.sample(code, min(len(code), rng.randint(1, 2)))
+        _commit(connection, writer, author, (source, title, created, changed_paths))
         if state == "open":
             insert(connection, "branch", [(team.id, source, updated, 0)])
-        able = [user for user in team.members if user not in (author, ME)]
-        approvals = rng.sample(able, rng.choice((0, 0, 1, 2) if is_open else (1, 2)))
+        approvers = [user for user in team.members if user not in (author, ME)]
+        approvals = rng.sample(approvers, rng.choice((0, 0, 1, 2) if is_open else (1, 2)))
         if approvals and state != "closed":
             insert(connection, "approval", [(request, user) for user in sorted(approvals)])
-        _comments(connection, writer, (None, request), created)
+        _fill_comments(connection, writer, (None, request), created)
 
 
 def _fill_to_dos(connection: sqlite3.Connection) -> None:
-    """What others want of me: the latest issues and merge requests that are mine."""
-    rng = random_data.stream("code", "to-dos")
+    """Insert to-dos of the agent from the latest issues and merge requests assigned to it."""
+    rng = random_data.random_stream("code", "to-dos")
     issues = connection.execute(
         "SELECT id, author_id, created FROM issue WHERE assignee_id = ? AND author_id != ?"
         " AND state = 'open' ORDER BY created DESC LIMIT 9",

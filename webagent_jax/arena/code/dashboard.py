@@ -1,5 +1,4 @@
-"""What is not about one project: sign-in, my work, exploring, searching, new projects and "
-"groups."""
+"""Views across projects: sign-in, own work, exploration, to-dos, search and profile."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from starlette.responses import Response
 
 from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 LANGUAGES = ("C", "Go", "Python", "Rust", "TypeScript")
 SORTS = {
@@ -24,12 +23,12 @@ SORTS = {
 
 
 @views.get("/sign-in")
-def sign_in_form(visit: Visit) -> Response:
-    return visit.page("sign_in.html.j2", form=Form(visit.query))
+def sign_in_form(visit: RequestContext) -> Response:
+    return visit.render("sign_in.html.j2", form=Form(visit.query))
 
 
 @views.post("/sign-in")
-def sign_in(visit: Visit) -> Response:
+def sign_in(visit: RequestContext) -> Response:
     form = Form(visit.form)
     username, password = form.text("username"), form.text("password")
     if not form.errors:
@@ -40,20 +39,20 @@ def sign_in(visit: Visit) -> Response:
         if number:
             return visit.sign_in(number, "/")
         form.errors["password"] = "The user name or the password is wrong."
-    return visit.page("sign_in.html.j2", 422, form=form)
+    return visit.render("sign_in.html.j2", 422, form=form)
 
 
 @views.post("/sign-out")
-def sign_out(visit: Visit) -> Response:
+def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
     return visit.redirect("/explore", "You are signed out.")
 
 
 @views.get("/")
-def my_projects(visit: Visit) -> Response:
+def my_projects(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.redirect("/explore")
-    return _projects(
+    return _render_projects(
         visit,
         "Your projects",
         "project.id IN (SELECT project_id FROM member WHERE user_id = ?1)",
@@ -62,8 +61,8 @@ def my_projects(visit: Visit) -> Response:
 
 
 @views.get("/starred")
-def starred(visit: Visit) -> Response:
-    return _projects(
+def starred(visit: RequestContext) -> Response:
+    return _render_projects(
         visit,
         "Starred projects",
         "project.id IN (SELECT project_id FROM star WHERE user_id = ?1)",
@@ -72,28 +71,33 @@ def starred(visit: Visit) -> Response:
 
 
 @views.get("/explore")
-def explore(visit: Visit) -> Response:
-    return _projects(visit, "Explore projects", "1", "")
+def explore(visit: RequestContext) -> Response:
+    return _render_projects(visit, "Explore projects", "1", "")
 
 
-def _projects(visit: Visit, heading: str, where: str, side: str) -> Response:
-    kept = {name: value for name, value in visit.query.items() if value}
-    if len(kept) < len(visit.query):
-        return visit.redirect(visit.path, **kept)
+def _render_projects(visit: RequestContext, heading: str, where: str, side: str) -> Response:
+    fields = {name: value for name, value in visit.query.items() if value}
+    if len(fields) < len(visit.query):
+        return visit.redirect(visit.path, **fields)
     values: list[Any] = [me(visit)]
-    if kept.get("language") in LANGUAGES:
+    if fields.get("language") in LANGUAGES:
         where += " AND language = ?2"
-        values.append(kept["language"])
-    order = SORTS.get(kept.get("sort", ""), SORTS["updated"])[1]
+        values.append(fields["language"])
+    order = SORTS.get(fields.get("sort", ""), SORTS["updated"])[1]
     rest = f"{JOINED} WHERE {where} AND {SEEN} ORDER BY {order}, project.id"
-    found = listing(visit, FACTS, rest, values, size=7)
+    pagination = paginate(visit, FACTS, rest, values, size=7)
     sorts = [(key, text) for key, (text, _) in SORTS.items()]
-    context: dict[str, Any] = {"heading": heading, "found": found, "side": side, "sorts": sorts}
-    return visit.page("projects.html.j2", **context, languages=LANGUAGES, form=Form(visit.query))
+    context: dict[str, Any] = {
+        "heading": heading,
+        "found": pagination,
+        "side": side,
+        "sorts": sorts,
+    }
+    return visit.render("projects.html.j2", **context, languages=LANGUAGES, form=Form(visit.query))
 
 
 @views.get("/issues")
-def my_issues(visit: Visit) -> Response:
+def my_issues(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
     rest = (
@@ -102,17 +106,17 @@ def my_issues(visit: Visit) -> Response:
         " ORDER BY issue.created DESC, issue.id DESC"
     )
     columns = f"{FACTS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
-    found = listing(visit, columns, rest, [me(visit)], size=8)
-    return visit.page("my_work.html.j2", heading="Issues assigned to you", found=found)
+    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
+    return visit.render("my_work.html.j2", heading="Issues assigned to you", found=pagination)
 
 
 @views.get("/merge-requests")
-def my_requests(visit: Visit) -> Response:
-    """Those I wrote, or those that wait for my review."""
+def my_requests(visit: RequestContext) -> Response:
+    """Show the merge requests of the account, or those that wait for its review."""
     if not me(visit):
         return visit.sign_in_first()
-    reviews = visit.query.get("role") == "reviewer"
-    column = "reviewer_id" if reviews else "author_id"
+    is_reviewer = visit.query.get("role") == "reviewer"
+    column = "reviewer_id" if is_reviewer else "author_id"
     rest = (
         "FROM merge_request JOIN project ON project.id = project_id JOIN namespace"
         f" ON namespace.id = namespace_id WHERE {column} = ? AND state = 'open'"
@@ -122,19 +126,19 @@ def my_requests(visit: Visit) -> Response:
         f"{FACTS}, merge_request.number, merge_request.title, merge_request.created,"
         " NULL AS due, 'merge-requests' AS kind"
     )
-    found = listing(visit, columns, rest, [me(visit)], size=8)
-    heading = "Merge requests to review" if reviews else "Your merge requests"
-    return visit.page("my_work.html.j2", heading=heading, found=found)
+    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
+    heading = "Merge requests to review" if is_reviewer else "Your merge requests"
+    return visit.render("my_work.html.j2", heading=heading, found=pagination)
 
 
 # --- to-dos --------------------------------------------------------------------------------------
 
 
 @views.get("/to-dos")
-def to_dos(visit: Visit) -> Response:
+def to_dos(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
-    done = visit.query.get("state") == "done"
+    is_done = visit.query.get("state") == "done"
     rest = (
         "FROM to_do JOIN user ON user.id = to_do.author_id"
         " LEFT JOIN issue ON issue.id = issue_id"
@@ -149,13 +153,13 @@ def to_dos(visit: Visit) -> Response:
         " coalesce(issue.number, merge_request.number) AS number,"
         " iif(issue_id IS NULL, 'merge-requests', 'issues') AS kind"
     )
-    found = listing(visit, columns, rest, [me(visit), int(done)], size=6)
-    return visit.page("to_dos.html.j2", found=found, done=done)
+    pagination = paginate(visit, columns, rest, [me(visit), int(is_done)], size=6)
+    return visit.render("to_dos.html.j2", found=pagination, done=is_done)
 
 
 @views.post("/to-dos/done")
-def to_do_done(visit: Visit) -> Response:
-    visit.do(
+def to_do_done(visit: RequestContext) -> Response:
+    visit.execute(
         "UPDATE to_do SET done = 1 WHERE id = ? AND user_id = ?",
         *(visit.form.get("to_do", ""), me(visit)),
     )
@@ -163,8 +167,8 @@ def to_do_done(visit: Visit) -> Response:
 
 
 @views.post("/to-dos/all-done")
-def all_done(visit: Visit) -> Response:
-    visit.do("UPDATE to_do SET done = 1 WHERE user_id = ?", me(visit))
+def all_done(visit: RequestContext) -> Response:
+    visit.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", me(visit))
     return visit.redirect("/to-dos", "All to-dos are done.")
 
 
@@ -179,10 +183,10 @@ _SCOPES = {
 
 
 @views.get("/search")
-def search(visit: Visit) -> Response:
-    """All words must be in the name or the title, in any order."""
-    asked = visit.query.get("q", "").strip()
-    if not asked:
+def search(visit: RequestContext) -> Response:
+    """Show entries whose name or title contains all the words, in any order."""
+    query = visit.query.get("q", "").strip()
+    if not query:
         return visit.redirect("/explore", "Type what you are looking for.")
     scope = visit.query.get("scope", "projects")
     scope = scope if scope in _SCOPES else "projects"
@@ -192,9 +196,9 @@ def search(visit: Visit) -> Response:
         "merge-requests": "lower(merge_request.title)",
         "users": "lower(name || ' ' || username)",
     }[scope]
-    words = asked.lower().split()[:8]
+    words = query.lower().split()[:8]
     where = " AND ".join(f"instr({text}, ?{i})" for i in range(2, len(words) + 2))
-    joined = "JOIN project ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
+    join = "JOIN project ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
     match scope:
         case "projects":
             columns, rest = FACTS, f"{JOINED} WHERE {where} AND {SEEN} ORDER BY stars DESC"
@@ -203,30 +207,32 @@ def search(visit: Visit) -> Response:
         case _:
             table = scope.replace("-", "_").removesuffix("s")
             columns = f"{FACTS}, {table}.number, {table}.title, state, {table}.created"
-            rest = f"FROM {table} {joined} WHERE {where} AND {SEEN} ORDER BY {table}.created DESC"
-    found = listing(visit, columns, rest, [me(visit), *words], size=6)
-    return visit.page("search.html.j2", asked=asked, scope=scope, scopes=_SCOPES, found=found)
+            rest = f"FROM {table} {join} WHERE {where} AND {SEEN} ORDER BY {table}.created DESC"
+    pagination = paginate(visit, columns, rest, [me(visit), *words], size=6)
+    return visit.render(
+        "search.html.j2", asked=query, scope=scope, scopes=_SCOPES, found=pagination
+    )
 
 
-# --- my profile ----------------------------------------------------------------------------------
+# --- profile of the account ----------------------------------------------------------------------
 
 
 @views.get("/profile")
-def profile_form(visit: Visit) -> Response:
+def profile_form(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
-    here = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
-    return visit.page("profile.html.j2", form=Form({**here}))
+    user = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
+    return visit.render("profile.html.j2", form=Form({**user}))
 
 
 @views.post("/profile")
-def profile(visit: Visit) -> Response:
+def profile(visit: RequestContext) -> Response:
     form = Form(visit.form)
     values = [form.text("name", most=60)]
     values += [form.text(name, required=False) for name in ("status", "bio", "location")]
     if form.errors:
-        return visit.page("profile.html.j2", 422, form=form)
-    visit.do(
+        return visit.render("profile.html.j2", 422, form=form)
+    visit.execute(
         "UPDATE user SET name = ?, status = ?, bio = ?, location = ? WHERE id = ?",
         *(*values, me(visit)),
     )

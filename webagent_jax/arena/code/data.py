@@ -1,4 +1,4 @@
-"""Who works on what: users, groups, projects and their members, drawn from the lists of data/."""
+"""Users, groups, projects and their members, drawn from the lists of data/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webagent_jax.arena.common import TODAY, Person
 from webagent_jax.arena.database import Database
 
 USERS = 220
-FIRST_GROUP = 1001  # id of a namespace; those of users have the id of the user
+FIRST_GROUP = 1001  # first namespace id of groups; the namespace of a user has the id of the user
 ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 MY_ROLES = {
     "homestead": "Owner",
@@ -25,7 +25,7 @@ MY_ROLES = {
     "greenline": "Developer",
     "northpier": "Reporter",
 }
-"""What the person whose browser the agent uses is in the groups."""
+"""Roles of the agent's account in the groups."""
 
 
 def fill(connection: sqlite3.Connection) -> None:
@@ -37,13 +37,13 @@ def fill(connection: sqlite3.Connection) -> None:
 
 
 def _fill_users(connection: sqlite3.Connection, people: Sequence[Person]) -> None:
-    rng = random_data.stream("code", "users")
-    bios = random_data.table("code_words")["bios"]
+    rng = random_data.random_stream("code", "users")
+    bios = random_data.read_json("code_words")["bios"]
     users, spaces = [], []
     for person in people:
         joined = (datetime.date(2020, 3, 2) + datetime.timedelta(rng.randrange(900))).isoformat()
-        who = (person.id, person.username, person.name, person.email, person.password)
-        users.append((*who, rng.choice(bios), person.city.name, "", joined))
+        columns = (person.id, person.username, person.name, person.email, person.password)
+        users.append((*columns, rng.choice(bios), person.city.name, "", joined))
         spaces.append((person.id, person.username, person.name, person.id, "", "public", joined))
     insert(connection, "user", users)
     insert(connection, "namespace", spaces)
@@ -52,7 +52,7 @@ def _fill_users(connection: sqlite3.Connection, people: Sequence[Person]) -> Non
 
 
 def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> list[Team]:
-    rng = random_data.stream("code", "projects")
+    rng = random_data.random_stream("code", "projects")
     by_id = {person.id: person for person in people}
     groups: dict[str, tuple[int, dict[int, str]]] = {}  # id and members by path
     names: dict[str, str] = {}
@@ -61,11 +61,19 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
         if isinstance(plan, sample_projects.Group):
             groups[plan.path] = (FIRST_GROUP + len(groups), _group_members(rng, plan.path, people))
             names[plan.path] = plan.name
-            founded = f"2020-{rng.randint(1, 12):02}-11"
-            row = (groups[plan.path][0], plan.path, plan.name, None, plan.about, "public", founded)
+            created_day = f"2020-{rng.randint(1, 12):02}-11"
+            row = (
+                groups[plan.path][0],
+                plan.path,
+                plan.name,
+                None,
+                plan.about,
+                "public",
+                created_day,
+            )
             insert(connection, "namespace", [row])
-            of_group = [(row[0], user, role) for user, role in groups[plan.path][1].items()]
-            insert(connection, "group_member", of_group)
+            group_rows = [(row[0], user, role) for user, role in groups[plan.path][1].items()]
+            insert(connection, "group_member", group_rows)
             continue
         if plan.owner in groups:
             space, members = groups[plan.owner][0], dict(groups[plan.owner][1])
@@ -78,15 +86,15 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
             role = rng.choices(ROLES[:4], (15, 20, 45, 20))[0]
             members.setdefault(person.id, role)
         created = datetime.datetime(2020, 9, 1, 9) + datetime.timedelta(rng.randrange(800))
-        made = sample_projects.files(plan, owner, holder, str(created.year))
-        team = Team(len(teams) + 1, plan, created, members, made)
+        contents = sample_projects.files(plan, owner, holder, str(created.year))
+        team = Team(len(teams) + 1, plan, created, members, contents)
         teams.append(team)
         _fill_project(connection, rng, team, space)
     return teams
 
 
 def _group_members(rng: random.Random, path: str, people: Sequence[Person]) -> dict[int, str]:
-    """Role by user; the first is the owner."""
+    """Return the role of each user in a group; the first is the owner."""
     others = [person.id for person in rng.sample(people[1:], rng.randint(5, 8))]
     members = {others[0]: "Owner", others[1]: "Maintainer"}
     members |= {user: rng.choice(("Developer", "Developer", "Reporter")) for user in others[2:]}
@@ -103,24 +111,26 @@ def _fill_project(
     roles = []
     for user, role in team.members.items():
         since = created[:10] if role == "Owner" else None
-        late = team.created + datetime.timedelta(rng.randrange((TODAY - team.created.date()).days))
-        roles.append((team.id, user, role, since or late.date().isoformat()))
+        joined = team.created + datetime.timedelta(
+            rng.randrange((TODAY - team.created.date()).days)
+        )
+        roles.append((team.id, user, role, since or joined.date().isoformat()))
     insert(connection, "member", roles)
     files = [(None, team.id, path, team.paths[path]) for path in sorted(team.paths)]
     insert(connection, "file", files)
 
 
 def _fill_stars(connection: sqlite3.Connection, teams: Sequence[Team]) -> None:
-    """Few projects have many. What is private has none but mine."""
-    rng = random_data.stream("code", "stars")
-    seen = [team for team in teams if team.plan.visibility != "private"]
-    rng.shuffle(seen)
+    """Insert stars: many for few projects, none for private ones."""
+    rng = random_data.random_stream("code", "stars")
+    visible_teams = [team for team in teams if team.plan.visibility != "private"]
+    rng.shuffle(visible_teams)
     users = [person.id for person in common.persons()[1:USERS]]
     rows = []
-    for rank, team in enumerate(seen):
+    for rank, team in enumerate(visible_teams):
         count = round(190 / (rank / 6 + 1)) + rng.randint(0, 4)
         rows += [(user, team.id) for user in sorted(rng.sample(users, count))]
-    rows += [(1, team.id) for team in rng.sample(seen, 4)]
+    rows += [(1, team.id) for team in rng.sample(visible_teams, 4)]
     insert(connection, "star", rows)
     connection.execute(
         "UPDATE project SET stars = (SELECT count(*) FROM star WHERE project_id = project.id)"

@@ -1,4 +1,4 @@
-"""Issues of a project: to list, read, write, change, discuss and close."""
+"""Views of the issues of a project: list, read, create, edit, comment and close."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from webagent_jax.arena.code.permissions import discuss, find, may, me, members, refuse, touch
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 SORTS = {
     "newest": ("Newest first", "issue.created DESC, issue.id DESC"),
@@ -48,86 +48,91 @@ _COLUMNS = (
 
 
 @views.get("/{owner}/{slug}/issues")
-def issues(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    kept = {name: value for name, value in visit.query.items() if value}
-    if len(kept) < len(visit.query):  # a form sends its empty fields as well
-        return visit.redirect(visit.path, **kept)
-    where, arguments = "", [here["id"]]
-    state = kept.get("state", "open")
+def issues(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    fields = {name: value for name, value in visit.query.items() if value}
+    # Forms send empty fields, which the address should not contain.
+    if len(fields) < len(visit.query):
+        return visit.redirect(visit.path, **fields)
+    where, arguments = "", [project["id"]]
+    state = fields.get("state", "open")
     if state in ("open", "closed"):
         where += f" AND issue.state = '{state}'"
     for name, condition in _CONDITIONS.items():
-        if name in kept:
+        if name in fields:
             where += f" AND {condition}"
-            arguments.append(kept[name])
-    order = SORTS.get(kept.get("sort", ""), SORTS["newest"])[1]
-    found = listing(visit, _COLUMNS, f"{_ISSUES}{where} ORDER BY {order}", arguments, size=6)
-    return visit.page(
+            arguments.append(fields[name])
+    order = SORTS.get(fields.get("sort", ""), SORTS["newest"])[1]
+    pagination = paginate(visit, _COLUMNS, f"{_ISSUES}{where} ORDER BY {order}", arguments, size=6)
+    return visit.render(
         "issues.html.j2",
-        project=here,
-        found=found,
+        project=project,
+        found=pagination,
         state=state,
-        kept=kept,
+        kept=fields,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
-        choices=_choices(visit, here),
+        choices=_read_choices(visit, project),
         form=Form(visit.query),
     )
 
 
-def _choices(visit: Visit, here: Any) -> dict[str, list[sqlite3.Row]]:
-    """What an issue can be given."""
+def _read_choices(visit: RequestContext, project: Any) -> dict[str, list[sqlite3.Row]]:
+    """Return the labels, milestones and members that an issue can have."""
     sql = "SELECT * FROM milestone WHERE project_id = ? ORDER BY state DESC, due, id"
     return {
-        "labels": visit.rows("SELECT * FROM label WHERE project_id = ? ORDER BY id", here["id"]),
-        "milestones": visit.rows(sql, here["id"]),
-        "members": members(visit, here),
+        "labels": visit.rows("SELECT * FROM label WHERE project_id = ? ORDER BY id", project["id"]),
+        "milestones": visit.rows(sql, project["id"]),
+        "members": members(visit, project),
     }
 
 
-def _issue(visit: Visit, here: Any, number: int) -> sqlite3.Row:
+def _find_issue(visit: RequestContext, project: Any, number: int) -> sqlite3.Row:
     sql = f"SELECT {_COLUMNS} {_ISSUES} AND issue.number = ?"
-    return visit.row(sql, here["id"], number)
+    return visit.row(sql, project["id"], number)
 
 
 @views.get("/{owner}/{slug}/issues/new")
-def new_form(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
+def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
     if not me(visit):
         return visit.sign_in_first()
-    context: dict[str, Any] = {"form": Form(), "choices": _choices(visit, here), "chosen": set()}
-    return visit.page("edit_issue.html.j2", project=here, issue=None, **context)
+    context: dict[str, Any] = {
+        "form": Form(),
+        "choices": _read_choices(visit, project),
+        "chosen": set(),
+    }
+    return visit.render("edit_issue.html.j2", project=project, issue=None, **context)
 
 
 @views.get("/{owner}/{slug}/issues/{number:int}")
-def issue(visit: Visit, owner: str, slug: str, number: int) -> Response:
-    here = find(visit, owner, slug)
-    row = _issue(visit, here, number)
+def issue(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find(visit, owner, slug)
+    row = _find_issue(visit, project, number)
     comments = visit.rows(
         "SELECT comment.*, name, username FROM comment JOIN user ON user.id = author_id"
         " WHERE issue_id = ? ORDER BY written, comment.id",
         row["id"],
     )
-    return visit.page(
+    return visit.render(
         "issue.html.j2",
-        project=here,
+        project=project,
         issue=row,
         comments=comments,
-        can_edit=_can_edit(visit, here, row),
+        can_edit=_can_edit(visit, project, row),
         form=Form(),
     )
 
 
-def _can_edit(visit: Visit, here: Any, row: Any) -> bool:
-    return may(here, "Reporter") or row["author_id"] == me(visit)
+def _can_edit(visit: RequestContext, project: Any, row: Any) -> bool:
+    return may(project, "Reporter") or row["author_id"] == me(visit)
 
 
 @views.get("/{owner}/{slug}/issues/{number:int}/edit")
-def edit_form(visit: Visit, owner: str, slug: str, number: int) -> Response:
-    here = find(visit, owner, slug)
-    row = _issue(visit, here, number)
-    if not _can_edit(visit, here, row):
-        return refuse(visit, here)
+def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find(visit, owner, slug)
+    row = _find_issue(visit, project, number)
+    if not _can_edit(visit, project, row):
+        return refuse(visit, project)
     values = {
         "title": row["title"],
         "body": row["body"],
@@ -135,34 +140,36 @@ def edit_form(visit: Visit, owner: str, slug: str, number: int) -> Response:
         "assignee": str(row["assignee_id"] or ""),
         "milestone": str(row["milestone_id"] or ""),
     }
-    context: dict[str, Any] = {"form": Form(values), "choices": _choices(visit, here)}
-    chosen = set((row["labels"] or "").split(", "))
-    return visit.page("edit_issue.html.j2", project=here, issue=row, chosen=chosen, **context)
+    context: dict[str, Any] = {"form": Form(values), "choices": _read_choices(visit, project)}
+    label_names = set((row["labels"] or "").split(", "))
+    return visit.render(
+        "edit_issue.html.j2", project=project, issue=row, chosen=label_names, **context
+    )
 
 
 @views.post("/{owner}/{slug}/issues/new")
-def create(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
+def create(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
     if not me(visit):
         return visit.sign_in_first()
-    return _save(visit, here, None)
+    return _save(visit, project, None)
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/edit")
-def edit(visit: Visit, owner: str, slug: str, number: int) -> Response:
-    here = find(visit, owner, slug)
-    row = _issue(visit, here, number)
-    if not _can_edit(visit, here, row):
-        return refuse(visit, here)
-    return _save(visit, here, row)
+def edit(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find(visit, owner, slug)
+    row = _find_issue(visit, project, number)
+    if not _can_edit(visit, project, row):
+        return refuse(visit, project)
+    return _save(visit, project, row)
 
 
-def _save(visit: Visit, here: Any, row: Any) -> Response:
-    form, choices = Form(visit.form), _choices(visit, here)
+def _save(visit: RequestContext, project: Any, row: Any) -> Response:
+    form, choices = Form(visit.form), _read_choices(visit, project)
     title = form.text("title", most=160)
     body = form.text("body", required=False, most=4000)
     due = form.text("due", required=False)
-    labels = [label for label in choices["labels"] if form.ticked(f"label-{label['id']}")]
+    labels = [label for label in choices["labels"] if form.is_checked(f"label-{label['id']}")]
     assignee, milestone = form.values.get("assignee", ""), form.values.get("milestone", "")
     if due and not is_day(due):
         form.errors["due"] = "Enter a day as 2023-06-30."
@@ -171,31 +178,31 @@ def _save(visit: Visit, here: Any, row: Any) -> Response:
     if milestone and milestone not in {str(each["id"]) for each in choices["milestones"]}:
         form.errors["milestone"] = "Choose a milestone of the project."
     if form.errors:
-        chosen = {label["name"] for label in labels}
-        context: dict[str, Any] = {"form": form, "choices": choices, "chosen": chosen}
-        return visit.page("edit_issue.html.j2", 422, project=here, issue=row, **context)
+        label_names = {label["name"] for label in labels}
+        context: dict[str, Any] = {"form": form, "choices": choices, "chosen": label_names}
+        return visit.render("edit_issue.html.j2", 422, project=project, issue=row, **context)
     values = (title, body, assignee or None, milestone or None, due or None, visit.now)
     if row is None:
-        latest = "SELECT coalesce(max(number), 0) FROM issue WHERE project_id = ?"
-        number = visit.value(latest, here["id"]) + 1
-        issue_id = visit.do(
+        latest_sql = "SELECT coalesce(max(number), 0) FROM issue WHERE project_id = ?"
+        number = visit.value(latest_sql, project["id"]) + 1
+        issue_id = visit.execute(
             "INSERT INTO issue (title, body, assignee_id, milestone_id, due, updated, created,"
             " project_id, number, state, author_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)",
-            *(*values, visit.now, here["id"], number, me(visit)),
+            *(*values, visit.now, project["id"], number, me(visit)),
         )
     else:
         number, issue_id = row["number"], row["id"]
-        visit.do(
+        visit.execute(
             "UPDATE issue SET title = ?, body = ?, assignee_id = ?, milestone_id = ?, due = ?,"
             " updated = ? WHERE id = ?",
             *(*values, issue_id),
         )
-    visit.do("DELETE FROM issue_label WHERE issue_id = ?", issue_id)
+    visit.execute("DELETE FROM issue_label WHERE issue_id = ?", issue_id)
     for label in labels:
-        visit.do("INSERT INTO issue_label VALUES (?, ?)", issue_id, label["id"])
-    touch(visit, here)
-    told = "The issue was created." if row is None else "The issue was saved."
-    return visit.redirect(f"/{here['path']}/issues/{number}", told)
+        visit.execute("INSERT INTO issue_label VALUES (?, ?)", issue_id, label["id"])
+    touch(visit, project)
+    message = "The issue was created." if row is None else "The issue was saved."
+    return visit.redirect(f"/{project['path']}/issues/{number}", message)
 
 
 def is_day(text: str) -> bool:
@@ -207,19 +214,21 @@ def is_day(text: str) -> bool:
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/comment")
-def comment(visit: Visit, owner: str, slug: str, number: int) -> Response:
-    here = find(visit, owner, slug)
-    row = _issue(visit, here, number)
-    return discuss(visit, "issue", row, f"/{here['path']}/issues/{number}")
+def comment(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find(visit, owner, slug)
+    row = _find_issue(visit, project, number)
+    return discuss(visit, "issue", row, f"/{project['path']}/issues/{number}")
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/state")
-def change_state(visit: Visit, owner: str, slug: str, number: int) -> Response:
-    here = find(visit, owner, slug)
-    row = _issue(visit, here, number)
-    if not _can_edit(visit, here, row):
-        return refuse(visit, here)
+def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find(visit, owner, slug)
+    row = _find_issue(visit, project, number)
+    if not _can_edit(visit, project, row):
+        return refuse(visit, project)
     state = "closed" if row["state"] == "open" else "open"
-    visit.do("UPDATE issue SET state = ?, updated = ? WHERE id = ?", state, visit.now, row["id"])
-    told = "closed" if state == "closed" else "opened again"
-    return visit.redirect(f"/{here['path']}/issues/{number}", f"The issue was {told}.")
+    visit.execute(
+        "UPDATE issue SET state = ?, updated = ? WHERE id = ?", state, visit.now, row["id"]
+    )
+    verb = "closed" if state == "closed" else "opened again"
+    return visit.redirect(f"/{project['path']}/issues/{number}", f"The issue was {verb}.")

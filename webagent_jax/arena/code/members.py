@@ -1,4 +1,4 @@
-"""Members of a project and its settings."""
+"""Views of the members and the settings of a project."""
 
 from __future__ import annotations
 
@@ -10,104 +10,111 @@ from webagent_jax.arena.code import sample_projects
 from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.code.permissions import VISIBILITIES, find, may, refuse
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 
 @views.get("/{owner}/{slug}/members")
-def members(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
+def members(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
     rest = "FROM member JOIN user ON user.id = user_id WHERE project_id = ? ORDER BY name, user.id"
-    found = listing(visit, "user.id, username, name, role, since", rest, [here["id"]], size=8)
-    context: dict[str, Any] = {"roles": ROLES, "manages": may(here, "Maintainer")}
-    return visit.page("members.html.j2", project=here, found=found, **context)
+    pagination = paginate(
+        visit, "user.id, username, name, role, since", rest, [project["id"]], size=8
+    )
+    context: dict[str, Any] = {"roles": ROLES, "manages": may(project, "Maintainer")}
+    return visit.render("members.html.j2", project=project, found=pagination, **context)
 
 
 @views.get("/{owner}/{slug}/members/invite")
-def invite_form(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
-    return visit.page("invite.html.j2", place=here, roles=ROLES, form=Form(), project=here)
+def invite_form(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
+    return visit.render("invite.html.j2", place=project, roles=ROLES, form=Form(), project=project)
 
 
 @views.post("/{owner}/{slug}/members/invite")
-def invite(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
+def invite(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
     form = Form(visit.form)
     user, role = invited(visit, form)
     if user and visit.value(
-        "SELECT 1 FROM member WHERE project_id = ? AND user_id = ?", here["id"], user["id"]
+        "SELECT 1 FROM member WHERE project_id = ? AND user_id = ?", project["id"], user["id"]
     ):
         form.errors["user"] = "This person is a member already."
     if form.errors:
-        context: dict[str, Any] = {"place": here, "roles": ROLES, "form": form, "project": here}
-        return visit.page("invite.html.j2", 422, **context)
-    row = (here["id"], user["id"], role, visit.today)
-    visit.do("INSERT INTO member VALUES (?, ?, ?, ?)", *row)
-    return visit.redirect(f"/{here['path']}/members", f"{user['name']} was invited as {role}.")
+        context: dict[str, Any] = {
+            "place": project,
+            "roles": ROLES,
+            "form": form,
+            "project": project,
+        }
+        return visit.render("invite.html.j2", 422, **context)
+    row = (project["id"], user["id"], role, visit.today)
+    visit.execute("INSERT INTO member VALUES (?, ?, ?, ?)", *row)
+    return visit.redirect(f"/{project['path']}/members", f"{user['name']} was invited as {role}.")
 
 
-def invited(visit: Visit, form: Form) -> tuple[Any, str]:
-    """Whom the form means, None when nobody, and the role."""
-    asked, role = form.text("user"), form.choice("role", ROLES)
+def invited(visit: RequestContext, form: Form) -> tuple[Any, str]:
+    """Return the user named in the form, None without a match, and the role."""
+    text, role = form.text("user"), form.choice("role", ROLES)
     rows = visit.rows(
         "SELECT * FROM user WHERE ? COLLATE NOCASE IN (username, email, name)",
-        asked.removeprefix("@"),
+        text.removeprefix("@"),
     )
-    if asked and not rows:
+    if text and not rows:
         form.errors["user"] = "There is nobody with this user name or email address."
     return (rows[0] if rows else None), role
 
 
 @views.get("/{owner}/{slug}/members/{user:int}")
-def member(visit: Visit, owner: str, slug: str, user: int) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
+def member(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
     row = visit.row(
         "SELECT username, name, role, since FROM member JOIN user ON user.id = user_id"
         " WHERE project_id = ? AND user_id = ?",
-        *(here["id"], user),
+        *(project["id"], user),
     )
     context: dict[str, Any] = {"roles": ROLES, "form": Form({"role": row["role"]})}
-    return visit.page("member.html.j2", project=here, member=row, **context)
+    return visit.render("member.html.j2", project=project, member=row, **context)
 
 
 @views.post("/{owner}/{slug}/members/{user:int}/role")
-def change_role(visit: Visit, owner: str, slug: str, user: int) -> Response:
-    here = find(visit, owner, slug)
+def change_role(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
+    project = find(visit, owner, slug)
     role = visit.form.get("role", "")
-    if not may(here, "Maintainer") or role not in ROLES:
-        return refuse(visit, here)
-    path = f"/{here['path']}/members"
-    if _is_last_owner(visit, here, user):
+    if not may(project, "Maintainer") or role not in ROLES:
+        return refuse(visit, project)
+    path = f"/{project['path']}/members"
+    if _is_last_owner(visit, project, user):
         return visit.redirect(path, "A project needs an owner.")
-    visit.do(
-        "UPDATE member SET role = ? WHERE project_id = ? AND user_id = ?", role, here["id"], user
+    visit.execute(
+        "UPDATE member SET role = ? WHERE project_id = ? AND user_id = ?", role, project["id"], user
     )
     return visit.redirect(path, "The role was changed.")
 
 
 @views.post("/{owner}/{slug}/members/{user:int}/remove")
-def remove(visit: Visit, owner: str, slug: str, user: int) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
-    path = f"/{here['path']}/members"
-    if _is_last_owner(visit, here, user):
+def remove(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
+    path = f"/{project['path']}/members"
+    if _is_last_owner(visit, project, user):
         return visit.redirect(path, "A project needs an owner.")
-    visit.do("DELETE FROM member WHERE project_id = ? AND user_id = ?", here["id"], user)
+    visit.execute("DELETE FROM member WHERE project_id = ? AND user_id = ?", project["id"], user)
     return visit.redirect(path, "The member was removed.")
 
 
-def _is_last_owner(visit: Visit, here: Any, user: int) -> bool:
+def _is_last_owner(visit: RequestContext, project: Any, user: int) -> bool:
     owners = visit.rows(
-        "SELECT user_id FROM member WHERE project_id = ? AND role = 'Owner'", here["id"]
+        "SELECT user_id FROM member WHERE project_id = ? AND role = 'Owner'", project["id"]
     )
     return [row["user_id"] for row in owners] == [user]
 
@@ -116,28 +123,30 @@ def _is_last_owner(visit: Visit, here: Any, user: int) -> bool:
 
 
 @views.get("/{owner}/{slug}/settings")
-def settings_form(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
-    values = {key: here[key] for key in ("name", "description", "visibility", "topics")}
-    return _settings(visit, here, Form(values))
+def settings_form(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
+    values = {key: project[key] for key in ("name", "description", "visibility", "topics")}
+    return _render_settings(visit, project, Form(values))
 
 
-def _settings(visit: Visit, here: Any, form: Form, status: int = 200) -> Response:
+def _render_settings(
+    visit: RequestContext, project: Any, form: Form, status: int = 200
+) -> Response:
     context: dict[str, Any] = {
         "visibilities": VISIBILITIES,
         "form": form,
-        "owns": may(here, "Owner"),
+        "owns": may(project, "Owner"),
     }
-    return visit.page("settings.html.j2", status, project=here, **context)
+    return visit.render("settings.html.j2", status, project=project, **context)
 
 
 @views.post("/{owner}/{slug}/settings")
-def settings(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Maintainer"):
-        return refuse(visit, here)
+def settings(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Maintainer"):
+        return refuse(visit, project)
     form = Form(visit.form)
     name = form.text("name", most=60)
     about = form.text("description", required=False)
@@ -146,36 +155,38 @@ def settings(visit: Visit, owner: str, slug: str) -> Response:
     if name and not sample_projects.slug(name):
         form.errors["name"] = "A name needs a letter or a digit."
     if form.errors:
-        return _settings(visit, here, form, 422)
-    visit.do(
+        return _render_settings(visit, project, form, 422)
+    visit.execute(
         "UPDATE project SET name = ?, description = ?, topics = ?, visibility = ? WHERE id = ?",
-        *(name, about, topics, visibility, here["id"]),
+        *(name, about, topics, visibility, project["id"]),
     )
-    return visit.redirect(f"/{here['path']}", "The settings were saved.")
+    return visit.redirect(f"/{project['path']}", "The settings were saved.")
 
 
 @views.get("/{owner}/{slug}/delete")
-def delete_form(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Owner"):
-        return refuse(visit, here)
-    return visit.page("delete.html.j2", project=here, form=Form())
+def delete_form(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Owner"):
+        return refuse(visit, project)
+    return visit.render("delete.html.j2", project=project, form=Form())
 
 
 @views.post("/{owner}/{slug}/delete")
-def delete(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
-    if not may(here, "Owner"):
-        return refuse(visit, here)
+def delete(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
+    if not may(project, "Owner"):
+        return refuse(visit, project)
     form = Form(visit.form)
-    if form.text("confirm") != here["path"]:
-        form.errors["confirm"] = f"Type {here['path']} to confirm."
-        return visit.page("delete.html.j2", 422, project=here, form=form)
-    mine = "(SELECT id FROM {} WHERE project_id = ?)"
+    if form.text("confirm") != project["path"]:
+        form.errors["confirm"] = f"Type {project['path']} to confirm."
+        return visit.render("delete.html.j2", 422, project=project, form=form)
+    ids_sql = "(SELECT id FROM {} WHERE project_id = ?)"
     for table in ("issue", "merge_request"):
-        for what in ("comment", "to_do"):
-            visit.do(f"DELETE FROM {what} WHERE {table}_id IN {mine.format(table)}", here["id"])
+        for child in ("comment", "to_do"):
+            visit.execute(
+                f"DELETE FROM {child} WHERE {table}_id IN {ids_sql.format(table)}", project["id"]
+            )
     for table in ("issue", "merge_request", "member", "file", "branch", "revision", "star"):
-        visit.do(f"DELETE FROM {table} WHERE project_id = ?", here["id"])
-    visit.do("DELETE FROM project WHERE id = ?", here["id"])
-    return visit.redirect("/", f"The project {here['name']} was deleted.")
+        visit.execute(f"DELETE FROM {table} WHERE project_id = ?", project["id"])
+    visit.execute("DELETE FROM project WHERE id = ?", project["id"])
+    return visit.redirect("/", f"The project {project['name']} was deleted.")

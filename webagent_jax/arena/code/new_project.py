@@ -1,4 +1,4 @@
-"""New projects, from nothing, from a template or as a fork, and new groups."""
+"""Views to create projects (blank, from a template, as a fork) and groups."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.responses import Response
 from webagent_jax.arena.code.permissions import VISIBILITIES, find, me, spaces
 from webagent_jax.arena.code.sample_projects import slug as slug_of
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 TEMPLATES = {
     "": "Blank project",
@@ -28,51 +28,51 @@ _FILES = {
 
 
 @views.get("/projects/new")
-def new_project_form(visit: Visit) -> Response:
+def new_project_form(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
-    return visit.page("new_project.html.j2", form=Form(), **_new_project(visit))
+    return visit.render("new_project.html.j2", form=Form(), **_read_choices(visit))
 
 
-def _new_project(visit: Visit) -> dict[str, Any]:
+def _read_choices(visit: RequestContext) -> dict[str, Any]:
     return {"spaces": spaces(visit), "templates": list(TEMPLATES.items())}
 
 
 @views.post("/projects/new")
-def new_project(visit: Visit) -> Response:
+def new_project(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
-    form, offered = Form(visit.form), _new_project(visit)
+    form, choices = Form(visit.form), _read_choices(visit)
     name = form.text("name", most=60)
-    space = form.choice("space", offered["spaces"])
+    space = form.choice("space", choices["spaces"])
     visibility = form.choice("visibility", VISIBILITIES)
     about = form.text("description", required=False)
     template = form.values.get("template", "")
     if name and not slug_of(name):
         form.errors["name"] = "A name needs a letter or a digit."
-    taken = (
+    slug_sql = (
         "SELECT 1 FROM project JOIN namespace n ON n.id = namespace_id WHERE path = ? AND slug = ?"
     )
-    if visit.value(taken, space, slug_of(name)):
+    if visit.value(slug_sql, space, slug_of(name)):
         form.errors["name"] = "There is a project with this name already."
     if form.errors or template not in TEMPLATES:
-        return visit.page("new_project.html.j2", 422, form=form, **offered)
+        return visit.render("new_project.html.j2", 422, form=form, **choices)
     language, paths = _FILES.get(template, ("", ()))
     owner = visit.value("SELECT id FROM namespace WHERE path = ?", space)
-    number = visit.do(
+    number = visit.execute(
         "INSERT INTO project (namespace_id, name, slug, description, visibility, language, license,"
         " topics, created, active) VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)",
         *(owner, name, slug_of(name), about, visibility, language, visit.now, visit.now),
     )
-    visit.do("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
-    visit.do("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
+    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
+    visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
     texts = {path: "" for path in paths}
-    if form.ticked("readme") or template:
+    if form.is_checked("readme") or template:
         texts["README.md"] = f"# {name}\n\n{about}\n"
     for path, text in texts.items():
-        visit.do("INSERT INTO file VALUES (NULL, ?, ?, ?)", number, path, text)
+        visit.execute("INSERT INTO file VALUES (NULL, ?, ?, ?)", number, path, text)
     if texts:
-        visit.do(
+        visit.execute(
             "INSERT INTO revision VALUES (NULL, ?, 'main', ?, ?, 'First version', ?)",
             *(number, f"{number * 7919 + 0x5A11F0:08x}", me(visit), visit.now),
         )
@@ -80,49 +80,49 @@ def new_project(visit: Visit) -> Response:
 
 
 @views.get("/{owner}/{slug}/fork")
-def fork_form(visit: Visit, owner: str, slug: str) -> Response:
-    here = find(visit, owner, slug)
+def fork_form(visit: RequestContext, owner: str, slug: str) -> Response:
+    project = find(visit, owner, slug)
     if not me(visit):
         return visit.sign_in_first()
-    form = Form({"name": here["name"], "visibility": here["visibility"]})
-    return visit.page("fork.html.j2", project=here, form=form, spaces=spaces(visit))
+    form = Form({"name": project["name"], "visibility": project["visibility"]})
+    return visit.render("fork.html.j2", project=project, form=form, spaces=spaces(visit))
 
 
 @views.post("/{owner}/{slug}/fork")
-def fork(visit: Visit, owner: str, slug: str) -> Response:
-    """A copy of the files and the commits of the default branch."""
-    here = find(visit, owner, slug)
+def fork(visit: RequestContext, owner: str, slug: str) -> Response:
+    """Copy the project with its files and the commits of its default branch."""
+    project = find(visit, owner, slug)
     if not me(visit):
         return visit.sign_in_first()
-    form, offered = Form(visit.form), spaces(visit)
-    space = form.choice("space", offered)
+    form, choices = Form(visit.form), spaces(visit)
+    space = form.choice("space", choices)
     visibility = form.choice("visibility", ("public", "internal", "private"))
-    taken = (
+    slug_sql = (
         "SELECT 1 FROM project JOIN namespace ON namespace.id = namespace_id"
         " WHERE path = ? AND slug = ?"
     )
-    if visit.value(taken, space, slug):
+    if visit.value(slug_sql, space, slug):
         form.errors["space"] = "There is a project with this name already."
     if form.errors:
-        return visit.page("fork.html.j2", 422, project=here, form=form, spaces=offered)
-    number = visit.do(
+        return visit.render("fork.html.j2", 422, project=project, form=form, spaces=choices)
+    number = visit.execute(
         "INSERT INTO project (namespace_id, name, slug, description, visibility, language, license,"
         " topics, forked_from, created, active) SELECT (SELECT id FROM namespace WHERE path = ?),"
         " name, slug, description, ?, language, license, topics, id, ?, ? FROM project WHERE id = "
         "?",
-        *(space, visibility, visit.now, visit.now, here["id"]),
+        *(space, visibility, visit.now, visit.now, project["id"]),
     )
-    visit.do("UPDATE project SET forks = forks + 1 WHERE id = ?", here["id"])
-    visit.do("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
-    visit.do("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
-    visit.do(
+    visit.execute("UPDATE project SET forks = forks + 1 WHERE id = ?", project["id"])
+    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
+    visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
+    visit.execute(
         "INSERT INTO file SELECT NULL, ?, path, content FROM file WHERE project_id = ?",
-        *(number, here["id"]),
+        *(number, project["id"]),
     )
-    visit.do(
+    visit.execute(
         "INSERT INTO revision SELECT NULL, ?, branch, sha, author_id, title, written FROM revision"
         " WHERE project_id = ? AND branch = 'main'",
-        *(number, here["id"]),
+        *(number, project["id"]),
     )
     return visit.redirect(f"/{space}/{slug}", "The project was forked.")
 
@@ -131,26 +131,26 @@ def fork(visit: Visit, owner: str, slug: str) -> Response:
 
 
 @views.get("/groups")
-def groups(visit: Visit) -> Response:
-    found = visit.rows(
+def groups(visit: RequestContext) -> Response:
+    rows = visit.rows(
         "SELECT namespace.*, (SELECT count(*) FROM project WHERE namespace_id = namespace.id"
         " AND visibility = 'public') AS projects, coalesce((SELECT role FROM group_member WHERE"
         " namespace_id = namespace.id AND user_id = ?), '') AS role FROM namespace"
         " WHERE namespace.user_id IS NULL AND (visibility = 'public' OR role != '') ORDER BY name",
         me(visit),
     )
-    return visit.page("groups.html.j2", groups=found)
+    return visit.render("groups.html.j2", groups=rows)
 
 
 @views.get("/groups/new")
-def new_group_form(visit: Visit) -> Response:
+def new_group_form(visit: RequestContext) -> Response:
     if not me(visit):
         return visit.sign_in_first()
-    return visit.page("new_group.html.j2", form=Form())
+    return visit.render("new_group.html.j2", form=Form())
 
 
 @views.post("/groups/new")
-def new_group(visit: Visit) -> Response:
+def new_group(visit: RequestContext) -> Response:
     form = Form(visit.form)
     name = form.text("name", most=60)
     about = form.text("description", required=False)
@@ -161,11 +161,11 @@ def new_group(visit: Visit) -> Response:
     elif visit.value("SELECT 1 FROM namespace WHERE path = ?", path):
         form.errors["name"] = "This name is taken."
     if form.errors:
-        return visit.page("new_group.html.j2", 422, form=form)
-    number = visit.do(
+        return visit.render("new_group.html.j2", 422, form=form)
+    number = visit.execute(
         "INSERT INTO namespace (path, name, description, visibility, created)"
         " VALUES (?, ?, ?, ?, ?)",
         *(path, name, about, visibility, visit.today),
     )
-    visit.do("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, me(visit))
+    visit.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, me(visit))
     return visit.redirect(f"/{path}", f"The group {name} was created.")

@@ -1,4 +1,4 @@
-"""Pages of users and groups; to follow people, to invite them into a group."""
+"""Views of users and groups: profiles, following and invitations to groups."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.code.members import invited
 from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Missing, Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 
 @views.get("/{owner}")
-def owner_page(visit: Visit, owner: str) -> Response:
-    here = visit.row("SELECT * FROM namespace WHERE path = ?", owner)
-    if here["user_id"] is None:
-        return _group(visit, _find_group(visit, owner))
-    user = visit.row("SELECT * FROM user WHERE id = ?", here["user_id"])
+def owner_page(visit: RequestContext, owner: str) -> Response:
+    namespace = visit.row("SELECT * FROM namespace WHERE path = ?", owner)
+    if namespace["user_id"] is None:
+        return _render_group(visit, _find_group(visit, owner))
+    user = visit.row("SELECT * FROM user WHERE id = ?", namespace["user_id"])
     rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    found = listing(visit, FACTS, rest, [me(visit), here["id"]], size=6)
+    pagination = paginate(visit, FACTS, rest, [me(visit), namespace["id"]], size=6)
     context: dict[str, Any] = {
         "user": user,
-        "found": found,
+        "found": pagination,
         "following": visit.value(
             "SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", me(visit), user["id"]
         ),
@@ -34,11 +34,11 @@ def owner_page(visit: Visit, owner: str) -> Response:
         "follows": visit.value("SELECT count(*) FROM follow WHERE follower_id = ?", user["id"]),
         "commits": visit.value("SELECT count(*) FROM revision WHERE author_id = ?", user["id"]),
     }
-    return visit.page("user.html.j2", **context)
+    return visit.render("user.html.j2", **context)
 
 
 @views.post("/{owner}/follow")
-def follow(visit: Visit, owner: str) -> Response:
+def follow(visit: RequestContext, owner: str) -> Response:
     if not me(visit):
         return visit.sign_in_first()
     user = visit.row("SELECT * FROM user WHERE username = ?", owner)
@@ -46,63 +46,69 @@ def follow(visit: Visit, owner: str) -> Response:
     if user["id"] == me(visit):
         return visit.redirect(f"/{owner}", "You cannot follow yourself.")
     if visit.value("SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", *pair):
-        visit.do("DELETE FROM follow WHERE follower_id = ? AND followed_id = ?", *pair)
+        visit.execute("DELETE FROM follow WHERE follower_id = ? AND followed_id = ?", *pair)
         return visit.redirect(f"/{owner}", f"You no longer follow {user['name']}.")
-    visit.do("INSERT INTO follow VALUES (?, ?)", *pair)
+    visit.execute("INSERT INTO follow VALUES (?, ?)", *pair)
     return visit.redirect(f"/{owner}", f"You follow {user['name']}.")
 
 
 # --- groups --------------------------------------------------------------------------------------
 
 
-def _find_group(visit: Visit, path: str) -> Any:
-    """With `role`: the visitor's. Raises Missing for a private group of others."""
-    here = visit.row(
+def _find_group(visit: RequestContext, path: str) -> Any:
+    """Return a group with the `role` of the account in it.
+
+    Raises:
+        NotFound: There is no such group, or it is private and the account is not in it.
+    """
+    group = visit.row(
         "SELECT namespace.*, coalesce((SELECT role FROM group_member WHERE namespace_id ="
         " namespace.id AND group_member.user_id = ?), '') AS role FROM namespace WHERE path = ?"
         " AND user_id IS NULL",
         *(me(visit), path),
     )
-    if here["visibility"] == "private" and not here["role"]:
-        raise Missing
-    return here
+    if group["visibility"] == "private" and not group["role"]:
+        raise NotFound
+    return group
 
 
-def _group(visit: Visit, here: Any) -> Response:
+def _render_group(visit: RequestContext, group: Any) -> Response:
     rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    found = listing(visit, FACTS, rest, [me(visit), here["id"]], size=6)
-    return visit.page("group.html.j2", group=here, found=found, members=_members(visit, here))
+    pagination = paginate(visit, FACTS, rest, [me(visit), group["id"]], size=6)
+    return visit.render(
+        "group.html.j2", group=group, found=pagination, members=_read_members(visit, group)
+    )
 
 
-def _members(visit: Visit, here: Any) -> Any:
+def _read_members(visit: RequestContext, group: Any) -> Any:
     return visit.rows(
         "SELECT username, name, role FROM group_member JOIN user ON user.id = group_member.user_id"
         " WHERE namespace_id = ? ORDER BY role = 'Owner' DESC, name",
-        here["id"],
+        group["id"],
     )
 
 
 @views.get("/{owner}/invite")
-def invite_form(visit: Visit, owner: str) -> Response:
-    here = _find_group(visit, owner)
-    if here["role"] != "Owner":
+def invite_form(visit: RequestContext, owner: str) -> Response:
+    group = _find_group(visit, owner)
+    if group["role"] != "Owner":
         return visit.redirect(f"/{owner}", "You do not have the permission to do this.")
-    return visit.page("invite.html.j2", place=here, roles=ROLES, form=Form(), project=None)
+    return visit.render("invite.html.j2", place=group, roles=ROLES, form=Form(), project=None)
 
 
 @views.post("/{owner}/invite")
-def invite(visit: Visit, owner: str) -> Response:
-    here = _find_group(visit, owner)
-    if here["role"] != "Owner":
+def invite(visit: RequestContext, owner: str) -> Response:
+    group = _find_group(visit, owner)
+    if group["role"] != "Owner":
         return visit.redirect(f"/{owner}", "You do not have the permission to do this.")
     form = Form(visit.form)
     user, role = invited(visit, form)
     if user and visit.value(
-        "SELECT 1 FROM group_member WHERE namespace_id = ? AND user_id = ?", here["id"], user["id"]
+        "SELECT 1 FROM group_member WHERE namespace_id = ? AND user_id = ?", group["id"], user["id"]
     ):
         form.errors["user"] = "This person is a member already."
     if form.errors:
-        context: dict[str, Any] = {"place": here, "roles": ROLES, "form": form, "project": None}
-        return visit.page("invite.html.j2", 422, **context)
-    visit.do("INSERT INTO group_member VALUES (?, ?, ?)", here["id"], user["id"], role)
+        context: dict[str, Any] = {"place": group, "roles": ROLES, "form": form, "project": None}
+        return visit.render("invite.html.j2", 422, **context)
+    visit.execute("INSERT INTO group_member VALUES (?, ?, ?)", group["id"], user["id"], role)
     return visit.redirect(f"/{owner}", f"{user['name']} was invited as {role}.")

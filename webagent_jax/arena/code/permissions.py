@@ -1,4 +1,4 @@
-"""Who may do what: a project as the visitor has it, the roles of its members; and comments."""
+"""Permissions of the account in a project, and comments on issues and merge requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.site import Visit
+from webagent_jax.arena.site import RequestContext
 
 VISIBILITIES = ("public", "internal", "private")
 
@@ -17,7 +17,7 @@ SEEN = (
     "(project.visibility = 'public' OR (project.visibility = 'internal' AND ?1) OR project.id IN"
     " (SELECT project_id FROM member WHERE user_id = ?1))"
 )
-"""Condition on projects that the visitor, whose id is the first argument, may see."""
+"""SQL condition on projects visible to the account, whose id is the first parameter."""
 
 FACTS = (
     "project.*, namespace.path AS owner, namespace.name AS owner_name,"
@@ -26,13 +26,17 @@ FACTS = (
 JOINED = "FROM project JOIN namespace ON namespace.id = namespace_id"
 
 
-def me(visit: Visit) -> int:
-    """User id of the visitor; 0 when nobody is signed in."""
+def me(visit: RequestContext) -> int:
+    """Return the user id of the account; 0 if none is signed in."""
     return visit.session.account or 0
 
 
-def find(visit: Visit, owner: str, slug: str) -> sqlite3.Row:
-    """The project, with `role`: the visitor's, "" for none. Raises Missing when it is hidden."""
+def find(visit: RequestContext, owner: str, slug: str) -> sqlite3.Row:
+    """Return a project with the `role` of the account in it, "" for none.
+
+    Raises:
+        NotFound: There is no such project, or the account may not see it.
+    """
     return visit.row(
         f"SELECT {FACTS}, coalesce((SELECT role FROM member WHERE project_id = project.id"
         f" AND user_id = ?1), '') AS role {JOINED} WHERE namespace.path = ?2 AND slug = ?3"
@@ -42,39 +46,42 @@ def find(visit: Visit, owner: str, slug: str) -> sqlite3.Row:
 
 
 def may(project: Any, role: str) -> bool:
-    """Whether the visitor is at least this in the project."""
+    """Return whether the account has at least the role in the project."""
     return project["role"] in ROLES[ROLES.index(role) :]
 
 
-def refuse(visit: Visit, project: Any) -> Response:
-    """For those who may not do what they sent."""
+def refuse(visit: RequestContext, project: Any) -> Response:
+    """Return the response to a request without permission."""
     if not me(visit):
         return visit.sign_in_first()
     return visit.redirect(f"/{project['path']}", "You do not have the permission to do this.")
 
 
-def touch(visit: Visit, project: Any) -> None:
-    visit.do("UPDATE project SET active = ? WHERE id = ?", visit.now, project["id"])
+def touch(visit: RequestContext, project: Any) -> None:
+    visit.execute("UPDATE project SET active = ? WHERE id = ?", visit.now, project["id"])
 
 
-def discuss(visit: Visit, what: Literal["issue", "merge_request"], row: Any, path: str) -> Response:
-    """Adds the comment that was sent, by anybody who is signed in, and leads back to `path`."""
+def discuss(
+    visit: RequestContext, what: Literal["issue", "merge_request"], row: Any, path: str
+) -> Response:
+    """Add the comment of the form and redirect to `path`; every signed-in account may comment."""
     if not me(visit):
         return visit.sign_in_first()
     form = Form(visit.form)
     body = form.text("body", most=4000)
     if form.errors:
         return visit.redirect(path, "An empty comment says nothing.")
-    visit.do(
+    visit.execute(
         f"INSERT INTO comment ({what}_id, author_id, body, written) VALUES (?, ?, ?, ?)",
         *(row["id"], me(visit), body, visit.now),
     )
-    if what == "issue":  # these alone are listed by when they were last updated
-        visit.do("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
+    # Only lists of issues are sorted by the time of the last update.
+    if what == "issue":
+        visit.execute("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
     return visit.redirect(path, "Your comment was added.")
 
 
-def members(visit: Visit, project: Any) -> list[sqlite3.Row]:
+def members(visit: RequestContext, project: Any) -> list[sqlite3.Row]:
     return visit.rows(
         "SELECT user.id, username, name, role, since FROM member JOIN user ON user.id = user_id"
         " WHERE project_id = ? ORDER BY name",
@@ -82,8 +89,8 @@ def members(visit: Visit, project: Any) -> list[sqlite3.Row]:
     )
 
 
-def spaces(visit: Visit) -> list[str]:
-    """Paths under which the visitor may put a project."""
+def spaces(visit: RequestContext) -> list[str]:
+    """Return the namespace paths in which the account may create a project."""
     rows = visit.rows(
         "SELECT path FROM namespace WHERE user_id = ?1 OR id IN (SELECT namespace_id FROM"
         " group_member WHERE user_id = ?1 AND role IN ('Owner', 'Maintainer'))"

@@ -1,4 +1,4 @@
-"""The projects of the word list, and the files each of them holds."""
+"""Projects of the word list, and their files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A project as the word list has it."""
+    """A project of the word list."""
 
-    owner: str  # path of a group, or number of a person
+    owner: str  # path of a group, or id of a person
     name: str
     language: str
     visibility: str
@@ -50,18 +50,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A project and who works on it, for what they do to be drawn."""
+    """A project and its members, input of the sampled activity."""
 
     id: int
     plan: Plan
     created: datetime.datetime
-    members: dict[int, str]  # role by user
+    members: dict[int, str]  # role by user id
     paths: dict[str, str]  # content by path
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
-    holes = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+    placeholders = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
 def slug(name: str) -> str:
@@ -77,9 +77,9 @@ def plural(noun: str) -> str:
 
 
 def plans() -> Iterator[Group | Plan]:
-    """Of data/code_projects.txt: a group comes before its projects."""
+    """Yield the entries of data/code_projects.txt: a group comes before its projects."""
     owner = ""
-    for line in random_data.lines("code_projects"):
+    for line in random_data.read_lines("code_projects"):
         if line.startswith("= "):
             group = Group(*line[2:].split(" | "))
             owner = group.path
@@ -93,8 +93,15 @@ def plans() -> Iterator[Group | Plan]:
 
 
 def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
-    """Path and content of every file; `holder` has the copyright."""
-    rng = random_data.stream("code", "files", plan.name)
+    """Return path and content of every file of a project.
+
+    Args:
+        plan: Project.
+        owner: Path of its namespace.
+        holder: Copyright holder in the license.
+        year: Year of the license.
+    """
+    rng = random_data.random_stream("code", "files", plan.name)
     minor = rng.randint(3, 19)
     words = {
         "owner": owner,
@@ -114,17 +121,19 @@ def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
     for number, noun in enumerate(plan.nouns, 1):
         words |= {f"noun{number}": noun, f"nouns{number}": plural(noun)}
         words |= {f"Noun{number}": noun.capitalize(), f"Nouns{number}": plural(noun).capitalize()}
-    made = {"README.md": _readme(words)}
-    terms = random_data.table("code_licenses")[plan.license]
-    made["LICENSE"] = terms.format(year=year, holder=holder)
-    for language, path, text in _sources():
+    contents = {"README.md": _format_readme(words)}
+    terms = random_data.read_json("code_licenses")[plan.license]
+    contents["LICENSE"] = terms.format(year=year, holder=holder)
+    for language, path, text in _read_sources():
         if language in ("all", plan.language):
-            made[string.Template(path).substitute(words)] = string.Template(text).substitute(words)
-    return made
+            contents[string.Template(path).substitute(words)] = string.Template(text).substitute(
+                words
+            )
+    return contents
 
 
-def _sources() -> Iterator[tuple[str, str, str]]:
-    """Language, path and text of the files of data/code_sources.txt, names still open."""
+def _read_sources() -> Iterator[tuple[str, str, str]]:
+    """Yield language, path and text of the templates of data/code_sources.txt."""
     text = _SOURCES.read_text(encoding="utf-8")
     for part in text.split("== ")[1:]:
         head, _, body = part.partition("\n")
@@ -132,7 +141,7 @@ def _sources() -> Iterator[tuple[str, str, str]]:
         yield language, path, body
 
 
-def _readme(words: dict[str, str]) -> str:
+def _format_readme(words: dict[str, str]) -> str:
     return string.Template(
         "# $name\n\nVersion 1.$minor is used every day. The format of $nouns1 is stable,"
         " $nouns2 may still change.\n\n    $test\n"

@@ -1,4 +1,4 @@
-"""Slipway, a host for code."""
+"""Site definition of Slipway, the code host."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from webagent_jax.arena.code import (
 )
 from webagent_jax.arena.code.data import DATABASE
 from webagent_jax.arena.code.permissions import me
-from webagent_jax.arena.site import Site, Visit
+from webagent_jax.arena.site import RequestContext, Site
 
 
-def _everywhere(visit: Visit) -> Mapping[str, Any]:
+def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     pending = visit.value("SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", me(visit))
     user = visit.rows("SELECT * FROM user WHERE id = ?", me(visit))
     return {"pending": pending, "visitor": user[0] if user else None}
 
 
 def marked(text: str) -> Markup:
-    """Headings, lists, code and paragraphs of simple Markdown."""
+    """Return the HTML of simple Markdown: headings, lists, code and paragraphs."""
     parts: list[str] = []
     for block in text.replace("\n- ", "\n\n- ").split("\n\n"):
         lines = block.strip("\n").splitlines()
         if not lines:
             continue
-        told = str(escape(" ".join(lines)))
+        text_html = str(escape(" ".join(lines)))
         if lines[0].startswith("#"):
             level = len(lines[0]) - len(lines[0].lstrip("#")) + 1
             parts.append(f"<h{level}>{escape(lines[0].lstrip('# '))}</h{level}>")
         elif lines[0].startswith("    "):
             parts.append(f"<pre>{escape(chr(10).join(line[4:] for line in lines))}</pre>")
         elif lines[0].startswith("- "):
-            parts.append(f"<p class='item'>{told[2:]}</p>")
+            parts.append(f"<p class='item'>{text_html[2:]}</p>")
         else:
-            parts.append(f"<p>{told}</p>")
+            parts.append(f"<p>{text_html}</p>")
     return Markup("\n".join(parts))
 
 
 def initials(name: str) -> str:
-    """Nora Whitfield -> NW"""
+    """Return initials: "Nora Whitfield" gives "NW"."""
     return "".join(word[0] for word in name.split()[:2]).upper()
 
 
@@ -61,9 +61,9 @@ def dict_without(values: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def query(values: Mapping[str, str], **more: str) -> str:
-    """ "?a=1&b=2", without what is empty; "" of nothing."""
-    kept = {name: value for name, value in {**values, **more}.items() if value}
-    return f"?{urlencode(kept)}" if kept else ""
+    """Return a query string such as "?a=1&b=2" without empty values; "" if all are empty."""
+    fields = {name: value for name, value in {**values, **more}.items() if value}
+    return f"?{urlencode(fields)}" if fields else ""
 
 
 SITE = Site(
@@ -84,6 +84,6 @@ SITE = Site(
     ],
     folder=Path(__file__).parent,
     account=common.me().id,
-    everywhere=_everywhere,
+    everywhere=_template_context,
     filters={"marked": marked, "initials": initials, "dict_without": dict_without, "query": query},
 )

@@ -1,4 +1,4 @@
-"""Communities: which there are, joining and leaving them, beginning one, and looking after it."""
+"""Views of communities: list, subscription, creation and moderation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum.post_lists import PAGE, is_subscribed, without_blanks
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Missing, Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 _ORDERS = {
     "subscribers": ("Most subscribers", "subscribers DESC"),
@@ -22,9 +22,9 @@ _ORDERS = {
 
 
 @views.get("/communities")
-def communities(visit: Visit) -> Response:
-    asked = visit.query.get("q", "").strip()
-    words = asked.lower().split()[:10]
+def communities(visit: RequestContext) -> Response:
+    query = visit.query.get("q", "").strip()
+    words = query.lower().split()[:10]
     where = "".join(" AND instr(lower(slug || title || description), ?)" for _ in words)
     order = _ORDERS.get(visit.query.get("sort", ""), _ORDERS["subscribers"])[1]
     columns = (
@@ -32,44 +32,44 @@ def communities(visit: Visit) -> Response:
         f" AND member_id = {visit.session.account or 0}) AS is_subscribed"
     )
     rest = f"FROM community WHERE 1{where} ORDER BY {order}, id"
-    return without_blanks(visit) or visit.page(
+    return without_blanks(visit) or visit.render(
         "communities.html.j2",
-        asked=asked,
+        asked=query,
         orders=[(key, text) for key, (text, _) in _ORDERS.items()],
-        found=listing(visit, columns, rest, words, size=PAGE),
+        found=paginate(visit, columns, rest, words, size=PAGE),
     )
 
 
 @views.post("/c/{slug}/subscribe")
-def subscribe(visit: Visit, slug: str) -> Response:
-    """Or the opposite, for who is subscribed."""
+def subscribe(visit: RequestContext, slug: str) -> Response:
+    """Subscribe the account to a community, or unsubscribe it from a subscribed one."""
     if not visit.session.account:
         return visit.sign_in_first()
-    here = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    pair = (visit.session.account, here["id"])
-    if is_subscribed(visit, here["id"]):
-        visit.do("DELETE FROM subscription WHERE member_id = ? AND community_id = ?", *pair)
-        step, told = -1, f"You have unsubscribed from {here['title']}."
+    community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
+    pair = (visit.session.account, community["id"])
+    if is_subscribed(visit, community["id"]):
+        visit.execute("DELETE FROM subscription WHERE member_id = ? AND community_id = ?", *pair)
+        step, message = -1, f"You have unsubscribed from {community['title']}."
     else:
-        visit.do("INSERT INTO subscription VALUES (?, ?)", *pair)
-        step, told = 1, f"You are subscribed to {here['title']}."
+        visit.execute("INSERT INTO subscription VALUES (?, ?)", *pair)
+        step, message = 1, f"You are subscribed to {community['title']}."
     sql = "UPDATE community SET subscribers = subscribers + ? WHERE id = ?"
-    visit.do(sql, step, here["id"])
-    return visit.redirect(visit.back(f"/c/{slug}"), told)
+    visit.execute(sql, step, community["id"])
+    return visit.redirect(visit.back(f"/c/{slug}"), message)
 
 
-# --- beginning one -------------------------------------------------------------------------------
+# --- creating a community ------------------------------------------------------------------------
 
 
 @views.get("/communities/new")
-def new_form(visit: Visit) -> Response:
+def new_form(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return visit.page("new_community.html.j2", form=Form())
+    return visit.render("new_community.html.j2", form=Form())
 
 
 @views.post("/communities/new")
-def new(visit: Visit) -> Response:
+def new(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     form = Form(visit.form)
@@ -78,51 +78,55 @@ def new(visit: Visit) -> Response:
         form.errors["slug"] = "Use small letters, digits and hyphens."
     elif visit.value("SELECT 1 FROM community WHERE slug = ?", slug):
         form.errors["slug"] = "There is a community of this name already."
-    title, description, sidebar = _told(form)
+    title, description, sidebar = _read_texts(form)
     if visit.value("SELECT 1 FROM community WHERE title = ? COLLATE NOCASE", title):
         form.errors["title"] = "There is a community with this title already."
     if form.errors:
-        return visit.page("new_community.html.j2", 422, form=form)
-    number = visit.do(
+        return visit.render("new_community.html.j2", 422, form=form)
+    number = visit.execute(
         "INSERT INTO community (slug, title, description, sidebar, created, subscribers, hue)"
         " VALUES (?, ?, ?, ?, ?, 1, ?)",
         *(slug, title, description, sidebar, visit.today, 24 * len(title) % 360),
     )
-    visit.do("INSERT INTO moderator VALUES (?, ?)", number, visit.session.account)
-    visit.do("INSERT INTO subscription VALUES (?, ?)", visit.session.account, number)
+    visit.execute("INSERT INTO moderator VALUES (?, ?)", number, visit.session.account)
+    visit.execute("INSERT INTO subscription VALUES (?, ?)", visit.session.account, number)
     return visit.redirect(f"/c/{slug}", f"The community {title} was created.")
 
 
-def _told(form: Form) -> tuple[str, str, str]:
-    """Title, description, sidebar."""
+def _read_texts(form: Form) -> tuple[str, str, str]:
+    """Return title, description and sidebar of the form."""
     description = form.text("description", most=120)
     return form.text("title", most=60), description, form.text("sidebar", required=False, most=1000)
 
 
-# --- looking after it ----------------------------------------------------------------------------
+# --- moderating a community ----------------------------------------------------------------------
 
 
 @views.get("/c/{slug}/edit")
-def edit_form(visit: Visit, slug: str) -> Response:
-    here = _moderated(visit, slug)
-    return visit.page("edit_community.html.j2", community=here, form=Form(dict(here)))
+def edit_form(visit: RequestContext, slug: str) -> Response:
+    community = _find_moderated(visit, slug)
+    return visit.render("edit_community.html.j2", community=community, form=Form(dict(community)))
 
 
 @views.post("/c/{slug}/edit")
-def edit(visit: Visit, slug: str) -> Response:
-    here, form = _moderated(visit, slug), Form(visit.form)
-    values = _told(form)
+def edit(visit: RequestContext, slug: str) -> Response:
+    community, form = _find_moderated(visit, slug), Form(visit.form)
+    values = _read_texts(form)
     if form.errors:
-        return visit.page("edit_community.html.j2", 422, community=here, form=form)
+        return visit.render("edit_community.html.j2", 422, community=community, form=form)
     sql = "UPDATE community SET title = ?, description = ?, sidebar = ? WHERE id = ?"
-    visit.do(sql, *values, here["id"])
+    visit.execute(sql, *values, community["id"])
     return visit.redirect(f"/c/{slug}", "The community was changed.")
 
 
-def _moderated(visit: Visit, slug: str) -> Any:
-    """The community, to its moderators alone. Raises Missing."""
-    here = visit.row("SELECT * FROM community WHERE slug = ?", slug)
+def _find_moderated(visit: RequestContext, slug: str) -> Any:
+    """Return the community that the account moderates.
+
+    Raises:
+        NotFound: There is no such community, or the account does not moderate it.
+    """
+    community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
     sql = "SELECT 1 FROM moderator WHERE community_id = ? AND member_id = ?"
-    if not visit.value(sql, here["id"], visit.session.account):
-        raise Missing
-    return here
+    if not visit.value(sql, community["id"], visit.session.account):
+        raise NotFound
+    return community

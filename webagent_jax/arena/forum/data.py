@@ -1,4 +1,4 @@
-"""What people talk about on the forum: communities, posts and comments, drawn from data/."""
+"""Content of the forum: members, communities, posts, comments and messages, drawn from data/."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.shop.data import DATABASE as SHOP
 
 POSTS = 3_000
-MINE = 28  # posts of the person whose browser the agent uses
+MINE = 28  # posts of the agent's account
 MY_COMMENTS = 60
-MODERATED = ("port-hadley", "gardening", "boardgames")  # by that person
+MODERATED = ("port-hadley", "gardening", "boardgames")  # communities that the account moderates
 SUBSCRIBED = (*MODERATED, "cooking", "hiking", "books", "history", "worthit", "photography")
 FIRST_DAY = datetime.datetime(2022, 1, 3)
-DEPTH = 3  # of replies to replies
-MOST_COMMENTS = 20  # of a post
+DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
+MOST_COMMENTS = 20  # maximum number of comments of a post
 
-# What posts are about; a link leads out of the forum, a product is one of the shop's.
+# Relative frequency of topics: a link leads out of the forum, a product is one of the shop.
 _ABOUT = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
 _ABOUT_BUYING = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
 
@@ -36,35 +36,35 @@ class Community:
     title: str
     description: str
     sidebar: str
-    words: dict[str, list[str]]  # things, problems, doing, opinions, tips
-    town: str = ""  # that it is about, if it is about one
+    words: dict[str, list[str]]  # words by kind: things, problems, doing, opinions, tips
+    town: str = ""  # town that the community is about, "" for none
 
 
 def communities() -> Iterator[Community]:
-    """Of data/forum_communities.txt, in its order; its last entry makes one for each town."""
-    for head, *lines in _paragraphs():
+    """Yield the communities of data/forum_communities.txt; its last entry gives one per town."""
+    for head, *lines in _read_paragraphs():
         words = dict(line.split(": ", 1) for line in lines)
         sidebar = words.pop("sidebar")
         lists = {name: text.split("; ") for name, text in words.items()}
         if head.startswith("== "):
-            yield Community(*_three(head[3:]), sidebar, lists)
+            yield Community(*_split_head(head[3:]), sidebar, lists)
             continue
         about = head[2:].split(" | ")[1]
         for city in common.cities():
             town = city.name
-            told = (about.format(town=town), sidebar.format(town=town))
-            yield Community(town.lower().replace(" ", "-"), town, *told, lists, town)
+            texts = (about.format(town=town), sidebar.format(town=town))
+            yield Community(town.lower().replace(" ", "-"), town, *texts, lists, town)
 
 
-def _three(head: str) -> tuple[str, str, str]:
-    """Slug, title, description."""
+def _split_head(head: str) -> tuple[str, str, str]:
+    """Return slug, title and description."""
     slug, title, description = head.split(" | ")
     return slug, title, description
 
 
-def _paragraphs() -> Iterator[list[str]]:
+def _read_paragraphs() -> Iterator[list[str]]:
     paragraph: list[str] = []
-    for line in random_data.lines("forum_communities"):
+    for line in random_data.read_lines("forum_communities"):
         if line.startswith("=") and paragraph:
             yield paragraph
             paragraph = []
@@ -73,16 +73,16 @@ def _paragraphs() -> Iterator[list[str]]:
 
 
 class Voice:
-    """Says something of a community: fills a pattern's {braces}, each with a word of its own."""
+    """Source of sentences for a community: fills the {braces} of patterns with its words."""
 
     def __init__(self, rng: random.Random, community: Community) -> None:
         self._rng, self._community = rng, community
 
     def words(self, name: str) -> list[str]:
-        """Of one kind, such as "things"."""
+        """Return the words of one kind, such as "things"."""
         return self._community.words[name]
 
-    def say(self, pattern: str, **given: str) -> str:
+    def say(self, pattern: str, **overrides: str) -> str:
         rng, words = self._rng, self._community.words
         slots = {
             "thing": "it",
@@ -94,17 +94,17 @@ class Voice:
             "town": self._community.town or rng.choice(common.cities()).name,
             "n": str(rng.randint(2, 12)),
             "year": rng.choice(("2022", "2023")),
-        } | given
-        slots |= {name.capitalize(): _sentence(word) for name, word in slots.items()}
-        return _sentence(pattern.format(**slots))
+        } | overrides
+        slots |= {name.capitalize(): _to_sentence(word) for name, word in slots.items()}
+        return _to_sentence(pattern.format(**slots))
 
 
-def _sentence(text: str) -> str:
+def _to_sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _in_text(kind: str) -> str:
-    """Vitamin D -> vitamin D"""
+def _to_inline(kind: str) -> str:
+    """Return text for the middle of a sentence: "Vitamin D" gives "vitamin D"."""
     return " ".join(word if len(word) == 1 else word.lower() for word in kind.split())
 
 
@@ -112,11 +112,11 @@ def _in_text(kind: str) -> str:
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    listed = list(communities())
-    _fill_members(connection, listed)
-    _fill_communities(connection, listed)
-    _fill_posts(connection, listed)
-    _fill_comments(connection, listed)
+    community_list = list(communities())
+    _fill_members(connection, community_list)
+    _fill_communities(connection, community_list)
+    _fill_posts(connection, community_list)
+    _fill_comments(connection, community_list)
     _fill_messages(connection)
     connection.execute(
         "UPDATE post SET comments = (SELECT count(*) FROM comment WHERE post_id = post.id)"
@@ -124,30 +124,30 @@ def fill(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    holes = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+    placeholders = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
-def _fill_members(connection: sqlite3.Connection, listed: list[Community]) -> None:
-    rng = random_data.stream("forum", "members")
-    bios = random_data.table("forum_words")["bios"]
-    topics = [each for each in listed if not each.town]
+def _fill_members(connection: sqlite3.Connection, community_list: list[Community]) -> None:
+    rng = random_data.random_stream("forum", "members")
+    bios = random_data.read_json("forum_words")["bios"]
+    topics = [each for each in community_list if not each.town]
     rows: list[tuple[object, ...]] = []
     for person in common.persons():
         interest = rng.choice(topics).title.lower()
         bio = rng.choice(bios).format(interest=interest, town=person.city.name)
-        bio = _sentence(bio) if rng.random() < 0.7 or person.id == 1 else ""
+        bio = _to_sentence(bio) if rng.random() < 0.7 or person.id == 1 else ""
         joined = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
         row = (person.id, person.username, person.password, bio, person.city.name, joined)
         rows.append((*row, "hot", int(rng.random() < 0.3 and person.id > 1)))
     _insert(connection, "member", rows)
 
 
-def _fill_communities(connection: sqlite3.Connection, listed: list[Community]) -> None:
-    rng = random_data.stream("forum", "communities")
+def _fill_communities(connection: sqlite3.Connection, community_list: list[Community]) -> None:
+    rng = random_data.random_stream("forum", "communities")
     rows: list[tuple[object, ...]] = []
     moderators: set[tuple[int, int]] = set()
-    for number, each in enumerate(listed, 1):
+    for number, each in enumerate(community_list, 1):
         created = (FIRST_DAY - datetime.timedelta(rng.randint(5, 300))).date().isoformat()
         row = (number, each.slug, each.title, each.description, each.sidebar, created)
         rows.append((*row, int(180 * 50 ** rng.random()), rng.randrange(0, 360, 12)))
@@ -156,85 +156,87 @@ def _fill_communities(connection: sqlite3.Connection, listed: list[Community]) -
             moderators.add((number, 1))
     _insert(connection, "community", rows)
     _insert(connection, "moderator", sorted(moderators))
-    numbers = [n for n, each in enumerate(listed, 1) if each.slug in SUBSCRIBED]
+    numbers = [n for n, each in enumerate(community_list, 1) if each.slug in SUBSCRIBED]
     _insert(connection, "subscription", [(1, number) for number in numbers])
 
 
-def _fill_posts(connection: sqlite3.Connection, listed: list[Community]) -> None:
-    rng = random_data.stream("forum", "posts")
-    popular = random_data.Popularity(rng, range(len(listed)), exponent=0.5)
-    authors = random_data.Popularity(rng, common.persons()[1:], exponent=0.6)
-    products = _products()
-    known: set[str] = set()
+def _fill_posts(connection: sqlite3.Connection, community_list: list[Community]) -> None:
+    rng = random_data.random_stream("forum", "posts")
+    community_sampler = random_data.ZipfSampler(rng, range(len(community_list)), exponent=0.5)
+    authors = random_data.ZipfSampler(rng, common.persons()[1:], exponent=0.6)
+    products = _read_products()
+    titles: set[str] = set()
     rows: list[tuple[Any, ...]] = []
-    for posted in _moments(rng):
-        where = popular.draw(rng)[0]
-        title, body, url = _post(rng, listed[where], products, known)
+    for posted in _sample_times(rng):
+        index = community_sampler.draw(rng)[0]
+        title, body, url = _sample_post(rng, community_list[index], products, titles)
         author: Person = authors.draw(rng)[0]
-        up, down = _votes(rng, 28.0)
-        at = posted.isoformat(" ")
-        row = (len(rows) + 1, where + 1, author.id, title, body, url, at, minute_of(posted))
+        up, down = _sample_votes(rng, 28.0)
+        written = posted.isoformat(" ")
+        row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minute_of(posted))
         rows.append((*row, up, down, 0, 0))
-    candidates = [i for i, row in enumerate(rows) if listed[row[1] - 1].slug in SUBSCRIBED]
+    candidates = [i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED]
     for i in rng.sample(candidates, MINE):
         rows[i] = (*rows[i][:2], 1, *rows[i][3:])
     _insert(connection, "post", rows)
-    own = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
-    others = [row[0] for row in rows if row[2] != 1]
-    _insert(connection, "vote", [*own, *((1, "post", n, 1) for n in rng.sample(others, 20))])
-    _insert(connection, "saved", [(1, number) for number in rng.sample(others, 5)])
+    own_votes = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
+    other_posts = [row[0] for row in rows if row[2] != 1]
+    _insert(
+        connection, "vote", [*own_votes, *((1, "post", n, 1) for n in rng.sample(other_posts, 20))]
+    )
+    _insert(connection, "saved", [(1, number) for number in rng.sample(other_posts, 5)])
 
 
 def minute_of(moment: datetime.datetime) -> int:
-    """Minutes since 2022: what a list by heat counts in."""
+    """Return the minutes since 2022, the unit of the order "hot"."""
     return int((moment - datetime.datetime(2022, 1, 1)).total_seconds()) // 60
 
 
-def _moments(rng: random.Random) -> list[datetime.datetime]:
-    """When posts were written, in order: more every month."""
+def _sample_times(rng: random.Random) -> list[datetime.datetime]:
+    """Return the times of posts in ascending order, more every month."""
     last = (NOW - FIRST_DAY).days
     days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=POSTS)
     offsets = (datetime.timedelta(day, rng.randrange(5 * 60, 24 * 60) * 60) for day in days)
     return sorted(FIRST_DAY + offset for offset in offsets)
 
 
-def _votes(rng: random.Random, mean: float) -> tuple[int, int]:
-    """For and against; few get many."""
+def _sample_votes(rng: random.Random, mean: float) -> tuple[int, int]:
+    """Return upvotes and downvotes; few posts get many."""
     up = 1 + int(rng.expovariate(1 / mean) * rng.choice((0.2, 0.5, 1, 1, 4)))
     return up, int(up * rng.random() ** 2 * 0.7)
 
 
-def _post(
-    rng: random.Random, community: Community, products: Sequence[Any], known: set[str]
+def _sample_post(
+    rng: random.Random, community: Community, products: Sequence[Any], titles: set[str]
 ) -> tuple[str, str, str]:
-    """Title, body and address. No two titles are the same."""
-    voice, every = Voice(rng, community), random_data.table("forum_words")
+    """Return title, text and link of a post, and add its title to `titles`, which stay distinct."""
+    voice, templates = Voice(rng, community), random_data.read_json("forum_words")
     weights = _ABOUT_BUYING if community.slug == "worthit" else _ABOUT
     while True:
-        (about,) = rng.choices(tuple(weights), tuple(weights.values()))
+        (topic,) = rng.choices(tuple(weights), tuple(weights.values()))
         product = rng.choice(products)
-        # One choice of words for the whole post: its body speaks of what its title does.
+        # Title and body share one choice of words, so that they have the same subject.
         theme = {name: voice.say(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
         theme = {name: word[0].lower() + word[1:] for name, word in theme.items()}
-        theme |= {"product": product[0], "thing": _in_text(product[1])}
-        title = voice.say(rng.choice(every[about]["titles"]), **theme)
-        if title not in known and len(title) <= 90:
+        theme |= {"product": product[0], "thing": _to_inline(product[1])}
+        title = voice.say(rng.choice(templates[topic]["titles"]), **theme)
+        if title not in titles and len(title) <= 90:
             break
-    known.add(title)
-    bodies = every[about]["bodies"]
-    if about == "product":
-        said = [rng.choice(bodies), *rng.sample(every[about]["ends"], 2)]
+    titles.add(title)
+    bodies = templates[topic]["bodies"]
+    if topic == "product":
+        sentences = [rng.choice(bodies), *rng.sample(templates[topic]["ends"], 2)]
     else:
-        said = rng.sample(bodies, 1 if about == "link" else rng.randint(2, 3))
-        said = [bodies[i] for i in sorted(bodies.index(text) for text in said)]
-    body = " ".join(voice.say(text, **theme) for text in said)
+        sentences = rng.sample(bodies, 1 if topic == "link" else rng.randint(2, 3))
+        sentences = [bodies[i] for i in sorted(bodies.index(text) for text in sentences)]
+    body = " ".join(voice.say(text, **theme) for text in sentences)
     slug = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
-    url = f"https://{rng.choice(every['sources'])}/{slug}" if about == "link" else ""
+    url = f"https://{rng.choice(templates['sources'])}/{slug}" if topic == "link" else ""
     return title, body, url
 
 
-def _products() -> list[Any]:
-    """Name and kind of what the shop sells."""
+def _read_products() -> list[Any]:
+    """Return name and kind of each product of the shop."""
     shop = database.connect_read_only(database.build(SHOP))
     rows = shop.execute("SELECT name, kind FROM product WHERE active ORDER BY id").fetchall()
     shop.close()
@@ -256,28 +258,28 @@ class _Comment:
     number: int = 0
 
 
-def _fill_comments(connection: sqlite3.Connection, listed: list[Community]) -> None:
-    rng = random_data.stream("forum", "comments")
-    authors = random_data.Popularity(rng, common.persons()[1:], exponent=0.6)
+def _fill_comments(connection: sqlite3.Connection, community_list: list[Community]) -> None:
+    rng = random_data.random_stream("forum", "comments")
+    authors = random_data.ZipfSampler(rng, common.persons()[1:], exponent=0.6)
     drafts: list[_Comment] = []
     posts = connection.execute("SELECT id, community_id, author_id, posted, up FROM post")
     for post, community, author, posted, up in posts.fetchall():
-        voice = Voice(rng, listed[community - 1])
+        voice = Voice(rng, community_list[community - 1])
         count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MOST_COMMENTS)
         thread: list[_Comment] = []
-        at = datetime.datetime.fromisoformat(posted)
+        moment = datetime.datetime.fromisoformat(posted)
         for _ in range(count):
-            at += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
-            if at >= NOW:
+            moment += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
+            if moment >= NOW:
                 break
-            above = rng.choice(thread) if thread and rng.random() < 0.45 else None
-            above = above if above and above.depth < DEPTH else None
+            parent_draft = rng.choice(thread) if thread and rng.random() < 0.45 else None
+            parent_draft = parent_draft if parent_draft and parent_draft.depth < DEPTH else None
             writer = author if rng.random() < 0.08 and author != 1 else authors.draw(rng)[0].id
-            body, votes = _comment(rng, voice)
-            depth = above.depth + 1 if above else 1
-            thread.append(_Comment(post, above, depth, writer, body, at, votes))
+            body, votes = _sample_comment(rng, voice)
+            depth = parent_draft.depth + 1 if parent_draft else 1
+            thread.append(_Comment(post, parent_draft, depth, writer, body, moment, votes))
         drafts += thread
-    _make_some_mine(rng, drafts, connection)
+    _assign_to_agent(rng, drafts, connection)
     drafts.sort(key=lambda draft: (draft.written, draft.post))
     for number, draft in enumerate(drafts, 1):
         draft.number = number
@@ -288,41 +290,41 @@ def _fill_comments(connection: sqlite3.Connection, listed: list[Community]) -> N
         row = (each.number, each.post, parent, each.author, each.body, written)
         rows.append((*row, *each.votes, 0))
     _insert(connection, "comment", rows)
-    own = [draft.number for draft in drafts if draft.author == 1]
-    _insert(connection, "vote", [(1, "comment", number, 1) for number in own])
+    own_comments = [draft.number for draft in drafts if draft.author == 1]
+    _insert(connection, "vote", [(1, "comment", number, 1) for number in own_comments])
 
 
-def _make_some_mine(
+def _assign_to_agent(
     rng: random.Random, drafts: list[_Comment], connection: sqlite3.Connection
 ) -> None:
-    """At most one on a post, and none on my own posts."""
-    mine = {post for (post,) in connection.execute("SELECT id FROM post WHERE author_id = 1")}
-    first: dict[int, _Comment] = {}
+    """Assign comments to the agent's account: at most one per post, and none on its own posts."""
+    own_posts = {post for (post,) in connection.execute("SELECT id FROM post WHERE author_id = 1")}
+    first_drafts: dict[int, _Comment] = {}
     for draft in rng.sample(drafts, len(drafts)):
-        if draft.post not in mine:
-            first.setdefault(draft.post, draft)
-    for draft in list(first.values())[:MY_COMMENTS]:
+        if draft.post not in own_posts:
+            first_drafts.setdefault(draft.post, draft)
+    for draft in list(first_drafts.values())[:MY_COMMENTS]:
         draft.author = 1
 
 
-def _comment(rng: random.Random, voice: Voice) -> tuple[str, tuple[int, int]]:
-    words = random_data.table("forum_words")
+def _sample_comment(rng: random.Random, voice: Voice) -> tuple[str, tuple[int, int]]:
+    words = random_data.read_json("forum_words")
     tone = rng.choices(("comments", "short", "rude"), (66, 24, 10))[0]
     body = voice.say(rng.choice(words[tone]))
     if tone == "rude":
         return body, (1 + int(rng.expovariate(0.7)), 2 + int(rng.expovariate(0.25)))
     if tone == "comments" and rng.random() < 0.3:
         body += " " + voice.say(rng.choice(words["comments"]))
-    return body, _votes(rng, 6.0)
+    return body, _sample_votes(rng, 6.0)
 
 
 def _fill_messages(connection: sqlite3.Connection) -> None:
-    rng = random_data.stream("forum", "messages")
+    rng = random_data.random_stream("forum", "messages")
     rows: list[tuple[object, ...]] = []
-    for number, (subject, body) in enumerate(random_data.table("forum_words")["messages"], 1):
+    for number, (subject, body) in enumerate(random_data.read_json("forum_words")["messages"], 1):
         sent = NOW - datetime.timedelta(12 - 2 * number, minutes=rng.randrange(600))
-        at = sent.isoformat(" ")
-        rows.append((number, rng.randint(2, 900), 1, subject, body, at, int(number < 4)))
+        sent_text = sent.isoformat(" ")
+        rows.append((number, rng.randint(2, 900), 1, subject, body, sent_text, int(number < 4)))
     _insert(connection, "message", rows)
 
 

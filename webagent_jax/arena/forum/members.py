@@ -1,4 +1,4 @@
-"""Members: signing in, what they wrote, what they tell of themselves, whom they block."""
+"""Views of members: sign-in, their posts and comments, settings and blocking."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum import post_lists
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 
 @views.get("/sign-in")
-def sign_in_form(visit: Visit) -> Response:
-    return visit.page("sign_in.html.j2", form=Form(visit.query))
+def sign_in_form(visit: RequestContext) -> Response:
+    return visit.render("sign_in.html.j2", form=Form(visit.query))
 
 
 @views.post("/sign-in")
-def sign_in(visit: Visit) -> Response:
+def sign_in(visit: RequestContext) -> Response:
     form = Form(visit.form)
     name, password = form.text("username"), form.text("password")
     if not form.errors:
@@ -30,22 +30,22 @@ def sign_in(visit: Visit) -> Response:
         if number:
             return visit.sign_in(number, "/")
         form.errors["password"] = "The user name or the password is wrong."
-    return visit.page("sign_in.html.j2", 422, form=form)
+    return visit.render("sign_in.html.j2", 422, form=form)
 
 
 @views.post("/sign-out")
-def sign_out(visit: Visit) -> Response:
+def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
     return visit.redirect("/", "You are signed out.")
 
 
 @views.get("/register")
-def register_form(visit: Visit) -> Response:
-    return visit.page("register.html.j2", form=Form())
+def register_form(visit: RequestContext) -> Response:
+    return visit.render("register.html.j2", form=Form())
 
 
 @views.post("/register")
-def register(visit: Visit) -> Response:
+def register(visit: RequestContext) -> Response:
     form = Form(visit.form)
     name, password = form.text("username", least=3, most=24), form.text("password", least=8)
     if "username" not in form.errors and not re.fullmatch(r"[a-z0-9.]+", name):
@@ -53,38 +53,42 @@ def register(visit: Visit) -> Response:
     elif visit.value("SELECT 1 FROM member WHERE username = ?", name):
         form.errors["username"] = "This user name is taken."
     if form.errors:
-        return visit.page("register.html.j2", 422, form=form)
-    visit.session.account = visit.do(
+        return visit.render("register.html.j2", 422, form=form)
+    visit.session.account = visit.execute(
         "INSERT INTO member (username, password, bio, town, joined) VALUES (?, ?, '', '', ?)",
         *(name, password, visit.today),
     )
     return visit.redirect("/communities", "Welcome to Fencepost. Find a community to join.")
 
 
-# --- what somebody wrote -------------------------------------------------------------------------
+# --- posts and comments of a member --------------------------------------------------------------
 
 
 @views.get("/u/{name}")
-def member(visit: Visit, name: str) -> Response:
-    here = _member(visit, name)
-    found = post_lists.posts(visit, "author_id = ?", here["id"], default="new")
-    return visit.page("member.html.j2", member=here, found=found)
+def member(visit: RequestContext, name: str) -> Response:
+    row = _find_member(visit, name)
+    pagination = post_lists.posts(visit, "author_id = ?", row["id"], default="new")
+    return visit.render("member.html.j2", member=row, found=pagination)
 
 
 @views.get("/u/{name}/comments")
-def comments(visit: Visit, name: str) -> Response:
-    here = _member(visit, name)
+def comments(visit: RequestContext, name: str) -> Response:
+    row = _find_member(visit, name)
     columns = "comment.*, post.title"
     rest = (
         "FROM comment JOIN post ON post.id = post_id"
         " WHERE comment.author_id = ? ORDER BY comment.id DESC"
     )
-    found = listing(visit, columns, rest, [here["id"]], size=post_lists.PAGE)
-    return visit.page("member_comments.html.j2", member=here, found=found)
+    pagination = paginate(visit, columns, rest, [row["id"]], size=post_lists.PAGE)
+    return visit.render("member_comments.html.j2", member=row, found=pagination)
 
 
-def _member(visit: Visit, name: str) -> Any:
-    """A member with the sums of what they wrote. Raises Missing."""
+def _find_member(visit: RequestContext, name: str) -> Any:
+    """Return a member with the counts and points of their posts and comments.
+
+    Raises:
+        NotFound: There is no member of this name.
+    """
     return visit.row(
         "SELECT *, (SELECT count(*) FROM post WHERE author_id = member.id) AS posts,"
         " (SELECT count(*) FROM comment WHERE author_id = member.id) AS comments,"
@@ -98,45 +102,45 @@ def _member(visit: Visit, name: str) -> Any:
 
 
 @views.post("/u/{name}/block")
-def block(visit: Visit, name: str) -> Response:
-    """Or the opposite, for who is blocked."""
+def block(visit: RequestContext, name: str) -> Response:
+    """Block a member, or unblock a blocked one."""
     if not visit.session.account:
         return visit.sign_in_first()
-    here = _member(visit, name)
-    pair = (visit.session.account, here["id"])
-    if here["is_blocked"]:
-        visit.do("DELETE FROM blocked WHERE member_id = ? AND other_id = ?", *pair)
+    row = _find_member(visit, name)
+    pair = (visit.session.account, row["id"])
+    if row["is_blocked"]:
+        visit.execute("DELETE FROM blocked WHERE member_id = ? AND other_id = ?", *pair)
         return visit.redirect(f"/u/{name}", f"{name} is no longer blocked.")
-    if here["id"] == visit.session.account:
+    if row["id"] == visit.session.account:
         return visit.redirect(f"/u/{name}", "You cannot block yourself.")
-    visit.do("INSERT INTO blocked VALUES (?, ?)", *pair)
+    visit.execute("INSERT INTO blocked VALUES (?, ?)", *pair)
     return visit.redirect(f"/u/{name}", f"{name} is blocked. You will not see their posts.")
 
 
-# --- oneself -------------------------------------------------------------------------------------
+# --- settings of the account ---------------------------------------------------------------------
 
 
 @views.get("/settings")
-def settings_form(visit: Visit) -> Response:
+def settings_form(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    here = visit.row("SELECT * FROM member WHERE id = ?", visit.session.account)
-    return visit.page("settings.html.j2", **_settings(visit), form=Form(dict(here)))
+    row = visit.row("SELECT * FROM member WHERE id = ?", visit.session.account)
+    return visit.render("settings.html.j2", **_settings_context(visit), form=Form(dict(row)))
 
 
-def _settings(visit: Visit) -> dict[str, Any]:
-    blocked = visit.rows(
+def _settings_context(visit: RequestContext) -> dict[str, Any]:
+    blocked_rows = visit.rows(
         "SELECT username FROM blocked JOIN member ON member.id = other_id WHERE member_id = ?"
         " ORDER BY username",
         visit.session.account,
     )
     mail = visit.value("SELECT mail FROM member WHERE id = ?", visit.session.account)
     sorts = [(key, text) for key, (text, _) in post_lists.SORTS.items()]
-    return {"blocked": blocked, "mail": mail, "sorts": sorts}
+    return {"blocked": blocked_rows, "mail": mail, "sorts": sorts}
 
 
 @views.post("/settings")
-def settings(visit: Visit) -> Response:
+def settings(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     form = Form(visit.form)
@@ -147,9 +151,9 @@ def settings(visit: Visit) -> Response:
         form.choice("sort", post_lists.SORTS),
     )
     if form.errors:
-        return visit.page("settings.html.j2", 422, **_settings(visit), form=form)
-    visit.do(
+        return visit.render("settings.html.j2", 422, **_settings_context(visit), form=form)
+    visit.execute(
         "UPDATE member SET bio = ?, town = ?, sort = ?, mail = ? WHERE id = ?",
-        *(*values, int(form.ticked("mail")), visit.session.account),
+        *(*values, int(form.is_checked("mail")), visit.session.account),
     )
     return visit.redirect("/settings", "Your settings were saved.")

@@ -1,4 +1,4 @@
-"""Private messages: the inbox, what was sent, and writing one."""
+"""Views of private messages: inbox, sent messages and composition."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum.post_lists import PAGE
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 
 @views.get("/messages")
-def inbox(visit: Visit) -> Response:
+def inbox(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return _box(visit, "Inbox", "recipient_id", "sender_id")
+    return _render_box(visit, "Inbox", "recipient_id", "sender_id")
 
 
 @views.get("/messages/sent")
-def sent(visit: Visit) -> Response:
+def sent(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return _box(visit, "Sent messages", "sender_id", "recipient_id")
+    return _render_box(visit, "Sent messages", "sender_id", "recipient_id")
 
 
-def _box(visit: Visit, heading: str, mine: str, theirs: str) -> Response:
+def _render_box(
+    visit: RequestContext, heading: str, own_column: str, other_column: str
+) -> Response:
     rest = (
-        f"FROM message JOIN member ON member.id = {theirs} WHERE {mine} = ?"
+        f"FROM message JOIN member ON member.id = {other_column} WHERE {own_column} = ?"
         " ORDER BY sent DESC, message.id DESC"
     )
     columns = "message.*, username"
-    found = listing(visit, columns, rest, [visit.session.account], size=PAGE)
-    return visit.page("messages.html.j2", heading=heading, found=found)
+    pagination = paginate(visit, columns, rest, [visit.session.account], size=PAGE)
+    return visit.render("messages.html.j2", heading=heading, found=pagination)
 
 
 @views.get("/messages/{number:int}")
-def message(visit: Visit, number: int) -> Response:
-    here = visit.row(
+def message(visit: RequestContext, number: int) -> Response:
+    row = visit.row(
         "SELECT message.*, sender.username AS sender, recipient.username AS recipient FROM message"
         " JOIN member AS sender ON sender.id = sender_id"
         " JOIN member AS recipient ON recipient.id = recipient_id"
         " WHERE message.id = ? AND ? IN (sender_id, recipient_id)",
         *(number, visit.session.account),
     )
-    return visit.page("message.html.j2", message=here)
+    return visit.render("message.html.j2", message=row)
 
 
 @views.post("/messages/{number:int}/read")
-def read(visit: Visit, number: int) -> Response:
-    visit.do(
+def read(visit: RequestContext, number: int) -> Response:
+    visit.execute(
         "UPDATE message SET seen = 1 WHERE id = ? AND recipient_id = ?",
         *(number, visit.session.account),
     )
@@ -58,14 +60,14 @@ def read(visit: Visit, number: int) -> Response:
 
 
 @views.get("/messages/new")
-def write_form(visit: Visit) -> Response:
+def write_form(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return visit.page("write.html.j2", form=Form(visit.query))
+    return visit.render("write.html.j2", form=Form(visit.query))
 
 
 @views.post("/messages/new")
-def write(visit: Visit) -> Response:
+def write(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     form = Form(visit.form)
@@ -75,8 +77,8 @@ def write(visit: Visit) -> Response:
         form.errors["to"] = "There is no member of this name."
     subject, body = form.text("subject", most=100), form.text("body", most=2000)
     if form.errors:
-        return visit.page("write.html.j2", 422, form=form)
-    visit.do(
+        return visit.render("write.html.j2", 422, form=form)
+    visit.execute(
         "INSERT INTO message (sender_id, recipient_id, subject, body, sent, seen)"
         " VALUES (?, ?, ?, ?, ?, 0)",
         *(visit.session.account, number, subject, body, visit.now),

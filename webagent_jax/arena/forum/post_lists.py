@@ -1,4 +1,4 @@
-"""Lists of posts, sorted as the reader likes: home, everything, a community, a search, a member."""
+"""Lists of posts in the order of the reader: home, all, community, saved and search."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena import common
-from webagent_jax.arena.pagination import Listing, listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import Pagination, paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
-PAGE = 5  # posts, communities, or comments of a member
+PAGE = 5  # entries per page: posts, communities, or comments of a member
 
-# A point is worth ten minutes, up to three days: old posts sink, however good they are.
+# A point counts as ten minutes, up to three days, so that old posts sink.
 SORTS = {
     "hot": ("Hot", "minute + 10 * min(up - down, 432) DESC"),
     "new": ("New", "posted DESC"),
     "top": ("Top", "up - down DESC"),
     "comments": ("Most commented", "comments DESC"),
 }
-PERIODS = {"day": 1, "week": 7, "month": 30, "year": 365}  # days up to now
+PERIODS = {"day": 1, "week": 7, "month": 30, "year": 365}  # days before now
 
-_SHOWN = (
+_POST = (
     "SELECT post.*, slug, community.title AS community, hue, username, up - down AS score,"
     " (SELECT direction FROM vote WHERE member_id = ? AND kind = 'post' AND thing_id = post.id)"
     " AS vote FROM post JOIN community ON community.id = community_id"
@@ -34,81 +34,94 @@ _SHOWN = (
 )
 
 
-def posts(visit: Visit, where: str, *arguments: Any, default: str = "") -> Listing:
-    """Of the posts that are `where`, and by nobody the reader has blocked."""
+def posts(visit: RequestContext, where: str, *arguments: Any, default: str = "") -> Pagination:
+    """Return a page of matching posts, without those of members that the reader blocked.
+
+    Args:
+        visit: Request; its query selects order, period and page.
+        where: SQL condition on posts.
+        arguments: Parameters of `where`.
+        default: Key of `SORTS` where the query names none; "" for the setting of the reader.
+    """
     sort = visit.query.get("sort", default) or reader_sort(visit)
     order = SORTS.get(sort, SORTS["hot"])[1]
     days = PERIODS.get(visit.query.get("period", ""))
-    since = (common.NOW - datetime.timedelta(days or 10_000)).isoformat(" ")
+    start = (common.NOW - datetime.timedelta(days or 10_000)).isoformat(" ")
     rest = (
         f"FROM post WHERE {where} AND posted >= ? AND author_id NOT IN"
         f" (SELECT other_id FROM blocked WHERE member_id = ?) ORDER BY {order}, id DESC"
     )
     reader = visit.session.account or 0
-    found = listing(visit, "id", rest, [*arguments, since, reader], size=PAGE)
-    return replace(found, rows=[shown(visit, row["id"]) for row in found.rows])
+    pagination = paginate(visit, "id", rest, [*arguments, start, reader], size=PAGE)
+    return replace(pagination, rows=[shown(visit, row["id"]) for row in pagination.rows])
 
 
-def shown(visit: Visit, number: int) -> Any:
-    """A post with all that is told of it. Raises Missing."""
-    return visit.row(f"{_SHOWN} WHERE post.id = ?", visit.session.account or 0, number)
+def shown(visit: RequestContext, number: int) -> Any:
+    """Return a post with its community, author, score and the vote of the reader.
+
+    Raises:
+        NotFound: There is no such post.
+    """
+    return visit.row(f"{_POST} WHERE post.id = ?", visit.session.account or 0, number)
 
 
-def reader_sort(visit: Visit) -> str:
-    """How the reader likes lists of posts."""
+def reader_sort(visit: RequestContext) -> str:
+    """Return the key of `SORTS` in the settings of the reader."""
     sort = visit.value("SELECT sort FROM member WHERE id = ?", visit.session.account)
     return str(sort or "hot")
 
 
-def without_blanks(visit: Visit) -> Response | None:
-    """To the same address without empty fields, which forms send as well."""
-    kept = {name: value for name, value in visit.query.items() if value}
-    return visit.redirect(visit.path, **kept) if len(kept) < len(visit.query) else None
+def without_blanks(visit: RequestContext) -> Response | None:
+    """Return a redirect without the empty query fields that forms send, or None."""
+    fields = {name: value for name, value in visit.query.items() if value}
+    return visit.redirect(visit.path, **fields) if len(fields) < len(visit.query) else None
 
 
-def _feed(visit: Visit, heading: str, found: Listing, **context: Any) -> Response:
+def _render_feed(
+    visit: RequestContext, heading: str, pagination: Pagination, **context: Any
+) -> Response:
     sort = visit.query.get("sort") or reader_sort(visit)
-    return visit.page("feed.html.j2", heading=heading, found=found, sort=sort, **context)
+    return visit.render("feed.html.j2", heading=heading, found=pagination, sort=sort, **context)
 
 
 @views.get("/")
-def home(visit: Visit) -> Response:
+def home(visit: RequestContext) -> Response:
     if not visit.session.account:
         return everything(visit)
-    found = posts(
+    pagination = posts(
         visit,
         "community_id IN (SELECT community_id FROM subscription WHERE member_id = ?)",
         visit.session.account,
     )
-    return without_blanks(visit) or _feed(visit, "Home", found)
+    return without_blanks(visit) or _render_feed(visit, "Home", pagination)
 
 
 @views.get("/all")
-def everything(visit: Visit) -> Response:
-    return without_blanks(visit) or _feed(visit, "All communities", posts(visit, "1"))
+def everything(visit: RequestContext) -> Response:
+    return without_blanks(visit) or _render_feed(visit, "All communities", posts(visit, "1"))
 
 
 @views.get("/c/{slug}")
-def community(visit: Visit, slug: str) -> Response:
-    here = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    found = posts(visit, "community_id = ?", here["id"])
-    return without_blanks(visit) or _feed(
+def community(visit: RequestContext, slug: str) -> Response:
+    row = visit.row("SELECT * FROM community WHERE slug = ?", slug)
+    pagination = posts(visit, "community_id = ?", row["id"])
+    return without_blanks(visit) or _render_feed(
         visit,
-        here["title"],
-        found,
-        community=here,
-        is_subscribed=is_subscribed(visit, here["id"]),
-        moderators=moderators(visit, here["id"]),
+        row["title"],
+        pagination,
+        community=row,
+        is_subscribed=is_subscribed(visit, row["id"]),
+        moderators=moderators(visit, row["id"]),
     )
 
 
-def is_subscribed(visit: Visit, community: int) -> bool:
+def is_subscribed(visit: RequestContext, community: int) -> bool:
     sql = "SELECT 1 FROM subscription WHERE member_id = ? AND community_id = ?"
     return bool(visit.value(sql, visit.session.account, community))
 
 
-def moderators(visit: Visit, community: int) -> Sequence[str]:
-    """Their user names."""
+def moderators(visit: RequestContext, community: int) -> Sequence[str]:
+    """Return the user names of the moderators of a community."""
     sql = (
         "SELECT username FROM moderator JOIN member ON member.id = member_id"
         " WHERE community_id = ? ORDER BY member_id"
@@ -117,26 +130,26 @@ def moderators(visit: Visit, community: int) -> Sequence[str]:
 
 
 @views.get("/saved")
-def saved(visit: Visit) -> Response:
+def saved(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
-    found = posts(visit, where, visit.session.account, default="new")
-    return visit.page("saved.html.j2", found=found)
+    pagination = posts(visit, where, visit.session.account, default="new")
+    return visit.render("saved.html.j2", found=pagination)
 
 
 @views.get("/search")
-def search(visit: Visit) -> Response:
-    """Posts and communities that have all the words; members whose name begins with the word."""
-    asked = visit.query.get("q", "").strip()
-    if not asked:
+def search(visit: RequestContext) -> Response:
+    """Show posts and communities with all the words, and members whose name starts so."""
+    query = visit.query.get("q", "").strip()
+    if not query:
         return visit.redirect("/communities", "Type what you are looking for.")
-    words = asked.lower().split()[:10]
-    return without_blanks(visit) or visit.page(
+    words = query.lower().split()[:10]
+    return without_blanks(visit) or visit.render(
         "search.html.j2",
-        asked=asked,
-        communities=_communities(visit, words),
-        members=_members(visit, words),
+        asked=query,
+        communities=_find_communities(visit, words),
+        members=_find_members(visit, words),
         found=posts(
             visit,
             " AND ".join("title || ' ' || body LIKE ?" for _ in words),
@@ -146,16 +159,16 @@ def search(visit: Visit) -> Response:
     )
 
 
-def _communities(visit: Visit, words: Sequence[str]) -> Sequence[Any]:
-    """The largest that have all the words in name, title or description; four at most."""
+def _find_communities(visit: RequestContext, words: Sequence[str]) -> Sequence[Any]:
+    """Return the four largest communities with all the words in name, title or description."""
     where = " AND ".join("instr(lower(slug || title || description), ?)" for _ in words)
     return visit.rows(
         f"SELECT * FROM community WHERE {where} ORDER BY subscribers DESC, id LIMIT 4", *words
     )
 
 
-def _members(visit: Visit, words: Sequence[str]) -> Sequence[Any]:
-    """Four at most."""
+def _find_members(visit: RequestContext, words: Sequence[str]) -> Sequence[Any]:
+    """Return at most four members whose name starts with the only word."""
     (word, *others) = words
     sql = "SELECT username FROM member WHERE username LIKE ? ORDER BY username LIMIT 4"
     return [] if others or len(word) < 4 else visit.rows(sql, f"{word}%")

@@ -1,4 +1,4 @@
-"""Fencepost, a forum."""
+"""Site definition of Fencepost, the forum."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.forum import communities, members, messages, post_lists, posts, threads
 from webagent_jax.arena.forum.data import DATABASE
-from webagent_jax.arena.site import Site, Visit, plural
+from webagent_jax.arena.site import RequestContext, Site, plural
 
 
-def _everywhere(visit: Visit) -> Mapping[str, Any]:
+def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     account = visit.session.account
-    joined = visit.rows(
+    subscriptions = visit.rows(
         "SELECT slug, title FROM community WHERE id IN"
         " (SELECT community_id FROM subscription WHERE member_id = ?) ORDER BY title",
         account,
     )
-    unseen = "SELECT count(*) FROM message WHERE recipient_id = ? AND NOT seen"
+    unseen_sql = "SELECT count(*) FROM message WHERE recipient_id = ? AND NOT seen"
     return {
         "reader": visit.value("SELECT username FROM member WHERE id = ?", account),
-        "joined": joined,
-        "unseen": visit.value(unseen, account),
+        "joined": subscriptions,
+        "unseen": visit.value(unseen_sql, account),
     }
 
 
 def ago(iso: str) -> str:
-    """2023-06-12 08:00:00 -> 3 days ago"""
+    """Return the age of a time: "2023-06-12 08:00:00" gives "3 days ago"."""
     minutes = int((common.NOW - datetime.datetime.fromisoformat(iso)).total_seconds()) // 60
     for name, size in (("year", 525_600), ("month", 43_200), ("day", 1440), ("hour", 60)):
         if minutes >= size:
@@ -38,7 +38,7 @@ def ago(iso: str) -> str:
 
 
 def domain(url: str) -> str:
-    """https://slowread.example/a-map -> slowread.example"""
+    """Return the host name of a URL."""
     return url.split("/")[2]
 
 
@@ -58,6 +58,6 @@ SITE = Site(
     ],
     folder=Path(__file__).parent,
     account=common.me().id,
-    everywhere=_everywhere,
+    everywhere=_template_context,
     filters={"ago": ago, "domain": domain},
 )

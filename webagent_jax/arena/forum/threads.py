@@ -1,4 +1,4 @@
-"""A post and what is said below it: reading, voting, replying, changing one's own words."""
+"""Views of a post and its comments: reading, voting, replying and editing."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum import post_lists
-from webagent_jax.arena.pagination import Listing
-from webagent_jax.arena.site import Missing, Views, Visit
+from webagent_jax.arena.pagination import Pagination
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
-THREADS = 3  # comments on the post itself, on a page; each with all its replies
+THREADS = 3  # top-level comments per page, each with all its replies
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A comment at its place in the outline."""
+    """A comment with its position in the outline."""
 
     comment: sqlite3.Row
-    number: str  # "2.1" is the first reply to the second comment
-    depth: int  # 0 for a comment on the post itself
+    number: str  # outline number: "2.1" is the first reply to the second comment
+    depth: int  # nesting level, 0 for a comment on the post itself
 
 
 @views.get("/c/{slug}/{number:int}")
-def post(visit: Visit, slug: str, number: int) -> Response:
-    here = post_at(visit, slug, number)
-    return _page(visit, here, Form())
+def post(visit: RequestContext, slug: str, number: int) -> Response:
+    row = post_at(visit, slug, number)
+    return _render_post(visit, row, Form())
 
 
-def post_at(visit: Visit, slug: str, number: int) -> Any:
-    here = post_lists.shown(visit, number)
-    if here["slug"] != slug:
-        raise Missing
-    return here
+def post_at(visit: RequestContext, slug: str, number: int) -> Any:
+    post = post_lists.shown(visit, number)
+    if post["slug"] != slug:
+        raise NotFound
+    return post
 
 
-def _page(visit: Visit, here: Any, form: Form, status: int = 200) -> Response:
-    asked = visit.query.get("page", "1")
-    threads = _threads(visit, here["id"])
+def _render_post(visit: RequestContext, post: Any, form: Form, status: int = 200) -> Response:
+    query = visit.query.get("page", "1")
+    threads = _read_threads(visit, post["id"])
     pages = max(1, -(-len(threads) // THREADS))
-    number = min(max(int(asked) if asked.isdecimal() and len(asked) < 7 else 1, 1), pages)
-    part = threads[(number - 1) * THREADS : number * THREADS]
-    href = f"/c/{here['slug']}/{here['id']}?page="
-    saved = "SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?"
-    return visit.page(
+    number = min(max(int(query) if query.isdecimal() and len(query) < 7 else 1, 1), pages)
+    page_threads = threads[(number - 1) * THREADS : number * THREADS]
+    href = f"/c/{post['slug']}/{post['id']}?page="
+    saved_sql = "SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?"
+    return visit.render(
         "post.html.j2",
         status,
-        post=here,
+        post=post,
         form=form,
-        said=[said for thread in part for said in thread],
-        found=Listing((), len(threads), number, THREADS, href),
-        is_saved=visit.value(saved, visit.session.account, here["id"]),
+        said=[entry for thread in page_threads for entry in thread],
+        found=Pagination((), len(threads), number, THREADS, href),
+        is_saved=visit.value(saved_sql, visit.session.account, post["id"]),
     )
 
 
-def _threads(visit: Visit, post: int) -> list[list[Said]]:
-    """Each comment on the post itself with its replies; the best come first, on every level."""
+def _read_threads(visit: RequestContext, post: int) -> list[list[Said]]:
+    """Return each top-level comment with its replies, sorted by points on every level."""
     rows = visit.rows(
         "SELECT comment.*, username, (SELECT direction FROM vote WHERE member_id = ?1 AND"
         " kind = 'comment' AND thing_id = comment.id) AS vote, author_id IN (SELECT other_id FROM"
@@ -83,11 +83,11 @@ def _threads(visit: Visit, post: int) -> list[list[Said]]:
 
 
 @views.get("/comment/{number:int}")
-def permalink(visit: Visit, number: int) -> Response:
-    return visit.redirect(_place(visit, _comment(visit, number)))
+def permalink(visit: RequestContext, number: int) -> Response:
+    return visit.redirect(_comment_url(visit, _find_comment(visit, number)))
 
 
-def _comment(visit: Visit, number: int) -> Any:
+def _find_comment(visit: RequestContext, number: int) -> Any:
     return visit.row(
         "SELECT comment.*, post.title, slug, username FROM comment"
         " JOIN post ON post.id = post_id JOIN community ON community.id = community_id"
@@ -96,12 +96,12 @@ def _comment(visit: Visit, number: int) -> Any:
     )
 
 
-def _place(visit: Visit, comment: Any) -> str:
-    """Where a comment is to be read."""
-    threads = _threads(visit, comment["post_id"])
-    numbers = [[said.comment["id"] for said in thread] for thread in threads]
-    at = next((n for n, thread in enumerate(numbers) if comment["id"] in thread), 0)
-    page = f"?page={at // THREADS + 1}" if at >= THREADS else ""
+def _comment_url(visit: RequestContext, comment: Any) -> str:
+    """Return the address of a comment on the page of its post."""
+    threads = _read_threads(visit, comment["post_id"])
+    numbers = [[entry.comment["id"] for entry in thread] for thread in threads]
+    index = next((n for n, thread in enumerate(numbers) if comment["id"] in thread), 0)
+    page = f"?page={index // THREADS + 1}" if index >= THREADS else ""
     return f"/c/{comment['slug']}/{comment['post_id']}{page}#c{comment['id']}"
 
 
@@ -109,116 +109,122 @@ def _place(visit: Visit, comment: Any) -> str:
 
 
 @views.post("/vote/{kind}/{number:int}")
-def vote(visit: Visit, kind: str, number: int) -> Response:
-    """The same vote twice is none."""
+def vote(visit: RequestContext, kind: str, number: int) -> Response:
+    """Set the vote of the account; the same vote again withdraws it."""
     if not visit.session.account:
         return visit.sign_in_first()
     direction = {"1": 1, "-1": -1}.get(visit.form.get("direction", ""))
     if kind not in ("post", "comment") or direction is None:
-        raise Missing
+        raise NotFound
     visit.row(f"SELECT 1 FROM {kind} WHERE id = ?", number)
     key = (visit.session.account, kind, number)
     where = "member_id = ? AND kind = ? AND thing_id = ?"
-    before = visit.value(f"SELECT direction FROM vote WHERE {where}", *key)
-    visit.do(f"DELETE FROM vote WHERE {where}", *key)
-    if before != direction:
-        visit.do("INSERT INTO vote VALUES (?, ?, ?, ?)", *key, direction)
-    after = 0 if before == direction else direction
-    visit.do(
+    old_vote = visit.value(f"SELECT direction FROM vote WHERE {where}", *key)
+    visit.execute(f"DELETE FROM vote WHERE {where}", *key)
+    if old_vote != direction:
+        visit.execute("INSERT INTO vote VALUES (?, ?, ?, ?)", *key, direction)
+    new_vote = 0 if old_vote == direction else direction
+    visit.execute(
         f"UPDATE {kind} SET up = up + ?, down = down + ? WHERE id = ?",
-        *((after == 1) - (before == 1), (after == -1) - (before == -1), number),
+        *((new_vote == 1) - (old_vote == 1), (new_vote == -1) - (old_vote == -1), number),
     )
     return visit.redirect(visit.back("/"))
 
 
 @views.post("/c/{slug}/{number:int}/save")
-def save(visit: Visit, slug: str, number: int) -> Response:
-    """Or the opposite, for what is saved."""
+def save(visit: RequestContext, slug: str, number: int) -> Response:
+    """Save a post, or remove a saved one."""
     if not visit.session.account:
         return visit.sign_in_first()
     post_at(visit, slug, number)
     pair = (visit.session.account, number)
     if visit.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
-        visit.do("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
+        visit.execute("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
         return visit.redirect(f"/c/{slug}/{number}", "The post is no longer saved.")
-    visit.do("INSERT INTO saved VALUES (?, ?)", *pair)
+    visit.execute("INSERT INTO saved VALUES (?, ?)", *pair)
     return visit.redirect(f"/c/{slug}/{number}", "The post was saved.")
 
 
-# --- saying something ----------------------------------------------------------------------------
+# --- comments ------------------------------------------------------------------------------------
 
 
 @views.post("/c/{slug}/{number:int}")
-def comment(visit: Visit, slug: str, number: int) -> Response:
-    here, form = post_at(visit, slug, number), Form(visit.form)
+def comment(visit: RequestContext, slug: str, number: int) -> Response:
+    post, form = post_at(visit, slug, number), Form(visit.form)
     if not visit.session.account:
         return visit.sign_in_first()
     body = form.text("body", most=2000)
     if form.errors:
-        return _page(visit, here, form, 422)
-    return _say(visit, number, None, body)
+        return _render_post(visit, post, form, 422)
+    return _add_comment(visit, number, None, body)
 
 
 @views.get("/comment/{number:int}/reply")
-def reply_form(visit: Visit, number: int) -> Response:
+def reply_form(visit: RequestContext, number: int) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return visit.page("reply.html.j2", above=_comment(visit, number), form=Form())
+    return visit.render("reply.html.j2", above=_find_comment(visit, number), form=Form())
 
 
 @views.post("/comment/{number:int}/reply")
-def reply(visit: Visit, number: int) -> Response:
-    above, form = _comment(visit, number), Form(visit.form)
+def reply(visit: RequestContext, number: int) -> Response:
+    parent, form = _find_comment(visit, number), Form(visit.form)
     if not visit.session.account:
         return visit.sign_in_first()
     body = form.text("body", most=2000)
     if form.errors:
-        return visit.page("reply.html.j2", 422, above=above, form=form)
-    return _say(visit, above["post_id"], number, body)
+        return visit.render("reply.html.j2", 422, above=parent, form=form)
+    return _add_comment(visit, parent["post_id"], number, body)
 
 
-def _say(visit: Visit, post: int, parent: int | None, body: str) -> Response:
-    number = visit.do(
+def _add_comment(visit: RequestContext, post: int, parent: int | None, body: str) -> Response:
+    number = visit.execute(
         "INSERT INTO comment (post_id, parent_id, author_id, body, written) VALUES (?, ?, ?, ?, ?)",
         *(post, parent, visit.session.account, body, visit.now),
     )
-    visit.do(
+    visit.execute(
         "INSERT OR REPLACE INTO vote VALUES (?, 'comment', ?, 1)", visit.session.account, number
     )
-    visit.do("UPDATE post SET comments = comments + 1 WHERE id = ?", post)
-    return visit.redirect(_place(visit, _comment(visit, number)), "Your comment was posted.")
+    visit.execute("UPDATE post SET comments = comments + 1 WHERE id = ?", post)
+    return visit.redirect(
+        _comment_url(visit, _find_comment(visit, number)), "Your comment was posted."
+    )
 
 
 @views.get("/comment/{number:int}/edit")
-def edit_form(visit: Visit, number: int) -> Response:
-    here = mine(visit, _comment(visit, number))
-    return visit.page("edit_comment.html.j2", comment=here, form=Form(dict(body=here["body"])))
+def edit_form(visit: RequestContext, number: int) -> Response:
+    row = mine(visit, _find_comment(visit, number))
+    return visit.render("edit_comment.html.j2", comment=row, form=Form(dict(body=row["body"])))
 
 
 @views.post("/comment/{number:int}/edit")
-def edit(visit: Visit, number: int) -> Response:
-    here, form = mine(visit, _comment(visit, number)), Form(visit.form)
+def edit(visit: RequestContext, number: int) -> Response:
+    row, form = mine(visit, _find_comment(visit, number)), Form(visit.form)
     body = form.text("body", most=2000)
     if form.errors:
-        return visit.page("edit_comment.html.j2", 422, comment=here, form=form)
-    visit.do("UPDATE comment SET body = ?, edited = 1 WHERE id = ?", body, number)
-    return visit.redirect(_place(visit, here), "Your comment was changed.")
+        return visit.render("edit_comment.html.j2", 422, comment=row, form=form)
+    visit.execute("UPDATE comment SET body = ?, edited = 1 WHERE id = ?", body, number)
+    return visit.redirect(_comment_url(visit, row), "Your comment was changed.")
 
 
 @views.post("/comment/{number:int}/delete")
-def delete(visit: Visit, number: int) -> Response:
-    """What has been replied to leaves its place."""
-    here = mine(visit, _comment(visit, number))
+def delete(visit: RequestContext, number: int) -> Response:
+    """Delete a comment; one with replies stays as an empty entry."""
+    row = mine(visit, _find_comment(visit, number))
     if visit.value("SELECT 1 FROM comment WHERE parent_id = ?", number):
-        visit.do("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
+        visit.execute("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
     else:
-        visit.do("DELETE FROM comment WHERE id = ?", number)
-    visit.do("UPDATE post SET comments = comments - 1 WHERE id = ?", here["post_id"])
-    return visit.redirect(f"/c/{here['slug']}/{here['post_id']}", "Your comment was deleted.")
+        visit.execute("DELETE FROM comment WHERE id = ?", number)
+    visit.execute("UPDATE post SET comments = comments - 1 WHERE id = ?", row["post_id"])
+    return visit.redirect(f"/c/{row['slug']}/{row['post_id']}", "Your comment was deleted.")
 
 
-def mine(visit: Visit, thing: Any) -> Any:
-    """What belongs to the reader. Raises Missing for anything else."""
+def mine(visit: RequestContext, thing: Any) -> Any:
+    """Return `thing` if the account wrote it.
+
+    Raises:
+        NotFound: Another member wrote it, or no account is signed in.
+    """
     if visit.session.account is None or thing["author_id"] != visit.session.account:
-        raise Missing
+        raise NotFound
     return thing

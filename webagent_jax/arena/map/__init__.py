@@ -1,1 +1,1 @@
-"""Cairn: a map of the arena's region, its places, and the ways between them."""
+"""Cairn, a map of the arena's region: places, routes and saved lists."""

@@ -1,4 +1,4 @@
-"""What there is on the map: towns, categories, some 2,000 places, and what people keep of them."""
+"""Content of the map: towns, categories, about 2,000 places, saved lists and reports."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.map.network import Edge
 from webagent_jax.arena.map.roads import network
 
-PEOPLE = 300  # who have an account
-MINE = 1  # whose browser the agent uses
+PEOPLE = 300  # number of accounts
+MINE = 1  # person id of the agent's account
 DAYS = ("Mo", "Tu", "We", "Th", "Fr", "Sa", "Su")
 
-_OUTSIDE = {"Viewpoint", "Campsite", "Picnic Area", "Airport"}
-_ONE_A_TOWN = {"Market", "Railway Station", "Bus Station", "Town Hall"}
+_RURAL = {"Viewpoint", "Campsite", "Picnic Area", "Airport"}
+_ONE_PER_TOWN = {"Market", "Railway Station", "Bus Station", "Town Hall"}
 _PORTS = ("Port Hadley", "Linden Bay", "Saltmarsh")
-_PLOT = 14  # metres of a road that each pair of house numbers takes
+_PLOT = 14  # meters of road per pair of house numbers
 _LISTS = {
     "Favourites": ("Cafe", "Bakery", "Bookshop", "Park", "Restaurant", "Cinema"),
     "Want to go": ("Museum", "Viewpoint", "Theatre", "Restaurant", "Gallery"),
@@ -67,15 +67,15 @@ class Category:
     name: str
     plural: str
     count: int
-    phones: int  # per cent
+    phones: int  # percentage of places with a phone
     hours: list[str] = field(default_factory=list)
     patterns: list[str] = field(default_factory=list)
 
 
 def categories() -> Iterator[Category]:
-    """Of data/map_places.txt, in its order."""
+    """Yield the categories of data/map_places.txt in order."""
     section, current = "", None
-    for line in random_data.lines("map_places"):
+    for line in random_data.read_lines("map_places"):
         if line.startswith("== "):
             if current:
                 yield current
@@ -93,9 +93,11 @@ def categories() -> Iterator[Category]:
         yield current
 
 
-def _words(name: str) -> list[str]:
-    """A list of words at the top of the file."""
-    line = next(line for line in random_data.lines("map_places") if line.startswith(f"{name}: "))
+def _read_words(name: str) -> list[str]:
+    """Return a word list from the top of data/map_places.txt."""
+    line = next(
+        line for line in random_data.read_lines("map_places") if line.startswith(f"{name}: ")
+    )
     return line.removeprefix(f"{name}: ").split(", ")
 
 
@@ -103,12 +105,15 @@ def slug(name: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", name.lower().replace("'", "")))
 
 
-def week(told: str) -> list[str]:
-    """ "Mo-Fr 08:00-18:00, Sa 09:00-12:00" -> seven texts from Monday, "" where it is closed."""
+def week(text: str) -> list[str]:
+    """Return the hours of each day from Monday, "" if closed.
+
+    `text` has the form "Mo-Fr 08:00-18:00, Sa 09:00-12:00" or "24/7".
+    """
     days = [""] * 7
-    if told == "24/7":
+    if text == "24/7":
         return ["00:00-24:00"] * 7
-    for part in told.split(", ") if told else ():
+    for part in text.split(", ") if text else ():
         span, hours = part.split(" ")
         first, _, last = span.replace("Daily", "Mo-Su").partition("-")
         start, end = DAYS.index(first), DAYS.index(last or first)
@@ -118,7 +123,7 @@ def week(told: str) -> list[str]:
 
 
 def is_open(hours: str, time: str) -> bool:
-    """Both as they are written: "09:00-18:00", "10:00"."""
+    """Return whether a time such as "10:00" is within hours such as "09:00-18:00"."""
     start, _, end = hours.partition("-")
     return bool(hours) and start <= time < end
 
@@ -150,55 +155,55 @@ def fill(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    holes = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+    placeholders = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
 class _Places:
-    """Draws the places, one by one; no two have the same name."""
+    """Sampler of the places; all names are distinct."""
 
     def __init__(self, kinds: Sequence[Category]) -> None:
-        self._rng = random_data.stream("map", "places")
+        self._rng = random_data.random_stream("map", "places")
         self._zips = {city.name: city.zip_code for city in common.cities()}
         self._kinds = {kind.name: i for i, kind in enumerate(kinds, 1)}
         self._plurals = {kind.name: kind.plural for kind in kinds}
         self._slugs: set[str] = set()
-        self._adjectives, self._nouns = _words("adjectives"), _words("nouns")
-        self._inside, self._outside = _building_land()
-        self._greens: dict[str, list[Edge]] = defaultdict(list)
+        self._adjectives, self._nouns = _read_words("adjectives"), _read_words("nouns")
+        self._edges_inside, self._edges_outside = _building_edges()
+        self._green_edges: dict[str, list[Edge]] = defaultdict(list)
         for _, edge in network().greens:
             if edge in network().open:
-                self._greens[network().edges[edge].town].append(network().edges[edge])
+                self._green_edges[network().edges[edge].town].append(network().edges[edge])
         self.rows: list[tuple[object, ...]] = []
         for city in common.cities():
-            self._settle(city)
-        self._reside("161 Ashgrove Road", "Port Hadley")
-        self._reside("48 Library Street", "Port Hadley")
+            self._add_town(city)
+        self._add_house("161 Ashgrove Road", "Port Hadley")
+        self._add_house("48 Library Street", "Port Hadley")
         for kind in kinds:
             for index in range(kind.count):
-                self._build(kind, index)
+                self._add_place(kind, index)
 
-    def _settle(self, city: City) -> None:
-        """The town itself, found where its main streets meet."""
+    def _add_town(self, city: City) -> None:
+        """Add the town itself, at the junction of its main streets."""
         node = network().centres[city.name]
         edge = next(e for e in network().edges if e.id in network().open and node in (e.a, e.b))
         along = 0 if edge.a == node else edge.length
         self._add(city.name, "Town", edge, along, hours="", street=edge.name)
 
-    def _reside(self, address: str, town: str) -> None:
-        """A house that is no public place."""
+    def _add_house(self, address: str, town: str) -> None:
+        """Add a private house."""
         number, name = address.split(" ", 1)
         metres = int(number) // 2 * _PLOT
-        pieces = [edge for edge in self._inside[town] if edge.name == name]
+        pieces = [edge for edge in self._edges_inside[town] if edge.name == name]
         edge = max((e for e in pieces if e.start <= metres), key=lambda e: e.start)
         along = min(metres - edge.start, edge.length)
         self._add(f"{address}, {town}", "Home", edge, along, hours="", street=address)
 
-    def _build(self, kind: Category, index: int) -> None:
+    def _add_place(self, kind: Category, index: int) -> None:
         rng = self._rng
-        while True:  # until the name is a new one
-            edge = self._plot(kind, self._town(kind, index))
-            name = self._name(kind, edge)
+        while True:  # until the name is new
+            edge = self._sample_edge(kind, self._sample_town(kind, index))
+            name = self._sample_name(kind, edge)
             if slug(name) not in self._slugs:
                 break
         phone = rng.randrange(100) < kind.phones
@@ -208,9 +213,9 @@ class _Places:
             phone=f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}" if phone else "",
         )
 
-    def _town(self, kind: Category, index: int) -> str:
+    def _sample_town(self, kind: Category, index: int) -> str:
         cities = common.cities()
-        if kind.name in _ONE_A_TOWN:
+        if kind.name in _ONE_PER_TOWN:
             return cities[index].name
         if kind.name == "Ferry Terminal":
             return _PORTS[index]
@@ -218,31 +223,31 @@ class _Places:
             return cities[0].name
         return self._rng.choices(cities, [city.population**0.72 for city in cities])[0].name
 
-    def _plot(self, kind: Category, town: str) -> Edge:
-        """An edge to stand at; towns are dense in the middle."""
+    def _sample_edge(self, kind: Category, town: str) -> Edge:
+        """Sample the edge of a place; towns are dense in the center."""
         rng = self._rng
-        if kind.name in _OUTSIDE:
-            return rng.choice(self._outside[town])
-        if kind.name == "Park" and self._greens[town]:
-            return self._greens[town].pop()
+        if kind.name in _RURAL:
+            return rng.choice(self._edges_outside[town])
+        if kind.name == "Park" and self._green_edges[town]:
+            return self._green_edges[town].pop()
         x, y = network().nodes[network().centres[town]]
-        drawn = rng.choices(self._inside[town], k=2)
-        return min(drawn, key=lambda e: (abs(e.line[0][0] - x) + abs(e.line[0][1] - y), e.id))
+        candidates = rng.choices(self._edges_inside[town], k=2)
+        return min(candidates, key=lambda e: (abs(e.line[0][0] - x) + abs(e.line[0][1] - y), e.id))
 
-    def _name(self, kind: Category, edge: Edge) -> str:
+    def _sample_name(self, kind: Category, edge: Edge) -> str:
         rng = self._rng
         pattern = rng.choice(kind.patterns)
         if "{S}" in pattern and "Route" in edge.name:
             pattern = pattern.replace("{S}", "{L}")
         words = {
-            "{L}": lambda: rng.choice(random_data.lines("last_names")),
-            "{F}": lambda: rng.choice(random_data.lines("first_names")),
+            "{L}": lambda: rng.choice(random_data.read_lines("last_names")),
+            "{F}": lambda: rng.choice(random_data.read_lines("first_names")),
             "{A}": lambda: rng.choice(self._adjectives),
             "{N}": lambda: rng.choice(self._nouns),
             "{S}": lambda: edge.name,
             "{T}": lambda: edge.town,
         }
-        return re.sub(r"\{.\}", lambda found: words[found[0]](), pattern)
+        return re.sub(r"\{.\}", lambda match: words[match[0]](), pattern)
 
     def _add(
         self,
@@ -262,7 +267,7 @@ class _Places:
         website = f"www.{slug(name)}.example" if phone and rng.random() < 0.7 else ""
         days = week(hours)
         today = NOW.weekday()
-        told = " ".join((name, kind, self._plurals[kind], street, edge.town, zip_code))
+        search_text = " ".join((name, kind, self._plurals[kind], street, edge.town, zip_code))
         x, y = network().at(edge, along)
         self.rows.append(
             (
@@ -271,39 +276,47 @@ class _Places:
                 *(";".join(days) if any(days) else "", int(rng.random() < 0.6)),
                 *(x, y, edge.id, along),
                 int(is_open(days[today], f"{NOW:%H:%M}")),
-                *(int(bool(days[5])), int(bool(days[6])), told.lower()),
+                *(int(bool(days[5])), int(bool(days[6])), search_text.lower()),
             )
         )
 
 
 def house_number(edge: Edge, along: int, side: int) -> int:
-    """Even and odd numbers face each other; in the country they are far between."""
+    """Return the house number at a distance along an edge.
+
+    Even and odd numbers face each other; numbers on country roads are ten times as far apart.
+
+    Args:
+        edge: Piece of a road.
+        along: Meters from its beginning.
+        side: Side of the road, 0 for even numbers and 1 for odd ones.
+    """
     plot = _PLOT * 10 if edge.kind == "road" else _PLOT
     return max(1, 2 * ((edge.start + along) // plot) + side)
 
 
-def _building_land() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
-    """The open roads of each town, and those around it."""
-    inside: dict[str, list[Edge]] = defaultdict(list)
-    outside: dict[str, list[Edge]] = defaultdict(list)
+def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
+    """Return the open edges inside and outside of each town."""
+    inner_edges: dict[str, list[Edge]] = defaultdict(list)
+    outer_edges: dict[str, list[Edge]] = defaultdict(list)
     for edge in network().edges:
         if edge.id in network().open:
-            (outside if edge.kind == "road" else inside)[edge.town].append(edge)
-    return inside, outside
+            (outer_edges if edge.kind == "road" else inner_edges)[edge.town].append(edge)
+    return inner_edges, outer_edges
 
 
 def _fill_lists(connection: sqlite3.Connection) -> None:
-    """Mine."""
-    rng = random_data.stream("map", "lists")
+    """Insert the saved lists of the agent's account."""
+    rng = random_data.random_stream("map", "lists")
     _insert(connection, "list", [(i, MINE, name) for i, name in enumerate(_LISTS, 1)])
     rows: list[tuple[object, ...]] = []
     for number, kinds in enumerate(_LISTS.values(), 1):
         for kind in kinds:
-            found = _places_of(connection, kind)
-            place = rng.choice(found)
+            place_ids = _places_of(connection, kind)
+            place = rng.choice(place_ids)
             note = rng.choice(_NOTES[kind]) if rng.random() < 0.8 else ""
-            added = f"2023-0{rng.randint(1, 5)}-{rng.randint(10, 28)}"
-            rows.append((len(rows) + 1, number, place, note, added))
+            date = f"2023-0{rng.randint(1, 5)}-{rng.randint(10, 28)}"
+            rows.append((len(rows) + 1, number, place, note, date))
     _insert(connection, "saved", rows)
 
 
@@ -316,16 +329,16 @@ def _places_of(connection: sqlite3.Connection, kind: str) -> list[int]:
 
 
 def _fill_reports(connection: sqlite3.Connection) -> None:
-    """Of others, and two of mine."""
-    rng: random.Random = random_data.stream("map", "reports")
-    (most,) = connection.execute("SELECT max(id) FROM place").fetchone()
+    """Insert reports of others, and two of the agent's account."""
+    rng: random.Random = random_data.random_stream("map", "reports")
+    (max_place_id,) = connection.execute("SELECT max(id) FROM place").fetchone()
     rows: list[tuple[object, ...]] = []
     for number in range(1, 121):
         person = MINE if number in (40, 97) else rng.randint(2, PEOPLE)
         problem, body = rng.choice(_PROBLEMS)
         day = f"2023-0{1 + number // 25}-{1 + number % 25:02d}"
         status = "Open" if number > 70 or rng.random() < 0.2 else "Settled"
-        rows.append((number, person, rng.randint(19, most), problem, body, day, status))
+        rows.append((number, person, rng.randint(19, max_place_id), problem, body, day, status))
     _insert(connection, "report", rows)
 
 

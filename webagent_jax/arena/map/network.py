@@ -1,4 +1,4 @@
-"""Roads as a graph: junctions, and the pieces of roads between them."""
+"""Road graph: junctions, and the pieces of roads between them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SPEEDS: dict[Kind, dict[Mode, float]] = {
     "path": {"bike": 11, "foot": 4.8},
     "trail": {"bike": 15, "foot": 4.8},
 }
-"""Kilometres an hour; who is not named may not go there."""
+"""Speed in km/h by kind of road and mode; a missing mode is not allowed."""
 
-_CELL = 500  # metres, of the net that finds the roads near a point
+_CELL = 500  # cell size in meters of the spatial index of edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,73 +38,90 @@ class Edge:
     a: int
     b: int
     name: str
-    town: str  # the nearer one outside of towns
+    town: str  # town of the edge, the nearer one outside of towns
     kind: Kind
-    line: tuple[Point, ...]  # from a to b
-    length: int  # metres
-    start: int  # metres from the beginning of the road to a: house numbers go by it
+    line: tuple[Point, ...]  # points from a to b
+    length: int  # length in meters
+    start: int  # meters from the beginning of the road to a, for house numbers
 
 
 @dataclass
 class Network:
     nodes: list[Point] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    centres: dict[str, int] = field(default_factory=dict)  # town: node
-    greens: list[tuple[tuple[Point, ...], int]] = field(default_factory=list)  # parks, an edge each
+    centres: dict[str, int] = field(default_factory=dict)  # central node by town
+    # parks: shape, and id of an adjacent edge
+    greens: list[tuple[tuple[Point, ...], int]] = field(default_factory=list)
     cells: dict[Point, list[Edge]] = field(default_factory=lambda: defaultdict(list))
-    open: set[int] = field(default_factory=set)  # edges that everybody reaches, by any means
+    open: set[int] = field(default_factory=set)  # ids of edges reachable in every mode
 
     def add(
         self, a: int, b: int, *, name: str, town: str, kind: Kind, start: int, via: Sequence[Point]
     ) -> int:
-        """Returns its length."""
+        """Add an edge and return its length in meters.
+
+        Args:
+            a: First node.
+            b: Last node.
+            name: Name of the road.
+            town: Town of the edge, the nearer one outside of towns.
+            kind: Kind of the road.
+            start: Meters from the beginning of the road to `a`.
+            via: Points between the nodes.
+        """
         line = (self.nodes[a], *via, self.nodes[b])
         length = max(1, round(sum(map(between, line, line[1:]))))
         edge = Edge(len(self.edges), a, b, name, town, kind, line, length, start)
         self.edges.append(edge)
-        for cell in _cells(line):
+        for cell in _cells_of_line(line):
             self.cells[cell].append(edge)
         return length
 
     def at(self, edge: Edge, along: int) -> Point:
-        """The point so many metres behind the beginning of an edge."""
-        left = float(along)
+        """Return the point `along` meters from the beginning of an edge."""
+        remaining = float(along)
         for a, b in itertools.pairwise(edge.line):
             piece = between(a, b)
-            if left <= piece and piece:
-                part = left / piece
-                return round(a[0] + part * (b[0] - a[0])), round(a[1] + part * (b[1] - a[1]))
-            left -= piece
+            if remaining <= piece and piece:
+                fraction = remaining / piece
+                return round(a[0] + fraction * (b[0] - a[0])), round(
+                    a[1] + fraction * (b[1] - a[1])
+                )
+            remaining -= piece
         return edge.line[-1]
 
     def inside(self, low: Point, high: Point) -> list[Edge]:
-        """The edges that are, or may be, in a rectangle."""
+        """Return the edges that may be in a rectangle."""
         columns = range(low[0] // _CELL, high[0] // _CELL + 1)
         rows = range(low[1] // _CELL, high[1] // _CELL + 1)
         cells = (self.cells.get((i, j), ()) for i in columns for j in rows)
-        found = {edge.id: edge for cell in cells for edge in cell}
-        return [found[number] for number in sorted(found)]
+        edges_by_id = {edge.id: edge for cell in cells for edge in cell}
+        return [edges_by_id[number] for number in sorted(edges_by_id)]
 
     def nearest(self, point: Point) -> tuple[Edge, int, int]:
-        """The open road nearest to a point: it, metres along it, metres to it."""
+        """Return the open edge nearest to a point, the meters along it and the meters to it.
+
+        Raises:
+            ValueError: The point is off the map.
+        """
         x, y = point[0] // _CELL, point[1] // _CELL
         for ring in (1, 3, 8, 20, 60, 200):
-            near = {
+            nearby_edges = {
                 edge.id: edge
                 for i in range(x - ring, x + ring + 1)
                 for j in range(y - ring, y + ring + 1)
                 for edge in self.cells.get((i, j), ())
                 if edge.id in self.open
             }
-            if near:
-                found = ((_foot(edge, point), edge) for edge in near.values())
-                (away, along), edge = min(found, key=lambda each: (each[0], each[1].id))
-                return edge, along, away
+            if nearby_edges:
+                candidates = ((_project_point(edge, point), edge) for edge in nearby_edges.values())
+                (distance, along), edge = min(candidates, key=lambda each: (each[0], each[1].id))
+                return edge, along, distance
         raise ValueError(f"{point} is off the map")
 
 
-def _cells(line: Sequence[Point]) -> set[Point]:
-    """Those that a line goes through."""
+def _cells_of_line(line: Sequence[Point]) -> set[Point]:
+    """Return the cells that a line crosses."""
     cells: set[Point] = set()
     for (ax, ay), (bx, by) in itertools.pairwise(line):
         steps = 1 + int(max(abs(bx - ax), abs(by - ay)) // 100)
@@ -114,15 +131,15 @@ def _cells(line: Sequence[Point]) -> set[Point]:
     return cells
 
 
-def _foot(edge: Edge, point: Point) -> tuple[int, int]:
-    """Metres from a point to an edge, and metres along it to where it is nearest."""
-    best, passed = (10**9, 0), 0.0
+def _project_point(edge: Edge, point: Point) -> tuple[int, int]:
+    """Return the meters from a point to an edge, and the meters along it to the nearest point."""
+    best, offset = (10**9, 0), 0.0
     for a, b in itertools.pairwise(edge.line):
         piece = between(a, b)
         dx, dy = b[0] - a[0], b[1] - a[1]
         dot = (point[0] - a[0]) * dx + (point[1] - a[1]) * dy
-        part = min(max(dot / (piece * piece), 0.0), 1.0) if piece else 0.0
-        away = math.hypot(a[0] + part * dx - point[0], a[1] + part * dy - point[1])
-        best = min(best, (round(away), round(passed + part * piece)))
-        passed += piece
+        fraction = min(max(dot / (piece * piece), 0.0), 1.0) if piece else 0.0
+        distance = math.hypot(a[0] + fraction * dx - point[0], a[1] + fraction * dy - point[1])
+        best = min(best, (round(distance), round(offset + fraction * piece)))
+        offset += piece
     return best

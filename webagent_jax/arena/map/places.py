@@ -1,4 +1,4 @@
-"""Finding places: start page, search, sections, categories, towns, one place, and what is near."""
+"""Views of places: start page, search, sections, categories, towns, details and nearby places."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from webagent_jax.arena.map.data import is_open
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.svg_map import Pin
 from webagent_jax.arena.map.terrain import between, degrees, metres
-from webagent_jax.arena.pagination import Condition, listing
-from webagent_jax.arena.site import Missing, Views, Visit
+from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
-PAGE = 8  # places
+PAGE = 8  # places per page
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 OPENINGS = {"now": "Open now", "saturday": "Open on Saturday", "sunday": "Open on Sunday"}
@@ -32,14 +32,14 @@ _FROM = "FROM place JOIN category ON category.id = category_id WHERE"
 
 
 @views.get("/")
-def start(visit: Visit) -> Response:
+def start(visit: RequestContext) -> Response:
     picture = svg_map.picture(svg_map.region())
     towns = visit.rows("SELECT name, slug FROM town ORDER BY name")
-    return visit.page("start.html.j2", picture=picture, towns=towns)
+    return visit.render("start.html.j2", picture=picture, towns=towns)
 
 
 @views.get("/browse/{section}")
-def section(visit: Visit, section: str) -> Response:
+def section(visit: RequestContext, section: str) -> Response:
     categories = visit.rows(
         "SELECT category.*, count(*) AS places FROM category JOIN place ON category_id = "
         "category.id"
@@ -47,57 +47,60 @@ def section(visit: Visit, section: str) -> Response:
         section,
     )
     if not categories:
-        raise Missing
+        raise NotFound
     picture = svg_map.picture(svg_map.region())
-    return visit.page("section.html.j2", categories=categories, picture=picture)
+    return visit.render("section.html.j2", categories=categories, picture=picture)
 
 
 @views.get("/search")
-def search(visit: Visit) -> Response:
-    """All words must be in the name, the category or the address, in any order."""
-    asked = visit.query.get("q", "").strip()
-    if not asked:
+def search(visit: RequestContext) -> Response:
+    """Show places whose name, category or address contains all the words, in any order."""
+    query = visit.query.get("q", "").strip()
+    if not query:
         return visit.redirect("/", "Type what you are looking for.")
-    condition = Condition()
-    for word in asked.lower().replace(",", " ").split()[:12]:
+    condition = WhereClause()
+    for word in query.lower().replace(",", " ").split()[:12]:
         condition.add("instr(words, ?)", word)
-    # Whoever types a whole name wants that place first. A listing has no arguments for its order.
-    whole = asked.lower().replace("'", "''")
-    order = f"lower(place.name) != '{whole}', category.listed, place.name"
-    return _list(visit, f"Results for \u201c{asked}\u201d", condition, order=order)
+    # A place with exactly this name comes first. `paginate` has no parameters for the order.
+    exact_name = query.lower().replace("'", "''")
+    order = f"lower(place.name) != '{exact_name}', category.listed, place.name"
+    return _render_list(visit, f"Results for \u201c{query}\u201d", condition, order=order)
 
 
 @views.get("/category/{slug}")
-def category(visit: Visit, slug: str) -> Response:
-    here = visit.row("SELECT * FROM category WHERE slug = ? AND listed", slug)
-    condition = Condition()
-    condition.add("category_id = ?", here["id"])
-    return _list(visit, here["plural"], condition, order="place.name")
+def category(visit: RequestContext, slug: str) -> Response:
+    row = visit.row("SELECT * FROM category WHERE slug = ? AND listed", slug)
+    condition = WhereClause()
+    condition.add("category_id = ?", row["id"])
+    return _render_list(visit, row["plural"], condition, order="place.name")
 
 
-def _list(visit: Visit, heading: str, condition: Condition, *, order: str) -> Response:
-    """A list of places, narrowed down as the visitor wants, and where they are."""
-    kept = {name: value for name, value in visit.query.items() if value}
-    if len(kept) < len(visit.query):  # a form sends its empty fields as well
-        return visit.redirect(visit.path, **kept)
-    _narrow(condition, visit)
+def _render_list(
+    visit: RequestContext, heading: str, condition: WhereClause, *, order: str
+) -> Response:
+    """Show a filtered list of places, and a map of them."""
+    fields = {name: value for name, value in visit.query.items() if value}
+    # Forms send empty fields, which the address should not contain.
+    if len(fields) < len(visit.query):
+        return visit.redirect(visit.path, **fields)
+    _add_filters(condition, visit)
     rest = f"{_FROM} {condition.sql} ORDER BY {order}"
-    found = listing(visit, ROW, rest, condition.arguments, size=PAGE)
+    pagination = paginate(visit, ROW, rest, condition.arguments, size=PAGE)
     towns = [name for (name,) in visit.rows("SELECT name FROM town ORDER BY name")]
-    return visit.page(
+    return visit.render(
         "places.html.j2",
         heading=heading,
-        found=found,
+        found=pagination,
         form=Form(visit.query),
         towns=towns,
         openings=list(OPENINGS.items()),
         narrowed=any(visit.query.get(name) for name in ("town", "open", "wheelchair")),
-        picture=_pinned(found.rows),
+        picture=_render_pins(pagination.rows),
     )
 
 
-def _narrow(condition: Condition, visit: Visit) -> None:
-    """As the visitor wants; what is not known is passed over."""
+def _add_filters(condition: WhereClause, visit: RequestContext) -> None:
+    """Add the filters of the query; ignore unknown values."""
     if town := visit.query.get("town"):
         condition.add("town = ?", town)
     if (opening := visit.query.get("open", "")) in OPENINGS:
@@ -106,8 +109,8 @@ def _narrow(condition: Condition, visit: Visit) -> None:
         condition.add("accessible")
 
 
-def _pinned(rows: Sequence[Any]) -> Any:
-    """A map with the places of a list, numbered."""
+def _render_pins(rows: Sequence[Any]) -> Any:
+    """Return a map with the numbered places of a list."""
     points = [(row["x"], row["y"]) for row in rows]
     pins = [Pin(point, str(i)) for i, point in enumerate(points, 1)]
     frame = svg_map.around(points, least=4.7) if points else svg_map.region()
@@ -115,24 +118,24 @@ def _pinned(rows: Sequence[Any]) -> Any:
 
 
 @views.get("/town/{slug}")
-def town(visit: Visit, slug: str) -> Response:
-    here = visit.row("SELECT * FROM town WHERE slug = ?", slug)
+def town(visit: RequestContext, slug: str) -> Response:
+    row = visit.row("SELECT * FROM town WHERE slug = ?", slug)
     categories = visit.rows(
         "SELECT plural, category.slug, count(*) AS places"
         " FROM place JOIN category ON category.id = category_id WHERE town = ? AND listed"
         " GROUP BY category.id ORDER BY places DESC, category.id LIMIT 12",
-        here["name"],
+        row["name"],
     )
     total = visit.value(
         "SELECT count(*) FROM place JOIN category ON category.id = category_id"
         " WHERE town = ? AND listed",
-        here["name"],
+        row["name"],
     )
-    frame = svg_map.Frame(here["x"], here["y"], 5.2)
-    latitude, longitude = degrees((here["x"], here["y"]))
-    return visit.page(
+    frame = svg_map.Frame(row["x"], row["y"], 5.2)
+    latitude, longitude = degrees((row["x"], row["y"]))
+    return visit.render(
         "town.html.j2",
-        town=here,
+        town=row,
         categories=categories,
         total=total,
         latitude=latitude,
@@ -145,14 +148,14 @@ def town(visit: Visit, slug: str) -> Response:
 
 
 @views.get("/place/{slug}")
-def place(visit: Visit, slug: str) -> Response:
-    here = find(visit, slug)
-    point = here["x"], here["y"]
+def place(visit: RequestContext, slug: str) -> Response:
+    place_row = find(visit, slug)
+    point = place_row["x"], place_row["y"]
     latitude, longitude = degrees(point)
     saved = visit.rows(
         "SELECT list.id, list.name FROM saved JOIN list ON list.id = list_id"
         " WHERE place_id = ? AND person_id = ? ORDER BY list.id",
-        *(here["id"], visit.session.account),
+        *(place_row["id"], visit.session.account),
     )
     lists = visit.rows(
         "SELECT id, name FROM list WHERE person_id = ? ORDER BY id", visit.session.account
@@ -160,24 +163,24 @@ def place(visit: Visit, slug: str) -> Response:
     reports = visit.rows(
         "SELECT problem FROM report WHERE place_id = ? AND status = 'Open' ORDER BY id DESC LIMIT "
         "3",
-        here["id"],
+        place_row["id"],
     )
-    return visit.page(
+    return visit.render(
         "place.html.j2",
-        place=here,
+        place=place_row,
         latitude=latitude,
         longitude=longitude,
-        hours=hours_told(here["hours"]),
-        opening=_status(here["hours"]),
+        hours=hours_told(place_row["hours"]),
+        opening=_opening_status(place_row["hours"]),
         saved=saved,
         lists=[each for each in lists if each["id"] not in {row["id"] for row in saved}],
-        near=_near(visit, here, limit=3),
+        near=_find_nearby(visit, place_row, limit=3),
         reports=reports,
         picture=svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)]),
     )
 
 
-def find(visit: Visit, slug: str) -> Any:
+def find(visit: RequestContext, slug: str) -> Any:
     return visit.row(
         "SELECT place.*, category.name AS category, category.slug AS category_slug, listed"
         " FROM place JOIN category ON category.id = category_id WHERE place.slug = ?",
@@ -186,24 +189,24 @@ def find(visit: Visit, slug: str) -> Any:
 
 
 def hours_told(hours: str) -> list[str]:
-    """ "Mon-Fri 08:00-18:00", "Sat 09:00-12:00", "Sun closed"."""
+    """Return opening hours such as "Mon-Fri 08:00-18:00", "Sat 09:00-12:00", "Sun closed"."""
     if not hours:
         return []
     days = hours.split(";")
     if all(day == "00:00-24:00" for day in days):
         return ["Open 24 hours"]
-    told: list[str] = []
+    lines: list[str] = []
     start = 0
     for end in range(1, 8):
         if end == 7 or days[end] != days[start]:
             span = DAYS[start] if end == start + 1 else f"{DAYS[start]}-{DAYS[end - 1]}"
-            told.append(f"{span} {days[start] or 'closed'}")
+            lines.append(f"{span} {days[start] or 'closed'}")
             start = end
-    return told
+    return lines
 
 
-def _status(hours: str) -> str:
-    """What to expect at the door right now."""
+def _opening_status(hours: str) -> str:
+    """Return the opening status at the current time, "" if it is unknown or always open."""
     if not hours:
         return ""
     today = hours.split(";")[NOW.weekday()]
@@ -214,41 +217,41 @@ def _status(hours: str) -> str:
     return f"Closed, opens at {today[:5]}" if today[:5] > f"{NOW:%H:%M}" else "Closed"
 
 
-def _near(visit: Visit, here: Any, *, limit: int) -> list[Any]:
+def _find_nearby(visit: RequestContext, place: Any, *, limit: int) -> list[Any]:
     return visit.rows(
-        f"SELECT {ROW}, {_AWAY} AS away {_FROM} listed AND place.id != ?"
-        f" ORDER BY {_AWAY}, place.id LIMIT {limit}",
-        *(here["x"], here["x"], here["y"], here["y"], here["id"]),
-        *(here["x"], here["x"], here["y"], here["y"]),
+        f"SELECT {ROW}, {_DISTANCE_SQL} AS away {_FROM} listed AND place.id != ?"
+        f" ORDER BY {_DISTANCE_SQL}, place.id LIMIT {limit}",
+        *(place["x"], place["x"], place["y"], place["y"], place["id"]),
+        *(place["x"], place["x"], place["y"], place["y"]),
     )
 
 
-_AWAY = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
+_DISTANCE_SQL = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
 
 
 @views.get("/place/{slug}/nearby")
-def nearby(visit: Visit, slug: str) -> Response:
-    """Places of one category, or of all, the nearest first, in a straight line."""
-    kept = {name: value for name, value in visit.query.items() if value}
-    if len(kept) < len(visit.query):
-        return visit.redirect(visit.path, **kept)
-    here = find(visit, slug)
-    condition = Condition()
-    condition.add("listed AND place.id != ?", here["id"])
-    if wanted := visit.query.get("category"):
-        condition.add("category.slug = ?", wanted)
+def nearby(visit: RequestContext, slug: str) -> Response:
+    """Show places of one or all categories, the nearest in a straight line first."""
+    fields = {name: value for name, value in visit.query.items() if value}
+    if len(fields) < len(visit.query):
+        return visit.redirect(visit.path, **fields)
+    place_row = find(visit, slug)
+    condition = WhereClause()
+    condition.add("listed AND place.id != ?", place_row["id"])
+    if category_slug := visit.query.get("category"):
+        condition.add("category.slug = ?", category_slug)
     if (opening := visit.query.get("open", "")) in OPENINGS:
         condition.add(f"open_{opening}")
-    x, y = here["x"], here["y"]
-    away = f"(x - {x}) * (x - {x}) + (y - {y}) * (y - {y})"
-    rest = f"{_FROM} {condition.sql} ORDER BY {away}, place.id"
-    found = listing(visit, ROW, rest, condition.arguments, size=PAGE)
-    points = [(row["x"], row["y"]) for row in found.rows]
+    x, y = place_row["x"], place_row["y"]
+    distance_sql = f"(x - {x}) * (x - {x}) + (y - {y}) * (y - {y})"
+    rest = f"{_FROM} {condition.sql} ORDER BY {distance_sql}, place.id"
+    pagination = paginate(visit, ROW, rest, condition.arguments, size=PAGE)
+    points = [(row["x"], row["y"]) for row in pagination.rows]
     pins = [*(Pin(p, str(i)) for i, p in enumerate(points, 1)), Pin((x, y))]
-    return visit.page(
+    return visit.render(
         "nearby.html.j2",
-        place=here,
-        found=found,
+        place=place_row,
+        found=pagination,
         distances=[between((x, y), point) for point in points],
         categories=visit.rows("SELECT slug, plural FROM category WHERE listed ORDER BY plural"),
         openings=list(OPENINGS.items()),
@@ -261,38 +264,43 @@ def nearby(visit: Visit, slug: str) -> Response:
 
 
 @views.get("/coordinates")
-def coordinates(visit: Visit) -> Response:
-    """What is where: the nearest address and the nearest places."""
+def coordinates(visit: RequestContext) -> Response:
+    """Show the nearest address and the nearest places of coordinates."""
     form = Form(visit.query)
     if not visit.query:
-        return visit.page(
+        return visit.render(
             "coordinates.html.j2", form=form, picture=svg_map.picture(svg_map.region())
         )
-    latitude = _degrees(form, "lat", 46.8, 47.6)
-    longitude = _degrees(form, "lon", -39.2, -38.0)
+    latitude = _read_degrees(form, "lat", 46.8, 47.6)
+    longitude = _read_degrees(form, "lon", -39.2, -38.0)
     if form.errors:
         picture = svg_map.picture(svg_map.region())
-        return visit.page("coordinates.html.j2", 422, form=form, picture=picture)
+        return visit.render("coordinates.html.j2", 422, form=form, picture=picture)
     point = metres(latitude, longitude)
-    edge, _, away = network().nearest(point)
+    edge, _, distance = network().nearest(point)
     zip_code = visit.value("SELECT zip_code FROM town WHERE name = ?", edge.town)
     x, y = point
-    near = visit.rows(f"SELECT {ROW} {_FROM} listed ORDER BY {_AWAY}, place.id LIMIT 5", x, x, y, y)
-    pins = [*(Pin((row["x"], row["y"]), str(i)) for i, row in enumerate(near, 1)), Pin(point)]
-    return visit.page(
+    nearby_rows = visit.rows(
+        f"SELECT {ROW} {_FROM} listed ORDER BY {_DISTANCE_SQL}, place.id LIMIT 5", x, x, y, y
+    )
+    pins = [
+        *(Pin((row["x"], row["y"]), str(i)) for i, row in enumerate(nearby_rows, 1)),
+        Pin(point),
+    ]
+    return visit.render(
         "coordinates.html.j2",
         form=form,
         street=edge.name,
         town=edge.town,
         zip_code=zip_code,
-        away=away,
-        near=near,
-        distances=[between(point, (row["x"], row["y"])) for row in near],
+        away=distance,
+        near=nearby_rows,
+        distances=[between(point, (row["x"], row["y"])) for row in nearby_rows],
         picture=svg_map.picture(svg_map.around([pin.at for pin in pins]), pins[::-1]),
     )
 
 
-def _degrees(form: Form, name: str, least: float, most: float) -> float:
+def _read_degrees(form: Form, name: str, least: float, most: float) -> float:
     text = form.text(name)
     if name in form.errors:
         return 0.0

@@ -1,4 +1,4 @@
-"""What a person keeps: lists of places with notes, and reports of what is wrong on the map."""
+"""Views of saved lists with notes, of problem reports, and of sign-in."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from webagent_jax.arena.forms import Form
 from webagent_jax.arena.map import svg_map
 from webagent_jax.arena.map.places import find
 from webagent_jax.arena.map.svg_map import Pin
-from webagent_jax.arena.pagination import listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 PROBLEMS = (
     "Wrong opening hours",
@@ -25,14 +25,14 @@ PROBLEMS = (
 
 
 @views.get("/lists")
-def lists(visit: Visit) -> Response:
+def lists(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return _lists(visit, Form())
+    return _render_lists(visit, Form())
 
 
-def _lists(visit: Visit, form: Form, status: int = 200) -> Response:
-    kept = visit.rows(
+def _render_lists(visit: RequestContext, form: Form, status: int = 200) -> Response:
+    list_rows = visit.rows(
         "SELECT list.*, count(saved.id) AS places FROM list LEFT JOIN saved ON list_id = list.id"
         " WHERE person_id = ? GROUP BY list.id ORDER BY list.id",
         visit.session.account,
@@ -44,24 +44,24 @@ def _lists(visit: Visit, form: Form, status: int = 200) -> Response:
     )
     pins = [Pin((row["x"], row["y"])) for row in points]
     picture = svg_map.picture(svg_map.region(), pins)
-    return visit.page("lists.html.j2", status, lists=kept, form=form, picture=picture)
+    return visit.render("lists.html.j2", status, lists=list_rows, form=form, picture=picture)
 
 
 @views.post("/lists")
-def new_list(visit: Visit) -> Response:
+def new_list(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     form = Form(visit.form)
-    name = _list_name(visit, form, 0)
+    name = _read_list_name(visit, form, 0)
     if form.errors:
-        return _lists(visit, form, 422)
-    number = visit.do(
+        return _render_lists(visit, form, 422)
+    number = visit.execute(
         "INSERT INTO list (person_id, name) VALUES (?, ?)", visit.session.account, name
     )
     return visit.redirect(f"/lists/{number}", f"The list {name} was created.")
 
 
-def _list_name(visit: Visit, form: Form, number: int) -> str:
+def _read_list_name(visit: RequestContext, form: Form, number: int) -> str:
     name = form.text("name", most=40)
     if visit.value(
         "SELECT 1 FROM list WHERE person_id = ? AND name = ? COLLATE NOCASE AND id != ?",
@@ -72,95 +72,97 @@ def _list_name(visit: Visit, form: Form, number: int) -> str:
 
 
 @views.get("/lists/{number:int}")
-def one_list(visit: Visit, number: int) -> Response:
+def one_list(visit: RequestContext, number: int) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return _one_list(visit, number, Form())
+    return _render_list(visit, number, Form())
 
 
-def _one_list(visit: Visit, number: int, form: Form, status: int = 200) -> Response:
-    here = _list(visit, number)
+def _render_list(visit: RequestContext, number: int, form: Form, status: int = 200) -> Response:
+    list_row = _find_list(visit, number)
     rest = (
         "FROM saved JOIN place ON place.id = place_id JOIN category ON category.id = category_id"
         " WHERE list_id = ? ORDER BY saved.id"
     )
     columns = "saved.id, note, place.name, place.slug, town, x, y, category.name AS category"
-    found = listing(visit, columns, rest, [number], size=8)
-    points = [(row["x"], row["y"]) for row in found.rows]
+    pagination = paginate(visit, columns, rest, [number], size=8)
+    points = [(row["x"], row["y"]) for row in pagination.rows]
     pins = [Pin(point, str(i)) for i, point in enumerate(points, 1)]
     frame = svg_map.around(points, least=4.7) if points else svg_map.region()
     picture = svg_map.picture(frame, pins[::-1])
-    return visit.page("list.html.j2", status, list=here, found=found, form=form, picture=picture)
+    return visit.render(
+        "list.html.j2", status, list=list_row, found=pagination, form=form, picture=picture
+    )
 
 
 @views.post("/lists/{number:int}/rename")
-def rename(visit: Visit, number: int) -> Response:
-    _list(visit, number)
+def rename(visit: RequestContext, number: int) -> Response:
+    _find_list(visit, number)
     form = Form(visit.form)
-    name = _list_name(visit, form, number)
+    name = _read_list_name(visit, form, number)
     if form.errors:
-        return _one_list(visit, number, form, 422)
-    visit.do("UPDATE list SET name = ? WHERE id = ?", name, number)
+        return _render_list(visit, number, form, 422)
+    visit.execute("UPDATE list SET name = ? WHERE id = ?", name, number)
     return visit.redirect(f"/lists/{number}", "The list was renamed.")
 
 
 @views.post("/lists/{number:int}/delete")
-def delete(visit: Visit, number: int) -> Response:
-    here = _list(visit, number)
-    visit.do("DELETE FROM saved WHERE list_id = ?", number)
-    visit.do("DELETE FROM list WHERE id = ?", number)
-    return visit.redirect("/lists", f"The list {here['name']} was deleted.")
+def delete(visit: RequestContext, number: int) -> Response:
+    row = _find_list(visit, number)
+    visit.execute("DELETE FROM saved WHERE list_id = ?", number)
+    visit.execute("DELETE FROM list WHERE id = ?", number)
+    return visit.redirect("/lists", f"The list {row['name']} was deleted.")
 
 
-def _list(visit: Visit, number: int) -> Any:
+def _find_list(visit: RequestContext, number: int) -> Any:
     return visit.row(
         "SELECT * FROM list WHERE id = ? AND person_id = ?", number, visit.session.account
     )
 
 
 @views.post("/place/{slug}/save")
-def save(visit: Visit, slug: str) -> Response:
+def save(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    here, number = find(visit, slug), visit.form.get("list", "")
-    kept = _list(visit, int(number) if number.isdecimal() else 0)
-    visit.do(
+    place, number = find(visit, slug), visit.form.get("list", "")
+    target_list = _find_list(visit, int(number) if number.isdecimal() else 0)
+    visit.execute(
         "INSERT OR IGNORE INTO saved (list_id, place_id, added) VALUES (?, ?, ?)",
-        *(kept["id"], here["id"], visit.today),
+        *(target_list["id"], place["id"], visit.today),
     )
-    return visit.redirect(f"/place/{slug}", f"{here['name']} was saved to {kept['name']}.")
+    return visit.redirect(f"/place/{slug}", f"{place['name']} was saved to {target_list['name']}.")
 
 
 @views.get("/saved/{number:int}")
-def note_form(visit: Visit, number: int) -> Response:
-    here = _saved(visit, number)
-    return _note(visit, here, Form({"note": here["note"]}))
+def note_form(visit: RequestContext, number: int) -> Response:
+    row = _find_saved(visit, number)
+    return _render_note(visit, row, Form({"note": row["note"]}))
 
 
-def _note(visit: Visit, here: Any, form: Form, status: int = 200) -> Response:
-    point = here["x"], here["y"]
+def _render_note(visit: RequestContext, row: Any, form: Form, status: int = 200) -> Response:
+    point = row["x"], row["y"]
     picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
-    return visit.page("note.html.j2", status, saved=here, form=form, picture=picture)
+    return visit.render("note.html.j2", status, saved=row, form=form, picture=picture)
 
 
 @views.post("/saved/{number:int}")
-def note(visit: Visit, number: int) -> Response:
-    here, form = _saved(visit, number), Form(visit.form)
+def note(visit: RequestContext, number: int) -> Response:
+    row, form = _find_saved(visit, number), Form(visit.form)
     text = form.text("note", required=False, most=200)
     if form.errors:
-        return _note(visit, here, form, 422)
-    visit.do("UPDATE saved SET note = ? WHERE id = ?", text, number)
-    return visit.redirect(f"/lists/{here['list_id']}", "The note was saved.")
+        return _render_note(visit, row, form, 422)
+    visit.execute("UPDATE saved SET note = ? WHERE id = ?", text, number)
+    return visit.redirect(f"/lists/{row['list_id']}", "The note was saved.")
 
 
 @views.post("/saved/{number:int}/remove")
-def remove(visit: Visit, number: int) -> Response:
-    here = _saved(visit, number)
-    visit.do("DELETE FROM saved WHERE id = ?", number)
-    return visit.redirect(f"/lists/{here['list_id']}", f"{here['name']} was removed.")
+def remove(visit: RequestContext, number: int) -> Response:
+    row = _find_saved(visit, number)
+    visit.execute("DELETE FROM saved WHERE id = ?", number)
+    return visit.redirect(f"/lists/{row['list_id']}", f"{row['name']} was removed.")
 
 
-def _saved(visit: Visit, number: int) -> Any:
+def _find_saved(visit: RequestContext, number: int) -> Any:
     return visit.row(
         "SELECT saved.*, place.name, place.slug, x, y, list.name AS list FROM saved"
         " JOIN place ON place.id = place_id JOIN list ON list.id = list_id"
@@ -173,65 +175,65 @@ def _saved(visit: Visit, number: int) -> Any:
 
 
 @views.get("/place/{slug}/report")
-def report_form(visit: Visit, slug: str) -> Response:
+def report_form(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return _report(visit, slug, Form())
+    return _render_report(visit, slug, Form())
 
 
-def _report(visit: Visit, slug: str, form: Form, status: int = 200) -> Response:
-    here = find(visit, slug)
-    point = here["x"], here["y"]
+def _render_report(visit: RequestContext, slug: str, form: Form, status: int = 200) -> Response:
+    place = find(visit, slug)
+    point = place["x"], place["y"]
     picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
-    return visit.page(
-        "report.html.j2", status, place=here, form=form, problems=PROBLEMS, picture=picture
+    return visit.render(
+        "report.html.j2", status, place=place, form=form, problems=PROBLEMS, picture=picture
     )
 
 
 @views.post("/place/{slug}/report")
-def report(visit: Visit, slug: str) -> Response:
+def report(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    here, form = find(visit, slug), Form(visit.form)
+    place, form = find(visit, slug), Form(visit.form)
     problem = form.choice("problem", PROBLEMS)
     body = form.text("body", most=500, least=10)
     if form.errors:
-        return _report(visit, slug, form, 422)
-    visit.do(
+        return _render_report(visit, slug, form, 422)
+    visit.execute(
         "INSERT INTO report (person_id, place_id, problem, body, sent, status)"
         " VALUES (?, ?, ?, ?, ?, 'Open')",
-        *(visit.session.account, here["id"], problem, body, visit.today),
+        *(visit.session.account, place["id"], problem, body, visit.today),
     )
     return visit.redirect("/reports", "Thank you. Your report was sent.")
 
 
 @views.get("/reports")
-def reports(visit: Visit) -> Response:
+def reports(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     rest = (
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )
-    found = listing(visit, "report.*, name, slug", rest, [visit.session.account], size=6)
+    pagination = paginate(visit, "report.*, name, slug", rest, [visit.session.account], size=6)
     picture = svg_map.picture(svg_map.region())
-    return visit.page("reports.html.j2", found=found, picture=picture)
+    return visit.render("reports.html.j2", found=pagination, picture=picture)
 
 
-# --- signing in ----------------------------------------------------------------------------------
+# --- sign-in -------------------------------------------------------------------------------------
 
 
 @views.get("/sign-in")
-def sign_in_form(visit: Visit) -> Response:
-    return _sign_in(visit, Form(visit.query))
+def sign_in_form(visit: RequestContext) -> Response:
+    return _render_sign_in(visit, Form(visit.query))
 
 
-def _sign_in(visit: Visit, form: Form, status: int = 200) -> Response:
+def _render_sign_in(visit: RequestContext, form: Form, status: int = 200) -> Response:
     picture = svg_map.picture(svg_map.region())
-    return visit.page("sign_in.html.j2", status, form=form, picture=picture)
+    return visit.render("sign_in.html.j2", status, form=form, picture=picture)
 
 
 @views.post("/sign-in")
-def sign_in(visit: Visit) -> Response:
+def sign_in(visit: RequestContext) -> Response:
     form = Form(visit.form)
     email, password = form.email("email"), form.text("password")
     if not form.errors:
@@ -242,11 +244,11 @@ def sign_in(visit: Visit) -> Response:
         if number:
             return visit.sign_in(number, "/lists")
         form.errors["password"] = "The email address or the password is wrong."
-    return _sign_in(visit, form, 422)
+    return _render_sign_in(visit, form, 422)
 
 
 @views.post("/sign-out")
-def sign_out(visit: Visit) -> Response:
+def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
     visit.session.notes.clear()
     return visit.redirect("/", "You are signed out.")

@@ -1,4 +1,4 @@
-"""Cairn, the map of the region."""
+"""Site definition of Cairn, the map."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webagent_jax.arena import common
 from webagent_jax.arena.map import directions, places, saved_lists
 from webagent_jax.arena.map.data import DATABASE
 from webagent_jax.arena.map.routes import distance, duration
-from webagent_jax.arena.site import Site, Visit
+from webagent_jax.arena.site import RequestContext, Site
 
 _SECTIONS = (
     "Food & Drink",
@@ -24,7 +24,7 @@ _SECTIONS = (
 )
 
 
-def _everywhere(visit: Visit) -> Mapping[str, Any]:
+def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     return {"sections": [(name, name.lower().replace(" & ", "-")) for name in _SECTIONS]}
 
 
@@ -37,6 +37,6 @@ SITE = Site(
     views=[places.views, directions.views, saved_lists.views],
     folder=Path(__file__).parent,
     account=common.me().id,
-    everywhere=_everywhere,
+    everywhere=_template_context,
     filters={"distance": distance, "duration": duration},
 )

@@ -1,6 +1,6 @@
-"""The lie of the land: water, hills and woods, in metres east and north of Alder Falls.
+"""Terrain: water, hills and woods, in meters east and north of Alder Falls.
 
-The shapes of data/map_ground.json are in kilometres, a few points each; here they are rounded off.
+The shapes of data/map_ground.json are in kilometers, a few points each; splines round them off.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from webagent_jax.arena import random_data
 
-Point = tuple[int, int]  # metres
+Point = tuple[int, int]  # meters east and north of Alder Falls
 
-_LATITUDE, _LONGITUDE = 47.2, -38.6  # of Alder Falls
-_METRES_NORTH = 111_200.0  # in a degree of latitude
-_METRES_EAST = 75_550.0  # in a degree of longitude, at this latitude
+_LATITUDE, _LONGITUDE = 47.2, -38.6  # coordinates of Alder Falls in degrees
+_METRES_NORTH = 111_200.0  # meters per degree of latitude
+_METRES_EAST = 75_550.0  # meters per degree of longitude at this latitude
 
 
 def degrees(point: Point) -> tuple[float, float]:
-    """Latitude and longitude, to about ten metres: four places."""
+    """Return latitude and longitude with four decimals, which is about ten meters."""
     x, y = point
     return round(_LATITUDE + y / _METRES_NORTH, 4), round(_LONGITUDE + x / _METRES_EAST, 4)
 
@@ -34,7 +34,7 @@ def metres(latitude: float, longitude: float) -> Point:
 
 
 def between(a: Point, b: Point) -> float:
-    """Metres in a straight line."""
+    """Return the straight-line distance in meters."""
     return math.hypot(b[0] - a[0], b[1] - a[1])
 
 
@@ -47,70 +47,79 @@ class River:
 
 @dataclass(frozen=True)
 class Ground:
-    sea: tuple[Point, ...]  # closed, as lakes, woods and contours are
+    sea: tuple[Point, ...]  # closed shape, as lakes, woods and contours
     lakes: tuple[tuple[Point, ...], ...]
     rivers: tuple[River, ...]
     woods: tuple[tuple[Point, ...], ...]
     contours: tuple[tuple[Point, ...], ...]
-    labels: tuple[tuple[str, Point, str], ...]  # words, where, of what kind
+    labels: tuple[tuple[str, Point, str], ...]  # text, position and kind
 
     def wet(self, point: Point) -> bool:
-        """In the sea or a lake."""
+        """Return whether a point is in the sea or a lake."""
         return any(inside(point, shape) for shape in (self.sea, *self.lakes))
 
 
 @functools.cache
 def ground() -> Ground:
-    told: Any = random_data.table("map_ground")
-    rng = random_data.stream("map", "ground")
-    coast = rounded(_points(told["coast"]))
+    shapes: Any = random_data.read_json("map_ground")
+    rng = random_data.random_stream("map", "ground")
+    coast = rounded(_to_points(shapes["coast"]))
     contours = [
-        _blob(rng, x, y, radius=size * ring / 4, wobble=0.10)
-        for x, y, size in told["peaks"]
+        _sample_blob(rng, x, y, radius=size * ring / 4, wobble=0.10)
+        for x, y, size in shapes["peaks"]
         for ring in (1, 2, 3, 4)
     ]
     return Ground(
-        sea=(*coast, *_points(told["corners"])),
-        lakes=tuple(rounded(_points(each), closed=True) for each in told["lakes"]),
+        sea=(*coast, *_to_points(shapes["corners"])),
+        lakes=tuple(rounded(_to_points(each), closed=True) for each in shapes["lakes"]),
         rivers=tuple(
-            River(each["name"], each["width"], rounded(_points(each["line"])))
-            for each in told["rivers"]
+            River(each["name"], each["width"], rounded(_to_points(each["line"])))
+            for each in shapes["rivers"]
         ),
-        woods=tuple(_blob(rng, x, y, radius=size, wobble=0.22) for x, y, size in told["forests"]),
+        woods=tuple(
+            _sample_blob(rng, x, y, radius=size, wobble=0.22) for x, y, size in shapes["forests"]
+        ),
         contours=tuple(contours),
-        labels=tuple((text, _metric(x, y), kind) for text, x, y, kind in told["labels"]),
+        labels=tuple((text, _to_meters(x, y), kind) for text, x, y, kind in shapes["labels"]),
     )
 
 
-def _metric(x: float, y: float) -> Point:
+def _to_meters(x: float, y: float) -> Point:
     return round(x * 1000), round(y * 1000)
 
 
-def _points(kilometres: Sequence[Sequence[float]]) -> list[Point]:
-    return [_metric(x, y) for x, y in kilometres]
+def _to_points(kilometres: Sequence[Sequence[float]]) -> list[Point]:
+    return [_to_meters(x, y) for x, y in kilometres]
 
 
-def _blob(
+def _sample_blob(
     rng: random.Random, x: float, y: float, *, radius: float, wobble: float
 ) -> tuple[Point, ...]:
-    """A closed shape, nearly round."""
+    """Return a closed, nearly round shape; `x`, `y` and `radius` are in kilometers."""
     turns = [step * math.tau / 11 for step in range(11)]
     reach = [radius * (1 + wobble * rng.uniform(-1, 1)) for _ in turns]
     corners = [
-        _metric(x + size * math.cos(turn), y + 0.8 * size * math.sin(turn))
+        _to_meters(x + size * math.cos(turn), y + 0.8 * size * math.sin(turn))
         for turn, size in zip(turns, reach, strict=True)
     ]
     return rounded(corners, closed=True)
 
 
 def rounded(points: Sequence[Point], *, closed: bool = False, steps: int = 6) -> tuple[Point, ...]:
-    """A smooth line through points (Catmull and Rom's spline), `steps` pieces from one to the "
-    "next."""
+    """Return a smooth line through points (Catmull-Rom spline).
+
+    Args:
+        points: Points of the line.
+        closed: Whether the last point connects to the first.
+        steps: Pieces from one point to the next.
+    """
     count = len(points)
-    at = (lambda i: points[i % count]) if closed else (lambda i: points[min(max(i, 0), count - 1)])
+    point_at = (
+        (lambda i: points[i % count]) if closed else (lambda i: points[min(max(i, 0), count - 1)])
+    )
     line: list[Point] = []
     for i in range(count if closed else count - 1):
-        corners = at(i - 1), at(i), at(i + 1), at(i + 2)
+        corners = point_at(i - 1), point_at(i), point_at(i + 1), point_at(i + 2)
         line += [_spline(corners, step / steps) for step in range(steps)]
     return tuple(line if closed else [*line, points[-1]])
 
@@ -124,13 +133,13 @@ def _spline(corners: tuple[Point, Point, Point, Point], t: float) -> Point:
 
 
 def inside(point: Point, shape: Sequence[Point]) -> bool:
-    """Whether a point is in a closed shape: a ray from it crosses the border an odd time."""
+    """Return whether a closed shape contains a point, by the even-odd rule."""
     x, y = point
-    odd = False
+    is_inside = False
     for (ax, ay), (bx, by) in _sides(shape):
         if (ay > y) != (by > y) and x < ax + (y - ay) * (bx - ax) / (by - ay):
-            odd = not odd
-    return odd
+            is_inside = not is_inside
+    return is_inside
 
 
 def _sides(shape: Sequence[Point]) -> Iterator[tuple[Point, Point]]:
@@ -138,7 +147,7 @@ def _sides(shape: Sequence[Point]) -> Iterator[tuple[Point, Point]]:
 
 
 def crosses(a: Point, b: Point, line: Sequence[Point]) -> bool:
-    """Whether the straight way from a to b meets a line."""
+    """Return whether the segment from `a` to `b` crosses a line."""
     return any(
         _side(a, b, c) != _side(a, b, d) and _side(c, d, a) != _side(c, d, b)
         for c, d in itertools.pairwise(line)

@@ -1,1 +1,1 @@
-"""The shop, and the database it shares with its back office, the admin."""
+"""Shop, with the database that it shares with its back office, the admin."""

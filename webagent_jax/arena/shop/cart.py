@@ -1,4 +1,4 @@
-"""The cart, the wish list, and the way from the cart to an order."""
+"""Views of the cart, the checkout and the wish list."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, shipping_cost
-from webagent_jax.arena.site import Missing, Views, Visit
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
-MOST = 20  # pieces of one product in an order
+MOST = 20  # maximum pieces of a product per order
 
 
 @dataclass(frozen=True, slots=True)
 class Cart:
-    """What a customer is about to buy; amounts in cents."""
+    """Cart of a customer; amounts are in cents."""
 
     items: list[Any]
-    coupon: Any  # row of promotion, or None
+    coupon: Any  # row of the table promotion; None without a coupon
     delivery: str
 
     @property
@@ -34,8 +34,8 @@ class Cart:
 
     @property
     def discount(self) -> int:
-        applies = self.coupon and self.subtotal >= self.coupon["minimum"]
-        return self.subtotal * self.coupon["percent"] // 100 if applies else 0
+        is_valid = self.coupon and self.subtotal >= self.coupon["minimum"]
+        return self.subtotal * self.coupon["percent"] // 100 if is_valid else 0
 
     @property
     def shipping(self) -> int:
@@ -46,12 +46,12 @@ class Cart:
         return self.subtotal - self.discount + self.shipping
 
 
-def customer(visit: Visit) -> int:
-    """Who the cart and the wish list belong to; 0 is whoever is not signed in."""
+def customer(visit: RequestContext) -> int:
+    """Return the id of the customer who owns the cart and the wish list; 0 if signed out."""
     return visit.session.account or 0
 
 
-def cart_of(visit: Visit) -> Cart:
+def cart_of(visit: RequestContext) -> Cart:
     items = visit.rows(
         "SELECT cart_item.*, name, slug, price, stock FROM cart_item"
         " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY cart_item.id",
@@ -64,22 +64,22 @@ def cart_of(visit: Visit) -> Cart:
 
 
 @views.get("/cart")
-def cart(visit: Visit) -> Response:
-    return visit.page("cart.html.j2", cart=cart_of(visit), form=Form())
+def cart(visit: RequestContext) -> Response:
+    return visit.render("cart.html.j2", cart=cart_of(visit), form=Form())
 
 
 @views.post("/cart/add")
-def add(visit: Visit) -> Response:
+def add(visit: RequestContext) -> Response:
     product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
     form = Form(visit.form)
     choice = form.choice("choice", product["option_values"].split(", "))
-    quantity = form.whole("quantity", 1, MOST)
+    quantity = form.integer("quantity", 1, MOST)
     if product["stock"] < quantity and not form.errors:
         form.errors["quantity"] = f"Only {product['stock']} in stock."
     back = f"/product/{product['slug']}"
     if form.errors:
         return visit.redirect(back, f"Not added to your cart. {next(iter(form.errors.values()))}")
-    visit.do(
+    visit.execute(
         "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
         *(customer(visit), product["id"], choice, quantity),
@@ -88,42 +88,44 @@ def add(visit: Visit) -> Response:
 
 
 @views.post("/cart/update")
-def update(visit: Visit) -> Response:
-    """The quantities of all lines at once."""
-    form, now = Form(visit.form), cart_of(visit)
-    wanted = {item["id"]: form.whole(f"quantity-{item['id']}", 1, MOST) for item in now.items}
+def update(visit: RequestContext) -> Response:
+    """Change the quantities of all lines at once."""
+    form, cart = Form(visit.form), cart_of(visit)
+    quantities = {
+        item["id"]: form.integer(f"quantity-{item['id']}", 1, MOST) for item in cart.items
+    }
     if form.errors:
-        return visit.page("cart.html.j2", 422, cart=now, form=form)
-    for number, quantity in wanted.items():
-        visit.do("UPDATE cart_item SET quantity = ? WHERE id = ?", quantity, number)
+        return visit.render("cart.html.j2", 422, cart=cart, form=form)
+    for number, quantity in quantities.items():
+        visit.execute("UPDATE cart_item SET quantity = ? WHERE id = ?", quantity, number)
     return visit.redirect("/cart", "Your cart was updated.")
 
 
 @views.post("/cart/remove")
-def remove(visit: Visit) -> Response:
+def remove(visit: RequestContext) -> Response:
     number = visit.form.get("item", "")
-    visit.do("DELETE FROM cart_item WHERE id = ? AND customer_id = ?", number, customer(visit))
+    visit.execute("DELETE FROM cart_item WHERE id = ? AND customer_id = ?", number, customer(visit))
     return visit.redirect("/cart", "The product was removed from your cart.")
 
 
 @views.post("/cart/coupon")
-def coupon(visit: Visit) -> Response:
-    """One code at a time; an empty field takes it back."""
+def coupon(visit: RequestContext) -> Response:
+    """Apply a coupon code instead of the previous one; an empty field removes it."""
     code = visit.form.get("code", "").strip().upper()
     if not code:
         visit.session.notes.pop("coupon", None)
         return visit.redirect("/cart", "No coupon is applied.")
-    now, form = cart_of(visit), Form(visit.form)
-    found = visit.rows(
+    cart, form = cart_of(visit), Form(visit.form)
+    promotions = visit.rows(
         "SELECT * FROM promotion WHERE code = ? AND active AND ? BETWEEN starts AND ends",
         *(code, visit.today),
     )
-    if not found:
+    if not promotions:
         form.errors["code"] = f"The coupon code {code} is not valid."
-    elif now.subtotal < found[0]["minimum"]:
-        form.errors["code"] = f"Valid from {found[0]['minimum'] // 100} dollars."
+    elif cart.subtotal < promotions[0]["minimum"]:
+        form.errors["code"] = f"Valid from {promotions[0]['minimum'] // 100} dollars."
     if form.errors:
-        return visit.page("cart.html.j2", 422, cart=now, form=form)
+        return visit.render("cart.html.j2", 422, cart=cart, form=form)
     visit.session.notes["coupon"] = code
     return visit.redirect("/cart", f"The coupon {code} was applied.")
 
@@ -132,83 +134,83 @@ def coupon(visit: Visit) -> Response:
 
 
 @views.get("/checkout")
-def checkout(visit: Visit) -> Response:
-    return _step(visit, "checkout_address.html.j2", Form())
+def checkout(visit: RequestContext) -> Response:
+    return _checkout_page(visit, "checkout_address.html.j2", Form())
 
 
 @views.post("/checkout")
-def choose_address(visit: Visit) -> Response:
+def choose_address(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    chosen = form.choice("address", [str(row["id"]) for row in _addresses(visit)])
+    address_id = form.choice("address", [str(row["id"]) for row in _addresses(visit)])
     if form.errors:
-        return _step(visit, "checkout_address.html.j2", form)
-    visit.session.notes["address"] = int(chosen)
+        return _checkout_page(visit, "checkout_address.html.j2", form)
+    visit.session.notes["address"] = int(address_id)
     return visit.redirect("/checkout/delivery")
 
 
 @views.get("/checkout/delivery")
-def delivery(visit: Visit) -> Response:
-    return _step(visit, "checkout_delivery.html.j2", Form())
+def delivery(visit: RequestContext) -> Response:
+    return _checkout_page(visit, "checkout_delivery.html.j2", Form())
 
 
 @views.post("/checkout/delivery")
-def choose_delivery(visit: Visit) -> Response:
+def choose_delivery(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    chosen = form.choice("delivery", DELIVERIES)
+    delivery = form.choice("delivery", DELIVERIES)
     if form.errors:
-        return _step(visit, "checkout_delivery.html.j2", form)
-    visit.session.notes["delivery"] = chosen
+        return _checkout_page(visit, "checkout_delivery.html.j2", form)
+    visit.session.notes["delivery"] = delivery
     return visit.redirect("/checkout/payment")
 
 
 @views.get("/checkout/payment")
-def payment(visit: Visit) -> Response:
-    return _step(visit, "checkout_payment.html.j2", Form())
+def payment(visit: RequestContext) -> Response:
+    return _checkout_page(visit, "checkout_payment.html.j2", Form())
 
 
 @views.post("/checkout/payment")
-def place_order(visit: Visit) -> Response:
+def place_order(visit: RequestContext) -> Response:
     form, cart, notes = Form(visit.form), cart_of(visit), visit.session.notes
-    chosen = form.choice("payment", PAYMENTS)
+    payment = form.choice("payment", PAYMENTS)
     if form.errors or not cart.items or "address" not in notes:
-        return _step(visit, "checkout_payment.html.j2", form)
+        return _checkout_page(visit, "checkout_payment.html.j2", form)
     address = visit.row(
         "SELECT name, street, city, zip_code, phone FROM address WHERE id = ?", notes["address"]
     )
-    number = visit.do(
+    number = visit.execute(
         "INSERT INTO purchase (customer_id, placed, status, name, street, city, zip_code, phone,"
         " delivery, payment, coupon, subtotal, discount, shipping, total)"
         " VALUES (?, ?, 'Pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(customer(visit), visit.now, *address, cart.delivery, chosen),
+        *(customer(visit), visit.now, *address, cart.delivery, payment),
         *(cart.coupon["code"] if cart.discount else "", cart.subtotal, cart.discount),
         *(cart.shipping, cart.total),
     )
     for item in cart.items:
-        visit.do(
+        visit.execute(
             "INSERT INTO purchase_item VALUES (?, ?, ?, ?, ?)",
             *(number, item["product_id"], item["choice"], item["quantity"], item["price"]),
         )
-        visit.do(
+        visit.execute(
             "UPDATE product SET stock = max(stock - ?, 0), sold = sold + ? WHERE id = ?",
             *(item["quantity"], item["quantity"], item["product_id"]),
         )
-    visit.do("DELETE FROM cart_item WHERE customer_id = ?", customer(visit))
+    visit.execute("DELETE FROM cart_item WHERE customer_id = ?", customer(visit))
     for note in ("address", "delivery", "coupon"):
         notes.pop(note, None)
     return visit.redirect("/checkout/done", order=number)
 
 
 @views.get("/checkout/done")
-def done(visit: Visit) -> Response:
+def done(visit: RequestContext) -> Response:
     number = visit.query.get("order", "")
     order = visit.row(
         "SELECT * FROM purchase WHERE id = ? AND customer_id = ?", number, customer(visit)
     )
-    return visit.page("checkout_done.html.j2", order=order)
+    return visit.render("checkout_done.html.j2", order=order)
 
 
-def _step(visit: Visit, template: str, form: Form) -> Response:
-    """A page of the checkout; without a cart or an account there is none."""
+def _checkout_page(visit: RequestContext, template: str, form: Form) -> Response:
+    """Return a page of the checkout, or a redirect without a cart or an account."""
     if not visit.session.account:
         return visit.sign_in_first()
     cart = cart_of(visit)
@@ -218,7 +220,7 @@ def _step(visit: Visit, template: str, form: Form) -> Response:
     if template != "checkout_address.html.j2" and "address" not in visit.session.notes:
         return visit.redirect("/checkout", "Choose a delivery address first.")
     default = next((row["id"] for row in addresses if row["is_default"]), "")
-    return visit.page(
+    return visit.render(
         template,
         422 if form.errors else 200,
         cart=cart,
@@ -232,7 +234,7 @@ def _step(visit: Visit, template: str, form: Form) -> Response:
     )
 
 
-def _addresses(visit: Visit) -> list[Any]:
+def _addresses(visit: RequestContext) -> list[Any]:
     return visit.rows(
         "SELECT * FROM address WHERE customer_id = ? ORDER BY id", visit.session.account
     )
@@ -242,21 +244,21 @@ def _addresses(visit: Visit) -> list[Any]:
 
 
 @views.get("/wishlist")
-def wishlist(visit: Visit) -> Response:
+def wishlist(visit: RequestContext) -> Response:
     wishes = visit.rows(
         "SELECT wish.id, name, slug, price, old_price, stock, option_values FROM wish"
         " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY wish.id",
         customer(visit),
     )
-    return visit.page("wishlist.html.j2", wishes=wishes)
+    return visit.render("wishlist.html.j2", wishes=wishes)
 
 
 @views.post("/wishlist/add")
-def wish(visit: Visit) -> Response:
+def wish(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
     product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
-    visit.do(
+    visit.execute(
         "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)",
         *(customer(visit), product["id"]),
     )
@@ -266,9 +268,9 @@ def wish(visit: Visit) -> Response:
 
 
 @views.post("/wishlist/remove")
-def unwish(visit: Visit) -> Response:
+def unwish(visit: RequestContext) -> Response:
     number = visit.form.get("wish", "")
     if not number.isdecimal():
-        raise Missing
-    visit.do("DELETE FROM wish WHERE id = ? AND customer_id = ?", number, customer(visit))
+        raise NotFound
+    visit.execute("DELETE FROM wish WHERE id = ? AND customer_id = ?", number, customer(visit))
     return visit.redirect("/wishlist", "The product was removed from your wish list.")

@@ -1,4 +1,4 @@
-"""What there is to buy: start page, departments, lists of products, one product, comparing."""
+"""Views of the catalog: start page, departments, product lists, products and comparison."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import Condition, listing
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
-PAGE = 8  # products
-COMPARED = 4  # products at most, side by side
+PAGE = 8  # products on a page of a list
+COMPARED = 4  # maximum products in the comparison
 
-_CARD = "id, slug, name, price, old_price, icon, hue, review_count, stars_sum"
-_FROM = "FROM product WHERE active"
-_OF_DEPARTMENT = "category_id IN (SELECT id FROM category WHERE department_id = ?)"
+_CARD_COLUMNS = "id, slug, name, price, old_price, icon, hue, review_count, stars_sum"
+_FROM_ACTIVE = "FROM product WHERE active"
+_IN_DEPARTMENT = "category_id IN (SELECT id FROM category WHERE department_id = ?)"
 
 SORTS = {
     "popular": ("Best selling", "sold DESC"),
@@ -30,57 +30,63 @@ SORTS = {
 
 
 @views.get("/")
-def start(visit: Visit) -> Response:
-    popular = visit.rows(f"SELECT {_CARD} {_FROM} ORDER BY sold DESC, id LIMIT 4")
-    return visit.page("start.html.j2", popular=popular)
+def start(visit: RequestContext) -> Response:
+    popular = visit.rows(f"SELECT {_CARD_COLUMNS} {_FROM_ACTIVE} ORDER BY sold DESC, id LIMIT 4")
+    return visit.render("start.html.j2", popular=popular)
 
 
 @views.get("/department/{slug}")
-def department(visit: Visit, slug: str) -> Response:
-    here = visit.row("SELECT * FROM department WHERE slug = ?", slug)
-    categories = visit.rows("SELECT * FROM category WHERE department_id = ?", here["id"])
+def department(visit: RequestContext, slug: str) -> Response:
+    department_row = visit.row("SELECT * FROM department WHERE slug = ?", slug)
+    categories = visit.rows("SELECT * FROM category WHERE department_id = ?", department_row["id"])
     popular = visit.rows(
-        f"SELECT {_CARD} {_FROM} AND {_OF_DEPARTMENT} ORDER BY sold DESC, id LIMIT 4",
-        here["id"],
+        f"SELECT {_CARD_COLUMNS} {_FROM_ACTIVE} AND {_IN_DEPARTMENT}"
+        " ORDER BY sold DESC, id LIMIT 4",
+        department_row["id"],
     )
-    return visit.page("department.html.j2", department=here, categories=categories, popular=popular)
+    return visit.render(
+        "department.html.j2", department=department_row, categories=categories, popular=popular
+    )
 
 
 @views.get("/category/{slug}")
-def category(visit: Visit, slug: str) -> Response:
-    here = visit.row(
+def category(visit: RequestContext, slug: str) -> Response:
+    category_row = visit.row(
         "SELECT category.*, department.name AS department, department.slug AS department_slug"
         " FROM category JOIN department ON department.id = department_id WHERE category.slug = ?",
         slug,
     )
-    condition = Condition()
-    condition.add("category_id = ?", here["id"])
-    return _products(visit, here["name"], condition, category=here)
+    condition = WhereClause()
+    condition.add("category_id = ?", category_row["id"])
+    return _product_list(visit, category_row["name"], condition, category=category_row)
 
 
 @views.get("/deals")
-def deals(visit: Visit) -> Response:
-    condition = Condition()
+def deals(visit: RequestContext) -> Response:
+    condition = WhereClause()
     condition.add("old_price IS NOT NULL")
-    return _products(visit, "Deals", condition)
+    return _product_list(visit, "Deals", condition)
 
 
 @views.get("/search")
-def search(visit: Visit) -> Response:
-    """All words must be in the name of the product or of its category, in any order."""
-    asked = visit.query.get("q", "").strip()
-    if not asked:
+def search(visit: RequestContext) -> Response:
+    """List the products whose name or category contains all words, in any order."""
+    words = visit.query.get("q", "").strip()
+    if not words:
         return visit.redirect("/", "Type what you are looking for.")
-    condition = Condition()
-    condition.words("words", asked)
-    return _products(visit, f"Results for \u201c{asked}\u201d", condition)
+    condition = WhereClause()
+    condition.words("words", words)
+    return _product_list(visit, f"Results for \u201c{words}\u201d", condition)
 
 
-def _products(visit: Visit, heading: str, condition: Condition, category: Any = None) -> Response:
-    """A list of products, narrowed down and sorted as the visitor wants."""
-    kept = {name: value for name, value in visit.query.items() if value}
-    if len(kept) < len(visit.query):  # a form sends its empty fields as well
-        return visit.redirect(visit.path, **kept)
+def _product_list(
+    visit: RequestContext, heading: str, condition: WhereClause, category: Any = None
+) -> Response:
+    """Return a page of a product list, with the filters and the order of the query parameters."""
+    parameters = {name: value for name, value in visit.query.items() if value}
+    # A form sends its empty fields too.
+    if len(parameters) < len(visit.query):
+        return visit.redirect(visit.path, **parameters)
     form = Form(visit.query)
     lowest = form.cents("from") if form.values.get("from") else None
     highest = form.cents("to") if form.values.get("to") else None
@@ -93,13 +99,13 @@ def _products(visit: Visit, heading: str, condition: Condition, category: Any = 
         condition.add("review_count AND stars_sum >= ? * review_count", int(stars))
     sort = form.values.get("sort", "")
     order = SORTS.get(sort, SORTS["popular"])[1]
-    rest = f"{_FROM} AND {condition.sql} ORDER BY {order}, id"
-    found = listing(visit, _CARD, rest, condition.arguments, size=PAGE)
-    return visit.page(
+    rest = f"{_FROM_ACTIVE} AND {condition.sql} ORDER BY {order}, id"
+    pagination = paginate(visit, _CARD_COLUMNS, rest, condition.arguments, size=PAGE)
+    return visit.render(
         "products.html.j2",
         heading=heading,
         category=category,
-        found=found,
+        found=pagination,
         form=form,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
         narrowed=any(form.values.get(name) for name in ("from", "to", "stars")),
@@ -107,40 +113,42 @@ def _products(visit: Visit, heading: str, condition: Condition, category: Any = 
 
 
 @views.get("/product/{slug}")
-def product(visit: Visit, slug: str) -> Response:
-    here = _product(visit, slug)
+def product(visit: RequestContext, slug: str) -> Response:
+    product_row = _find_product(visit, slug)
     reviews = visit.rows(
         "SELECT * FROM review WHERE product_id = ? AND status = 'Approved'"
         " ORDER BY written DESC, id DESC LIMIT 1",
-        here["id"],
+        product_row["id"],
     )
-    return visit.page("product.html.j2", product=here, reviews=reviews, form=Form())
+    return visit.render("product.html.j2", product=product_row, reviews=reviews, form=Form())
 
 
 @views.get("/product/{slug}/reviews")
-def reviews(visit: Visit, slug: str) -> Response:
-    here = _product(visit, slug)
-    wanted = visit.query.get("stars", "")
-    stars = [int(wanted)] if wanted in ("1", "2", "3", "4", "5") else [1, 2, 3, 4, 5]
+def reviews(visit: RequestContext, slug: str) -> Response:
+    product_row = _find_product(visit, slug)
+    star_text = visit.query.get("stars", "")
+    stars = [int(star_text)] if star_text in ("1", "2", "3", "4", "5") else [1, 2, 3, 4, 5]
     rest = (
         "FROM review WHERE product_id = ? AND status = 'Approved'"
         f" AND stars IN ({', '.join(map(str, stars))}) ORDER BY written DESC, id DESC"
     )
-    found = listing(visit, "*", rest, [here["id"]], size=4)
-    return visit.page("reviews.html.j2", product=here, found=found, form=Form(visit.query))
+    pagination = paginate(visit, "*", rest, [product_row["id"]], size=4)
+    return visit.render(
+        "reviews.html.j2", product=product_row, found=pagination, form=Form(visit.query)
+    )
 
 
 @views.get("/product/{slug}/review")
-def review_form(visit: Visit, slug: str) -> Response:
+def review_form(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.sign_in_first()
-    return visit.page("review.html.j2", product=_product(visit, slug), form=Form())
+    return visit.render("review.html.j2", product=_find_product(visit, slug), form=Form())
 
 
 @views.post("/product/{slug}/review")
-def write_review(visit: Visit, slug: str) -> Response:
-    """It waits for the admin's approval; until then only its author sees it."""
-    here, customer = _product(visit, slug), visit.session.account
+def write_review(visit: RequestContext, slug: str) -> Response:
+    """Add a review, which only its author sees until the admin approves it."""
+    product_row, customer = _find_product(visit, slug), visit.session.account
     if not customer:
         return visit.sign_in_first()
     form = Form(visit.form)
@@ -149,12 +157,12 @@ def write_review(visit: Visit, slug: str) -> Response:
     body = form.text("body", most=1000)
     nickname = form.text("nickname", most=40)
     if form.errors:
-        return visit.page("review.html.j2", 422, product=here, form=form)
-    visit.do(
+        return visit.render("review.html.j2", 422, product=product_row, form=form)
+    visit.execute(
         "INSERT INTO review (product_id, customer_id, nickname, stars, title, body, written, "
         "status)"
         " VALUES (?, ?, ?, ?, ?, ?, date(?), 'Pending')",
-        *(here["id"], customer, nickname, int(stars), title, body, visit.today),
+        *(product_row["id"], customer, nickname, int(stars), title, body, visit.today),
     )
     return visit.redirect(
         f"/product/{slug}", "Thank you. Your review will appear once we have read it."
@@ -162,38 +170,38 @@ def write_review(visit: Visit, slug: str) -> Response:
 
 
 @views.get("/compare")
-def compare(visit: Visit) -> Response:
-    return visit.page("compare.html.j2", products=_compared(visit))
+def compare(visit: RequestContext) -> Response:
+    return visit.render("compare.html.j2", products=_compared_products(visit))
 
 
 @views.post("/compare/add")
-def compare_add(visit: Visit) -> Response:
-    here = _product(visit, visit.form.get("slug", ""))
-    kept: list[int] = visit.session.notes.setdefault("compared", [])
-    back = f"/product/{here['slug']}"
-    if here["id"] in kept:
+def compare_add(visit: RequestContext) -> Response:
+    product_row = _find_product(visit, visit.form.get("slug", ""))
+    product_ids: list[int] = visit.session.notes.setdefault("compared", [])
+    back = f"/product/{product_row['slug']}"
+    if product_row["id"] in product_ids:
         return visit.redirect(back, "This product is on the comparison list already.")
-    if len(kept) == COMPARED:
+    if len(product_ids) == COMPARED:
         return visit.redirect(back, f"You can compare {COMPARED} products at most.")
-    kept.append(here["id"])
-    return visit.redirect(back, f"{here['name']} was added to the comparison.")
+    product_ids.append(product_row["id"])
+    return visit.redirect(back, f"{product_row['name']} was added to the comparison.")
 
 
 @views.post("/compare/clear")
-def compare_clear(visit: Visit) -> Response:
+def compare_clear(visit: RequestContext) -> Response:
     visit.session.notes["compared"] = []
     return visit.redirect("/compare", "The comparison list is empty.")
 
 
-def _compared(visit: Visit) -> Sequence[Any]:
-    columns = f"{_CARD}, brand, material, option_name, option_values"
+def _compared_products(visit: RequestContext) -> Sequence[Any]:
+    columns = f"{_CARD_COLUMNS}, brand, material, option_name, option_values"
     return [
-        visit.row(f"SELECT {columns} {_FROM} AND id = ?", number)
+        visit.row(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
         for number in visit.session.notes.get("compared", [])
     ]
 
 
-def _product(visit: Visit, slug: str) -> Any:
+def _find_product(visit: RequestContext, slug: str) -> Any:
     return visit.row(
         "SELECT product.*, category.name AS category, category.slug AS category_slug,"
         " department.name AS department, department.slug AS department_slug"

@@ -1,4 +1,4 @@
-"""What the shop sells, to whom, and what they say of it: drawn from the word lists of data/."""
+"""Data of the shop: products, customers, orders and reviews, composed from the word lists."""
 
 from __future__ import annotations
 
@@ -16,78 +16,80 @@ from webagent_jax.arena.shop.product_catalog import Category, Kind, categories, 
 
 CUSTOMERS = 900
 PURCHASES = 5_000
-MINE = 38  # purchases of the person whose browser the agent uses
-FIRST_NUMBER = 300_001  # of an order
-FIRST_DAY = datetime.date(2022, 1, 3)  # of the shop
+MINE = 38  # orders of the user whose browser the agent controls
+FIRST_NUMBER = 300_001  # number of the first order
+FIRST_DAY = datetime.date(2022, 1, 3)  # opening of the shop
 
 
 def fill(connection: sqlite3.Connection) -> None:
     people = common.persons()[:CUSTOMERS]
     _fill_customers(connection, people)
-    said_of = _fill_products(connection)
+    category_of = _fill_products(connection)
     _fill_purchases(connection, people)
-    _fill_reviews(connection, people, said_of)
+    _fill_reviews(connection, people, category_of)
     _insert(connection, "promotion", [(i, *row) for i, row in enumerate(PROMOTIONS, 1)])
-    favourites = random_data.stream("shop", "wishes").sample(range(1, len(said_of) + 1), 5)
-    _insert(connection, "wish", [(i, 1, product) for i, product in enumerate(favourites, 1)])
+    wishes = random_data.random_stream("shop", "wishes").sample(range(1, len(category_of) + 1), 5)
+    _insert(connection, "wish", [(i, 1, product) for i, product in enumerate(wishes, 1)])
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    holes = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({holes})", rows)
+    placeholders = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
 def _fill_customers(connection: sqlite3.Connection, people: tuple[Person, ...]) -> None:
-    rng = random_data.stream("shop", "customers")
+    rng = random_data.random_stream("shop", "customers")
     customers: list[tuple[object, ...]] = []
     addresses: list[tuple[object, ...]] = []
     for person in people:
         group = rng.choices(("General", "Wholesale", "Retailer"), (85, 10, 5))[0]
-        joined = FIRST_DAY + datetime.timedelta(rng.randrange(0, 500))
-        joined = FIRST_DAY if person.id == 1 else joined
+        join_date = FIRST_DAY + datetime.timedelta(rng.randrange(0, 500))
+        join_date = FIRST_DAY if person.id == 1 else join_date
         row = (person.id, person.first, person.last, person.email, person.phone, person.password)
         customers.append(
-            (*row, group, joined.isoformat(), int(rng.random() < 0.3 and person.id > 1))
+            (*row, group, join_date.isoformat(), int(rng.random() < 0.3 and person.id > 1))
         )
-        addresses.append(_address(len(addresses) + 1, person, person.street, is_default=1))
-    work = _address(len(addresses) + 1, people[0], "48 Library Street", is_default=0)
+        addresses.append(_address_row(len(addresses) + 1, person, person.street, is_default=1))
+    work_address = _address_row(len(addresses) + 1, people[0], "48 Library Street", is_default=0)
     _insert(connection, "customer", customers)
-    _insert(connection, "address", [*addresses, work])
+    _insert(connection, "address", [*addresses, work_address])
 
 
-def _address(number: int, person: Person, street: str, is_default: int) -> tuple[object, ...]:
+def _address_row(number: int, person: Person, street: str, is_default: int) -> tuple[object, ...]:
     city = person.city
-    where = (street, city.name, city.zip_code, person.phone)
-    return (number, person.id, person.name, *where, is_default)
+    place = (street, city.name, city.zip_code, person.phone)
+    return (number, person.id, person.name, *place, is_default)
 
 
 def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
-    """Returns the category of each product, for what is said of it."""
-    rng = random_data.stream("shop", "products")
-    listed = list(categories())
-    departments = list(dict.fromkeys(category.department for category in listed))
+    """Fill the tables of the catalog; return the category of each product, for its reviews."""
+    rng = random_data.random_stream("shop", "products")
+    all_categories = list(categories())
+    departments = list(dict.fromkeys(category.department for category in all_categories))
     names = [(i, name, slug(name)) for i, name in enumerate(departments, 1)]
     _insert(connection, "department", names)
     rows: list[tuple[object, ...]] = []
     products: list[tuple[object, ...]] = []
-    of: dict[int, Category] = {}
-    for number, category in enumerate(listed, 1):
+    category_of: dict[int, Category] = {}
+    for number, category in enumerate(all_categories, 1):
         department = departments.index(category.department) + 1
         rows.append(
             (number, department, category.name, slug(category.name), *category.words["icon"])
         )
         for kind in category.kinds:
             for line in category.words["lines"]:
-                of[len(of) + 1] = category
+                category_of[len(category_of) + 1] = category
                 products.append(
-                    _product(rng, len(of), number, category=category, kind=kind, line=line)
+                    _product_row(
+                        rng, len(category_of), number, category=category, kind=kind, line=line
+                    )
                 )
     _insert(connection, "category", rows)
     _insert(connection, "product", products)
-    return of
+    return category_of
 
 
-def _product(
+def _product_row(
     rng: random.Random, number: int, category_id: int, *, category: Category, kind: Kind, line: str
 ) -> tuple[object, ...]:
     brand = rng.choice(category.words["brands"])
@@ -124,23 +126,23 @@ def _product(
 
 
 def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) -> None:
-    rng = random_data.stream("shop", "purchases")
+    rng = random_data.random_stream("shop", "purchases")
     products = connection.execute("SELECT id, price, option_values FROM product").fetchall()
-    popular = random_data.Popularity(rng, products)
-    regulars = random_data.Popularity(rng, people[1:], exponent=0.5)
-    buyers = [people[0]] * MINE + regulars.draw(rng, PURCHASES - MINE)
+    product_sampler = random_data.ZipfSampler(rng, products)
+    buyer_sampler = random_data.ZipfSampler(rng, people[1:], exponent=0.5)
+    buyers = [people[0]] * MINE + buyer_sampler.draw(rng, PURCHASES - MINE)
     rng.shuffle(buyers)
     purchases: list[tuple[object, ...]] = []
     items: list[tuple[object, ...]] = []
-    for number, placed in enumerate(_moments(rng), FIRST_NUMBER):
+    for number, time in enumerate(_draw_times(rng), FIRST_NUMBER):
         basket = []
-        for product, price, values in popular.draw(
+        for product, price, values in product_sampler.draw(
             rng, rng.choices((1, 2, 3, 4), (40, 32, 18, 10))[0]
         ):
             quantity = rng.choices((1, 2, 3), (80, 15, 5))[0]
             basket.append((number, product, rng.choice(values.split(", ")), quantity, price))
         buyer = buyers[number - FIRST_NUMBER]
-        purchases.append(_purchase(rng, number, placed, buyer, basket))
+        purchases.append(_purchase_row(rng, number, time, buyer, basket))
         items += basket
     _insert(connection, "purchase", purchases)
     _insert(connection, "purchase_item", items)
@@ -151,19 +153,19 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
     )
 
 
-def _moments(rng: random.Random) -> list[datetime.datetime]:
-    """When the orders were placed, in order: more every month, most before the holidays."""
+def _draw_times(rng: random.Random) -> list[datetime.datetime]:
+    """Return the sorted times of all orders: more every month, most before the holidays."""
     days = [FIRST_DAY + datetime.timedelta(n) for n in range((TODAY - FIRST_DAY).days)]
     weights = [1 + n / 300 + (1.5 if day.month in (11, 12) else 0) for n, day in enumerate(days)]
-    drawn = rng.choices(days, weights, k=PURCHASES)
-    times = [datetime.time(rng.randint(6, 23), rng.randint(0, 59)) for _ in drawn]
-    return sorted(map(datetime.datetime.combine, drawn, times))
+    order_days = rng.choices(days, weights, k=PURCHASES)
+    times = [datetime.time(rng.randint(6, 23), rng.randint(0, 59)) for _ in order_days]
+    return sorted(map(datetime.datetime.combine, order_days, times))
 
 
-def _purchase(
+def _purchase_row(
     rng: random.Random,
     number: int,
-    placed: datetime.datetime,
+    time: datetime.datetime,
     buyer: Person,
     basket: list[tuple[int, int, str, int, int]],
 ) -> tuple[object, ...]:
@@ -171,7 +173,7 @@ def _purchase(
     coupons = [
         (code, percent)
         for code, _, percent, minimum, starts, ends, _ in PROMOTIONS
-        if starts <= placed.date().isoformat() <= ends and subtotal >= minimum
+        if starts <= time.date().isoformat() <= ends and subtotal >= minimum
     ]
     code, percent = rng.choice(coupons) if coupons and rng.random() < 0.1 else ("", 0)
     discount = subtotal * percent // 100
@@ -180,8 +182,8 @@ def _purchase(
     return (
         number,
         buyer.id,
-        placed.isoformat(" "),
-        _status(rng, (TODAY - placed.date()).days),
+        time.isoformat(" "),
+        _draw_status(rng, (TODAY - time.date()).days),
         buyer.name,
         buyer.street,
         buyer.city.name,
@@ -197,8 +199,8 @@ def _purchase(
     )
 
 
-def _status(rng: random.Random, age: int) -> str:
-    """Of an order so many days old."""
+def _draw_status(rng: random.Random, age: int) -> str:
+    """Return a status for an order that is `age` days old."""
     if age <= 2:
         return rng.choices(("Pending", "Processing", "Cancelled"), (60, 35, 5))[0]
     if age <= 7:
@@ -210,28 +212,28 @@ def _status(rng: random.Random, age: int) -> str:
 
 
 def _fill_reviews(
-    connection: sqlite3.Connection, people: tuple[Person, ...], of: dict[int, Category]
+    connection: sqlite3.Connection, people: tuple[Person, ...], category_of: dict[int, Category]
 ) -> None:
-    """Of what was bought: the more a product is sold, the more is said of it."""
-    rng = random_data.stream("shop", "reviews")
-    added = connection.execute("SELECT id, added, sold FROM product").fetchall()
+    """Fill the reviews; products that sell more have more of them."""
+    rng = random_data.random_stream("shop", "reviews")
+    products = connection.execute("SELECT id, added, sold FROM product").fetchall()
     drafts: list[tuple[str, int, Person, int, str]] = []
-    for product, since, sold in added:
+    for product, first_day, sold in products:
         count = min(rng.randint(0, 4) + sold // 4, 14)
         quality = rng.random()
-        since = datetime.date.fromisoformat(since)
+        first_day = datetime.date.fromisoformat(first_day)
         for person in rng.sample(people, count):
             stars = 1 + sum(rng.random() < 0.35 + 0.6 * quality for _ in range(4))
-            age = rng.randrange(max(1, (TODAY - since).days))
-            written = (TODAY - datetime.timedelta(age + 1)).isoformat()
+            age = rng.randrange(max(1, (TODAY - first_day).days))
+            date = (TODAY - datetime.timedelta(age + 1)).isoformat()
             status = "Pending" if age < 25 and rng.random() < 0.4 else "Approved"
-            drafts.append((written, product, person, stars, status))
+            drafts.append((date, product, person, stars, status))
     drafts.sort(key=lambda draft: (draft[0], draft[1], draft[2].id))
     rows: list[tuple[object, ...]] = []
-    for number, (written, product, person, stars, status) in enumerate(drafts, 1):
-        title, body = _said(rng, stars, of[product])
-        who = (product, person.id, f"{person.first} {person.last[0]}.")
-        rows.append((number, *who, stars, title, body, written, status))
+    for number, (date, product, person, stars, status) in enumerate(drafts, 1):
+        title, body = _draw_review(rng, stars, category_of[product])
+        author = (product, person.id, f"{person.first} {person.last[0]}.")
+        rows.append((number, *author, stars, title, body, date, status))
     _insert(connection, "review", rows)
     connection.execute(
         "UPDATE product SET (review_count, stars_sum) = (SELECT count(*), coalesce(sum(stars), 0)"
@@ -239,15 +241,15 @@ def _fill_reviews(
     )
 
 
-def _said(rng: random.Random, stars: int, category: Category) -> tuple[str, str]:
-    words = random_data.table("review_words")
+def _draw_review(rng: random.Random, stars: int, category: Category) -> tuple[str, str]:
+    words = random_data.read_json("review_words")
     good, bad = rng.choice(category.words["good"]), rng.choice(category.words["bad"])
     main, other = (good, bad) if stars >= 3 else (bad, good)
-    told = [rng.choice(words["openings"]), rng.choice(words["middles"]).format(main)]
+    sentences = [rng.choice(words["openings"]), rng.choice(words["middles"]).format(main)]
     if stars == 3 or (stars in (2, 4) and rng.random() < 0.4):
-        told.append(rng.choice(words["but"]).format(other))
-    told.append(rng.choice(words["closings"][str(stars)]))
-    return rng.choice(words["titles"][str(stars)]), " ".join(told)
+        sentences.append(rng.choice(words["but"]).format(other))
+    sentences.append(rng.choice(words["closings"][str(stars)]))
+    return rng.choice(words["titles"][str(stars)]), " ".join(sentences)
 
 
 DATABASE = Database(

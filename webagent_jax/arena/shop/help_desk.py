@@ -1,4 +1,4 @@
-"""The help desk: what customers ask most, and a form for the rest."""
+"""Help desk: frequent questions, and a contact form."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.shop.cart import customer
-from webagent_jax.arena.site import Views, Visit
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = Views()
+views = ViewRegistry()
 
 TOPICS = ("Order", "Return or refund", "Product question", "Something else")
 
 
 @views.get("/help")
-def help_desk(visit: Visit) -> Response:
-    return visit.page("help.html.j2")
+def help_desk(visit: RequestContext) -> Response:
+    return visit.render("help.html.j2")
 
 
 @views.get("/contact")
-def contact_form(visit: Visit) -> Response:
-    return visit.page("contact.html.j2", form=Form(), topics=TOPICS)
+def contact_form(visit: RequestContext) -> Response:
+    return visit.render("contact.html.j2", form=Form(), topics=TOPICS)
 
 
 @views.post("/contact")
-def contact(visit: Visit) -> Response:
+def contact(visit: RequestContext) -> Response:
     form = Form(visit.form)
     topic = form.choice("topic", TOPICS)
     number = form.text("order_number", required=False, most=6)
@@ -32,8 +32,8 @@ def contact(visit: Visit) -> Response:
     if number and not visit.value("SELECT 1 FROM purchase WHERE id = ?", number):
         form.errors["order_number"] = "There is no order with this number."
     if form.errors:
-        return visit.page("contact.html.j2", 422, form=form, topics=TOPICS)
-    visit.do(
+        return visit.render("contact.html.j2", 422, form=form, topics=TOPICS)
+    visit.execute(
         "INSERT INTO message (customer_id, topic, order_number, body, sent) VALUES (?, ?, ?, ?, ?)",
         *(customer(visit), topic, number, body, visit.now),
     )

@@ -1,10 +1,10 @@
-"""The terms of the shop: how it delivers, how one pays, what coupons there are."""
+"""Terms of the shop: deliveries, payments and coupons."""
 
 from __future__ import annotations
 
 DELIVERIES = {"Standard": 495, "Express": 1295, "Pick-up point": 295}
 PAYMENTS = ("Credit card", "Bank transfer", "Cash on delivery")
-FREE_STANDARD = 7_500  # cents from which standard delivery costs nothing
+FREE_STANDARD = 7_500  # order value in cents from which standard delivery is free
 PROMOTIONS = (
     ("WELCOME5", "Welcome to Marigold", 5, 0, "2022-01-01", "2023-12-31", 1),
     ("SPRING10", "Spring sale", 10, 5_000, "2023-03-01", "2023-06-30", 1),
@@ -16,6 +16,6 @@ PROMOTIONS = (
 
 
 def shipping_cost(delivery: str, amount: int) -> int:
-    """Cents, for an order worth `amount` cents."""
-    free = delivery == "Standard" and amount >= FREE_STANDARD
-    return 0 if free else DELIVERIES[delivery]
+    """Return the shipping cost of an order worth `amount`, both in cents."""
+    is_free = delivery == "Standard" and amount >= FREE_STANDARD
+    return 0 if is_free else DELIVERIES[delivery]

@@ -1,4 +1,4 @@
-"""The kinds of products there are, read from the word list data/products.txt."""
+"""Kinds of products, read from the word list data/products.txt."""
 
 from __future__ import annotations
 
@@ -11,52 +11,55 @@ from webagent_jax.arena import random_data
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of product, such as Frying Pan."""
+    """Kind of product, such as Frying Pan."""
 
     name: str
-    cheapest: int  # dollars
-    dearest: int
+    cheapest: int  # lowest price, dollars
+    dearest: int  # highest price, dollars
     option_name: str
-    option_values: str
-    icon: str  # name of its picture
+    option_values: str  # separated by ", "
+    icon: str  # name of the icon
 
 
 @dataclass(frozen=True, slots=True)
 class Category:
+    """Category of products, part of a department."""
+
     department: str
     name: str
-    words: dict[str, list[str]]  # brands, lines, icon, material, features, good, bad
+    words: dict[str, list[str]]  # keys: brands, lines, icon, material, features, good, bad
     kinds: list[Kind]
 
 
 def categories() -> Iterator[Category]:
-    """Of data/products.txt, in its order."""
-    department, current = "", None
-    general: dict[str, list[str]] = {}
-    for line in random_data.lines("products"):
+    """Yield the categories in data/products.txt, in order."""
+    department, category = "", None
+    department_words: dict[str, list[str]] = {}
+    for line in random_data.read_lines("products"):
         if line.startswith("== "):
-            if current:
-                yield current
-            current = Category(department, line[3:], dict(general), [])
+            if category:
+                yield category
+            category = Category(department, line[3:], dict(department_words), [])
         elif line.startswith("= "):
-            if current:
-                yield current
-            department, general, current = line[2:], {}, None
-        elif line.startswith("- ") and current:
+            if category:
+                yield category
+            department, department_words, category = line[2:], {}, None
+        elif line.startswith("- ") and category:
             name, dollars, option, *icon = line[2:].split(" | ")
             cheapest, dearest = dollars.split("-")
             option_name, values = option.split(": ")
-            (picture,) = icon or current.words["icon"]
-            current.kinds.append(
-                Kind(name, int(cheapest), int(dearest), option_name, values, picture)
+            (icon_name,) = icon or category.words["icon"]
+            category.kinds.append(
+                Kind(name, int(cheapest), int(dearest), option_name, values, icon_name)
             )
         else:
             name, text = line.split(": ", 1)
             words = re.split(r"[;,] " if name in ("brands", "lines", "material") else "; ", text)
-            (current.words if current else general)[name] = words
-    if current:
-        yield current
+            (category.words if category else department_words)[name] = words
+    if category:
+        yield category
 
 
 def slug(name: str) -> str:
+    """Return a name as it appears in URLs: Frying Pan gives frying-pan."""
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))

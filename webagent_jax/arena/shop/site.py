@@ -1,4 +1,4 @@
-"""Marigold, a department store."""
+"""Site of Marigold, a department store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.shop import account, cart, catalog, help_desk
 from webagent_jax.arena.shop.data import DATABASE
-from webagent_jax.arena.site import Site, Visit
+from webagent_jax.arena.site import RequestContext, Site
 
 
-def _everywhere(visit: Visit) -> Mapping[str, Any]:
+def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     pieces = visit.value(
         "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
         cart.customer(visit),
@@ -22,7 +22,7 @@ def _everywhere(visit: Visit) -> Mapping[str, Any]:
 
 
 def stars(total: int, count: int) -> str:
-    """18, 4 -> 4.5"""
+    """Return the average rating: 18 stars in 4 reviews give 4.5."""
     return f"{total / count:.1f}" if count else ""
 
 
@@ -35,6 +35,6 @@ SITE = Site(
     views=[catalog.views, cart.views, account.views, help_desk.views],
     folder=Path(__file__).parent,
     account=common.me().id,
-    everywhere=_everywhere,
+    everywhere=_template_context,
     filters={"stars": stars},
 )

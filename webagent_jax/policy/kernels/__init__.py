@@ -1,1 +1,1 @@
-"""Forest attention that skips what no query sees: one module for each way to run it."""
+"""Forest attention that skips masked blocks: plain XLA and Pallas kernels for TPU and GPU."""

@@ -1,41 +1,60 @@
-"""What the kernels share: the value of a masked score, whole blocks, and which blocks count."""
+"""Shared parts of the kernels: masked score, padding to blocks, visible blocks, matmul."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-MASKED = -1e30  # finite, so that a query that sees nothing makes zeros, never NaN
+MASKED = -1e30  # finite, so a query without visible keys gives zeros instead of NaN
 
 
-def whole_blocks(
+def pad_to_block(
     q: Array, k: Array, v: Array, ends: Array, multiple: int
 ) -> tuple[Array, Array, Array, Array]:
-    """The operands of `attention.dense`, padded to a multiple of so many tokens."""
+    """Return the operands of `attention.dense`, padded to a multiple of `multiple` tokens.
+
+    Args:
+        q: queries [B, L, H, E].
+        k: keys [B, L, K, E].
+        v: values [B, L, K, E].
+        ends: int32 [B, L].
+        multiple: tokens per block.
+    """
     padding = -q.shape[1] % multiple
     if padding:
         q, k, v = (jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) for x in (q, k, v))
-        ends = jnp.pad(ends, ((0, 0), (0, padding)))  # a key that ends at 0 is seen by none
+        # No query attends to a key whose subtree ends at 0.
+        ends = jnp.pad(ends, ((0, 0), (0, padding)))
     return q, k, v, ends
 
 
-def visible(ends: Array, queries: int, keys: int) -> Array:
-    """bool [B, blocks of queries, blocks of keys]: some query of the block sees some key.
+def visible_blocks(ends: Array, queries: int, keys: int) -> Array:
+    """Return whether any query of a block attends to any key of another block.
 
     Args:
-        ends: int32 [B, L].
-        queries: tokens of a block of queries; `keys` of one of keys.
+        ends: int32 [B, L], index after the last descendant of each token.
+        queries: tokens per block of queries.
+        keys: tokens per block of keys.
+
+    Returns:
+        bool [B, L / queries, L / keys].
     """
     last = jnp.max(ends.reshape(len(ends), -1, keys), axis=-1)
     first_query = jnp.arange(ends.shape[1] // queries) * queries
     first_key = jnp.arange(last.shape[1]) * keys
-    past = first_key[None, :] < first_query[:, None] + queries
-    return past[None] & (last[:, None, :] > first_query[None, :, None])
+    is_causal = first_key[None, :] < first_query[:, None] + queries
+    return is_causal[None] & (last[:, None, :] > first_query[None, :, None])
 
 
-def dot(a: Array, b: Array, over: tuple[tuple[int], tuple[int]] = ((1,), (0,))) -> Array:
-    """float32 product of matrices `over` an axis of each; exact for float32 operands."""
-    exact = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
+def dot(a: Array, b: Array, axes: tuple[tuple[int], tuple[int]] = ((1,), (0,))) -> Array:
+    """Return the float32 product of two matrices; exact for float32 operands.
+
+    Args:
+        a: left matrix.
+        b: right matrix.
+        axes: contracted axes of `a` and `b`.
+    """
+    precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
     return lax.dot_general(
-        a, b, (over, ((), ())), preferred_element_type=jnp.float32, precision=exact
+        a, b, (axes, ((), ())), preferred_element_type=jnp.float32, precision=precision
     )

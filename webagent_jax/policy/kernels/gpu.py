@@ -1,7 +1,7 @@
-"""Forest attention as Pallas kernels for GPU (Triton): forward, and the two halves of backward.
+"""Forest attention as Pallas kernels for GPU (Triton): forward, and two backward kernels.
 
-FlashAttention-2 (Dao 2023, arXiv 2307.08691) with the forest mask. Every program walks the list of
-the blocks it can see, so that the others cost nothing, not even a look.
+The algorithm is FlashAttention-2 (Dao 2023, arXiv 2307.08691) with the forest mask. Every program
+loops over a list of its visible blocks, so masked blocks cost nothing.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from webagent_jax.policy.kernels.common import MASKED, dot, visible, whole_blocks
+from webagent_jax.policy.kernels.common import MASKED, dot, pad_to_block, visible_blocks
 
-_SMALLEST_HEAD = 16  # Triton multiplies no narrower tiles
+_MIN_HEAD_DIM = 16  # Triton does not multiply narrower tiles
 
 Ref = Any
 
 
 class _Tiles(NamedTuple):
-    """Tokens of a block of queries and of one of keys, and how Triton runs a program."""
+    """Block sizes in tokens, and the Triton options of a program."""
 
-    queries: int
-    keys: int
-    warps: int
-    stages: int
+    queries: int  # tokens per block of queries
+    keys: int  # tokens per block of keys
+    warps: int  # warps per program
+    stages: int  # stages of the software pipeline
 
 
 _FORWARD = _Tiles(128, 64, warps=8, stages=3)
 _BACKWARD = _Tiles(64, 64, warps=4, stages=2)
-_ROW_MULTIPLE = 128  # of every block size above
+_ROW_MULTIPLE = 128  # multiple of all block sizes above
 
 
 class _Saved(NamedTuple):
-    """What the backward pass needs."""
+    """Arrays saved for the backward pass."""
 
-    q: Array  # [B, L, H, E], scaled
+    q: Array  # [B, L, H, E], scaled by E ** -0.5
     k: Array  # [B, L, K, E]
     v: Array  # [B, L, K, E]
     ends: Array  # int32 [B, L]
@@ -48,26 +48,30 @@ class _Saved(NamedTuple):
 
 
 def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = False) -> Array:
-    """As `attention.dense`: q [B, L, H, E], k and v [B, L, K, E], ends [B, L] -> [B, L, H, E].
+    """Compute `attention.dense` with GPU kernels.
 
     Args:
-        interpret: run the kernels in Python, on any backend, to test them.
+        q: queries [B, L, H, E].
+        k: keys [B, L, K, E].
+        v: values [B, L, K, E].
+        ends: int32 [B, L].
+        interpret: run the kernels in Python on any backend, for tests.
 
     Raises:
-        ValueError: the head width is no power of two, or below 16.
+        ValueError: the head width is not a power of two, or is below 16.
     """
     width = q.shape[-1]
-    if width < _SMALLEST_HEAD or width & (width - 1):
+    if width < _MIN_HEAD_DIM or width & (width - 1):
         raise ValueError(
-            f"the GPU kernel needs a head width of a power of two from {_SMALLEST_HEAD} on, "
-            f"not {width}: choose another attention"
+            f"the GPU kernel does not support the head width {width}, only powers of two from "
+            f"{_MIN_HEAD_DIM}: set another policy.attention"
         )
-    whole = whole_blocks(q, k, v, ends, _ROW_MULTIPLE)
-    return _attention(*whole, interpret)[:, : q.shape[1]]
+    operands = pad_to_block(q, k, v, ends, _ROW_MULTIPLE)
+    return _attention(*operands, interpret)[:, : q.shape[1]]
 
 
-class _Backward(NamedTuple):
-    """The operands of both backward kernels; as in `_Saved`."""
+class _BackwardInputs(NamedTuple):
+    """Operands of both backward kernels, with shapes as in `_Saved`."""
 
     q: Array
     k: Array
@@ -92,9 +96,11 @@ def _forward(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> tupl
 def _backward(interpret: bool, saved: _Saved, d_out: Array) -> tuple[Array, Array, Array, None]:
     product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
     correction = jnp.swapaxes(jnp.sum(product, axis=-1), 1, 2)  # [B, H, L]
-    given = _Backward(saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
-    dq = _run_dq(given, interpret=interpret)
-    dk, dv = _run_dkv(given, interpret=interpret)
+    inputs = _BackwardInputs(
+        saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction
+    )
+    dq = _run_dq(inputs, interpret=interpret)
+    dk, dv = _run_dkv(inputs, interpret=interpret)
     scale = saved.q.shape[-1] ** -0.5
     return (dq * scale).astype(saved.q.dtype), dk, dv, None
 
@@ -102,30 +108,30 @@ def _backward(interpret: bool, saved: _Saved, d_out: Array) -> tuple[Array, Arra
 _attention.defvjp(_forward, _backward)
 
 
-# --- which blocks count, and where they are ------------------------------------------------------
+# --- visible blocks and block specs --------------------------------------------------------------
 
 
-def _listed(seen: Array) -> tuple[Array, Array]:
-    """How many blocks of the last axis are seen, int32 [B, n], and which, int32 [B, n, m]."""
-    order = jnp.argsort(~seen, axis=-1, stable=True)
-    return jnp.sum(seen, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
+def _list_visible(is_visible: Array) -> tuple[Array, Array]:
+    """Return number and indices of the visible blocks, int32 [B, n] and int32 [B, n, m]."""
+    order = jnp.argsort(~is_visible, axis=-1, stable=True)
+    return jnp.sum(is_visible, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
 
 
 class _Specs(NamedTuple):
-    """What a program sees of each operand."""
+    """Blocks of each operand that a program accesses."""
 
     query: pl.BlockSpec  # q, out and their gradients
     key: pl.BlockSpec  # k, v and their gradients
-    end: pl.BlockSpec
-    row: pl.BlockSpec  # one number for each query
+    end: pl.BlockSpec  # ends
+    row: pl.BlockSpec  # one number per query: denominator and correction
 
-    def of_backward(self) -> list[pl.BlockSpec]:
-        """In the order of `_Backward`."""
+    def backward_inputs(self) -> list[pl.BlockSpec]:
+        """Return the specs in the field order of `_BackwardInputs`."""
         return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
 
 
-def _by_queries(length: int, width: int, group: int, queries: int) -> _Specs:
-    """For a grid of (block of queries, head, batch): all keys of the head."""
+def _specs_by_queries(length: int, width: int, group: int, queries: int) -> _Specs:
+    """Return specs for a grid of (block of queries, head, batch), with all keys of the head."""
     return _Specs(
         query=pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, i, h, 0)),
         key=pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, lax.div(h, group), 0)),
@@ -134,8 +140,8 @@ def _by_queries(length: int, width: int, group: int, queries: int) -> _Specs:
     )
 
 
-def _by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
-    """For a grid of (block of keys, key-value head, batch): all queries of its group."""
+def _specs_by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
+    """Return specs for a grid of (block of keys, kv head, batch), with all queries of the group."""
     return _Specs(
         query=pl.BlockSpec((None, length, group, width), lambda j, h, b: (b, 0, h, 0)),
         key=pl.BlockSpec((None, keys, None, width), lambda j, h, b: (b, j, h, 0)),
@@ -145,7 +151,7 @@ def _by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
 
 
 def _list_specs(count: Array, order: Array) -> tuple[pl.BlockSpec, pl.BlockSpec]:
-    """For `count` and `order` of `_listed`: a program gets its own number and list."""
+    """Return the specs of `count` and `order` of `_list_visible` for one program."""
     return (
         pl.BlockSpec((None, None), lambda i, h, b: (b, i)),
         pl.BlockSpec((None, None, order.shape[2]), lambda i, h, b: (b, i, 0)),
@@ -161,18 +167,18 @@ def _run_forward(
 ) -> tuple[Array, Array]:
     batch, length, heads, width = q.shape
     group, tiles = heads // k.shape[2], _FORWARD
-    count, order = _listed(visible(ends, tiles.queries, tiles.keys))
-    at = _by_queries(length, width, group, tiles.queries)
+    count, order = _list_visible(visible_blocks(ends, tiles.queries, tiles.keys))
+    specs = _specs_by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
         partial(_forward_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=[*_list_specs(count, order), at.query, at.key, at.key, at.end],
-        out_specs=[at.query, at.row],
+        in_specs=[*_list_specs(count, order), specs.query, specs.key, specs.key, specs.end],
+        out_specs=[specs.query, specs.row],
         out_shape=[
             jax.ShapeDtypeStruct(q.shape, v.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
-        compiler_params=_compiled(tiles),
+        compiler_params=_compiler_params(tiles),
         interpret=interpret,
     )(count, order, q, k, v, ends)
 
@@ -192,47 +198,49 @@ def _forward_kernel(
     i = pl.program_id(0)
     query = q[...]
 
-    def add(at: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        before, mass, summed = carry
-        keys = pl.ds(order[at] * tiles.keys, tiles.keys)
-        mask = _mask(ends[keys], i, order[at], tiles)
+    def add(index: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        row_max, row_sum, out_sum = carry
+        keys = pl.ds(order[index] * tiles.keys, tiles.keys)
+        mask = _mask(ends[keys], i, order[index], tiles)
         scores = jnp.where(mask, dot(query, k[keys, :].T), MASKED)
-        now = jnp.maximum(before, jnp.max(scores, axis=1))
-        weights = jnp.where(mask, jnp.exp(scores - now[:, None]), 0.0)
-        shrink = jnp.exp(before - now)
-        mass = mass * shrink + jnp.sum(weights, axis=1)
+        new_max = jnp.maximum(row_max, jnp.max(scores, axis=1))
+        weights = jnp.where(mask, jnp.exp(scores - new_max[:, None]), 0.0)
+        rescale = jnp.exp(row_max - new_max)
+        row_sum = row_sum * rescale + jnp.sum(weights, axis=1)
         value = v[keys, :]
-        return now, mass, summed * shrink[:, None] + dot(weights.astype(value.dtype), value)
+        out_sum = out_sum * rescale[:, None] + dot(weights.astype(value.dtype), value)
+        return new_max, row_sum, out_sum
 
     start = (
         jnp.full(tiles.queries, MASKED, jnp.float32),
         jnp.zeros(tiles.queries, jnp.float32),
         jnp.zeros(query.shape, jnp.float32),
     )
-    highest, mass, summed = lax.fori_loop(0, count[...], add, start)
-    mass = jnp.maximum(mass, jnp.finfo(jnp.float32).tiny)  # padding sees nothing: 0, not NaN
-    out[...] = (summed / mass[:, None]).astype(out.dtype)
-    denominator[...] = highest + jnp.log(mass)
+    row_max, row_sum, out_sum = lax.fori_loop(0, count[...], add, start)
+    # Padding queries attend to no key: the minimum makes their output 0 instead of NaN.
+    row_sum = jnp.maximum(row_sum, jnp.finfo(jnp.float32).tiny)
+    out[...] = (out_sum / row_sum[:, None]).astype(out.dtype)
+    denominator[...] = row_max + jnp.log(row_sum)
 
 
 # --- backward ------------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dq(given: _Backward, *, interpret: bool) -> Array:
-    batch, length, heads, width = given.q.shape
-    group, tiles = heads // given.k.shape[2], _BACKWARD
-    count, order = _listed(visible(given.ends, tiles.queries, tiles.keys))
-    at = _by_queries(length, width, group, tiles.queries)
+def _run_dq(inputs: _BackwardInputs, *, interpret: bool) -> Array:
+    batch, length, heads, width = inputs.q.shape
+    group, tiles = heads // inputs.k.shape[2], _BACKWARD
+    count, order = _list_visible(visible_blocks(inputs.ends, tiles.queries, tiles.keys))
+    specs = _specs_by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
         partial(_dq_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=[*_list_specs(count, order), *at.of_backward()],
-        out_specs=at.query,
-        out_shape=jax.ShapeDtypeStruct(given.q.shape, jnp.float32),
-        compiler_params=_compiled(tiles),
+        in_specs=[*_list_specs(count, order), *specs.backward_inputs()],
+        out_specs=specs.query,
+        out_shape=jax.ShapeDtypeStruct(inputs.q.shape, jnp.float32),
+        compiler_params=_compiler_params(tiles),
         interpret=interpret,
-    )(count, order, *given)
+    )(count, order, *inputs)
 
 
 def _dq_kernel(
@@ -251,40 +259,40 @@ def _dq_kernel(
 ) -> None:
     i = pl.program_id(0)
     query, gradient = q[...], d_out[...]
-    log_mass, correct = denominator[...][:, None], correction[...][:, None]
+    log_row_sum, row_correction = denominator[...][:, None], correction[...][:, None]
 
-    def add(at: Array, summed: Array) -> Array:
-        keys = pl.ds(order[at] * tiles.keys, tiles.keys)
-        mask = _mask(ends[keys], i, order[at], tiles)
+    def add(index: Array, dq_sum: Array) -> Array:
+        keys = pl.ds(order[index] * tiles.keys, tiles.keys)
+        mask = _mask(ends[keys], i, order[index], tiles)
         key = k[keys, :]
-        weights = jnp.where(mask, jnp.exp(dot(query, key.T) - log_mass), 0.0)
-        d_scores = weights * (dot(gradient, v[keys, :].T) - correct)
-        return summed + dot(d_scores.astype(key.dtype), key)
+        weights = jnp.where(mask, jnp.exp(dot(query, key.T) - log_row_sum), 0.0)
+        d_scores = weights * (dot(gradient, v[keys, :].T) - row_correction)
+        return dq_sum + dot(d_scores.astype(key.dtype), key)
 
     dq[...] = lax.fori_loop(0, count[...], add, jnp.zeros(query.shape, jnp.float32))
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dkv(given: _Backward, *, interpret: bool) -> tuple[Array, Array]:
-    """A program holds a block of keys and walks the queries that see it, head after head."""
-    batch, length, heads, width = given.q.shape
-    kv_heads, tiles = given.k.shape[2], _BACKWARD
+def _run_dkv(inputs: _BackwardInputs, *, interpret: bool) -> tuple[Array, Array]:
+    """Run a program per block of keys that loops over its visible queries, head after head."""
+    batch, length, heads, width = inputs.q.shape
+    kv_heads, tiles = inputs.k.shape[2], _BACKWARD
     group = heads // kv_heads
-    seen = visible(given.ends, tiles.queries, tiles.keys)
-    count, order = _listed(jnp.swapaxes(seen, 1, 2))
-    at = _by_keys(length, width, group, tiles.keys)
+    is_visible = visible_blocks(inputs.ends, tiles.queries, tiles.keys)
+    count, order = _list_visible(jnp.swapaxes(is_visible, 1, 2))
+    specs = _specs_by_keys(length, width, group, tiles.keys)
     return pl.pallas_call(
         partial(_dkv_kernel, tiles=tiles, group=group),
         grid=(length // tiles.keys, kv_heads, batch),
-        in_specs=[*_list_specs(count, order), *at.of_backward()],
-        out_specs=[at.key, at.key],
+        in_specs=[*_list_specs(count, order), *specs.backward_inputs()],
+        out_specs=[specs.key, specs.key],
         out_shape=[
-            jax.ShapeDtypeStruct(given.k.shape, given.k.dtype),
-            jax.ShapeDtypeStruct(given.v.shape, given.v.dtype),
+            jax.ShapeDtypeStruct(inputs.k.shape, inputs.k.dtype),
+            jax.ShapeDtypeStruct(inputs.v.shape, inputs.v.dtype),
         ],
-        compiler_params=_compiled(tiles),
+        compiler_params=_compiler_params(tiles),
         interpret=interpret,
-    )(count, order, *given)
+    )(count, order, *inputs)
 
 
 def _dkv_kernel(
@@ -305,11 +313,11 @@ def _dkv_kernel(
 ) -> None:
     j = pl.program_id(0)
     key, value, end = k[...], v[...], ends[...]
-    seen = count[...]
+    num_visible = count[...]
 
-    def add(at: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def add(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         dk, dv = carry
-        head, i = lax.div(at, seen), order[lax.rem(at, seen)]
+        head, i = lax.div(index, num_visible), order[lax.rem(index, num_visible)]
         queries = pl.ds(i * tiles.queries, tiles.queries)
         query, gradient = q[queries, head, :], d_out[queries, head, :]
         scores = dot(query, key.T) - denominator[head, queries][:, None]
@@ -320,20 +328,20 @@ def _dkv_kernel(
         return dk + dot(d_scores.astype(query.dtype).T, query), dv
 
     zeros = jnp.zeros(key.shape, jnp.float32)
-    dk_summed, dv_summed = lax.fori_loop(0, group * seen, add, (zeros, zeros))
-    dk[...] = dk_summed.astype(dk.dtype)
-    dv[...] = dv_summed.astype(dv.dtype)
+    dk_sum, dv_sum = lax.fori_loop(0, group * num_visible, add, (zeros, zeros))
+    dk[...] = dk_sum.astype(dk.dtype)
+    dv[...] = dv_sum.astype(dv.dtype)
 
 
 # --- inside the kernels --------------------------------------------------------------------------
 
 
 def _mask(ends: Array, i: Array, j: Array, tiles: _Tiles) -> Array:
-    """bool [queries, keys] of block i of queries and block j of keys, whose ends are given."""
+    """Return the mask of block i of queries and block j of keys; `ends` are those of the keys."""
     query = i * tiles.queries + jnp.arange(tiles.queries)[:, None]
     key = j * tiles.keys + jnp.arange(tiles.keys)[None, :]
     return (key <= query) & (query < ends[None, :])
 
 
-def _compiled(tiles: _Tiles) -> plgpu.CompilerParams:
+def _compiler_params(tiles: _Tiles) -> plgpu.CompilerParams:
     return plgpu.CompilerParams(num_warps=tiles.warps, num_stages=tiles.stages)

@@ -1,8 +1,8 @@
-"""Forest attention as Pallas kernels for TPU: forward, and the two halves of backward.
+"""Forest attention as Pallas kernels for TPU: forward, and two backward kernels.
 
-FlashAttention-2 (Dao 2023, arXiv 2307.08691) with the forest mask. Blocks of keys that a block of
-queries cannot see are neither fetched nor computed: a table in scalar memory leads every grid step
-to the next block that counts, so that the pipeline fetches nothing in between.
+The algorithm is FlashAttention-2 (Dao 2023, arXiv 2307.08691) with the forest mask. Masked blocks
+of keys are neither fetched nor computed: a table in scalar memory maps every grid step to the next
+visible block, so the pipeline fetches no other block.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from webagent_jax.policy.kernels.common import MASKED, dot, visible, whole_blocks
+from webagent_jax.policy.kernels.common import MASKED, dot, pad_to_block, visible_blocks
 
-_LANES = 128
-_BLOCK = 512  # tokens of a block of queries, and of one of keys
-_STATIC = ("block", "interpret")
+_LANES = 128  # lanes of a vector register
+_BLOCK = 512  # tokens per block of queries and per block of keys
+_STATIC = ("block", "interpret")  # static arguments of jit
 
 Ref = Any
 
 
 class _Saved(NamedTuple):
-    """What the backward pass needs. Heads stand before tokens."""
+    """Arrays saved for the backward pass, with heads before tokens."""
 
-    q: Array  # [B, H, L, E], scaled
+    q: Array  # [B, H, L, E], scaled by E ** -0.5
     k: Array  # [B, K, L, E]
     v: Array  # [B, K, L, E]
     ends: Array  # int32 [B, 1, L]
@@ -39,19 +39,23 @@ class _Saved(NamedTuple):
 def attention(
     q: Array, k: Array, v: Array, ends: Array, *, block: int = _BLOCK, interpret: bool = False
 ) -> Array:
-    """As `attention.dense`: q [B, L, H, E], k and v [B, L, K, E], ends [B, L] -> [B, L, H, E].
+    """Compute `attention.dense` with TPU kernels.
 
     Args:
-        block: a multiple of 128; rows are padded to whole blocks.
-        interpret: run the kernels in Python, on any backend, to test them.
+        q: queries [B, L, H, E].
+        k: keys [B, L, K, E].
+        v: values [B, L, K, E].
+        ends: int32 [B, L].
+        block: tokens per block, a multiple of 128; rows are padded to full blocks.
+        interpret: run the kernels in Python on any backend, for tests.
     """
     length = q.shape[1]
     block = min(block, -(-length // _LANES) * _LANES)
-    return _attention(*whole_blocks(q, k, v, ends, block), block, interpret)[:, :length]
+    return _attention(*pad_to_block(q, k, v, ends, block), block, interpret)[:, :length]
 
 
-class _Backward(NamedTuple):
-    """The operands of both backward kernels; as in `_Saved`."""
+class _BackwardInputs(NamedTuple):
+    """Operands of both backward kernels, with shapes as in `_Saved`."""
 
     q: Array
     k: Array
@@ -83,9 +87,11 @@ def _backward(
     d_out = jnp.swapaxes(gradient, 1, 2)
     product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
     correction = jnp.sum(product, axis=-1)[:, :, None]
-    given = _Backward(saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction)
-    dq = _run_dq(given, block=block, interpret=interpret)
-    dk, dv = _run_dkv(given, block=block, interpret=interpret)
+    inputs = _BackwardInputs(
+        saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction
+    )
+    dq = _run_dq(inputs, block=block, interpret=interpret)
+    dk, dv = _run_dkv(inputs, block=block, interpret=interpret)
     scale = saved.q.shape[-1] ** -0.5
     dq = (dq * scale).astype(saved.q.dtype)
     return jnp.swapaxes(dq, 1, 2), jnp.swapaxes(dk, 1, 2), jnp.swapaxes(dv, 1, 2), None
@@ -94,63 +100,71 @@ def _backward(
 _attention.defvjp(_forward, _backward)
 
 
-# --- which blocks count, and where they are ------------------------------------------------------
+# --- visible blocks and block specs --------------------------------------------------------------
 
 
-def _next(seen: Array) -> Array:
-    """int32, as `seen`: the first block from here on, on the last axis, that is seen.
+def _next_visible(is_visible: Array) -> Array:
+    """Return the index of the next visible block from each block on, along the last axis.
 
-    Where none follows, the last that was: it is in memory already.
+    The result is int32 with the shape of `is_visible`. After the last visible block it repeats that
+    block, which is in memory already.
     """
-    count = seen.shape[-1]
-    index = lax.broadcasted_iota(jnp.int32, seen.shape, seen.ndim - 1)
-    ahead = jnp.where(seen, index, count)
-    ahead = lax.cummin(ahead, axis=seen.ndim - 1, reverse=True)
-    final = jnp.max(jnp.where(seen, index, 0), axis=-1, keepdims=True)
-    return jnp.where(ahead < count, ahead, final)
+    count = is_visible.shape[-1]
+    index = lax.broadcasted_iota(jnp.int32, is_visible.shape, is_visible.ndim - 1)
+    following = jnp.where(is_visible, index, count)
+    following = lax.cummin(following, axis=is_visible.ndim - 1, reverse=True)
+    last = jnp.max(jnp.where(is_visible, index, 0), axis=-1, keepdims=True)
+    return jnp.where(following < count, following, last)
 
 
 class _Specs(NamedTuple):
-    """What a step of the grid sees of each operand."""
+    """Blocks of each operand that a grid step accesses."""
 
     query: pl.BlockSpec  # q, out and their gradients
     key: pl.BlockSpec  # k, v and their gradients
-    end: pl.BlockSpec
-    row: pl.BlockSpec  # one number for each query
+    end: pl.BlockSpec  # ends
+    row: pl.BlockSpec  # one number per query: denominator and correction
 
-    def of_backward(self) -> list[pl.BlockSpec]:
-        """In the order of `_Backward`."""
+    def backward_inputs(self) -> list[pl.BlockSpec]:
+        """Return the specs in the field order of `_BackwardInputs`."""
         return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
 
 
-def _by_queries(block: int, width: int, group: int) -> _Specs:
-    """For a grid of (batch, head, block of queries, block of keys)."""
+def _specs_by_queries(block: int, width: int, group: int) -> _Specs:
+    """Return specs for a grid of (batch, head, block of queries, block of keys)."""
 
-    def key_at(b: Any, h: Any, i: Any, j: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
-        return b, lax.div(h, group), ahead[b, i, j], 0
+    def key_index(b: Any, h: Any, i: Any, j: Any, _: Ref, next_block: Ref) -> tuple[Any, ...]:
+        return b, lax.div(h, group), next_block[b, i, j], 0
+
+    def end_index(b: Any, h: Any, i: Any, j: Any, _: Ref, next_block: Ref) -> tuple[Any, ...]:
+        return b, 0, next_block[b, i, j]
 
     return _Specs(
         query=pl.BlockSpec((1, 1, block, width), lambda b, h, i, j, *_: (b, h, i, 0)),
-        key=pl.BlockSpec((1, 1, block, width), key_at),
-        end=pl.BlockSpec((1, 1, block), lambda b, h, i, j, seen, ahead: (b, 0, ahead[b, i, j])),
+        key=pl.BlockSpec((1, 1, block, width), key_index),
+        end=pl.BlockSpec((1, 1, block), end_index),
         row=pl.BlockSpec((1, 1, 1, block), lambda b, h, i, j, *_: (b, h, 0, i)),
     )
 
 
-def _by_keys(block: int, width: int, group: int) -> _Specs:
-    """For a grid of (batch, key-value head, block of keys, head of its group, block of queries)."""
+def _specs_by_keys(block: int, width: int, group: int) -> _Specs:
+    """Return specs for a grid of (batch, kv head, block of keys, head in group, query block)."""
 
-    def query_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
-        return b, h * group + g, ahead[b, j, i], 0
+    def query_index(
+        b: Any, h: Any, j: Any, g: Any, i: Any, _: Ref, next_block: Ref
+    ) -> tuple[Any, ...]:
+        return b, h * group + g, next_block[b, j, i], 0
 
-    def row_at(b: Any, h: Any, j: Any, g: Any, i: Any, seen: Ref, ahead: Ref) -> tuple[Any, ...]:
-        return b, h * group + g, 0, ahead[b, j, i]
+    def row_index(
+        b: Any, h: Any, j: Any, g: Any, i: Any, _: Ref, next_block: Ref
+    ) -> tuple[Any, ...]:
+        return b, h * group + g, 0, next_block[b, j, i]
 
     return _Specs(
-        query=pl.BlockSpec((1, 1, block, width), query_at),
+        query=pl.BlockSpec((1, 1, block, width), query_index),
         key=pl.BlockSpec((1, 1, block, width), lambda b, h, j, g, i, *_: (b, h, j, 0)),
         end=pl.BlockSpec((1, 1, block), lambda b, h, j, g, i, *_: (b, 0, j)),
-        row=pl.BlockSpec((1, 1, 1, block), row_at),
+        row=pl.BlockSpec((1, 1, 1, block), row_index),
     )
 
 
@@ -163,15 +177,15 @@ def _run_forward(
 ) -> tuple[Array, Array]:
     batch, heads, length, width = q.shape
     group, count = heads // k.shape[1], length // block
-    seen = visible(ends[:, 0], block, block)
-    at = _by_queries(block, width, group)
+    is_visible = visible_blocks(ends[:, 0], block, block)
+    specs = _specs_by_queries(block, width, group)
     return pl.pallas_call(
         partial(_forward_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, heads, count, count),
-            in_specs=[at.query, at.key, at.key, at.end],
-            out_specs=[at.query, at.row],
+            in_specs=[specs.query, specs.key, specs.key, specs.end],
+            out_specs=[specs.query, specs.row],
             scratch_shapes=[
                 pltpu.VMEM((block, _LANES), jnp.float32),
                 pltpu.VMEM((block, _LANES), jnp.float32),
@@ -182,13 +196,13 @@ def _run_forward(
             jax.ShapeDtypeStruct(q.shape, v.dtype),
             jax.ShapeDtypeStruct((batch, heads, 1, length), jnp.float32),
         ],
-        compiler_params=_parallel(3),
+        compiler_params=_compiler_params(3),
         interpret=interpret,
-    )(seen.astype(jnp.int32), _next(seen), q, k, v, ends)
+    )(is_visible.astype(jnp.int32), _next_visible(is_visible), q, k, v, ends)
 
 
 def _forward_kernel(
-    seen: Ref,
+    is_visible: Ref,
     _: Ref,
     q: Ref,
     k: Ref,
@@ -196,9 +210,9 @@ def _forward_kernel(
     ends: Ref,
     out: Ref,
     denominator: Ref,
-    highest: Ref,
-    total: Ref,
-    summed: Ref,
+    row_max: Ref,
+    row_sum: Ref,
+    out_sum: Ref,
     *,
     block: int,
 ) -> None:
@@ -206,56 +220,57 @@ def _forward_kernel(
 
     @pl.when(j == 0)
     def _start() -> None:
-        highest[...] = jnp.full_like(highest, MASKED)
-        total[...] = jnp.zeros_like(total)
-        summed[...] = jnp.zeros_like(summed)
+        row_max[...] = jnp.full_like(row_max, MASKED)
+        row_sum[...] = jnp.zeros_like(row_sum)
+        out_sum[...] = jnp.zeros_like(out_sum)
 
-    @pl.when(seen[b, i, j] != 0)
+    @pl.when(is_visible[b, i, j] != 0)
     def _add() -> None:
         mask = _mask(ends[0], i, j, block)
         scores = jnp.where(mask, dot(q[0, 0], k[0, 0], ((1,), (1,))), MASKED)
-        before = highest[:, :1]
-        now = jnp.maximum(before, jnp.max(scores, axis=1, keepdims=True))
-        weights = jnp.where(mask, jnp.exp(scores - now), 0.0)
-        shrink = jnp.exp(before - now)
-        mass = shrink * total[:, :1] + jnp.sum(weights, axis=1, keepdims=True)
-        highest[...] = jnp.broadcast_to(now, highest.shape)
-        total[...] = jnp.broadcast_to(mass, total.shape)
-        summed[...] = summed[...] * shrink + dot(weights.astype(v.dtype), v[0, 0])
+        old_max = row_max[:, :1]
+        new_max = jnp.maximum(old_max, jnp.max(scores, axis=1, keepdims=True))
+        weights = jnp.where(mask, jnp.exp(scores - new_max), 0.0)
+        rescale = jnp.exp(old_max - new_max)
+        new_sum = rescale * row_sum[:, :1] + jnp.sum(weights, axis=1, keepdims=True)
+        row_max[...] = jnp.broadcast_to(new_max, row_max.shape)
+        row_sum[...] = jnp.broadcast_to(new_sum, row_sum.shape)
+        out_sum[...] = out_sum[...] * rescale + dot(weights.astype(v.dtype), v[0, 0])
 
     @pl.when(j == pl.num_programs(3) - 1)
     def _finish() -> None:
-        mass = jnp.maximum(total[...], jnp.finfo(jnp.float32).tiny)  # padding sees nothing
-        out[0, 0] = (summed[...] / mass[:, :1]).astype(out.dtype)
-        denominator[0, 0] = (highest[...] + jnp.log(mass)).T[:1]
+        # Padding queries attend to no key: the minimum makes their output 0 instead of NaN.
+        final_sum = jnp.maximum(row_sum[...], jnp.finfo(jnp.float32).tiny)
+        out[0, 0] = (out_sum[...] / final_sum[:, :1]).astype(out.dtype)
+        denominator[0, 0] = (row_max[...] + jnp.log(final_sum)).T[:1]
 
 
 # --- backward ------------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dq(given: _Backward, *, block: int, interpret: bool) -> Array:
-    batch, heads, length, width = given.q.shape
-    group, count = heads // given.k.shape[1], length // block
-    seen = visible(given.ends[:, 0], block, block)
-    at = _by_queries(block, width, group)
+def _run_dq(inputs: _BackwardInputs, *, block: int, interpret: bool) -> Array:
+    batch, heads, length, width = inputs.q.shape
+    group, count = heads // inputs.k.shape[1], length // block
+    is_visible = visible_blocks(inputs.ends[:, 0], block, block)
+    specs = _specs_by_queries(block, width, group)
     return pl.pallas_call(
         partial(_dq_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, heads, count, count),
-            in_specs=at.of_backward(),
-            out_specs=at.query,
+            in_specs=specs.backward_inputs(),
+            out_specs=specs.query,
             scratch_shapes=[pltpu.VMEM((block, width), jnp.float32)],
         ),
-        out_shape=jax.ShapeDtypeStruct(given.q.shape, jnp.float32),
-        compiler_params=_parallel(3),
+        out_shape=jax.ShapeDtypeStruct(inputs.q.shape, jnp.float32),
+        compiler_params=_compiler_params(3),
         interpret=interpret,
-    )(seen.astype(jnp.int32), _next(seen), *given)
+    )(is_visible.astype(jnp.int32), _next_visible(is_visible), *inputs)
 
 
 def _dq_kernel(
-    seen: Ref,
+    is_visible: Ref,
     _: Ref,
     q: Ref,
     k: Ref,
@@ -265,7 +280,7 @@ def _dq_kernel(
     denominator: Ref,
     correction: Ref,
     dq: Ref,
-    summed: Ref,
+    dq_sum: Ref,
     *,
     block: int,
 ) -> None:
@@ -273,50 +288,51 @@ def _dq_kernel(
 
     @pl.when(j == 0)
     def _start() -> None:
-        summed[...] = jnp.zeros_like(summed)
+        dq_sum[...] = jnp.zeros_like(dq_sum)
 
-    @pl.when(seen[b, i, j] != 0)
+    @pl.when(is_visible[b, i, j] != 0)
     def _add() -> None:
         mask = _mask(ends[0], i, j, block)
         scores = dot(q[0, 0], k[0, 0], ((1,), (1,)))
-        weights = jnp.where(mask, jnp.exp(scores - _column(denominator[0, 0])), 0.0)
+        weights = jnp.where(mask, jnp.exp(scores - _to_column(denominator[0, 0])), 0.0)
         d_weights = dot(d_out[0, 0], v[0, 0], ((1,), (1,)))
-        d_scores = weights * (d_weights - _column(correction[0, 0]))
-        summed[...] += dot(d_scores.astype(k.dtype), k[0, 0])
+        d_scores = weights * (d_weights - _to_column(correction[0, 0]))
+        dq_sum[...] += dot(d_scores.astype(k.dtype), k[0, 0])
 
     @pl.when(j == pl.num_programs(3) - 1)
     def _finish() -> None:
-        dq[0, 0] = summed[...]
+        dq[0, 0] = dq_sum[...]
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dkv(given: _Backward, *, block: int, interpret: bool) -> tuple[Array, Array]:
-    """The grid walks, for every block of keys, the blocks of queries of all heads of its group."""
-    batch, heads, length, width = given.q.shape
-    kv_heads = given.k.shape[1]
+def _run_dkv(inputs: _BackwardInputs, *, block: int, interpret: bool) -> tuple[Array, Array]:
+    """Run a grid that loops, per block of keys, over the query blocks of all heads of its group."""
+    batch, heads, length, width = inputs.q.shape
+    kv_heads = inputs.k.shape[1]
     group, count = heads // kv_heads, length // block
-    seen = jnp.swapaxes(visible(given.ends[:, 0], block, block), 1, 2)  # [B, keys, queries]
-    at = _by_keys(block, width, group)
+    is_visible = visible_blocks(inputs.ends[:, 0], block, block)
+    is_visible = jnp.swapaxes(is_visible, 1, 2)  # [B, blocks of keys, blocks of queries]
+    specs = _specs_by_keys(block, width, group)
     return pl.pallas_call(
         partial(_dkv_kernel, block=block),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, kv_heads, count, group, count),
-            in_specs=at.of_backward(),
-            out_specs=[at.key, at.key],
+            in_specs=specs.backward_inputs(),
+            out_specs=[specs.key, specs.key],
             scratch_shapes=[pltpu.VMEM((block, width), jnp.float32)] * 2,
         ),
         out_shape=[
-            jax.ShapeDtypeStruct(given.k.shape, given.k.dtype),
-            jax.ShapeDtypeStruct(given.v.shape, given.v.dtype),
+            jax.ShapeDtypeStruct(inputs.k.shape, inputs.k.dtype),
+            jax.ShapeDtypeStruct(inputs.v.shape, inputs.v.dtype),
         ],
-        compiler_params=_parallel(3, 2),
+        compiler_params=_compiler_params(3, 2),
         interpret=interpret,
-    )(seen.astype(jnp.int32), _next(seen), *given)
+    )(is_visible.astype(jnp.int32), _next_visible(is_visible), *inputs)
 
 
 def _dkv_kernel(
-    seen: Ref,
+    is_visible: Ref,
     _: Ref,
     q: Ref,
     k: Ref,
@@ -327,53 +343,54 @@ def _dkv_kernel(
     correction: Ref,
     dk: Ref,
     dv: Ref,
-    dk_summed: Ref,
-    dv_summed: Ref,
+    dk_sum: Ref,
+    dv_sum: Ref,
     *,
     block: int,
 ) -> None:
-    """Works on transposed scores [keys, queries]: what belongs to a query is then a row."""
+    """Process transposed scores [keys, queries], in which the values of a query form a row."""
     b, j, g, i = pl.program_id(0), pl.program_id(2), pl.program_id(3), pl.program_id(4)
 
     @pl.when((g == 0) & (i == 0))
     def _start() -> None:
-        dk_summed[...] = jnp.zeros_like(dk_summed)
-        dv_summed[...] = jnp.zeros_like(dv_summed)
+        dk_sum[...] = jnp.zeros_like(dk_sum)
+        dv_sum[...] = jnp.zeros_like(dv_sum)
 
-    @pl.when(seen[b, j, i] != 0)
+    @pl.when(is_visible[b, j, i] != 0)
     def _add() -> None:
         key = j * block + lax.broadcasted_iota(jnp.int32, (block, block), 0)
         query = i * block + lax.broadcasted_iota(jnp.int32, (block, block), 1)
-        mask = (key <= query) & (query < _column(ends[0]))
+        mask = (key <= query) & (query < _to_column(ends[0]))
         scores = dot(k[0, 0], q[0, 0], ((1,), (1,)))
         weights = jnp.where(mask, jnp.exp(scores - denominator[0, 0]), 0.0)
         d_weights = dot(v[0, 0], d_out[0, 0], ((1,), (1,)))
         d_scores = weights * (d_weights - correction[0, 0])
-        dv_summed[...] += dot(weights.astype(d_out.dtype), d_out[0, 0])
-        dk_summed[...] += dot(d_scores.astype(q.dtype), q[0, 0])
+        dv_sum[...] += dot(weights.astype(d_out.dtype), d_out[0, 0])
+        dk_sum[...] += dot(d_scores.astype(q.dtype), q[0, 0])
 
     @pl.when((g == pl.num_programs(3) - 1) & (i == pl.num_programs(4) - 1))
     def _finish() -> None:
-        dk[0, 0] = dk_summed[...].astype(dk.dtype)
-        dv[0, 0] = dv_summed[...].astype(dv.dtype)
+        dk[0, 0] = dk_sum[...].astype(dk.dtype)
+        dv[0, 0] = dv_sum[...].astype(dv.dtype)
 
 
 # --- inside the kernels --------------------------------------------------------------------------
 
 
 def _mask(ends: Array, i: Array, j: Array, block: int) -> Array:
-    """bool [t, t] of the queries of block i and the keys of block j; ends int32 [1, t]."""
+    """Return the mask [t, t] of block i of queries and block j of keys; ends int32 [1, t]."""
     query = i * block + lax.broadcasted_iota(jnp.int32, (block, block), 0)
     key = j * block + lax.broadcasted_iota(jnp.int32, (block, block), 1)
     return (key <= query) & (query < ends)
 
 
-def _column(row: Array) -> Array:
-    """[1, t] as [t, 1]; a transposition wants whole tiles."""
+def _to_column(row: Array) -> Array:
+    """Transpose [1, t] to [t, 1]; the broadcast is needed because transposition uses full tiles."""
     return jnp.broadcast_to(row, (_LANES, row.shape[1])).T[:, :1]
 
 
-def _parallel(free: int, in_order: int = 1) -> pltpu.CompilerParams:
-    semantics: list[Literal["parallel", "arbitrary"]] = ["parallel"] * free
-    semantics += ["arbitrary"] * in_order
+def _compiler_params(num_parallel: int, num_sequential: int = 1) -> pltpu.CompilerParams:
+    """Return compiler options for a grid of parallel axes followed by sequential ones."""
+    semantics: list[Literal["parallel", "arbitrary"]] = ["parallel"] * num_parallel
+    semantics += ["arbitrary"] * num_sequential
     return pltpu.CompilerParams(dimension_semantics=semantics)

@@ -1,28 +1,28 @@
-// The episodes: an index of all of them, and their steps in files that are loaded when looked at.
+// Episodes: an index of all episodes, and files with their steps, loaded on demand.
 
 const index = { logs: [], tasks: [], episodes: [], byId: new Map() };
-const chunks = new Map(); // promises of the episodes of a file, by its path
-const arrivals = new Map(); // who waits for a file that is being loaded
+const chunks = new Map(); // path of a file -> promise of its episodes
+const pendingLoads = new Map(); // path of a file -> function that resolves its promise
 
 function loadScript(path) {
   return new Promise((resolve, reject) => {
     const script = h("script", { src: path });
     script.onload = () => { script.remove(); resolve(); };
-    script.onerror = () => { script.remove(); reject(new Error(`${path} is not there`)); };
+    script.onerror = () => { script.remove(); reject(new Error(`${path} is missing`)); };
     document.head.append(script);
   });
 }
 
-// What the files call.
+// Functions that the files of `report/` call with their data.
 window.trajectories = {
-  index: (found) => readIndex(found),
-  chunk: (log, number, episodes) => arrivals.get(`report/${log}/${number}.js`)?.(episodes),
+  index: (data) => readIndex(data),
+  chunk: (log, number, episodes) => pendingLoads.get(`report/${log}/${number}.js`)?.(episodes),
 };
 
 function loadChunk(path) {
   if (!chunks.has(path)) {
     chunks.set(path, new Promise((resolve, reject) => {
-      arrivals.set(path, resolve);
+      pendingLoads.set(path, resolve);
       loadScript(path).catch((error) => { chunks.delete(path); reject(error); });
     }));
   }
@@ -34,42 +34,41 @@ async function loadSteps(episode) {
   return episodes[episode.place];
 }
 
-function readIndex(found) {
-  index.logs = found.logs;
-  index.tasks = found.tasks;
-  const counts = new Map(found.logs.map((log) => [log, 0]));
-  index.episodes = found.episodes.map((entry) => {
-    const log = found.logs[entry.log];
-    const episode = { ...entry, log, task: found.tasks[entry.task], turns: entry.trace.length };
+function readIndex(data) {
+  index.logs = data.logs;
+  index.tasks = data.tasks;
+  const counts = new Map(data.logs.map((log) => [log, 0]));
+  index.episodes = data.episodes.map((entry) => {
+    const log = data.logs[entry.log];
+    const episode = { ...entry, log, task: data.tasks[entry.task], turns: entry.trace.length };
     episode.id = `${log.id}/${counts.get(log)}`;
     counts.set(log, counts.get(log) + 1);
-    episode.family = `${log.id} ${entry.group >= 0 ? entry.group : episode.task.id}`;
+    episode.groupKey = `${log.id} ${entry.group >= 0 ? entry.group : episode.task.id}`;
     index.byId.set(episode.id, episode);
     return episode;
   });
   pairEvaluations();
 }
 
-// An episode of an evaluation has its counterpart in the evaluation before: the same attempt at the
-// same task.
+// Pair each evaluated episode with the same attempt at the same task in the previous evaluation.
 function pairEvaluations() {
   const evaluations = index.logs.filter((log) => log.update === null);
-  const seen = new Map();
+  const byKey = new Map();
   const key = (log, episode) => `${log.id} ${episode.task.id} ${episode.sibling}`;
   for (const episode of index.episodes) {
-    if (episode.log.update === null && episode.reward !== null) seen.set(key(episode.log, episode), episode);
+    if (episode.log.update === null && episode.reward !== null) byKey.set(key(episode.log, episode), episode);
   }
-  for (const episode of seen.values()) {
+  for (const episode of byKey.values()) {
     const before = evaluations[evaluations.indexOf(episode.log) - 1];
-    episode.before = before && seen.get(key(before, episode));
+    episode.before = before && byKey.get(key(before, episode));
     if (!episode.before) continue;
-    const [was, is] = [episode.before.reward > 0, episode.reward > 0];
-    episode.change = was ? (is ? "kept" : "forgotten") : (is ? "learned" : "never");
+    const [wasSolved, isSolved] = [episode.before.reward > 0, episode.reward > 0];
+    episode.change = wasSolved ? (isSolved ? "kept" : "forgotten") : (isSolved ? "learned" : "never");
   }
 }
 
-function haystack(episode) {
-  episode.words ??= [episode.id, episode.task.id, episode.task.site, episode.task.intent, episode.answer ?? "",
-    episode.note, ...episode.did].join("\n").toLowerCase();
-  return episode.words;
+function searchText(episode) {
+  episode.searchText ??= [episode.id, episode.task.id, episode.task.site, episode.task.intent, episode.answer ?? "",
+    episode.note, ...episode.action].join("\n").toLowerCase();
+  return episode.searchText;
 }

@@ -1,4 +1,4 @@
-// Building blocks. Text enters the page as text alone: nothing here parses markup.
+// DOM helpers. All text becomes text nodes: no function parses markup.
 
 function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -8,7 +8,7 @@ function h(tag, props = {}, ...children) {
     else if (name === "style") setStyles(element, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  // What a condition left out is left out.
+  // Conditional children that are null, undefined, false or empty are omitted.
   element.append(...children.flat(2).filter((child) => ![null, undefined, false, ""].includes(child)));
   return element;
 }
@@ -18,7 +18,7 @@ function setStyles(element, styles) {
 }
 
 const byId = (id) => document.getElementById(id);
-const hidden = (text) => h("span", { class: "sr" }, text);
+const srOnly = (text) => h("span", { class: "sr" }, text);
 
 const number = (value) => value.toLocaleString("en-US");
 const plural = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
@@ -33,7 +33,7 @@ function seconds(s) {
 const OUTCOMES = {
   SUCCESS: { sign: "✓", name: "success", kind: "good" },
   FAILURE: { sign: "✕", name: "failure", kind: "bad" },
-  TRUNCATED: { sign: "…", name: "cut off", kind: "bad" },
+  TRUNCATED: { sign: "…", name: "truncated", kind: "bad" },
   INFRA: { sign: "!", name: "infra", kind: "none" },
 };
 
@@ -47,13 +47,13 @@ function outcomePill(outcome) {
   return h("span", { class: `pill ${kind}` }, h("span", { "aria-hidden": "true" }, sign), ` ${name}`);
 }
 
-// What became of each turn, as a row of small marks.
+// Marks of the turns of an episode: no error, error, or invalid response.
 const GRADES = { ".": "", e: "error", x: "invalid" };
-const GRADE_NAMES = { ".": "", e: "the page told an error", x: "no readable action" };
+const GRADE_NAMES = { ".": "", e: "error", x: "invalid response" };
 
 function traceMarks(trace) {
   const errors = [...trace].filter((grade) => grade !== ".").length;
-  const told = plural(trace.length, "turn") + (errors ? `, ${errors} of them failed` : "");
+  const label = plural(trace.length, "turn") + (errors ? `, ${errors} with errors` : "");
   const marks = [...trace].slice(0, 30).map((grade) => h("i", { class: GRADES[grade] }));
-  return h("span", { class: "trace", role: "img", "aria-label": told, title: told }, marks);
+  return h("span", { class: "trace", role: "img", "aria-label": label, title: label }, marks);
 }

@@ -1,46 +1,47 @@
-// One episode step by step, or two beside each other.
+// Steps of one episode, or of two episodes side by side.
 
 const view = { state: {}, panes: [] };
 
 class Pane {
   constructor(episode, key) {
     this.episode = episode;
-    this.key = key; // of its step in the address
-    this.at = 0;
+    this.key = key; // key of the step in the URL fragment
+    this.stepIndex = 0; // index of the shown step; the number of steps for the end
     this.steps = null;
     this.counter = h("p", { class: "counter", "aria-live": "polite" });
     this.previous = this.button("Previous step", "←", -1);
     this.next = this.button("Next step", "→", 1);
     this.timeline = h("ol", { class: "timeline" });
-    this.body = h("div", { class: "step" }, h("p", { class: "nothing", "aria-busy": "true" }, "Loading …"));
-    const told = `${OUTCOMES[episode.outcome].name} in ${plural(episode.turns, "turn")}`;
-    this.element = h("section", { class: "pane", tabindex: "-1", "aria-label": `${episode.log.name}: ${told}` },
+    this.body = h("div", { class: "step" }, h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
+    const label = `${OUTCOMES[episode.outcome].name} in ${plural(episode.turns, "turn")}`;
+    this.element = h("section", { class: "pane", tabindex: "-1", "aria-label": `${episode.log.name}: ${label}` },
       this.header(),
       h("div", { class: "controls" }, this.previous, h("div", {}, this.counter, this.timeline), this.next),
       this.body);
     this.element.addEventListener("keydown", (event) => this.onKey(event));
   }
 
-  button(label, sign, by) {
-    return h("button", { type: "button", "aria-label": label, onclick: () => this.move(by) }, sign);
+  button(label, sign, offset) {
+    return h("button", { type: "button", "aria-label": label, onclick: () => this.move(offset) }, sign);
   }
 
   header() {
-    const { log, outcome, reward, turns, tokens, seconds: took } = this.episode;
-    const all = siblings(this.episode);
-    const place = all.length > 1 && h("small", {}, ` ${all.indexOf(this.episode) + 1} of ${all.length}`);
-    const rewarded = reward === null ? "no reward" : `reward ${reward}`;
-    const figures = [rewarded, plural(turns, "turn"), plural(tokens, "token"), seconds(took)].join(" · ");
+    const { log, outcome, reward, turns, tokens, seconds: duration } = this.episode;
+    const members = groupMembers(this.episode);
+    const position = members.length > 1
+      && h("small", {}, ` ${members.indexOf(this.episode) + 1} of ${members.length}`);
+    const rewardText = reward === null ? "no reward" : `reward ${reward}`;
+    const figures = [rewardText, plural(turns, "turn"), plural(tokens, "token"), seconds(duration)].join(" · ");
     return h("header", {},
-      h("h3", {}, log.name, place), outcomePill(outcome), h("p", { class: "note" }, figures));
+      h("h3", {}, log.name, position), outcomePill(outcome), h("p", { class: "note" }, figures));
   }
 
   async load(step) {
     try {
       Object.assign(this, await loadSteps(this.episode)); // steps, last
     } catch (error) {
-      const told = `${error.message}: build the report again with launch/report.py.`;
-      this.body.replaceChildren(h("p", { class: "nothing" }, told));
+      const message = `${error.message}: rebuild the report with launch/build_report.py.`;
+      this.body.replaceChildren(h("p", { class: "empty" }, message));
       return;
     }
     this.timeline.append(...this.marks());
@@ -52,49 +53,51 @@ class Pane {
     const { kind, sign } = OUTCOMES[outcome];
     const steps = [...trace].map((grade, i) =>
       this.mark(i, `Step ${i + 1}${GRADE_NAMES[grade] && `: ${GRADE_NAMES[grade]}`}`, GRADES[grade], i + 1));
-    return [...steps, this.mark(trace.length, "How it ended", kind, sign)];
+    return [...steps, this.mark(trace.length, "End of episode", kind, sign)];
   }
 
-  mark(at, title, kind, sign) {
-    const go = () => this.move(at - this.at);
+  mark(stepIndex, title, kind, sign) {
+    const go = () => this.move(stepIndex - this.stepIndex);
     return h("li", {},
       h("button", { type: "button", class: kind, "aria-label": title, title, onclick: go }, sign));
   }
 
-  show(at) {
-    this.at = Math.max(0, Math.min(at, this.steps.length));
-    const end = this.at === this.steps.length;
-    this.counter.textContent = end ? "How it ended" : `Step ${this.at + 1} of ${this.steps.length}`;
-    // aria-disabled keeps the focus on the button, where `disabled` would drop it.
-    this.previous.setAttribute("aria-disabled", this.at === 0);
-    this.next.setAttribute("aria-disabled", end);
+  show(stepIndex) {
+    this.stepIndex = Math.max(0, Math.min(stepIndex, this.steps.length));
+    const isEnd = this.stepIndex === this.steps.length;
+    this.counter.textContent = isEnd ? "End of episode" : `Step ${this.stepIndex + 1} of ${this.steps.length}`;
+    // `disabled` would remove the focus from the button; aria-disabled keeps it.
+    this.previous.setAttribute("aria-disabled", this.stepIndex === 0);
+    this.next.setAttribute("aria-disabled", isEnd);
     [...this.timeline.children].forEach(({ firstChild }, i) => {
-      if (i === this.at) firstChild.setAttribute("aria-current", "step");
+      if (i === this.stepIndex) firstChild.setAttribute("aria-current", "step");
       else firstChild.removeAttribute("aria-current");
     });
-    const shown = end ? renderEnd(this.episode, this.last) : renderStep(this.episode, this.steps, this.at);
-    this.body.replaceChildren(...shown);
+    const content = isEnd ? renderEnd(this.episode, this.last) : renderStep(this.episode, this.steps, this.stepIndex);
+    this.body.replaceChildren(...content);
   }
 
-  move(by) {
+  move(offset) {
     if (!this.steps) return;
-    this.show(this.at + by);
-    view.state = { ...view.state, [this.key]: String(this.at + 1) };
+    this.show(this.stepIndex + offset);
+    view.state = { ...view.state, [this.key]: String(this.stepIndex + 1) };
     replaceState(view.state);
   }
 
   onKey(event) {
-    const by = arrow(event, "ArrowLeft", "ArrowRight");
-    if (!by || scrolls(event)) return;
+    const offset = arrowDirection(event, "ArrowLeft", "ArrowRight");
+    if (!offset || isScrolling(event)) return;
     event.preventDefault();
     event.stopPropagation();
-    this.move(by);
+    this.move(offset);
   }
 }
 
-const siblings = (episode) => index.episodes.filter((other) => other.family === episode.family);
+// Attempts at the same task in the same log.
+const groupMembers = (episode) => index.episodes.filter((other) => other.groupKey === episode.groupKey);
 
-const sameTask = (episode) =>
+// Episodes of the same task in other logs.
+const otherLogEpisodes = (episode) =>
   index.episodes.filter((other) => other.task.id === episode.task.id && other.log !== episode.log);
 
 function showEpisode(state) {
@@ -103,9 +106,9 @@ function showEpisode(state) {
   view.state = state;
   view.panes = [];
   if (!episode) {
-    const told = `There is no episode ${state.episode} in this report. `;
+    const message = `There is no episode ${state.episode} in this report. `;
     const back = h("a", { href: "#trajectories" }, "All episodes");
-    byId("episode").replaceChildren(h("p", { class: "nothing" }, told, back));
+    byId("episode").replaceChildren(h("p", { class: "empty" }, message, back));
     return;
   }
   view.panes.push(new Pane(episode, "step"));
@@ -123,42 +126,43 @@ function showEpisode(state) {
 }
 
 function toolbar(state, episode) {
-  const found = select(state);
-  const at = found.indexOf(episode);
-  const go = (by, label, sign) => h("button", {
+  const matches = select(state);
+  const position = matches.indexOf(episode);
+  const go = (offset, label, sign) => h("button", {
     class: "tool", type: "button", "aria-label": label, title: label,
-    "aria-disabled": String(at < 0 || !found[at + by]), onclick: () => moveEpisode(by),
+    "aria-disabled": String(position < 0 || !matches[position + offset]), onclick: () => moveEpisode(offset),
   }, sign);
   return h("nav", { class: "toolbar", "aria-label": "Episodes" },
-    h("a", { class: "tool back", href: hashOf(filtersOf(state)) },
+    h("a", { class: "tool back", href: toHash(pickFilters(state)) },
       h("span", { "aria-hidden": "true" }, "←"), "List"),
-    at >= 0 && h("p", { class: "note" }, `${number(at + 1)} of ${number(found.length)}`),
+    position >= 0 && h("p", { class: "note" }, `${number(position + 1)} of ${number(matches.length)}`),
     h("span", { class: "space" }),
     go(-1, "Previous episode", "↑"),
     go(1, "Next episode", "↓"),
     h("button", { class: "tool", type: "button", "aria-label": "Keys", title: "Keys", onclick: showHelp }, "?"));
 }
 
-function moveEpisode(by) {
-  const found = select(view.state);
-  const now = index.byId.get(view.state.episode);
-  const to = found[found.indexOf(now) + by];
-  if (!to) return;
-  const other = counterpart(to, index.byId.get(view.state.with));
-  replaceState({ ...filtersOf(view.state), episode: to.id, with: other?.id });
+function moveEpisode(offset) {
+  const matches = select(view.state);
+  const current = index.byId.get(view.state.episode);
+  const target = matches[matches.indexOf(current) + offset];
+  if (!target) return;
+  const other = counterpart(target, index.byId.get(view.state.with));
+  replaceState({ ...pickFilters(view.state), episode: target.id, with: other?.id });
   showEpisode(readState());
   byId("episode-title").focus({ preventScroll: true });
 }
 
-// What corresponds to `other` for another episode: a sibling, or the same attempt in the same log.
+// Episode to compare with `episode` in the way `other` was compared with the previous episode: another
+// attempt of the group, or the same attempt in the log of `other`.
 function counterpart(episode, other) {
   if (!other) return undefined;
-  if (other.log === episode.log) return siblings(episode).find((e) => e !== episode);
-  return sameTask(episode).find((e) => e.log === other.log && e.sibling === episode.sibling);
+  if (other.log === episode.log) return groupMembers(episode).find((e) => e !== episode);
+  return otherLogEpisodes(episode).find((e) => e.log === other.log && e.sibling === episode.sibling);
 }
 
 function comparisons(state, episode) {
-  const others = [...siblings(episode).filter((e) => e !== episode), ...sameTask(episode)].slice(0, 40);
+  const others = [...groupMembers(episode).filter((e) => e !== episode), ...otherLogEpisodes(episode)].slice(0, 40);
   if (others.length === 0) return null;
   return h("nav", { class: "compare", "aria-label": "Compare with" },
     h("p", { class: "note" }, "Compare with"),
@@ -166,12 +170,12 @@ function comparisons(state, episode) {
 }
 
 function comparison(state, episode, other) {
-  const chosen = state.with === other.id;
-  const family = siblings(other);
-  const place = family.indexOf(other) + 1;
-  const numbered = family.length > 1 ? ` ${place}` : "";
-  const name = other.log === episode.log ? `sibling ${place}` : other.log.name + numbered;
-  const href = hashOf({ ...state, with: chosen ? undefined : other.id, step2: undefined });
-  return h("a", { class: "chip", href, "aria-current": chosen ? "true" : undefined },
+  const isSelected = state.with === other.id;
+  const members = groupMembers(other);
+  const position = members.indexOf(other) + 1;
+  const suffix = members.length > 1 ? ` ${position}` : "";
+  const name = other.log === episode.log ? `attempt ${position}` : other.log.name + suffix;
+  const href = toHash({ ...state, with: isSelected ? undefined : other.id, step2: undefined });
+  return h("a", { class: "chip", href, "aria-current": isSelected ? "true" : undefined },
     outcomeSign(other.outcome), name, " ", h("small", {}, plural(other.turns, "turn")));
 }

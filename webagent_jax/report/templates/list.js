@@ -1,14 +1,14 @@
-// The list of episodes and its filters.
+// List of episodes and its filters.
 
 const PAGE = 60; // rows added at a time
 
-const list = { state: {}, found: [], shown: 0 };
+const list = { state: {}, matches: [], numShown: 0 };
 
 const option = (value, text) => h("option", { value }, text);
 
 function fillFilters() {
   const { log, site, sort, change } = byId("filters").elements;
-  log.append(option("", "all"), ...logGroup("Evaluation", null), ...logGroup("Training", "update"));
+  log.append(option("", "all"), ...logGroup("Evaluation", false), ...logGroup("Training", true));
   const sites = [...new Set(index.tasks.map((task) => task.site))].sort();
   site.append(option("", "all"), ...sites.map((name) => option(name, name)));
   sort.append(...Object.entries(ORDERS).map(([key, { name }]) => option(key, name)));
@@ -19,9 +19,9 @@ function fillFilters() {
   byId("outcomes").append(...Object.keys(OUTCOMES).map(facet));
 }
 
-function logGroup(label, training) {
-  const logs = index.logs.filter((log) => (log.update !== null) === Boolean(training));
-  const all = option(label.toLowerCase(), `all of ${label.toLowerCase()}`);
+function logGroup(label, isTraining) {
+  const logs = index.logs.filter((log) => (log.update !== null) === isTraining);
+  const all = option(label.toLowerCase(), `all ${label.toLowerCase()} episodes`);
   return logs.length ? [h("optgroup", { label }, all, logs.map((log) => option(log.id, log.name)))] : [];
 }
 
@@ -34,19 +34,19 @@ function facet(outcome) {
 
 function listenToFilters() {
   const form = byId("filters");
-  let waiting = 0;
+  let timer = 0;
   form.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(readFilters, 120);
+    clearTimeout(timer);
+    timer = setTimeout(readFilters, 120);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     readFilters();
   });
   byId("fold").addEventListener("click", () => {
-    const open = form.classList.toggle("unfolded");
-    byId("fold").setAttribute("aria-expanded", open);
-    byId("fold").textContent = open ? "Fewer filters" : "More filters";
+    const isOpen = form.classList.toggle("unfolded");
+    byId("fold").setAttribute("aria-expanded", isOpen);
+    byId("fold").textContent = isOpen ? "Fewer filters" : "More filters";
   });
   byId("reset").addEventListener("click", () => {
     changeFilters({});
@@ -62,9 +62,9 @@ function readFilters() {
 }
 
 function toggleOutcome(outcome) {
-  const chosen = new Set(list.state.outcome?.split(","));
-  if (!chosen.delete(outcome)) chosen.add(outcome);
-  changeFilters({ ...list.state, outcome: [...chosen].join(",") });
+  const selected = new Set(list.state.outcome?.split(","));
+  if (!selected.delete(outcome)) selected.add(outcome);
+  changeFilters({ ...list.state, outcome: [...selected].join(",") });
 }
 
 function changeFilters(state) {
@@ -73,9 +73,9 @@ function changeFilters(state) {
 }
 
 function showList(state) {
-  list.state = filtersOf(state);
-  list.found = select(state);
-  list.shown = 0;
+  list.state = pickFilters(state);
+  list.matches = select(state);
+  list.numShown = 0;
   const { elements } = byId("filters");
   for (const key of FILTERS) {
     const field = elements[key];
@@ -83,26 +83,26 @@ function showList(state) {
   }
   showFacets(state);
   byId("reset").hidden = Object.keys(list.state).length === 0;
-  byId("count").textContent = counted(list.found);
+  byId("count").textContent = countText(list.matches);
   byId("episodes").replaceChildren();
   showMore();
 }
 
 function showFacets(state) {
   const counts = outcomeCounts(state);
-  const chosen = state.outcome?.split(",") ?? [];
+  const selected = state.outcome?.split(",") ?? [];
   for (const button of byId("outcomes").children) {
     const outcome = button.value;
     const { sign, name } = OUTCOMES[outcome];
-    button.setAttribute("aria-pressed", chosen.includes(outcome));
-    button.hidden = counts[outcome] === 0 && !chosen.includes(outcome);
+    button.setAttribute("aria-pressed", selected.includes(outcome));
+    button.hidden = counts[outcome] === 0 && !selected.includes(outcome);
     button.replaceChildren(
       h("span", { "aria-hidden": "true" }, sign), ` ${name} `, h("b", {}, number(counts[outcome])));
   }
 }
 
-function counted(episodes) {
-  if (episodes.length === 0) return "No episode is like that.";
+function countText(episodes) {
+  if (episodes.length === 0) return "No episode matches the filters.";
   const scored = episodes.filter((episode) => episode.reward !== null);
   const solved = scored.filter((episode) => episode.reward > 0);
   const rate = scored.length ? `, ${percent(solved.length / scored.length)} solved` : "";
@@ -110,26 +110,26 @@ function counted(episodes) {
 }
 
 function showMore() {
-  const rows = list.found.slice(list.shown, list.shown + PAGE).map(row);
+  const rows = list.matches.slice(list.numShown, list.numShown + PAGE).map(row);
   byId("episodes").append(...rows);
-  list.shown += rows.length;
-  const left = list.found.length - list.shown;
-  byId("more").hidden = left === 0;
-  byId("more").textContent = `Show more (${number(left)} left)`;
+  list.numShown += rows.length;
+  const remaining = list.matches.length - list.numShown;
+  byId("more").hidden = remaining === 0;
+  byId("more").textContent = `Show more (${number(remaining)} left)`;
 }
 
 function row(episode) {
   const { before, task, log } = episode;
-  const shown = { ...list.state, episode: episode.id };
-  if (list.state.change && before) shown.with = before.id;
-  const was = before && [outcomeSign(before.outcome), h("span", { class: "then", "aria-label": "then" }, "→")];
-  return h("li", {}, h("a", { href: hashOf(shown), "data-id": episode.id },
-    h("span", { class: "signs" }, was, outcomeSign(episode.outcome)),
-    h("span", { class: "told-task" },
+  const state = { ...list.state, episode: episode.id };
+  if (list.state.change && before) state.with = before.id;
+  const previousOutcome = before && [outcomeSign(before.outcome), h("span", { class: "then", "aria-label": "then" }, "→")];
+  return h("li", {}, h("a", { href: toHash(state), "data-id": episode.id },
+    h("span", { class: "signs" }, previousOutcome, outcomeSign(episode.outcome)),
+    h("span", { class: "task-text" },
       h("span", { class: "intent" }, task.intent || task.id),
       h("span", { class: "where" }, h("b", {}, log.name), ` · ${task.id}`,
-        episode.sibling > 0 && ` · sibling ${episode.sibling + 1}`,
-        episode.pictures && " · pictures")),
+        episode.sibling > 0 && ` · attempt ${episode.sibling + 1}`,
+        episode.pictures && " · screenshots")),
     traceMarks(episode.trace),
     h("span", { class: "figure" }, plural(episode.turns, "turn")),
     h("span", { class: "figure wide-only" }, plural(episode.tokens, "token")),

@@ -1,4 +1,4 @@
-// Which of the two views is shown, and the keys.
+// Selection of the view, list or episode, and keyboard shortcuts.
 
 function route() {
   const state = readState();
@@ -19,7 +19,7 @@ function route() {
 }
 
 function backToRow(id) {
-  while (list.shown < list.found.findIndex((episode) => episode.id === id)) showMore();
+  while (list.numShown < list.matches.findIndex((episode) => episode.id === id)) showMore();
   const row = [...byId("episodes").querySelectorAll("a")].find((link) => link.dataset.id === id);
   jumpTo(row ?? byId("trajectories"), row ? "center" : "start");
   row?.focus({ preventScroll: true });
@@ -33,25 +33,25 @@ function showHelp() {
   byId("help").showModal();
 }
 
-function arrow(event, back, forth) {
+function arrowDirection(event, back, forward) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return 0;
-  return { [back]: -1, [forth]: 1 }[event.key] ?? 0;
+  return { [back]: -1, [forward]: 1 }[event.key] ?? 0;
 }
 
-// Keys belong to fields, and to what can be scrolled with them.
-const typing = (event) => event.target.closest?.("input, select, textarea, dialog");
-const scrolls = (event) => event.target.closest?.("[data-scrolls]");
+// Shortcuts do not apply in form fields and scrollable regions.
+const isTyping = (event) => event.target.closest?.("input, select, textarea, dialog");
+const isScrolling = (event) => event.target.closest?.("[data-scrolls]");
 
 function key(event) {
-  if (event.defaultPrevented || typing(event)) return;
-  const one = !byId("episode").hidden;
-  const step = !scrolls(event) && arrow(event, "ArrowLeft", "ArrowRight");
-  const episode = !scrolls(event) && arrow(event, "ArrowUp", "ArrowDown");
-  if (one && step) view.panes.forEach((pane) => pane.move(step));
-  else if (one && episode) moveEpisode(episode);
-  else if (one && event.key === "Escape") location.hash = hashOf(filtersOf(view.state));
+  if (event.defaultPrevented || isTyping(event)) return;
+  const isEpisode = !byId("episode").hidden;
+  const step = !isScrolling(event) && arrowDirection(event, "ArrowLeft", "ArrowRight");
+  const episode = !isScrolling(event) && arrowDirection(event, "ArrowUp", "ArrowDown");
+  if (isEpisode && step) view.panes.forEach((pane) => pane.move(step));
+  else if (isEpisode && episode) moveEpisode(episode);
+  else if (isEpisode && event.key === "Escape") location.hash = toHash(pickFilters(view.state));
   else if (event.key === "?") showHelp();
-  else if (event.key === "/" && !one && !byId("browser").hidden) byId("filters").elements.q.focus();
+  else if (event.key === "/" && !isEpisode && !byId("browser").hidden) byId("filters").elements.q.focus();
   else return;
   event.preventDefault();
 }
@@ -61,16 +61,16 @@ async function start() {
   try {
     await loadScript("report/index.js");
   } catch {
-    return; // the page says where the episodes are
+    return; // the page shows the message of #missing
   }
   byId("missing").hidden = true;
   byId("browser").hidden = false;
   fillFilters();
   listenToFilters();
   addEventListener("hashchange", () => {
-    // Other places of the page have names, too.
-    const ours = location.hash.includes("=") || location.hash === "#trajectories";
-    if (ours || !byId("episode").hidden) route();
+    // Other fragments are sections of the summary.
+    const isView = location.hash.includes("=") || location.hash === "#trajectories";
+    if (isView || !byId("episode").hidden) route();
   });
   document.addEventListener("keydown", key);
   route();

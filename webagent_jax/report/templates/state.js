@@ -1,33 +1,33 @@
-// What is shown is written in the address, behind the #: so a link names it, and a reload keeps it.
+// The URL fragment contains the current view, so links and reloads restore it.
 
 const FILTERS = ["q", "log", "site", "task", "outcome", "reward", "change", "from", "to", "sort"];
-const SHOWN = ["episode", "step", "with", "step2"];
+const VIEW_KEYS = ["episode", "step", "with", "step2"];
 
 function readState() {
   const params = new URLSearchParams(location.hash.slice(1));
-  const known = [...FILTERS, ...SHOWN].filter((key) => params.get(key));
-  return Object.fromEntries(known.map((key) => [key, params.get(key)]));
+  const keys = [...FILTERS, ...VIEW_KEYS].filter((key) => params.get(key));
+  return Object.fromEntries(keys.map((key) => [key, params.get(key)]));
 }
 
-function hashOf(state) {
+function toHash(state) {
   const params = new URLSearchParams();
-  for (const key of [...FILTERS, ...SHOWN]) if (state[key]) params.set(key, state[key]);
-  // Slashes may stand: the address is for people too.
+  for (const key of [...FILTERS, ...VIEW_KEYS]) if (state[key]) params.set(key, state[key]);
+  // Unescaped slashes keep the URL readable.
   return `#${params.toString().replaceAll("%2F", "/") || "trajectories"}`;
 }
 
-const filtersOf = (state) => Object.fromEntries(FILTERS.filter((key) => state[key]).map((key) => [key, state[key]]));
+const pickFilters = (state) => Object.fromEntries(FILTERS.filter((key) => state[key]).map((key) => [key, state[key]]));
 
 function replaceState(state) {
-  history.replaceState(null, "", hashOf(state));
+  history.replaceState(null, "", toHash(state));
 }
 
 const ORDERS = {
-  "": { name: "as played", of: null },
-  turns: { name: "most turns", of: (e) => -e.turns },
-  tokens: { name: "most tokens", of: (e) => -e.tokens },
-  seconds: { name: "slowest", of: (e) => -e.seconds },
-  logp: { name: "least sure", of: (e) => e.logp ?? 0 },
+  "": { name: "order of the run", key: null },
+  turns: { name: "most turns", key: (e) => -e.turns },
+  tokens: { name: "most tokens", key: (e) => -e.tokens },
+  seconds: { name: "slowest", key: (e) => -e.seconds },
+  logp: { name: "lowest log-probability", key: (e) => e.logp ?? 0 },
 };
 
 const CHANGES = {
@@ -37,23 +37,23 @@ const CHANGES = {
   never: "never solved",
 };
 
-function inLog(episode, wanted) {
-  if (wanted === "evaluation") return episode.log.update === null;
-  if (wanted === "training") return episode.log.update !== null;
-  return episode.log.id === wanted;
+function isInLog(episode, log) {
+  if (log === "evaluation") return episode.log.update === null;
+  if (log === "training") return episode.log.update !== null;
+  return episode.log.id === log;
 }
 
 function rewardName({ reward }) {
   return reward === null ? "none" : reward > 0 ? "1" : "0";
 }
 
-// One test for each filter that is set.
-function tests(state) {
+// Predicates of the active filters.
+function filterTests(state) {
   const words = (state.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const outcomes = state.outcome?.split(",");
-  const found = {
-    q: words.length && ((e) => words.every((word) => haystack(e).includes(word))),
-    log: state.log && ((e) => inLog(e, state.log)),
+  const tests = {
+    q: words.length && ((e) => words.every((word) => searchText(e).includes(word))),
+    log: state.log && ((e) => isInLog(e, state.log)),
     site: state.site && ((e) => e.task.site === state.site),
     task: state.task && ((e) => e.task.id.includes(state.task)),
     outcome: outcomes && ((e) => outcomes.includes(e.outcome)),
@@ -62,19 +62,19 @@ function tests(state) {
     from: state.from && ((e) => e.turns >= Number(state.from)),
     to: state.to && ((e) => e.turns <= Number(state.to)),
   };
-  return Object.fromEntries(Object.entries(found).filter(([, test]) => test));
+  return Object.fromEntries(Object.entries(tests).filter(([, test]) => test));
 }
 
 function select(state) {
-  const all = Object.values(tests(state));
-  const found = index.episodes.filter((episode) => all.every((test) => test(episode)));
-  const { of } = ORDERS[state.sort ?? ""] ?? ORDERS[""];
-  return of ? found.sort((a, b) => of(a) - of(b)) : found;
+  const all = Object.values(filterTests(state));
+  const matches = index.episodes.filter((episode) => all.every((test) => test(episode)));
+  const { key } = ORDERS[state.sort ?? ""] ?? ORDERS[""];
+  return key ? matches.sort((a, b) => key(a) - key(b)) : matches;
 }
 
-// How many there would be of each outcome, with the other filters as they are.
+// Number of episodes per outcome under the other filters.
 function outcomeCounts(state) {
-  const others = Object.entries(tests(state)).filter(([key]) => key !== "outcome").map(([, test]) => test);
+  const others = Object.entries(filterTests(state)).filter(([key]) => key !== "outcome").map(([, test]) => test);
   const counts = Object.fromEntries(Object.keys(OUTCOMES).map((outcome) => [outcome, 0]));
   for (const episode of index.episodes) {
     if (others.every((test) => test(episode))) counts[episode.outcome] += 1;

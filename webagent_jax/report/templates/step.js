@@ -1,33 +1,33 @@
-// One step of an episode: the page, what was thought, done and answered, and how sure the policy was.
+// One step of an episode: observation, thought, action, page changes and token probabilities.
 
 function part(name, title, ...content) {
   return h("section", { class: `part ${name}` }, h("h4", {}, title), content);
 }
 
-function renderStep(episode, steps, at) {
-  const step = steps[at];
+function renderStep(episode, steps, stepIndex) {
+  const step = steps[stepIndex];
   return [
-    h("div", { class: "page-side" }, pageFrame(step, `at step ${at + 1}`)),
-    h("div", { class: "mind-side" },
+    h("div", { class: "page-side" }, pageFrame(step, `at step ${stepIndex + 1}`)),
+    h("div", { class: "agent-side" },
       step.thought && part("thought", "Thought", h("p", {}, step.thought)),
-      part(step.invalid ? "did invalid" : "did", step.invalid ? "Invalid reply" : "Did",
-        h("p", {}, step.did), step.call && h("code", {}, step.call)),
-      step.answer.length > 0 && part("answer", "The page answered", step.answer.map(pageAnswer)),
-      sureness(step, episode.log.update !== null),
+      part(step.invalid ? "action invalid" : "action", step.invalid ? "Invalid response" : "Action",
+        h("p", {}, step.action), step.call && h("code", {}, step.call)),
+      step.answer.length > 0 && part("answer", "Page changes", step.answer.map(pageChange)),
+      tokenProbabilities(step, episode.log.update !== null),
       time(step),
-      h("div", { class: "part demand" }, exactPrompt(steps, at), exactReply(step))),
+      h("div", { class: "part demand" }, promptDetails(steps, stepIndex), responseDetails(step))),
   ];
 }
 
 function renderEnd(episode, last) {
   const { outcome, reward, turns, tokens, answer, note } = episode;
-  const told = reward === null ? " without a reward" : ` with reward ${reward}`;
-  const taken = [plural(turns, "turn"), plural(tokens, "sampled token"), seconds(episode.seconds)].join(" · ");
+  const rewardText = reward === null ? " without a reward" : ` with reward ${reward}`;
+  const figures = [plural(turns, "turn"), plural(tokens, "sampled token"), seconds(episode.seconds)].join(" · ");
   return [
-    h("div", { class: "page-side" }, last ? pageFrame({ shot: last }, "as the episode left it")
-      : h("p", { class: "nothing" }, "No picture was kept of how the page was left.")),
-    h("div", { class: "mind-side" },
-      part("ended", "Outcome", h("p", {}, outcomePill(outcome), told), h("p", { class: "quiet" }, taken)),
+    h("div", { class: "page-side" }, last ? pageFrame({ shot: last }, "at the end of the episode")
+      : h("p", { class: "empty" }, "No screenshot of the final page.")),
+    h("div", { class: "agent-side" },
+      part("ended", "Outcome", h("p", {}, outcomePill(outcome), rewardText), h("p", { class: "quiet" }, figures)),
       answer !== null && part("thought", "Answer", h("p", {}, answer || "(empty)")),
       note && part("answer", "Note", h("p", { class: "error" }, note))),
   ];
@@ -39,22 +39,22 @@ function pageFrame(step, caption) {
   const address = h("figcaption", { class: "address" },
     h("i", { "aria-hidden": "true" }), h("span", {}, step.url ?? caption), step.title && h("b", {}, step.title));
   return h("figure", { class: "frame" }, address,
-    step.shot && picture(step.shot, caption), step.seen && observation(step));
+    step.shot && screenshot(step.shot, caption), step.observation && observationText(step));
 }
 
-// A window on the picture: what lies outside `crop` is empty.
-function picture({ name, size, crop, mark }, caption) {
+// Screenshot, reduced to `crop`: the area outside it is blank.
+function screenshot({ name, size, crop, mark }, caption) {
   const [x, y, width, height] = crop;
-  const share = (value, whole) => `${100 * value / whole}%`;
+  const share = (value, total) => `${100 * value / total}%`;
   const image = h("img", {
     src: `report/pictures/${name}`,
-    alt: `The page ${caption}${mark ? "; the marked element is the one acted on" : ""}`,
+    alt: `Page ${caption}${mark ? "; the target element is marked" : ""}`,
     width: size[0], height: size[1], decoding: "async",
     style: { width: share(size[0], width), left: share(-x, width), top: share(-y, height) },
   });
-  const widest = `${Math.round(Math.min(2.2 * width, 1000, 440 * width / height))}px`;
+  const maxWidth = `${Math.round(Math.min(2.2 * width, 1000, 440 * width / height))}px`;
   return h("div", { class: "shot" },
-    h("div", { class: "window", style: { "aspect-ratio": `${width}/${height}`, "max-width": widest } },
+    h("div", { class: "window", style: { "aspect-ratio": `${width}/${height}`, "max-width": maxWidth } },
       image,
       mark && h("i", { class: "mark", "aria-hidden": "true", style: {
         left: share(mark[0] - x, width), top: share(mark[1] - y, height),
@@ -62,49 +62,49 @@ function picture({ name, size, crop, mark }, caption) {
       } })));
 }
 
-function observation({ seen, acted, told, truncated }) {
-  const line = (text, i) => (acted.includes(i) ? h("mark", {}, hidden("acted on: "), text) : text);
-  const props = { class: "seen", tabindex: "0", role: "region", "aria-label": "What the agent saw" };
+function observationText({ observation, acted, error, truncated }) {
+  const line = (text, i) => (acted.includes(i) ? h("mark", {}, srOnly("target: "), text) : text);
+  const props = { class: "observation", tabindex: "0", role: "region", "aria-label": "Observation" };
   return h("div", { ...props, "data-scrolls": true },
-    told && h("p", { class: "told" }, h("b", {}, "Told: "), told),
-    h("ol", {}, seen.map((text, i) => h("li", {}, line(text, i)))),
-    truncated && h("p", { class: "told" }, "The page was longer than what an observation may hold."));
+    error && h("p", { class: "notice" }, h("b", {}, "Error: "), error),
+    h("ol", {}, observation.map((text, i) => h("li", {}, line(text, i)))),
+    truncated && h("p", { class: "notice" }, "Truncated: the page exceeds the maximum length of an observation."));
 }
 
-function pageAnswer([kind, text]) {
+function pageChange([kind, text]) {
   if (kind === "error") return h("p", { class: "error" }, h("b", {}, "Error "), text);
   if (kind === "=") return h("p", { class: "quiet" }, text);
-  const came = kind === "+";
-  const sign = h("span", { role: "img", "aria-label": came ? "came" : "went" }, came ? "+" : "−");
-  return h("p", { class: came ? "came" : "went" }, sign, " ", text);
+  const change = kind === "+" ? "added" : "removed";
+  const sign = h("span", { role: "img", "aria-label": change }, kind === "+" ? "+" : "−");
+  return h("p", { class: change }, sign, " ", text);
 }
 
-// --- how sure ---
+// --- token probabilities ---
 
-const SURE = [0.9, 0.6, 0.3, 0.1]; // probabilities between the five shades
+const SHADE_LIMITS = [0.9, 0.6, 0.3, 0.1]; // probabilities that separate the five shades
 
-const shade = (logp) => SURE.filter((limit) => Math.exp(logp ?? 0) < limit).length;
+const shade = (logp) => SHADE_LIMITS.filter((limit) => Math.exp(logp ?? 0) < limit).length;
 
-function sureness(step, training) {
-  const known = step.logp.map((logp, i) => ({ logp, i })).filter(({ logp }) => logp !== null);
-  if (known.length === 0) return null;
-  const mean = known.reduce((sum, { logp }) => sum + logp, 0) / known.length;
-  const least = known.reduce((a, b) => (b.logp < a.logp ? b : a));
-  const leastTold = `${tokenName(step, least.i)}, ${percent(Math.exp(least.logp))}`;
-  const told = `mean log-probability ${nats(mean)}; least sure of ${leastTold}`;
-  const body = step.pieces ? tokenTexts(step) : tokenBars(step, told);
-  const readout = h("p", { class: "readout", "aria-hidden": "true" }, told);
-  const tell = (event) => {
+function tokenProbabilities(step, isTraining) {
+  const tokens = step.logp.map((logp, i) => ({ logp, i })).filter(({ logp }) => logp !== null);
+  if (tokens.length === 0) return null;
+  const mean = tokens.reduce((sum, { logp }) => sum + logp, 0) / tokens.length;
+  const lowest = tokens.reduce((a, b) => (b.logp < a.logp ? b : a));
+  const lowestText = `${tokenName(step, lowest.i)}, ${percent(Math.exp(lowest.logp))}`;
+  const summary = `mean log-probability ${nats(mean)}; lowest probability: ${lowestText}`;
+  const body = step.pieces ? tokenTexts(step) : tokenBars(step, summary);
+  const readout = h("p", { class: "readout", "aria-hidden": "true" }, summary);
+  const update = (event) => {
     const i = event.target.closest?.("[data-i]")?.dataset.i;
-    readout.textContent = i === undefined ? told : tokenTold(step, Number(i));
+    readout.textContent = i === undefined ? summary : describeToken(step, Number(i));
   };
-  body.addEventListener("pointerover", tell);
-  body.addEventListener("pointerleave", tell);
+  body.addEventListener("pointerover", update);
+  body.addEventListener("pointerleave", update);
   const shades = [0, 1, 2, 3, 4].map((n) => h("i", { class: `p${n}` }));
-  return part("sureness", "Sampled tokens", body, readout, hidden(told),
+  return part("probabilities", "Sampled tokens", body, readout, srOnly(summary),
     h("p", { class: "scale" },
-      h("span", { "aria-hidden": "true" }, "sure ", shades, " unsure"),
-      h("span", {}, sampledBy(step, training))));
+      h("span", { "aria-hidden": "true" }, "probability high ", shades, " low"),
+      h("span", {}, samplingNote(step, isTraining))));
 }
 
 function tokenTexts({ pieces, logp }) {
@@ -113,10 +113,10 @@ function tokenTexts({ pieces, logp }) {
   return h("p", { class: "tokens" }, pieces.map(text));
 }
 
-function tokenBars({ logp }, told) {
+function tokenBars({ logp }, label) {
   const height = (value) => `${Math.max(4, 100 * Math.exp(value ?? 0))}%`;
   const bar = (value, i) => h("i", { "data-i": i, class: `p${shade(value)}`, style: { height: height(value) } });
-  return h("div", { class: "bars", role: "img", "aria-label": told }, logp.map(bar));
+  return h("div", { class: "bars", role: "img", "aria-label": label }, logp.map(bar));
 }
 
 function tokenName({ pieces }, i) {
@@ -124,38 +124,38 @@ function tokenName({ pieces }, i) {
   return pieces[i] === "" ? "the end" : `“${pieces[i].trim() || pieces[i]}”`;
 }
 
-function tokenTold(step, i) {
+function describeToken(step, i) {
   const logp = step.logp[i];
-  const known = () => `${percent(Math.exp(logp))}, log-probability ${nats(logp)}`;
-  return `${tokenName(step, i)}: ${logp === null ? "probability unknown" : known()}`;
+  const probability = () => `${percent(Math.exp(logp))}, log-probability ${nats(logp)}`;
+  return `${tokenName(step, i)}: ${logp === null ? "unknown probability" : probability()}`;
 }
 
-// The versions are told of training alone: an evaluation has one policy.
-function sampledBy({ versions, finish }, training) {
+// The policy version is shown for training only: an evaluation has one policy.
+function samplingNote({ versions, finish }, isTraining) {
   const [first, last] = versions ?? [];
-  const policy = first === last ? `policy of update ${first}` : `policies of updates ${first} to ${last}`;
-  const cut = finish === "length" && "cut off by the token limit";
-  return [training && versions && policy, cut].filter(Boolean).join(" · ");
+  const policy = first === last ? `policy version ${first}` : `policy versions ${first} to ${last}`;
+  const truncation = finish === "length" && "truncated by the token limit";
+  return [isTraining && versions && policy, truncation].filter(Boolean).join(" · ");
 }
 
-// --- where the time went ---
+// --- time ---
 
 function time(step) {
   const all = Object.entries(step.seconds);
   const phases = all.filter(([name]) => !name.includes("/"));
   const parts = (phase) => all.filter(([name]) => name.startsWith(`${phase}/`));
-  const whole = phases.reduce((sum, [, s]) => sum + s, 0);
-  if (whole === 0) return null;
+  const total = phases.reduce((sum, [, s]) => sum + s, 0);
+  if (total === 0) return null;
   const bar = ([name, s]) => h("i", { class: `phase-${name}`, title: name, style: { "flex-grow": s } });
   const line = ([name, s]) => h("li", {},
     h("i", { class: `phase-${name}`, "aria-hidden": "true" }), `${name} `, h("b", {}, seconds(s)),
     parts(name).map(([key, v]) => h("small", {}, ` ${key.split("/")[1]} ${seconds(v)}`)));
-  return part("time", `Time, ${seconds(whole)}`,
+  return part("time", `Time, ${seconds(total)}`,
     h("div", { class: "spent", "aria-hidden": "true" }, phases.map(bar)),
     h("ul", { class: "spent-on" }, phases.map(line)));
 }
 
-// --- on demand ---
+// --- prompt and response on demand ---
 
 function onDemand(title, text) {
   const details = h("details", {}, h("summary", {}, title));
@@ -167,16 +167,16 @@ function onDemand(title, text) {
   return details;
 }
 
-function exactPrompt(steps, at) {
-  const count = plural(steps[at].prompt_tokens, "token");
-  if (!steps[at].prompt) {
-    return h("p", { class: "quiet" }, `The prompt had ${count}; no tokenizer was at hand to write it out.`);
+function promptDetails(steps, stepIndex) {
+  const count = plural(steps[stepIndex].prompt_tokens, "token");
+  if (!steps[stepIndex].prompt) {
+    return h("p", { class: "quiet" }, `The prompt has ${count}. Its text is missing because no tokenizer was found.`);
   }
-  // Each prompt is told by how much of the one before it keeps, and the rest.
-  const grow = (before, { prompt: [kept, rest] }) => before.slice(0, kept) + rest;
-  return onDemand(`The exact prompt, ${count}`, () => steps.slice(0, at + 1).reduce(grow, ""));
+  // A prompt is stored as the length of the prefix shared with the previous prompt, and the rest.
+  const restore = (previous, { prompt: [length, rest] }) => previous.slice(0, length) + rest;
+  return onDemand(`Exact prompt, ${count}`, () => steps.slice(0, stepIndex + 1).reduce(restore, ""));
 }
 
-function exactReply(step) {
-  return onDemand(`The exact reply, ${plural(step.response_tokens, "token")}`, () => step.reply);
+function responseDetails(step) {
+  return onDemand(`Exact response, ${plural(step.response_tokens, "token")}`, () => step.reply);
 }

@@ -1,4 +1,4 @@
-"""Any BrowserGym environment as a suite: docs/browsergym.md."""
+"""Suite of BrowserGym environments: docs/browsergym.md."""
 
 from webagent_jax.suites.browsergym.suite import BrowserGym, first_tasks
 

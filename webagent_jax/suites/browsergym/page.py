@@ -1,7 +1,7 @@
-"""BrowserGym's observation as ours, and our actions as BrowserGym's.
+"""Conversion of BrowserGym's observations and of our actions.
 
-The page is told in the `compact` format, from the accessibility tree that BrowserGym hands out. Ids
-are its `bid`s, which stay with their elements.
+The observation has the `compact` format and is made from BrowserGym's accessibility tree. Element
+ids are its `bid`s, which stay the same while the element exists.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _KINDS = {
     "InputTime": "textbox",
     "combobox": "select",
 }
-_LABELLED = ("checkbox", "radio", "textbox", "select", "slider")
-_SCROLL = 480  # CSS pixels: two thirds of BrowserGym's usual viewport
+_LABELED = ("checkbox", "radio", "textbox", "select", "slider")
+_SCROLL_PIXELS = 480  # CSS pixels, two thirds of the height of BrowserGym's default viewport
 
 
-def code(action: Action) -> str:
-    """The call of BrowserGym's high-level action set that does the same."""
+def to_browsergym_action(action: Action) -> str:
+    """Return the equivalent calls of BrowserGym's high-level action set."""
     bid, text = repr(action.element_id or ""), repr(action.value or "")
     match action.kind:
         case ActionKind.CLICK:
@@ -49,7 +49,7 @@ def code(action: Action) -> str:
         case ActionKind.RIGHT_CLICK:
             return f"click({bid}, button='right')"
         case ActionKind.TYPE:
-            return f"fill({bid}, {text}, True)"  # the last character is a real key press
+            return f"fill({bid}, {text}, True)"  # True: the last character is a real key press
         case ActionKind.SEARCH:
             return f"fill({bid}, {text})\npress({bid}, 'Enter')"
         case ActionKind.HOVER:
@@ -59,9 +59,9 @@ def code(action: Action) -> str:
         case ActionKind.PRESS_ENTER:
             return f"press({bid}, 'Enter')" if action.element_id else "keyboard_press('Enter')"
         case ActionKind.SCROLL_UP | ActionKind.SCROLL_DOWN:
-            by = _SCROLL if action.kind is ActionKind.SCROLL_DOWN else -_SCROLL
-            over = f"hover({bid})\n" if action.element_id else ""
-            return f"{over}scroll(0, {by})"
+            distance = _SCROLL_PIXELS if action.kind is ActionKind.SCROLL_DOWN else -_SCROLL_PIXELS
+            hover_call = f"hover({bid})\n" if action.element_id else ""
+            return f"{hover_call}scroll(0, {distance})"
         case ActionKind.SWITCH_TAB:
             number = (action.value or "").strip()
             return f"tab_focus({int(number) if number.isdecimal() else text})"
@@ -79,25 +79,27 @@ def code(action: Action) -> str:
             return f"send_msg_to_user({text})"
 
 
-def observation(page: Mapping[str, Any], budget: int) -> Observation:
-    """What the agent is told of a page that the worker hands over.
+def from_browsergym_obs(page: Mapping[str, Any], budget: int) -> Observation:
+    """Return the observation of a page.
 
-    At most `budget` characters, and a bit for tabs and what was left out.
+    Args:
+        page: page from `worker.EnvServer`.
+        budget: maximum number of characters, without the lines for tabs and truncation.
     """
-    titles, front = page["tabs"], page["front"]
+    titles, active = page["tabs"], page["front"]
     tabs = [
-        f"[tab {index}{', open' if index == front else ''}] {title}"
+        f"[tab {index}{', open' if index == active else ''}] {title}"
         for index, title in enumerate(titles)
     ]
-    lines, shown, complete = compact.cut(_Tree(page).entries(), budget)
-    if not complete:
+    lines, shown, is_complete = compact.render(_AccessibilityTree(page).entries(), budget)
+    if not is_complete:
         lines.append("[cut here: more of the page left out; scroll to see other parts]")
     return Observation(
         text="\n".join([*(tabs if len(tabs) > 1 else []), *lines]),
         url=page["url"],
-        title=titles[front],
+        title=titles[active],
         error=page["error"].split("\n")[0] or None,
-        truncated=not complete,
+        truncated=not is_complete,
         elements={
             entry["id"]: Element(entry["kind"], entry["name"], entry.get("value", ""), entry["box"])
             for entry in shown
@@ -105,54 +107,54 @@ def observation(page: Mapping[str, Any], budget: int) -> Observation:
     )
 
 
-class _Tree:
-    """An accessibility tree, read in document order."""
+class _AccessibilityTree:
+    """Accessibility tree in document order."""
 
     def __init__(self, page: Mapping[str, Any]) -> None:
         self._nodes: dict[str, Node] = {node["key"]: node for node in page["nodes"]}
         self._root = page["nodes"][0]
-        self._properties = page["properties"]  # by bid
-        self._labels = {n["name"] for n in page["nodes"] if _KINDS.get(n["role"]) in _LABELLED}
+        self._properties = page["properties"]  # properties of elements by bid
+        self._labels = {n["name"] for n in page["nodes"] if _KINDS.get(n["role"]) in _LABELED}
 
     def entries(self) -> list[Entry]:
-        """As browser.compact takes them: {text}, or {id, kind, name, ...}."""
-        told: list[Entry] = []
-        label = None  # the entry before this one, where it is the text of a label
-        todo = [(self._root, False)]
-        while todo:
-            node, in_label = todo.pop()
+        """Return the entries for `browser.compact`: {text}, or {id, kind, name, ...}."""
+        entries: list[Entry] = []
+        label = None  # previous entry if it is the text of a label
+        stack = [(self._root, False)]
+        while stack:
+            node, in_label = stack.pop()
             role, name = node["role"], node["name"]
-            entry = self._element(node)
+            entry = self._make_element(node)
             if role == "StaticText":
                 if name and not (in_label and name in self._labels):
-                    told.append({"text": name})
-                    label = told[-1] if in_label else None
+                    entries.append({"text": name})
+                    label = entries[-1] if in_label else None
             elif entry:
-                if label and not entry["name"] and entry["kind"] in _LABELLED:
-                    entry["name"] = told.pop()["text"]
-                told.append(entry)
+                if label and not entry["name"] and entry["kind"] in _LABELED:
+                    entry["name"] = entries.pop()["text"]
+                entries.append(entry)
                 label = None
-            elif role == "row" and not self._holds_elements(node):
-                told.append({"text": " | ".join(filter(None, self._cells(node)))})
+            elif role == "row" and not self._contains_elements(node):
+                entries.append({"text": " | ".join(filter(None, self._cell_texts(node)))})
             else:
                 if role == "image" and name:
-                    told.append({"text": f"image {name}"})
-                inside = in_label or role == "LabelText"
-                todo += [(child, inside) for child in reversed(self._children(node))]
-        return told
+                    entries.append({"text": f"image {name}"})
+                in_child_label = in_label or role == "LabelText"
+                stack += [(child, in_child_label) for child in reversed(self._children(node))]
+        return entries
 
-    def _element(self, node: Node) -> dict[str, Any] | None:
-        """None for what cannot be acted on, or only by what it holds."""
-        known = self._properties.get(node["bid"]) or {}
-        kind = self._kind(node, marked=bool(known.get("set_of_marks")))
+    def _make_element(self, node: Node) -> dict[str, Any] | None:
+        """Return the entry of an element; None if no action applies to the node itself."""
+        properties = self._properties.get(node["bid"]) or {}
+        kind = self._kind(node, is_marked=bool(properties.get("set_of_marks")))
         if node["bid"] is None or not kind:
             return None
-        x, y, width, height = known.get("bbox") or (0.0, 0.0, 0.0, 0.0)
+        x, y, width, height = properties.get("bbox") or (0.0, 0.0, 0.0, 0.0)
         entry = {
             "id": node["bid"],
             "kind": kind,
-            "name": node["name"] or ("" if kind in _LABELLED else self._words(node)),
-            "value": node["value"] if kind in _LABELLED else "",
+            "name": node["name"] or ("" if kind in _LABELED else self._text_content(node)),
+            "value": node["value"] if kind in _LABELED else "",
             "disabled": bool(node["state"].get("disabled")),
             "box": (x, y, width, height),
             "above": y + height < 0,
@@ -160,34 +162,39 @@ class _Tree:
         if kind in ("checkbox", "radio"):
             entry["value"] = "on" if str(node["state"].get("checked")).lower() == "true" else "off"
         if kind == "select":
-            entry["options"] = [n["name"] for n in self._below(node) if n["role"] == "option"]
+            entry["options"] = [n["name"] for n in self._descendants(node) if n["role"] == "option"]
         return entry
 
-    def _kind(self, node: Node, marked: bool) -> str:
-        """Empty for what is no element; `marked` is BrowserGym's own guess that it is one."""
+    def _kind(self, node: Node, is_marked: bool) -> str:
+        """Return the kind of an element; empty for other nodes.
+
+        Args:
+            node: node of the tree.
+            is_marked: whether BrowserGym's heuristic takes the node for an element.
+        """
         if node["role"] == "combobox":
             if any(child["role"] == "MenuListPopup" for child in self._children(node)):
                 return "select"
             return "textbox" if node["state"].get("editable") else "button"
-        if marked and node["role"] not in _KINDS:
-            return "" if self._holds_elements(node) else "item"
+        if is_marked and node["role"] not in _KINDS:
+            return "" if self._contains_elements(node) else "item"
         return _KINDS.get(node["role"], "")
 
-    def _holds_elements(self, node: Node) -> bool:
-        return any(each["role"] in _KINDS for each in self._below(node))
+    def _contains_elements(self, node: Node) -> bool:
+        return any(descendant["role"] in _KINDS for descendant in self._descendants(node))
 
-    def _cells(self, row: Node) -> list[str]:
-        return [cell["name"] or self._words(cell) for cell in self._children(row)]
+    def _cell_texts(self, row: Node) -> list[str]:
+        return [cell["name"] or self._text_content(cell) for cell in self._children(row)]
 
-    def _words(self, node: Node) -> str:
-        return " ".join(n["name"] for n in self._below(node) if n["role"] == "StaticText")
+    def _text_content(self, node: Node) -> str:
+        return " ".join(n["name"] for n in self._descendants(node) if n["role"] == "StaticText")
 
     def _children(self, node: Node) -> list[Node]:
         keys = (key for key in node["children"] if key != node["key"])
         return [self._nodes[key] for key in keys if key in self._nodes]
 
-    def _below(self, node: Node) -> Iterator[Node]:
-        todo = self._children(node)[::-1]
-        while todo:
-            yield todo[-1]
-            todo += self._children(todo.pop())[::-1]
+    def _descendants(self, node: Node) -> Iterator[Node]:
+        stack = self._children(node)[::-1]
+        while stack:
+            yield stack[-1]
+            stack += self._children(stack.pop())[::-1]

@@ -1,4 +1,4 @@
-"""A process with BrowserGym in it, as the rest of the suite sees it."""
+"""Process that runs BrowserGym, and the calls to it."""
 
 from __future__ import annotations
 
@@ -13,38 +13,50 @@ from typing import Any
 from webagent_jax.types import InfraError
 from webagent_jax.unicode import to_well_formed
 
-_PROGRAM = Path(__file__).with_name("worker.py")
-_END_TIMEOUT = 10.0  # seconds
+_WORKER_SCRIPT = Path(__file__).with_name("worker.py")
+_END_TIMEOUT = 10.0  # seconds until the killed process has exited
 
 
-class Worker:
-    """Runs worker.py under the interpreter `python`. One thread at a time may use it."""
+class BrowserGymProcess:
+    """Process that runs worker.py with the interpreter `python`; not thread-safe.
+
+    Args:
+        python: path of the interpreter.
+
+    Raises:
+        InfraError: the interpreter does not start.
+    """
 
     def __init__(self, python: str) -> None:
-        """Raises InfraError when there is no such interpreter."""
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115  its standard error; see end()
+        self._pipe, worker_pipe = multiprocessing.Pipe()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self.alive = True
         try:
             self._process = subprocess.Popen(
-                [python, str(_PROGRAM), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [python, str(_WORKER_SCRIPT), str(worker_pipe.fileno())],
+                pass_fds=[worker_pipe.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._words,
+                stderr=self._stderr,
             )
         except OSError as error:
-            self._words.close()
+            self._stderr.close()
             self._pipe.close()
             raise InfraError(f"{python} does not start: {error}") from error
         finally:
-            theirs.close()
+            worker_pipe.close()
 
-    def ask(self, method: str, timeout: float, **arguments: Any) -> Any:
-        """What the method of worker.World returns.
+    def call(self, method: str, timeout: float, **arguments: Any) -> Any:
+        """Call a method of `worker.EnvServer` and return its result.
 
-        Raises InfraError with what it raised there; after `timeout` seconds, and when the process
-        has ended, the worker is ended too.
+        Args:
+            method: name of the method.
+            timeout: seconds until the process is killed.
+            arguments: JSON arguments of the method.
+
+        Raises:
+            InfraError: the method raised an exception, timed out, or the process has ended. The
+                process is unusable after the last two.
         """
         if not self.alive:
             raise InfraError("the process of BrowserGym has ended")
@@ -52,25 +64,25 @@ class Worker:
             self._pipe.send_bytes(json.dumps([method, arguments]).encode())
             if not self._pipe.poll(timeout):
                 self.end()
-                raise InfraError(f"BrowserGym did not answer in {timeout:g} s")
-            answer = to_well_formed(json.loads(self._pipe.recv_bytes()))
+                raise InfraError(f"BrowserGym did not respond in {timeout:g} s")
+            response = to_well_formed(json.loads(self._pipe.recv_bytes()))
         except (EOFError, OSError) as error:
-            words = self._last_words()
+            stderr = self._stderr_tail()
             self.end()
-            raise InfraError(f"the process of BrowserGym ended: {words}") from error
-        if "error" in answer:
-            raise InfraError(f"BrowserGym failed: {answer['error']}")
-        return answer["got"]
+            raise InfraError(f"the process of BrowserGym ended: {stderr}") from error
+        if "error" in response:
+            raise InfraError(f"BrowserGym failed: {response['error']}")
+        return response["got"]
 
     def end(self) -> None:
-        """Ends the process; Playwright's driver ends its browser. Never raises; twice is once."""
+        """Kill the process; Playwright's driver then closes its browser. Idempotent."""
         self.alive = False
         self._pipe.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_TIMEOUT)
-        self._words.close()
+        self._stderr.close()
 
-    def _last_words(self) -> str:
-        self._words.seek(0)
-        return self._words.read()[-500:].decode(errors="replace").strip() or "without a word"
+    def _stderr_tail(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read()[-500:].decode(errors="replace").strip() or "no message on stderr"

@@ -1,7 +1,8 @@
-"""The suite: BrowserGym has browser, task and reward; actions and observations cross.
+"""Suite of BrowserGym environments, whose browser, tasks and rewards are BrowserGym's.
 
-BrowserGym holds one synchronous Playwright to a process, so every live environment has a process of
-its own (worker.py), of whichever interpreter has BrowserGym. Drouin et al. 2024, arXiv 2412.05467.
+Only actions and observations are converted. BrowserGym runs one synchronous Playwright per process,
+so every open environment has its own process (worker.py), with an interpreter that has BrowserGym.
+Drouin et al. 2024, arXiv 2412.05467.
 """
 
 from __future__ import annotations
@@ -17,41 +18,42 @@ from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins, isolation
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.suites.browsergym import page
-from webagent_jax.suites.browsergym.process import Worker
+from webagent_jax.suites.browsergym.process import BrowserGymProcess
 from webagent_jax.types import (
     Action,
     ActionKind,
     Expert,
     InfraError,
     Observation,
+    ResetResult,
     Split,
-    Start,
-    Step,
+    StepResult,
     Task,
 )
 
 _FIRST_TEST_SEED = 1_000_000
 _FULL_REWARD = 1.0 - 1e-6
-_START_TIMEOUT = 120.0  # seconds: a browser, the site's pages, what the task prepares
-_STEP_TIMEOUT = 60.0
-_CLOSE_TIMEOUT = 20.0
+_START_TIMEOUT = 120.0  # seconds to start a browser, load the pages and set up the task
+_STEP_TIMEOUT = 60.0  # seconds
+_CLOSE_TIMEOUT = 20.0  # seconds
 
 
 class BrowserGym:
-    """BrowserGym environments, by their ids.
+    """Suite of BrowserGym environments, selected by their ids.
 
     Args:
-        ids: such as "browsergym/miniwob.click-test". What they need (MINIWOB_URL, WA_SHOPPING, ...)
-            must stand in the environment of this process.
-        origins: "host:port" of the sites that their pages may reach; nothing else is reached.
-        config: `executable` and `observation_chars` hold here too; the format is `compact`.
-        python: interpreter that has BrowserGym; empty means this one.
-        options: more arguments of BrowserGym's environment, such as {"slow_mo": 0}.
-        train_seeds: tasks per id in the training split; one is enough where seeds change nothing.
+        ids: ids such as "browsergym/miniwob.click-test". The variables that they need (MINIWOB_URL,
+            WA_SHOPPING, ...) must be set in the environment of this process.
+        origins: "host:port" of the sites that pages can reach; other origins are blocked.
+        config: settings of the browser, of which `executable_path` and `max_observation_chars`
+            apply; the observation format is always `compact`.
+        python: interpreter that has BrowserGym; empty for the current one.
+        options: further arguments of BrowserGym's environment, such as {"slow_mo": 0}.
+        train_seeds: tasks per id in the training split; 1 suffices if seeds have no effect.
         test_seeds: tasks per id in the test split.
 
     Raises:
-        ConfigError: BrowserGym does not run there, or does not know an id.
+        ConfigError: BrowserGym does not run in `python`, or has not registered an id.
         ValueError: an origin is malformed.
         chromium.ChromiumMissing: there is no Chromium.
     """
@@ -74,149 +76,170 @@ class BrowserGym:
         }
         self._python = python or sys.executable
         self._config = config or BrowserConfig()
-        path = self._config.executable or chromium.find()
-        self._options = _browser(path, checked_origins(origins)) | dict(options or {})
+        path = self._config.executable_path or chromium.find_executable()
+        self._options = _env_options(path, checked_origins(origins)) | dict(options or {})
         self._origins = ContextSpec(checked_origins(origins), "", None, (0, 0))
         self._lock = threading.Lock()
-        self._idle = [self._first_worker()]
+        self._idle = [self._start_first_worker()]
 
-    def names(self, split: Split) -> Sequence[str]:
-        """The ids, in both splits: their seeds differ."""
+    def task_names(self, split: Split) -> Sequence[str]:
+        """Return the ids; the splits have the same ids with different seeds."""
         return self.pages
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """All tasks of the split, id after id for each seed."""
+        """Return all tasks of the split: every id for each seed."""
         return [_task(name, seed) for seed in self._seeds[split] for name in self.pages]
 
     def task(self, name: str, split: Split, index: int) -> Task:
-        """The index-th task of one id. Raises IndexError past the end of the split."""
+        """Return the index-th task of one id.
+
+        Raises:
+            IndexError: the split has fewer tasks.
+        """
         return _task(name, self._seeds[split][index])
 
-    def open(self, task: Task) -> BrowserGymEnvironment:
-        """A process for the task, a free one if there is one. Raises InfraError."""
+    def make_env(self, task: Task) -> BrowserGymEnvironment:
+        """Create an environment in an idle process, or in a new one.
+
+        Raises:
+            InfraError: the process does not start.
+        """
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         return BrowserGymEnvironment(
-            worker or Worker(self._python),
+            worker or BrowserGymProcess(self._python),
             task,
             origins=self._origins,
             options=self._options,
-            budget=self._config.observation_chars,
-            on_close=self._free,
+            budget=self._config.max_observation_chars,
+            on_close=self._release,
         )
 
-    def expert(self, task: Task, start: Start) -> Expert:
-        """Raises KeyError: BrowserGym's tasks have no scripted solvers that could act here."""
+    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+        """Raise KeyError, because BrowserGym's tasks have no experts."""
         raise KeyError(task.id)
 
     def close(self) -> None:
-        """Ends the free processes. One that is in use ends with its environment."""
+        """End the idle processes; a process in use ends with its environment."""
         with self._lock:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.end()
 
-    def _first_worker(self) -> Worker:
+    def _start_first_worker(self) -> BrowserGymProcess:
         try:
-            worker = Worker(self._python)
-            unknown = worker.ask("unknown", _START_TIMEOUT, ids=self.pages)
-        except InfraError as error:  # at the import, which ended the process
+            worker = BrowserGymProcess(self._python)
+            unknown = worker.call("unknown", _START_TIMEOUT, ids=self.pages)
+        except InfraError as error:  # the worker ends if it cannot import BrowserGym
             raise ConfigError(
                 f"BrowserGym does not run in {self._python} ({error}); "
-                "install it there with: pip install 'webagent_jax[browsergym]'"
+                "install it there: pip install 'webagent_jax[browsergym]'"
             ) from error
         if unknown:
             worker.end()
             raise ConfigError(
-                f"BrowserGym has no {unknown[0]}; each benchmark of it is a package of its own, "
-                "such as browsergym-miniwob"
+                f"BrowserGym has no {unknown[0]}; install the package of its benchmark, such as "
+                "browsergym-miniwob"
             )
         return worker
 
-    def _free(self, worker: Worker) -> None:
+    def _release(self, worker: BrowserGymProcess) -> None:
         with self._lock:
             self._idle.append(worker)
 
 
 class BrowserGymEnvironment:
-    """One BrowserGym environment, in a process of its own."""
+    """BrowserGym environment in its own process."""
 
     def __init__(
         self,
-        worker: Worker,
+        worker: BrowserGymProcess,
         task: Task,
         *,
         origins: ContextSpec,
         options: Mapping[str, Any],
         budget: int,
-        on_close: Callable[[Worker], None],
+        on_close: Callable[[BrowserGymProcess], None],
     ) -> None:
-        self._worker: Worker | None = worker
+        self._worker: BrowserGymProcess | None = worker
         self._task, self._origins, self._options = task, origins, options
         self._budget = budget
         self._on_close = on_close
-        self._seen = Observation("", "")
-        self._earned = 0.0
+        self._last_observation = Observation("", "")
+        self._total_reward = 0.0
 
-    def start(self) -> Start:
-        """Resets it with the task's seed. Raises InfraError."""
+    def reset(self) -> ResetResult:
+        """Reset the environment with the seed of the task.
+
+        Raises:
+            InfraError: BrowserGym fails.
+        """
         (name,) = self._task.sites
-        told = self._ask(
+        result = self._call(
             "start", _START_TIMEOUT, id=name, seed=self._task.seed, options=self._options
         )
-        return Start(str(told["goal"]), self._observation(told["page"]))
+        return ResetResult(str(result["goal"]), self._make_observation(result["page"]))
 
-    def step(self, action: Action) -> Step:
-        """Raises InfraError when BrowserGym fails; what it refuses is told to the agent."""
+    def step(self, action: Action) -> StepResult:
+        """Execute an action; the observation contains the reason if it is refused.
+
+        Raises:
+            InfraError: BrowserGym fails.
+        """
         if action.kind is ActionKind.GOTO and not self._origins.allows(action.value or ""):
             refusal = self._origins.refusal(action.value or "")
-            return Step(replace(self._seen, error=refusal), done=False)
-        told = self._act(action)
-        return Step(self._observation(told["page"]), done=bool(told["done"]))
+            return StepResult(replace(self._last_observation, error=refusal), terminated=False)
+        result = self._act(action)
+        return StepResult(self._make_observation(result["page"]), terminated=bool(result["done"]))
 
-    def reward(self, answer: str | None) -> float:
-        """1.0 if BrowserGym's rewards of the episode add up to a full point, else 0.0.
+    def compute_reward(self, answer: str | None) -> float:
+        """Return 1.0 if BrowserGym's rewards of the episode sum to 1, else 0.0.
 
-        An answer is sent as a message to the user, on which BrowserGym judges once more; without
-        one nothing is sent, and what was not earned by then is not earned. Raises InfraError.
+        An answer is sent as a message to the user, which BrowserGym scores as another step. Without
+        an answer nothing is sent.
+
+        Raises:
+            InfraError: BrowserGym fails.
         """
         if answer is not None:
             self._act(Action(ActionKind.EXIT, value=answer))
-        return float(self._earned >= _FULL_REWARD)
+        return float(self._total_reward >= _FULL_REWARD)
 
-    def picture(self) -> bytes:
-        """JPEG of the page at the last observation."""
-        return base64.b64decode(self._ask("picture", _STEP_TIMEOUT))
+    def screenshot(self) -> bytes:
+        """Return a JPEG screenshot of the page at the last observation."""
+        return base64.b64decode(self._call("picture", _STEP_TIMEOUT))
 
     def close(self) -> None:
-        """Closes its browser; the process is free for another task. Never raises."""
+        """Close the browser and make the process available for another task; never raise."""
         worker, self._worker = self._worker, None
         if worker is None:
             return
         try:
-            worker.ask("close", _CLOSE_TIMEOUT)
+            worker.call("close", _CLOSE_TIMEOUT)
         except InfraError:
             worker.end()
             return
         self._on_close(worker)
 
     def _act(self, action: Action) -> Mapping[str, Any]:
-        told: dict[str, Any] = self._ask("step", _STEP_TIMEOUT, action=page.code(action))
-        self._earned += told["reward"]
-        return told
+        result: dict[str, Any] = self._call(
+            "step", _STEP_TIMEOUT, action=page.to_browsergym_action(action)
+        )
+        self._total_reward += result["reward"]
+        return result
 
-    def _ask(self, method: str, timeout: float, **arguments: Any) -> Any:
+    def _call(self, method: str, timeout: float, **arguments: Any) -> Any:
         if self._worker is None:
             raise InfraError("the environment is closed")
-        return self._worker.ask(method, timeout, **arguments)
+        return self._worker.call(method, timeout, **arguments)
 
-    def _observation(self, told: Mapping[str, Any]) -> Observation:
-        self._seen = page.observation(told, self._budget)
-        return self._seen
+    def _make_observation(self, raw_page: Mapping[str, Any]) -> Observation:
+        self._last_observation = page.from_browsergym_obs(raw_page, self._budget)
+        return self._last_observation
 
 
 def first_tasks(ids: Sequence[str], split: Split) -> Iterator[Task]:
-    """The first task of each id; whether BrowserGym knows it is not asked."""
+    """Return the first task of each id, without a check that BrowserGym has registered it."""
     return (_task(name, _FIRST_TEST_SEED if split == "test" else 0) for name in ids)
 
 
@@ -226,8 +249,8 @@ def _task(name: str, seed: int) -> Task:
     )
 
 
-def _browser(executable: str, origins: Sequence[str]) -> dict[str, Any]:
-    """Arguments of BrowserGym's environment: our Chromium, and contexts held to `origins`."""
+def _env_options(executable: str, origins: Sequence[str]) -> dict[str, Any]:
+    """Return arguments of BrowserGym's environment: Chromium, and contexts limited to `origins`."""
     return {
         "pw_chromium_kwargs": {"executable_path": executable},
         "pw_context_kwargs": isolation(origins),

@@ -1,10 +1,10 @@
-"""One BrowserGym environment at a time, for whoever holds the other end of a pipe.
+"""Worker process that runs one BrowserGym environment at a time and serves requests over a pipe.
 
-Runs by itself, in an interpreter that has BrowserGym, and knows nothing of the rest of this
-package: BrowserGym holds one Playwright to a process, and an older one than ours.
+It runs with an interpreter that has BrowserGym and imports nothing else of this package, because
+BrowserGym needs one Playwright per process, of an older version than ours.
 
-A request is a JSON list, [method of World, arguments by name]; the answer is {"got": result} or
-{"error": words}.
+A request is a JSON list, [method of EnvServer, arguments by name]; the response is
+{"got": result} or {"error": message}.
 """
 
 from __future__ import annotations
@@ -24,99 +24,120 @@ from PIL import Image
 
 
 class Messages:
-    """BrowserGym's chat, without the second Chromium that it opens to show it."""
+    """Replacement of BrowserGym's chat, which would open a second Chromium to show it."""
 
     def __init__(self, **_: Any) -> None:
         self.messages: list[dict[str, str]] = []
 
     def add_message(self, role: str, msg: str) -> None:
+        """Store a message, unless its role is "info"."""
         if role != "info":
             self.messages.append({"role": role, "message": msg})
 
     def close(self) -> None:
+        """Delete all messages."""
         self.messages.clear()
 
 
-class World:
-    """What can be asked for."""
+class EnvServer:
+    """Methods that requests call."""
 
     def __init__(self) -> None:
         self._environment: gymnasium.Env[Any, Any] | None = None
-        self._seen: dict[str, Any] = {}
+        self._observation: dict[str, Any] = {}
 
     def unknown(self, ids: list[str]) -> list[str]:
-        """Those that no installed part of BrowserGym has registered."""
+        """Return the ids that no installed package of BrowserGym registers."""
         for benchmark in {f"browsergym.{name.split('/')[-1].split('.')[0]}" for name in ids}:
             if importlib.util.find_spec(benchmark):
                 importlib.import_module(benchmark)
         return [name for name in ids if name not in gymnasium.registry]
 
     def start(self, id: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+        """Reset a new environment and return its goal and page.
+
+        Args:
+            id: id of the environment.
+            seed: seed of the reset.
+            options: further arguments of the environment.
+        """
         self.close()
         self.unknown([id])
         actions = HighLevelActionSet(["chat", "bid", "nav", "tab", "coord"], multiaction=True)
         self._environment = gymnasium.make(
             id, disable_env_checker=True, action_mapping=actions.to_python_code, **options
         )
-        self._seen, _ = self._environment.reset(seed=seed)
-        return {"goal": self._seen["goal"], "page": self._page()}
+        self._observation, _ = self._environment.reset(seed=seed)
+        return {"goal": self._observation["goal"], "page": self._serialize_page()}
 
     def step(self, action: str) -> dict[str, Any]:
-        assert self._environment, "start comes first"
-        self._seen, reward, terminated, truncated, _ = self._environment.step(action)
-        return {"page": self._page(), "reward": float(reward), "done": terminated or truncated}
+        """Execute an action and return page, reward and done."""
+        assert self._environment, "call start first"
+        self._observation, reward, terminated, truncated, _ = self._environment.step(action)
+        return {
+            "page": self._serialize_page(),
+            "reward": float(reward),
+            "done": terminated or truncated,
+        }
 
     def picture(self) -> str:
-        """JPEG of the last observation, in base64."""
-        written = io.BytesIO()
-        Image.fromarray(self._seen["screenshot"]).convert("RGB").save(written, "JPEG", quality=60)
-        return base64.b64encode(written.getvalue()).decode()
+        """Return a base64 JPEG of the last observation."""
+        buffer = io.BytesIO()
+        Image.fromarray(self._observation["screenshot"]).convert("RGB").save(
+            buffer, "JPEG", quality=60
+        )
+        return base64.b64encode(buffer.getvalue()).decode()
 
     def close(self) -> None:
+        """Close the environment, if there is one."""
         environment, self._environment = self._environment, None
         if environment:
             environment.close()
 
-    def _page(self) -> dict[str, Any]:
-        seen = self._seen
+    def _serialize_page(self) -> dict[str, Any]:
+        observation = self._observation
         return {
-            "nodes": [_node(each) for each in seen["axtree_object"]["nodes"]],
-            "properties": seen["extra_element_properties"],
-            "url": seen["url"],
-            "tabs": list(seen["open_pages_titles"]),
-            "front": int(seen["active_page_index"][0]),
-            "error": seen["last_action_error"],
+            "nodes": [_serialize_node(node) for node in observation["axtree_object"]["nodes"]],
+            "properties": observation["extra_element_properties"],
+            "url": observation["url"],
+            "tabs": list(observation["open_pages_titles"]),
+            "front": int(observation["active_page_index"][0]),
+            "error": observation["last_action_error"],
         }
 
 
-def _node(node: dict[str, Any]) -> dict[str, Any]:
-    """What is told of a node of the accessibility tree, a tenth of its size."""
+def _serialize_node(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the used fields of a node of the accessibility tree, about a tenth of its size."""
     return {
         "key": node["nodeId"],
         "bid": node.get("browsergym_id"),
         "role": node["role"]["value"],
         "name": " ".join(str(node.get("name", {}).get("value", "")).split()),
         "value": str(node.get("value", {}).get("value", "")),
-        "state": {each["name"]: each["value"].get("value") for each in node.get("properties", [])},
+        "state": {
+            state_property["name"]: state_property["value"].get("value")
+            for state_property in node.get("properties", [])
+        },
         "children": node["childIds"],
     }
 
 
 def main() -> None:
+    """Serve requests until the other end closes the pipe."""
     pipe = Connection(int(sys.argv[1]))
     browsergym.core.env.Chat = Messages
-    world = World()
+    server = EnvServer()
     while True:
         try:
             method, arguments = json.loads(pipe.recv_bytes())
         except EOFError:
-            world.close()
+            server.close()
             return
         try:
-            answer = {"got": getattr(world, method)(**arguments)}
-        except Exception as error:  # whatever a task raises is told, and is nobody's end
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        pipe.send_bytes(json.dumps(answer).encode())
+            response = {"got": getattr(server, method)(**arguments)}
+        except Exception as error:  # an exception in a task must not end the worker
+            response = {"error": f"{type(error).__name__}: {error}"}
+        pipe.send_bytes(json.dumps(response).encode())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""Scripted experts: for each page that has one, how it is solved from what an agent may see.
+"""Scripted experts of MiniWoB++ pages.
 
-They read the intent and the observations and nothing else, so that what they do can be imitated.
+Experts read only the intent and the observations, so that a policy can imitate them. The docstring
+of an expert is an example of its intent; parentheses contain variants and remarks.
 """
 
 from __future__ import annotations
 
 from webagent_jax.suites.miniwob_experts import browsing, clicking, forms, messages
-from webagent_jax.suites.miniwob_experts.helpers import Solver
+from webagent_jax.suites.miniwob_experts.helpers import ExpertFactory
 
-EXPERTS: dict[str, Solver] = {
+EXPERTS: dict[str, ExpertFactory] = {
     "book-flight": browsing.book_flight,
     "book-flight-nodelay": browsing.book_flight,
     "buy-ticket": browsing.buy_ticket,

@@ -1,4 +1,4 @@
-"""Pages that are small sites: results to page through, suggestions to pick from, tickets to buy."""
+"""Experts of pages with several views: search results, suggestions, calendars, tickets."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def search_engine(intent: str, page: Observation) -> Expert:
 
 
 def phone_book(intent: str, page: Observation) -> Expert:
-    """Find Ilka in the contact book and click on their phone number. (Email, address.)"""
+    """Find Ilka in the contact book and click on their phone number (or email, address)."""
     person = between(intent, "Find ", " in the contact")
     while person not in page.text.splitlines():
         page = yield click(page, ">")
-    wanted = between(intent, "on their ", ".").removesuffix(" number")
-    pattern = {"phone": r"\d{3}-\d{3}-\d{4}", "email": r"\S+@\S+", "address": r"\d+ .*"}[wanted]
-    details = (i for i, e in page.elements.items() if re.fullmatch(pattern, e.name))
-    yield click_on(page, next(details))
+    detail = between(intent, "on their ", ".").removesuffix(" number")
+    pattern = {"phone": r"\d{3}-\d{3}-\d{4}", "email": r"\S+@\S+", "address": r"\d+ .*"}[detail]
+    candidates = (i for i, e in page.elements.items() if re.fullmatch(pattern, e.name))
+    yield click_on(page, next(candidates))
 
 
 def use_autocomplete(intent: str, page: Observation) -> Expert:
@@ -45,67 +45,69 @@ def use_autocomplete(intent: str, page: Observation) -> Expert:
     start, end = [*quoted(intent), ""][:2]
     (box,) = all_of(page, "textbox")
     page = yield type_in(page, start, box)
-    while (suggestion := _suggestion(page, start, end)) is None:
+    while (suggestion := _find_suggestion(page, start, end)) is None:
         page = yield wait(start)
     page = yield click_on(page, suggestion)
     yield click(page, "Submit")
 
 
-def _suggestion(page: Observation, start: str = "", end: str = "", *, part: str = "") -> str | None:
-    """Id of the first entry of an open list that starts, ends and reads like that."""
+def _find_suggestion(
+    page: Observation, start: str = "", end: str = "", *, part: str = ""
+) -> str | None:
+    """Return the id of the first list entry that starts with, ends with and contains the texts."""
     for element_id, element in page.elements.items():
         name = element.name
-        fits = name.startswith(start) and name.endswith(end) and part in name
-        if fits and element.kind in ("option", "item"):
+        is_match = name.startswith(start) and name.endswith(end) and part in name
+        if is_match and element.kind in ("option", "item"):
             return element_id
     return None
 
 
 def book_flight(intent: str, page: Observation) -> Expert:
-    """Book the cheapest one-way flight from: PDX to: Dallas on 10/24/2016. (Or the shortest.)"""
+    """Book the cheapest one-way flight from: PDX to: Dallas on 10/24/2016 (or the shortest)."""
     cities = between(intent, "from: ", " to: "), between(intent, " to: ", " on ")
     origin, destination, date = all_of(page, "textbox")
     for city, field in zip(cities, (origin, destination), strict=True):
         page = yield type_in(page, city, field)
-        while (suggestion := _suggestion(page, part=city)) is None:
+        while (suggestion := _find_suggestion(page, part=city)) is None:
             page = yield wait(city)
         page = yield click_on(page, suggestion)
     page = yield click_on(page, date)
-    day = _day(between(intent, " on ", "."))
+    day = _parse_date(between(intent, " on ", "."))
     while f"{day:%B %Y}" not in page.text:
         page = yield click(page, "Prev")
     page = yield click(page, str(day.day))
     page = yield click(page, "Search")
-    yield click_on(page, _best(page, "Book flight for ", "cheapest" in intent, lowest=True))
+    yield click_on(page, _best_offer(page, "Book flight for ", "cheapest" in intent, lowest=True))
 
 
 def choose_date(intent: str, page: Observation) -> Expert:
     """Select 10/24/2016 as the date and hit submit. The calendar opens in December."""
     page = yield click_on(page, all_of(page, "textbox")[0])
-    day = _day(between(intent, "Select ", " as the date"))
+    day = _parse_date(between(intent, "Select ", " as the date"))
     while f"{day:%B %Y}" not in page.text:
         page = yield click(page, "Prev")
     page = yield click(page, str(day.day))
     yield click(page, "Submit")
 
 
-def _day(text: str) -> datetime.datetime:
+def _parse_date(text: str) -> datetime.datetime:
     return datetime.datetime.strptime(text, "%m/%d/%Y")
 
 
 def buy_ticket(intent: str, page: Observation) -> Expert:
-    """Buy the ticket with the cheapest cost. (Most expensive; shortest or longest duration.)"""
+    """Buy the ticket with the cheapest cost (or most expensive, shortest, longest)."""
     lowest = "cheapest" in intent or "shortest" in intent
-    yield click_on(page, _best(page, "Book for ", "cost" in intent, lowest=lowest))
+    yield click_on(page, _best_offer(page, "Book for ", "cost" in intent, lowest=lowest))
 
 
-def _best(page: Observation, label: str, by_price: bool, *, lowest: bool) -> str:
-    """Id of the buying button of the cheapest, dearest, shortest or longest offer."""
+def _best_offer(page: Observation, label: str, by_price: bool, *, lowest: bool) -> str:
+    """Return the id of the button of the offer with the lowest or highest price or duration."""
     buttons = [i for i, e in page.elements.items() if e.name.startswith(label)]
     if by_price:
-        worth = [int(page.elements[i].name.split("$")[1]) for i in buttons]
+        values = [int(page.elements[i].name.split("$")[1]) for i in buttons]
     else:
         durations = re.findall(r"(\d+)h (\d+)m", page.text)
-        worth = [int(hours) * 60 + int(minutes) for hours, minutes in durations]
-    best = min(worth) if lowest else max(worth)
-    return buttons[worth.index(best)]
+        values = [int(hours) * 60 + int(minutes) for hours, minutes in durations]
+    best_value = min(values) if lowest else max(values)
+    return buttons[values.index(best_value)]

@@ -1,4 +1,4 @@
-"""Pages on which the right thing is clicked, once or in order."""
+"""Experts of pages that need clicks only, one or several in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def click_quoted(intent: str, page: Observation) -> Expert:
 
 
 def click_dialog_2(intent: str, page: Observation) -> Expert:
-    """Click the button in the dialog box labeled "Cancel". (The one labeled "x" is named Close.)"""
+    """Click the button in the dialog box labeled "Cancel" (the element of "x" is named Close)."""
     (name,) = quoted(intent)
     yield click(page, "Close" if name == "x" else name, "button")
 
@@ -70,7 +70,7 @@ def click_option(intent: str, page: Observation) -> Expert:
 
 
 def click_checkboxes(intent: str, page: Observation) -> Expert:
-    """Select aB, x9 and click Submit. (Or: select nothing.)"""
+    """Select aB, x9 and click Submit (or: Select nothing)."""
     names = between(intent, "Select ", " and click")
     for name in names.split(", ") if names != "nothing" else ():
         page = yield click(page, name, "checkbox")
@@ -78,7 +78,7 @@ def click_checkboxes(intent: str, page: Observation) -> Expert:
 
 
 def choose_list(intent: str, page: Observation) -> Expert:
-    """Select Peru, Cuba from the scroll list and click Submit. (Or from the list: just one.)"""
+    """Select Peru, Cuba from the scroll list and click Submit (or one from the list)."""
     for option in between(intent, "Select ", " from the").split(", "):
         page = yield select(page, option)
     yield click(page, "Submit")
@@ -117,7 +117,7 @@ def click_collapsible_2(intent: str, page: Observation) -> Expert:
 
 
 def click_menu(intent: str, page: Observation) -> Expert:
-    """Select Ada>Bea>Cleo"""
+    """Select Ada>Bea>Cleo."""
     *parents, leaf = intent.removeprefix("Select ").split(">")
     for parent, child in itertools.pairwise([*parents, leaf]):
         page = yield hover(page, parent)
@@ -136,17 +136,18 @@ def navigate_tree(intent: str, page: Observation) -> Expert:
 
 
 def generate_number(intent: str, page: Observation) -> Expert:
-    """Generate a number less than 7, then press submit. (Greater than, odd, even.)"""
-    while not _fits(intent, page):
+    """Generate a number less than 7, then press submit (or greater than, odd, even)."""
+    while not _is_accepted(intent, page):
         page = yield click(page, "Generate")
     yield click(page, "Submit")
 
 
-def _fits(intent: str, page: Observation) -> bool:
-    shown = re.search(r"^\d+$", page.text, re.MULTILINE)
-    if shown is None:
+def _is_accepted(intent: str, page: Observation) -> bool:
+    """Return whether the page shows a number that the intent accepts."""
+    match = re.search(r"^\d+$", page.text, re.MULTILINE)
+    if match is None:
         return False
-    number = int(shown.group())
+    number = int(match.group())
     if "odd" in intent or "even" in intent:
         return number % 2 == ("odd" in intent)
     bound = int(between(intent, "than ", ","))
@@ -179,13 +180,13 @@ def form_sequence_3(intent: str, page: Observation) -> Expert:
 
 
 def order_food(intent: str, page: Observation) -> Expert:
-    """Order one of each item: Garlic bread, Ice cream sundae. (Or: 3 items that are vegan.)"""
+    """Order one of each item: Garlic bread, Ice cream sundae (or 3 items that are vegan)."""
     if "items that are" in intent:
         count, kind = between(intent, "Order ", " items"), intent.rsplit(maxsplit=1)[-1]
         foods = [(kind, plus) for plus in find_below(page, kind, "+")[:1] * int(count)]
     else:
         names = intent.split(": ")[1].split(", ")
         foods = [(name, find_below(page, name, "+")[0]) for name in names]
-    for at, plus in foods:
-        page = yield click_on(page, plus, at=at)
+    for label, plus in foods:
+        page = yield click_on(page, plus, at=label)
     yield click(page, "Order!")

@@ -1,4 +1,4 @@
-"""Pages on which text goes into fields: copied from the intent, read off the page, worked out."""
+"""Experts of pages with text fields: values from the intent, from the page, or computed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from webagent_jax.suites.miniwob_experts.helpers import (
 )
 from webagent_jax.types import Expert, Observation
 
-# --- copied from the intent -----------------------------------------------------------------------
+# --- values from the intent -----------------------------------------------------------------------
 
 
 def _fill_and_submit(page: Observation, text: str) -> Expert:
-    """For the pages with one empty field and one button."""
+    """Fill the first empty field of the page and click Submit."""
     box = next(i for i in all_of(page, "textbox") if not page.elements[i].value)
     page = yield type_in(page, text, box)
     yield click(page, "Submit")
@@ -59,7 +59,7 @@ def login_user(intent: str, page: Observation) -> Expert:
 
 
 def login_user_popup(intent: str, page: Observation) -> Expert:
-    """As login-user, but a dialog may pop up once and has to be cancelled."""
+    """Enter the username "karrie" and the password "4jT" (a dialog to cancel may appear once)."""
     user, password = quoted(intent)
     for text, field in ((user, "Username"), (password, "Password")):
         page = yield type_into(page, text, field)
@@ -77,8 +77,8 @@ def enter_date(intent: str, page: Observation) -> Expert:
 
 def enter_time(intent: str, page: Observation) -> Expert:
     """Enter 9:05 PM as the time and press submit."""
-    told = between(intent, "Enter ", " as the time")
-    return _fill_and_submit(page, datetime.datetime.strptime(told, "%I:%M %p").strftime("%H:%M"))
+    time = between(intent, "Enter ", " as the time")
+    return _fill_and_submit(page, datetime.datetime.strptime(time, "%I:%M %p").strftime("%H:%M"))
 
 
 def form_sequence_2(intent: str, page: Observation) -> Expert:
@@ -93,37 +93,37 @@ def form_sequence_2(intent: str, page: Observation) -> Expert:
 
 def movie_search(intent: str, page: Observation) -> Expert:
     """Search for comedy movies directed by Berg from year 1984."""
-    told = {
+    query = {
         "Genre": between(intent, "Search for ", " movies"),
         "Director": between(intent, "directed by ", " from"),
         "Year": between(intent, "from year ", "."),
     }
     boxes = all_of(page, "textbox")
-    # One of the layouts writes the labels as plain text below the fields.
+    # In one of the layouts the labels are plain text below the fields.
     labels = [page.elements[box].name for box in boxes if page.elements[box].name]
     for box, label in zip(boxes, labels or plain_lines(page), strict=True):
-        field = next(key for key in told if key in label.replace("Released Date", "Year"))
-        page = yield type_in(page, told[field], box)
+        field = next(key for key in query if key in label.replace("Released Date", "Year"))
+        page = yield type_in(page, query[field], box)
     buttons = ("Submit", "Search", "Go!")
     yield click(page, next(name for name in buttons if has(page, name)))
 
 
-# --- read off the page ----------------------------------------------------------------------------
+# --- values from the page -------------------------------------------------------------------------
 
 
-def _table(page: Observation) -> dict[str, str]:
+def _parse_table(page: Observation) -> dict[str, str]:
     rows = (line.split(" | ") for line in plain_lines(page))
     return {row[0]: row[1] for row in rows if len(row) == 2}
 
 
 def read_table(intent: str, page: Observation) -> Expert:
     """Enter the value of Country into the text field and press Submit."""
-    return _fill_and_submit(page, _table(page)[between(intent, "value of ", " into")])
+    return _fill_and_submit(page, _parse_table(page)[between(intent, "value of ", " into")])
 
 
 def read_table_2(intent: str, page: Observation) -> Expert:
     """Enter the value that corresponds with each label into the form and submit when done."""
-    table = _table(page)
+    table = _parse_table(page)
     for box in all_of(page, "textbox"):
         label = page.elements[box].name.removesuffix(":")
         page = yield type_in(page, table[label], box)
@@ -152,21 +152,21 @@ def scroll_text(intent: str, page: Observation) -> Expert:
 def copy_paste(intent: str, page: Observation) -> Expert:
     """Copy the text in the textarea below, paste it into the textbox and press Submit."""
     source = next(i for i in all_of(page, "textbox") if page.elements[i].value)
-    return _fill_and_submit(page, _with_last_space(page, source))
+    return _fill_and_submit(page, _text_with_trailing_space(page, source))
 
 
 def copy_paste_2(intent: str, page: Observation) -> Expert:
     """Copy the text from the 2nd text area below and paste it into the text input."""
     source = all_of(page, "textbox")[ORDINALS[between(intent, "from the ", " text")]]
-    return _fill_and_submit(page, _with_last_space(page, source))
+    return _fill_and_submit(page, _text_with_trailing_space(page, source))
 
 
-def _with_last_space(page: Observation, source: str) -> str:
-    """The text of these pages always ends in a space, which no observation shows."""
+def _text_with_trailing_space(page: Observation, source: str) -> str:
+    """Return the text of a field with the trailing space that observations omit on these pages."""
     return page.elements[source].value.strip() + " "
 
 
-# --- worked out -----------------------------------------------------------------------------------
+# --- computed values ------------------------------------------------------------------------------
 
 
 def simple_arithmetic(intent: str, page: Observation) -> Expert:

@@ -1,9 +1,9 @@
-"""What all experts are made of: reading an observation, and one decision about it.
+"""Helpers of the experts, which read an observation or make one decision.
 
-The thoughts are written for a small policy that first says what it wants and then finds its id.
-They end as the target's own line does: `click Cancel [7]`, `type "karrie" in Username [1]`,
-`select "Peru" in Country [2]`, `type "karrie" in textbox [3]` where the element has no name, and
-`at @karrie click like [9]` where several have the same.
+Thoughts are designed for a small policy, which first names the target and then finds its id. A
+thought ends like the line of the target in the observation: `click Cancel [7]`, `type "karrie" in
+Username [1]`, `select "Peru" in Country [2]`, `type "karrie" in textbox [3]` for an element without
+a name, and `at @karrie click like [9]` if several elements have the same name.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from collections.abc import Callable
 
 from webagent_jax.types import Action, ActionKind, Decision, Element, Expert, Observation
 
-Solver = Callable[[str, Observation], Expert]
+ExpertFactory = Callable[[str, Observation], Expert]
 """An expert for one page, made from the intent and the first observation."""
 
 ORDINALS = {"1st": 0, "2nd": 1, "3rd": 2}
 
-_NAME_LIMIT = 30  # characters of a name that a thought repeats
+_NAME_LIMIT = 30  # maximum number of characters of a name in a thought
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def quoted(intent: str) -> list[str]:
-    """The phrases in double quotes."""
+    """Return the phrases in double quotes."""
     return re.findall(r'"([^"]*)"', intent)
 
 
 def search(pattern: str, text: str) -> re.Match[str]:
-    """Raises LookupError where `re.search` finds nothing."""
+    """Return the match of `re.search`.
+
+    Raises:
+        LookupError: there is no match.
+    """
     match = re.search(pattern, text)
     if match is None:
         raise LookupError(f"nothing like {pattern!r} in {text!r}")
@@ -39,49 +43,67 @@ def search(pattern: str, text: str) -> re.Match[str]:
 
 
 def between(intent: str, before: str, after: str) -> str:
-    """What stands between two phrases of the intent. Raises LookupError."""
+    """Return the text between two phrases of the intent.
+
+    Raises:
+        LookupError: the intent does not contain the phrases.
+    """
     return search(f"{re.escape(before)}(.*?){re.escape(after)}", intent).group(1)
 
 
 def plain_lines(page: Observation) -> list[str]:
-    """The lines that are no elements."""
+    """Return the lines that describe no element."""
     return [line for line in page.text.splitlines() if _id_of(page, line) is None]
 
 
 def all_of(page: Observation, kind: str) -> list[str]:
-    """Ids of all elements of a kind, as they follow one another."""
+    """Return the ids of all elements of a kind, in the order of the page."""
     return [i for i, element in page.elements.items() if element.kind == kind]
 
 
 def has(page: Observation, name: str, kind: str = "") -> bool:
-    return any(_is(element, name, kind) for element in page.elements.values())
+    """Return whether the page has an element with this name and, unless empty, this kind."""
+    return any(_has_name(element, name, kind) for element in page.elements.values())
 
 
 def find(page: Observation, name: str, kind: str = "") -> str:
-    """Id of the first element with that name. Raises LookupError."""
+    """Return the id of the first element with this name and, unless empty, this kind.
+
+    Raises:
+        LookupError: there is no such element.
+    """
     for element_id, element in page.elements.items():
-        if _is(element, name, kind):
+        if _has_name(element, name, kind):
             return element_id
     raise LookupError(f"no {kind or 'element'} named {name!r} on:\n{page.text}")
 
 
 def find_below(page: Observation, text: str, name: str) -> list[str]:
-    """For each plain line with these words: id of the first element below that has the name."""
+    """Return the first element below each plain line that contains a text.
+
+    Args:
+        page: observation of the page.
+        text: words that the plain line contains.
+        name: name of the element.
+
+    Returns:
+        Ids of the elements, in the order of the page.
+    """
     words = re.compile(rf"(?<!\S){re.escape(text)}(?!\S)")
-    found: list[str] = []
-    searching = False
+    ids: list[str] = []
+    is_searching = False
     for line in page.text.splitlines():
         element_id = _id_of(page, line)
         if element_id is None:
-            searching = searching or words.search(line) is not None
-        elif searching and page.elements[element_id].name == name:
-            found.append(element_id)
-            searching = False
-    return found
+            is_searching = is_searching or words.search(line) is not None
+        elif is_searching and page.elements[element_id].name == name:
+            ids.append(element_id)
+            is_searching = False
+    return ids
 
 
 def _id_of(page: Observation, line: str) -> str | None:
-    """Id of the element that the line is about."""
+    """Return the id of the element that the line describes."""
     for element_id in re.findall(r" \[(\d+)\]", line):
         element = page.elements.get(element_id)
         if element is not None and line.startswith(element.kind):
@@ -89,7 +111,7 @@ def _id_of(page: Observation, line: str) -> str | None:
     return None
 
 
-def _is(element: Element, name: str, kind: str) -> bool:
+def _has_name(element: Element, name: str, kind: str) -> bool:
     return element.name == name and kind in ("", element.kind)
 
 
@@ -97,43 +119,55 @@ def _is(element: Element, name: str, kind: str) -> bool:
 
 
 def click(page: Observation, name: str, kind: str = "") -> Decision:
+    """Click the first element with this name and, unless empty, this kind."""
     return click_on(page, find(page, name, kind))
 
 
 def click_on(page: Observation, element_id: str, *, text: str = "", at: str = "") -> Decision:
-    """`text` is the part of the element's name to think of, `at` what tells it from its likes."""
+    """Click an element.
+
+    Args:
+        page: observation of the page.
+        element_id: id of the element.
+        text: name of the element in the thought; empty for the name in the observation.
+        at: text that distinguishes the element from others with the same name; empty if unique.
+    """
     text = text or _name(page, element_id)
     thought = f"at {at} click {text} [{element_id}]" if at else f"click {text} [{element_id}]"
-    return Decision(thought, Action(ActionKind.CLICK, element_id), about=at or text)
+    return Decision(thought, Action(ActionKind.CLICK, element_id), intent_phrase=at or text)
 
 
 def hover(page: Observation, name: str) -> Decision:
+    """Move the mouse over the first element with this name."""
     element_id = find(page, name)
-    thought = f"hover {_called(page, element_id)}"
-    return Decision(thought, Action(ActionKind.HOVER, element_id), about=name)
+    thought = f"hover {_name_with_id(page, element_id)}"
+    return Decision(thought, Action(ActionKind.HOVER, element_id), intent_phrase=name)
 
 
 def type_into(page: Observation, text: str, name: str) -> Decision:
+    """Type a text into the first textbox with this name."""
     return type_in(page, text, find(page, name, "textbox"))
 
 
 def type_in(page: Observation, text: str, element_id: str) -> Decision:
-    thought = f'type "{text}" in {_called(page, element_id)}'
-    return Decision(thought, Action(ActionKind.TYPE, element_id, text), about=text)
+    """Type a text into the textbox with this id."""
+    thought = f'type "{text}" in {_name_with_id(page, element_id)}'
+    return Decision(thought, Action(ActionKind.TYPE, element_id, text), intent_phrase=text)
 
 
 def select(page: Observation, option: str) -> Decision:
-    """Chooses from the only drop-down list of the page."""
+    """Select an option of the only drop-down list of the page."""
     (element_id,) = all_of(page, "select")
-    thought = f'select "{option}" in {_called(page, element_id)}'
-    return Decision(thought, Action(ActionKind.SELECT, element_id, option), about=option)
+    thought = f'select "{option}" in {_name_with_id(page, element_id)}'
+    return Decision(thought, Action(ActionKind.SELECT, element_id, option), intent_phrase=option)
 
 
 def wait(what: str) -> Decision:
+    """Wait until the page shows `what`."""
     return Decision(f'wait for "{what}"', Action(ActionKind.WAIT))
 
 
-def _called(page: Observation, element_id: str) -> str:
+def _name_with_id(page: Observation, element_id: str) -> str:
     return f"{_name(page, element_id)} [{element_id}]"
 
 

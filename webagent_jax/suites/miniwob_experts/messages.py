@@ -1,4 +1,4 @@
-"""Mail and posts: find whose it is, then act on it."""
+"""Experts of pages with mails or posts, which find a message by its author and act on it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from webagent_jax.suites.miniwob_experts.helpers import (
 )
 from webagent_jax.types import Expert, Observation
 
-# How email-inbox-forward-nl names the sender; the other name it tells is the receiver's. All else
-# that is capitalised there starts a sentence.
+# Sender in an intent of email-inbox-forward-nl; the other name in it is the receiver. All other
+# capitalized words start a sentence.
 _SENDER = r"(?:by|from|mail|message|information|email) ([A-Z][\w-]+)|([A-Z][\w-]+) wants his"
 _OPENINGS = "Find Locate Forward Look Send Go The Please Give Navigate Search"
 
@@ -26,7 +26,7 @@ _OPENINGS = "Find Locate Forward Look Send Go The Please Give Navigate Search"
 def email_inbox(intent: str, page: Observation) -> Expert:
     """Find the email by Ada and reply, forward, click the trash icon or the star icon."""
     sender = between(intent, "the email by ", " and ")
-    page = yield click_on(page, _mail_by(page, sender), text=sender)
+    page = yield click_on(page, _find_mail(page, sender), text=sender)
     if "trash icon" in intent:
         yield click(page, "trash")
     elif "star icon" in intent:
@@ -39,17 +39,17 @@ def email_inbox(intent: str, page: Observation) -> Expert:
 
 
 def email_inbox_forward_nl(intent: str, page: Observation) -> Expert:
-    """Please forward to Bea the email by Ada. (Said in thirty ways.)"""
+    """Please forward to Bea the email by Ada (in thirty wordings)."""
     match = search(_SENDER, intent)
     sender = match.group(1) or match.group(2)
     names = re.findall(r"[A-Z][\w-]+", intent)
     receiver = next(name for name in names if name not in {sender, *_OPENINGS.split()})
-    page = yield click_on(page, _mail_by(page, sender), text=sender)
+    page = yield click_on(page, _find_mail(page, sender), text=sender)
     yield from _forward(page, receiver)
 
 
-def _mail_by(page: Observation, sender: str) -> str:
-    """Id of the row of the inbox that starts with the sender."""
+def _find_mail(page: Observation, sender: str) -> str:
+    """Return the id of the row of the inbox that starts with the sender."""
     return next(i for i, e in page.elements.items() if e.name.startswith(f"{sender} "))
 
 
@@ -66,7 +66,7 @@ def _forward(page: Observation, receiver: str) -> Expert:
 
 
 def social_media(intent: str, page: Observation) -> Expert:
-    """For the user @karrie, click on the "Retweet" button. (Or a button of the menu "more".)"""
+    """For the user @karrie, click on the "Retweet" button (or one of the menu "more")."""
     user = between(intent, "For the user ", ",")
     (action,) = quoted(intent)
     if action in ("Reply", "Retweet", "Like"):
@@ -77,7 +77,7 @@ def social_media(intent: str, page: Observation) -> Expert:
 
 
 def social_media_all(intent: str, page: Observation) -> Expert:
-    """Click the "Like" button on all posts by @karrie and then click Submit. (Or on 2 posts.)"""
+    """Click the "Like" button on all posts by @karrie and then click Submit (or on 2 posts)."""
     (action,) = quoted(intent)
     user = between(intent, " by ", " and then")
     buttons = find_below(page, user, action.lower())

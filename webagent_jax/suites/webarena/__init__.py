@@ -1,4 +1,4 @@
-"""WebArena's sites, played live: WebArena-Lite, WebArena's 812 tasks, and files of their form."""
+"""Suite on live WebArena sites: WebArena-Lite, WebArena, and other task files in their format."""
 
 from webagent_jax.suites.webarena.suite import WebArena, read
 

@@ -1,7 +1,7 @@
-"""Signed-in browser states: made through each site's own log-in form, checked, used again.
+"""Authentication states of browsers, created with the login forms of the sites and reused.
 
-A state is lent to one episode at a time, so that an episode that signs out harms no other; the next
-to get it finds out, and it is made anew. So is one that has expired since it was used last.
+One episode at a time uses a state, so that signing out affects no other episode. A state is checked
+before each use and created again if the agent has signed out or the session has expired.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from webagent_jax.config import ConfigError
 from webagent_jax.suites.webarena import http, sites
 from webagent_jax.types import Action, ActionKind, InfraError
 
-_ONE_SESSION = "shopping_admin"  # where a log-in ends the account's other sessions by default
-_SHARING = (
+_SINGLE_SESSION_SITE = "shopping_admin"  # by default a login ends other sessions of the account
+_SHARING_FIX = (
     "episodes at the same time need admin/security/admin_account_sharing=1, which "
     "third_party/webarena/site.sh sets"
 )
@@ -31,51 +31,54 @@ _SHARING = (
 
 @dataclass(frozen=True)
 class Account:
+    """User name and password on a site."""
+
     user: str
     password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
-    """Where a site is signed in to, and a page that only who is signed in gets to see."""
+class _LoginPage:
+    """Login form of a site, and a page that requires a login."""
 
-    form: str
-    inside: str
-    says: str = ""  # on the page inside; empty: whoever is not signed in is sent elsewhere
+    login_path: str
+    protected_path: str
+    marker_text: str = ""  # text of the protected page; empty if it redirects without a login
 
 
-_DOORS: Mapping[str, _Door] = {
-    "shopping": _Door("/customer/account/login/", "/wishlist/"),
-    "shopping_admin": _Door("", "/dashboard", says="Dashboard"),
-    "reddit": _Door("/login", "/user/{user}/account", says="Delete"),
-    "gitlab": _Door("/users/sign_in", "/-/profile"),
+_LOGIN_PAGES: Mapping[str, _LoginPage] = {
+    "shopping": _LoginPage("/customer/account/login/", "/wishlist/"),
+    "shopping_admin": _LoginPage("", "/dashboard", marker_text="Dashboard"),
+    "reddit": _LoginPage("/login", "/user/{user}/account", marker_text="Delete"),
+    "gitlab": _LoginPage("/users/sign_in", "/-/profile"),
 }
 
-_PUBLISHED: Mapping[str, Account] = {
+_DEFAULT_ACCOUNTS: Mapping[str, Account] = {
     "shopping": Account("emma.lopez@gmail.com", "Password.123"),
     "shopping_admin": Account("admin", "admin1234"),
     "shopping_site_admin": Account("admin", "admin1234"),
     "reddit": Account("MarvelsGrantMan136", "test1234"),
     "gitlab": Account("byteblaze", "hello1234"),
 }
-"""The accounts that come with WebArena's images. `shopping_site_admin` may read the REST API."""
+"""Accounts of WebArena's images; `shopping_site_admin` has access to the REST API of the shop."""
 
-# The one form with a password that is seen: search and newsletter forms stand on the same pages.
-# Its button may wait for the scripts of the page, and Enter does nothing until then. The setter is
-# the element's own, because frameworks put theirs before it.
-_FILL = """
+# Fills the only form with a visible password field, because the pages have search and newsletter
+# forms too. Scripts of the page may enable its button later, and Enter has no effect until then.
+# The setter of the prototype bypasses those that frameworks define on the element.
+_FILL_SCRIPT = """
 async ([user, password]) => {
-  const seen = (element) => element.offsetParent !== null;
-  const secret = [...document.querySelectorAll("input[type=password]")].find(seen);
-  const named = (input) => seen(input) && ["text", "email"].includes(input.type);
-  const name = secret?.form && [...secret.form.elements].find(named);
-  if (!name) return false;
-  const button = secret.form.querySelector("button:not([type=button]), input[type=submit]");
+  const isVisible = (element) => element.offsetParent !== null;
+  const passwordInput = [...document.querySelectorAll("input[type=password]")].find(isVisible);
+  const isUserInput = (input) => isVisible(input) && ["text", "email"].includes(input.type);
+  const form = passwordInput?.form;
+  const userInput = form && [...form.elements].find(isUserInput);
+  if (!userInput) return false;
+  const button = form.querySelector("button:not([type=button]), input[type=submit]");
   for (let waits = 0; button?.disabled && waits < 100; waits++) {
-    await new Promise((later) => setTimeout(later, 50));
+    await new Promise((resolve) => setTimeout(resolve, 50));
   }
   const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
-  for (const [input, value] of [[name, user], [secret, password]]) {
+  for (const [input, value] of [[userInput, user], [passwordInput, password]]) {
     input.focus();
     set.call(input, value);
     input.dispatchEvent(new Event("input", { bubbles: true }));
@@ -85,31 +88,37 @@ async ([user, password]) => {
 }
 """
 
-_COMPLAINT = """
+_ERROR_TEXT_SCRIPT = """
 () => {
-  const places = "[role=alert], .message-error, .message, .alert, .flash-alert, .error";
-  const told = [...document.querySelectorAll(places)].map((e) => e.innerText.trim());
-  return (told.find(Boolean) ?? document.title ?? "").slice(0, 200);
+  const selector = "[role=alert], .message-error, .message, .alert, .flash-alert, .error";
+  const messages = [...document.querySelectorAll(selector)].map((e) => e.innerText.trim());
+  return (messages.find(Boolean) ?? document.title ?? "").slice(0, 200);
 }
 """
 
 
 def accounts_from_environment(environ: Mapping[str, str]) -> Mapping[str, Account]:
-    """WebArena's published accounts, or what WEBAGENT_GITLAB_USER and ..._PASSWORD say instead."""
+    """Return the accounts of WebArena's images, or of WEBAGENT_<SITE>_USER and ..._PASSWORD."""
     return {
         site: Account(
             environ.get(f"WEBAGENT_{site.upper()}_USER") or account.user,
             environ.get(f"WEBAGENT_{site.upper()}_PASSWORD") or account.password,
         )
-        for site, account in _PUBLISHED.items()
+        for site, account in _DEFAULT_ACCOUNTS.items()
     }
 
 
-class SignIns:
-    """The states of all sites, in a folder that only its owner may read. For any thread.
+class AuthStateStore:
+    """Authentication states of all sites, in a folder that only its owner can read; thread-safe.
+
+    Args:
+        pool: browsers for the login forms.
+        folder: folder of the states; created if missing.
+        accounts: account of each site.
+        extra_origins: further origins that the pages of a site load from.
 
     Raises:
-        ConfigError: the folder cannot be made.
+        ConfigError: the folder cannot be created.
     """
 
     def __init__(
@@ -122,63 +131,70 @@ class SignIns:
         self._pool, self._folder = pool, folder
         self._accounts, self._extra_origins = accounts, extra_origins
         self._lock = threading.Lock()
-        self._lent: set[Path] = set()
+        self._reserved: set[Path] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise ConfigError(f"suite.webarena.state_folder={str(folder)!r}: {error}") from error
+            raise ConfigError(f"suite.webarena.auth_dir={str(folder)!r}: {error}") from error
 
     @contextmanager
-    def lent(self, addresses: Mapping[str, str]) -> Iterator[Path | None]:
-        """A state that is signed in to all of these sites; None for none.
+    def borrow(self, addresses: Mapping[str, str]) -> Iterator[Path | None]:
+        """Return a context with the file of a state that is signed in to all of these sites.
+
+        Args:
+            addresses: addresses of the sites. Without any, the context contains None.
 
         Raises:
-            InfraError: a site is not signed in to; says what the site said.
+            InfraError: a login fails; the message contains the error text of the site.
             ConfigError: two sites overwrite one another's cookies.
         """
-        with ExitStack() as borrowed:
+        with ExitStack() as stack:
             paths = [
-                borrowed.enter_context(self._lent_one(site, address))
+                stack.enter_context(self._borrow_one(site, address))
                 for site, address in addresses.items()
             ]
             if len(paths) < 2:
                 yield next(iter(paths), None)
                 return
-            together = self._folder / f"{'+'.join(path.stem for path in paths)}.json"
-            states = [state for path in paths if (state := _read(path))]
-            _write(together, _merged(states, tuple(addresses)))
-            borrowed.callback(together.unlink, missing_ok=True)
-            yield together
+            merged_path = self._folder / f"{'+'.join(path.stem for path in paths)}.json"
+            states = [state for path in paths if (state := _read_state(path))]
+            _write_state(merged_path, _merge_states(states, tuple(addresses)))
+            stack.callback(merged_path.unlink, missing_ok=True)
+            yield merged_path
 
     def ended(self, addresses: Mapping[str, str], state: Mapping[str, Any]) -> str | None:
-        """Describe the site that no longer accepts the session of a state; None when all do.
+        """Describe the site that no longer accepts the session of a state; None if all accept it.
+
+        Args:
+            addresses: addresses of the sites.
+            state: storage state of the browser, in the format of Playwright.
 
         Raises:
-            InfraError: a site does not answer.
+            InfraError: a site does not respond.
         """
         for site, address in addresses.items():
             if not self._accepts(site, address, state):
                 user = self._accounts[site].user
-                cure = f": {_SHARING}" if site == _ONE_SESSION else ""
-                return f"{site} at {address} ended the session of {user} during the episode{cure}"
+                fix = f": {_SHARING_FIX}" if site == _SINGLE_SESSION_SITE else ""
+                return f"{site} at {address} ended the session of {user} during the episode{fix}"
         return None
 
     def try_account(self, site: str, address: str) -> str | None:
-        """Sign in, and return a warning where a second log-in ends the session of the first.
+        """Sign in; return a warning if a second login ends the session of the first, else None.
 
         Raises:
-            InfraError: as `lent`.
+            InfraError: the login fails.
         """
-        with self._lent_one(site, address) as first:
-            if site != _ONE_SESSION:
+        with self._borrow_one(site, address) as path:
+            if site != _SINGLE_SESSION_SITE:
                 return None
-            with self._lent_one(site, address):
-                if self._is_signed_in(site, address, first):
+            with self._borrow_one(site, address):
+                if self._is_signed_in(site, address, path):
                     return None
-        return f"{site} at {address} allows one session per account: {_SHARING}"
+        return f"{site} at {address} allows one session per account: {_SHARING_FIX}"
 
     @contextmanager
-    def _lent_one(self, site: str, address: str) -> Iterator[Path]:
+    def _borrow_one(self, site: str, address: str) -> Iterator[Path]:
         path = self._reserve(site, address)
         try:
             if not self._is_signed_in(site, address, path):
@@ -186,77 +202,88 @@ class SignIns:
             yield path
         finally:
             with self._lock:
-                self._lent.discard(path)
+                self._reserved.discard(path)
 
     def _reserve(self, site: str, address: str) -> Path:
-        """The first state of an account on a replica that nobody has."""
-        place = (origin_of(address) or "").replace(":", "_")
+        """Reserve and return the first unused state of an account on a replica."""
+        origin = (origin_of(address) or "").replace(":", "_")
         user = quote(self._accounts[site].user, safe="")
         with self._lock:
             number = 0
-            while (path := self._folder / f"{user}@{site}@{place}-{number}.json") in self._lent:
+            while (
+                path := self._folder / f"{user}@{site}@{origin}-{number}.json"
+            ) in self._reserved:
                 number += 1
-            self._lent.add(path)
+            self._reserved.add(path)
         return path
 
     def _is_signed_in(self, site: str, address: str, path: Path) -> bool:
-        state = _read(path)
+        state = _read_state(path)
         return state is not None and self._accepts(site, address, state)
 
     def _accepts(self, site: str, address: str, state: Mapping[str, Any]) -> bool:
-        """Return True when the page inside is shown to a browser with this state."""
-        door = _DOORS[site]
-        url = f"{address}{door.inside.format(user=quote(self._accounts[site].user))}"
-        reply = _fetch(site, address, url, {"Cookie": _cookies(state, url)})
-        if door.says:
-            return reply.status < 300 and door.says in reply.text
-        return reply.status < 300 and reply.url.rstrip("/") == url.rstrip("/")
+        """Return whether the site shows the protected page to a browser with this state."""
+        login_page = _LOGIN_PAGES[site]
+        url = f"{address}{login_page.protected_path.format(user=quote(self._accounts[site].user))}"
+        response = _fetch(site, address, url, {"Cookie": _cookie_header(state, url)})
+        if login_page.marker_text:
+            return response.status < 300 and login_page.marker_text in response.text
+        return response.status < 300 and response.url.rstrip("/") == url.rstrip("/")
 
     def _sign_in(self, site: str, address: str, path: Path) -> None:
-        """Makes the state. Raises InfraError when the site does not let the account in."""
+        """Create the state.
+
+        Raises:
+            InfraError: the login fails.
+        """
         account = self._accounts[site]
         origins = [origin_of(address) or "", *self._extra_origins.get(site, ())]
-        form = f"{address}{_DOORS[site].form}"
-        _fetch(site, address, form)  # after a flush it takes longer than the browser waits
+        form_url = f"{address}{_LOGIN_PAGES[site].login_path}"
+        # After a cache flush the page takes longer than the browser's timeout.
+        _fetch(site, address, form_url)
         with self._pool.session(origins=origins) as session:
-            said = _through_the_form(session, form, account)
-            _write(path, session.storage_state())
+            page_error = _submit_login_form(session, form_url, account)
+            _write_state(path, session.storage_state())
         if not self._is_signed_in(site, address, path):
             path.unlink()
-            name = f"WEBAGENT_{site.upper()}"
+            prefix = f"WEBAGENT_{site.upper()}"
             raise InfraError(
-                f"{site} at {address} did not sign {account.user} in, and says {said!r}: are "
-                f"{name}_USER and {name}_PASSWORD right? see third_party/webarena/README.md"
+                f"{site} at {address} did not sign {account.user} in and shows {page_error!r}: "
+                f"check {prefix}_USER and {prefix}_PASSWORD, see third_party/webarena/README.md"
             )
 
 
 def _fetch(
     site: str, address: str, url: str, headers: Mapping[str, str] | None = None
-) -> http.Reply:
-    """Return a page of a site. Raises InfraError where there is no answer, or 500 and up."""
+) -> http.HttpResponse:
+    """Return a page of a site.
+
+    Raises:
+        InfraError: the site does not respond, or its status is 500 or above.
+    """
     try:
-        reply = http.fetch(url, timeout=sites.FIRST_PAGE_TIMEOUT, headers=headers)
+        response = http.fetch(url, timeout=sites.FIRST_PAGE_TIMEOUT, headers=headers)
     except InfraError as error:
-        raise InfraError(f"{site} at {address} does not answer: {error}") from error
-    if reply.status >= 500:
-        raise InfraError(f"{site} at {address} answered {reply.status} to {url}")
-    return reply
+        raise InfraError(f"{site} at {address} does not respond: {error}") from error
+    if response.status >= 500:
+        raise InfraError(f"{site} at {address} answered {response.status} to {url}")
+    return response
 
 
-def _through_the_form(session: Session, url: str, account: Account) -> str:
-    """Fills the form and submits it; what the page says then."""
+def _submit_login_form(session: Session, url: str, account: Account) -> str:
+    """Fill and submit the form; return the error text of the next page."""
     session.goto(url)
-    if session.evaluate(_FILL, [account.user, account.password]):
+    if session.evaluate(_FILL_SCRIPT, [account.user, account.password]):
         session.act(Action(ActionKind.PRESS_ENTER))
-        return str(session.evaluate(_COMPLAINT))
-    return f"nothing of a log-in form at {url}"
+        return str(session.evaluate(_ERROR_TEXT_SCRIPT))
+    return f"no login form at {url}"
 
 
-# --- states, in the form of Playwright -----------------------------------------------------------
+# --- storage states of Playwright ----------------------------------------------------------------
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """None where there is none, or half of one."""
+def _read_state(path: Path) -> dict[str, Any] | None:
+    """Return the state in a file; None if the file is missing or incomplete."""
     try:
         state: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -264,15 +291,15 @@ def _read(path: Path) -> dict[str, Any] | None:
     return state
 
 
-def _write(path: Path, state: Mapping[str, Any]) -> None:
-    """For the owner's eyes alone."""
+def _write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state to a file that only its owner can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(state, file)
 
 
-def _cookies(state: Mapping[str, Any], url: str) -> str:
-    """What a browser with this state would send to `url`."""
+def _cookie_header(state: Mapping[str, Any], url: str) -> str:
+    """Return the Cookie header that a browser with this state sends to `url`."""
     host, path = urlsplit(url).hostname or "", urlsplit(url).path
     return "; ".join(
         f"{cookie['name']}={cookie['value']}"
@@ -282,16 +309,20 @@ def _cookies(state: Mapping[str, Any], url: str) -> str:
     )
 
 
-def _merged(states: Sequence[Mapping[str, Any]], sites: Sequence[str]) -> dict[str, Any]:
-    """One state of several. Raises ConfigError where a cookie of one is another's too."""
+def _merge_states(states: Sequence[Mapping[str, Any]], sites: Sequence[str]) -> dict[str, Any]:
+    """Merge states into one.
+
+    Raises:
+        ConfigError: two states have different values for the same cookie.
+    """
     cookies: dict[tuple[str, ...], Any] = {}
     for state in states:
         for cookie in state["cookies"]:
             key = (cookie["domain"], cookie["path"], cookie["name"])
             if cookies.setdefault(key, cookie)["value"] != cookie["value"]:
                 raise ConfigError(
-                    f"{' and '.join(sites)} overwrite one another's cookie {cookie['name']}, for "
-                    "cookies do not know ports: give the sites host names of their own"
+                    f"{' and '.join(sites)} overwrite one another's cookie {cookie['name']}, "
+                    "because cookies ignore ports: use a different hostname for each site"
                 )
     origins = [origin for state in states for origin in state.get("origins", ())]
     return {"cookies": list(cookies.values()), "origins": origins}

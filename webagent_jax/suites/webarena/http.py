@@ -1,4 +1,4 @@
-"""HTTP to the sites beside the browser: probes, sessions, REST, resets. Always bounded."""
+"""HTTP client for probes, sessions, REST and resets of the sites, with bounded time and size."""
 
 from __future__ import annotations
 
@@ -14,27 +14,36 @@ from typing import Any
 from webagent_jax.browser.context import origin_of
 from webagent_jax.types import InfraError
 
-_MOST = 4_000_000  # bytes of an answer that are read
-_CHUNK = 65_536
+_MAX_BODY_BYTES = 4_000_000  # longer bodies are truncated
+_CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    url: str  # after redirects
+class HttpResponse:
+    """Response to an HTTP request."""
+
+    url: str  # address after redirects
     status: int
-    body: bytes
-    location: str = ""  # where a redirect leads that was not followed
+    body: bytes  # empty for a status of 300 or above
+    location: str = ""  # target of a redirect that was not followed
 
     @property
     def text(self) -> str:
+        """Body as text."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Raises InfraError for what is none."""
+        """Return the body as JSON.
+
+        Raises:
+            InfraError: the body is not JSON.
+        """
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise InfraError(f"{self.url.partition('?')[0]} answered no JSON: {error}") from error
+            raise InfraError(
+                f"{self.url.partition('?')[0]} did not return JSON: {error}"
+            ) from error
 
 
 def fetch(
@@ -43,14 +52,20 @@ def fetch(
     timeout: float,
     headers: Mapping[str, str] | None = None,
     data: Any = None,
-) -> Reply:
-    """The answer to a GET, or to a POST of `data` as JSON, whatever its status.
+) -> HttpResponse:
+    """Return the response to a GET, or to a POST of `data` as JSON, with any status.
 
-    Redirects are followed as long as they stay on the site: cookies and tokens must not leave it.
-    No proxy is asked, for the browser asks none either.
+    Only redirects within the origin are followed, because cookies and tokens must not leave the
+    site. No proxy is used, as in the browser.
+
+    Args:
+        url: address.
+        timeout: seconds for the complete response.
+        headers: further headers.
+        data: JSON value to post; None for a GET.
 
     Raises:
-        InfraError: no answer within `timeout` seconds; says why.
+        InfraError: there is no complete response within `timeout` seconds.
     """
     request = urllib.request.Request(url, headers=dict(headers or {}))
     if data is not None:
@@ -59,33 +74,37 @@ def fetch(
     end = time.monotonic() + timeout
     try:
         with _OPENER.open(request, timeout=timeout) as response:
-            return Reply(response.url, response.status, _body(response, end))
+            return HttpResponse(response.url, response.status, _read_body(response, end))
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location", "") if 300 <= error.code < 400 else ""
-            return Reply(error.url or url, error.code, b"", location)
+            return HttpResponse(error.url or url, error.code, b"", location)
     except urllib.error.URLError as error:
         raise InfraError(str(error.reason)) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise InfraError(str(error) or type(error).__name__) from error
 
 
-def _body(response: http.client.HTTPResponse, end: float) -> bytes:
-    """Raises TimeoutError when the bytes trickle in past the end."""
+def _read_body(response: http.client.HTTPResponse, end: float) -> bytes:
+    """Read the body.
+
+    Raises:
+        TimeoutError: it is not complete at the time `end`.
+    """
     parts: list[bytes] = []
-    while sum(map(len, parts)) < _MOST and (part := response.read1(_CHUNK)):
+    while sum(map(len, parts)) < _MAX_BODY_BYTES and (part := response.read1(_CHUNK_BYTES)):
         parts.append(part)
         if time.monotonic() > end:
-            raise TimeoutError("the answer takes too long")
+            raise TimeoutError("the response takes too long")
     return b"".join(parts)
 
 
-class _StayOnSite(urllib.request.HTTPRedirectHandler):
+class _SameOriginRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: urllib.request.Request, *rest: Any) -> Any:
-        """`rest`: what was answered, and at its end where that leads."""
+        """Return the next request if the new address, the last of `rest`, has the same origin."""
         if origin_of(req.full_url) != origin_of(rest[-1]):
             return None
         return super().redirect_request(req, *rest)
 
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _StayOnSite)
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _SameOriginRedirects)

@@ -1,4 +1,4 @@
-"""Check of the tile server and the router of a map, which its pages call from the browser."""
+"""Check of a map's tile server and route server, which its pages call from the browser."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError
 from webagent_jax.types import InfraError
 
-_PATIENCE = 30.0  # seconds until tiles and a route must have arrived
-_PAUSE = 0.25  # seconds between two looks at the page
+_TIMEOUT = 30.0  # seconds to load tiles and a route
+_POLL_INTERVAL = 0.25  # seconds
 
-# A route through Pittsburgh, where the tasks are, in the address form of OpenStreetMap's web site.
-_PAGE = "/directions?engine=fossgis_osrm_car&route=40.4432%2C-79.9428%3B40.4406%2C-79.9959"
+# Route in Pittsburgh, the city of the tasks, in the URL format of OpenStreetMap's website.
+_ROUTE_PATH = "/directions?engine=fossgis_osrm_car&route=40.4432%2C-79.9428%3B40.4406%2C-79.9959"
 
-# Tiles as Leaflet shows them, routes as OSRM is asked for them: [address, done, arrived].
-_LOADED = """
+# Leaflet's tiles and requests for routes to OSRM: [address, is complete, is successful] of each.
+_REQUESTS_SCRIPT = """
 () => ({
   tiles: [...document.querySelectorAll("img.leaflet-tile")].map(
     (tile) => [tile.src, tile.complete, tile.complete && tile.naturalWidth > 0],
@@ -35,46 +35,55 @@ def check(
 ) -> None:
     """Open a route on a map and wait for its tiles and directions.
 
-    A page that asks for no tiles or no route is logged, as another version of the map may.
+    If the page requests no tiles or no route, as in other versions of the map, this is logged.
+
+    Args:
+        pool: browsers.
+        address: address of the map.
+        extra_origins: origins of the tile and route servers.
+        log: receives messages for users.
 
     Raises:
-        ConfigError: tiles or the route do not arrive; says from where, and how to fix it.
+        ConfigError: tiles or the route do not load; the message contains the server and the fix.
     """
     origins = [origin_of(address) or "", *extra_origins]
     try:
         with pool.session(origins=origins) as session:
-            session.goto(f"{address}{_PAGE}")
-            loaded = _wait(session)
+            session.goto(f"{address}{_ROUTE_PATH}")
+            requests_by_kind = _wait_for_requests(session)
     except InfraError as error:
         raise ConfigError(f"map at {address} does not load in the browser: {error}") from error
-    wrong = []
-    for kind, requests in loaded.items():
+    errors = []
+    for kind, requests in requests_by_kind.items():
         if not requests:
-            log(f"map at {address} asks for no {kind} at {_PAGE}: their server is not checked")
+            log(
+                f"map at {address} requests no {kind} at {_ROUTE_PATH}: their server is not checked"
+            )
         elif not any(arrived for _, _, arrived in requests):
             servers = {origin_of(url) or url[:200] for url, _, _ in requests}
-            wrong += [_advice(address, kind, server, origins) for server in sorted(servers)]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+            errors += [_format_error(address, kind, server, origins) for server in sorted(servers)]
+    if errors:
+        raise ConfigError("\n".join(errors))
 
 
-def _wait(session: Session) -> Mapping[str, Any]:
-    """Return the requests of both kinds, when all is decided or time is up."""
-    end = time.monotonic() + _PATIENCE
+def _wait_for_requests(session: Session) -> Mapping[str, Any]:
+    """Return the requests of both kinds once they are settled or the timeout has passed."""
+    end = time.monotonic() + _TIMEOUT
     while True:
-        loaded: Mapping[str, Any] = session.evaluate(_LOADED)
-        if all(map(_is_decided, loaded.values())) or time.monotonic() > end:
-            return loaded
-        time.sleep(_PAUSE)
+        requests: Mapping[str, Any] = session.evaluate(_REQUESTS_SCRIPT)
+        if all(map(_is_settled, requests.values())) or time.monotonic() > end:
+            return requests
+        time.sleep(_POLL_INTERVAL)
 
 
-def _is_decided(requests: Sequence[tuple[str, bool, bool]]) -> bool:
-    arrived = any(arrived for _, _, arrived in requests)
-    return arrived or (bool(requests) and all(done for _, done, _ in requests))
+def _is_settled(requests: Sequence[tuple[str, bool, bool]]) -> bool:
+    """Return whether a request has succeeded, or all are complete."""
+    has_loaded = any(has_loaded for _, _, has_loaded in requests)
+    return has_loaded or (bool(requests) and all(done for _, done, _ in requests))
 
 
-def _advice(address: str, kind: str, server: str, origins: Sequence[str]) -> str:
-    start = f"map at {address} gets no {kind} from {server}"
+def _format_error(address: str, kind: str, server: str, origins: Sequence[str]) -> str:
+    problem = f"map at {address} gets no {kind} from {server}"
     if any(server.endswith(o) if o.startswith(".") else server == o for o in origins):
-        return f"{start}: is that server up? see docs/webarena.md"
-    return f"{start}, which is not allowed: set suite.webarena.extra_origins=map={server}"
+        return f"{problem}: check that server, see docs/webarena.md"
+    return f"{problem}, which is not allowed: set suite.webarena.extra_origins=map={server}"

@@ -1,7 +1,7 @@
-"""Who may be on which replica of a site: readers side by side, a writer alone.
+"""Readers-writer locks on the replicas of sites: concurrent readers or one exclusive writer.
 
-The outcome of a run is so that of some run in which the tasks that write were played one after the
-other on each replica. First come, first served on every site, so that nobody starves.
+The result of a run equals that of some run in which the writing tasks of each replica run one after
+the other. Every site serves episodes in the order of their requests, which prevents starvation.
 """
 
 from __future__ import annotations
@@ -18,66 +18,68 @@ from webagent_jax.types import InfraError
 
 @dataclass(eq=False)
 class Replica:
-    """One copy of a site, and who is on it."""
+    """Copy of a site and the state of its lock."""
 
     site: str
     address: str
-    stale: bool = False  # to be reset before the next episode
-    writes: int = 0  # episodes since the last reset that may have changed it
-    suspect: bool = False  # the last episode ended by a fault: to be asked whether it is well
-    readers: int = 0
-    writer: bool = False
+    needs_reset: bool = False  # whether the next episode must reset it first
+    writes: int = 0  # writing episodes since the last reset
+    needs_probe: bool = False  # whether to check its health, after an episode with a fault
+    readers: int = 0  # episodes that read it at present
+    writer: bool = False  # whether an episode or a reset has exclusive access
 
     def is_free(self, alone: bool) -> bool:
-        """For a reader, or for one who must be alone, as whoever resets it must be."""
-        return not self.writer and not (self.readers and (alone or self.stale))
+        """Return whether an episode can use it: a reader, or a writer if `alone`."""
+        return not self.writer and not (self.readers and (alone or self.needs_reset))
 
 
-_Group = tuple[Replica, ...]
-"""Replicas that are reset together."""
+_ResetGroup = tuple[Replica, ...]
+"""Replicas that one reset restores."""
 
 
 @dataclass
-class Lease:
-    """The replicas that one episode is played on."""
+class ReplicaLease:
+    """Replicas that one episode uses."""
 
-    replicas: Mapping[str, Replica]  # by site
-    writes: frozenset[str]  # sites that the episode may change
-    alone: set[str] = field(default_factory=set)  # sites on whose replica it is alone
-    resets: set[_Group] = field(default_factory=set)  # to be done first, alone on all of them
-    faulty: bool = False  # set by whoever saw the sites fail
+    replicas: Mapping[str, Replica]  # replicas by site
+    writes: frozenset[str]  # sites that the episode may modify
+    alone: set[str] = field(default_factory=set)  # sites with exclusive access
+    resets: set[_ResetGroup] = field(default_factory=set)  # groups to reset, exclusively, first
+    faulty: bool = False  # whether the episode observed a fault of the sites
 
     @property
     def addresses(self) -> dict[str, str]:
+        """Addresses of the replicas by site."""
         return {site: replica.address for site, replica in self.replicas.items()}
 
     @property
     def cleared(self) -> list[Replica]:
-        """Replicas that it holds for the sake of the resets alone."""
-        chosen = self.replicas.values()
-        return [replica for group in self.resets for replica in group if replica not in chosen]
+        """Replicas that are locked only for the resets."""
+        leased = self.replicas.values()
+        return [replica for group in self.resets for replica in group if replica not in leased]
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
-    """Somebody who waits."""
+class _Waiter:
+    """Episode that waits for replicas."""
 
     sites: frozenset[str]
     writes: frozenset[str]
 
 
-class Leases:
-    """Hands out replicas. Every method may be called from any thread.
+class ReplicaPool:
+    """Pool that leases replicas to episodes; thread-safe.
 
     Args:
-        addresses: the replicas of each site.
-        timeout: seconds that an episode waits for its turn at most.
-        reset: brings (site, address) pairs back to their first state; None when there is no way to.
-        reset_together: what replicas that are reset together have in common; None: each by itself.
-        reset_every: writing episodes on a replica between two resets.
-        resettable: the sites that are ever reset. What they hold at first is not known, so each of
-            their replicas is reset before its first episode.
-        probe: what is wrong with a replica; None when it is well.
+        addresses: addresses of the replicas of each site.
+        timeout: maximum number of seconds that an episode waits.
+        reset: restores the initial state of (site, address) pairs; None if that is not possible.
+        reset_every: number of writing episodes on a replica between two resets.
+        resettable: sites to reset. Their initial state is unknown, so that each of their replicas
+            is reset before its first episode.
+        probe: returns the problem of a replica; None if it is healthy.
+        reset_together: returns a key that is equal for replicas that are reset together; None to
+            reset each replica on its own.
     """
 
     def __init__(
@@ -94,55 +96,56 @@ class Leases:
         self._timeout = timeout
         self._reset, self._reset_every, self._probe = reset, reset_every, probe
         self._replicas = {
-            site: [Replica(site, at) for at in replicas] for site, replicas in addresses.items()
+            site: [Replica(site, address) for address in replicas]
+            for site, replicas in addresses.items()
         }
-        self._together = _grouped(self._replicas, reset_together)
-        for replica, group in self._together.items():
-            replica.stale = reset is not None and any(r.site in resettable for r in group)
-        self._changed = threading.Condition()
-        self._waiting: list[_Turn] = []  # in the order they came
+        self._reset_groups = _group_by_reset(self._replicas, reset_together)
+        for replica, group in self._reset_groups.items():
+            replica.needs_reset = reset is not None and any(r.site in resettable for r in group)
+        self._condition = threading.Condition()
+        self._waiters: list[_Waiter] = []  # in the order of their requests
         self._closed = False
 
     @contextmanager
-    def held(self, sites: Sequence[str], writes: Sequence[str]) -> Iterator[Lease]:
-        """A replica of each of the sites, well, fresh where it was due, until the block is left.
+    def acquire(self, sites: Sequence[str], writes: Sequence[str]) -> Iterator[ReplicaLease]:
+        """Return a context that leases one replica of each site, healthy and reset if necessary.
 
         Args:
-            sites: all that the episode needs.
-            writes: those among them that it may change, where it is let alone.
+            sites: sites that the episode needs.
+            writes: those of them that it may modify and needs exclusively.
 
         Raises:
-            InfraError: no turn in time, or a replica that is not well or could not be reset.
+            InfraError: no replica became free in time, or one is not healthy or cannot be reset.
         """
-        lease = self._take(_Turn(frozenset(sites), frozenset(writes)))
+        lease = self._acquire(_Waiter(frozenset(sites), frozenset(writes)))
         try:
-            self._prepare(lease)
-            self._share(lease)
+            self._reset_and_probe(lease)
+            self._downgrade(lease)
             yield lease
         finally:
-            self._give_back(lease)
+            self._release(lease)
 
     def close(self) -> None:
-        """Whoever waits gets an InfraError."""
-        with self._changed:
+        """Close the pool; calls that wait in `acquire` raise InfraError."""
+        with self._condition:
             self._closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
 
-    def _take(self, turn: _Turn) -> Lease:
+    def _acquire(self, waiter: _Waiter) -> ReplicaLease:
         end = time.monotonic() + self._timeout
-        with self._changed:
-            self._waiting.append(turn)
+        with self._condition:
+            self._waiters.append(waiter)
             try:
-                while (lease := self._possible(turn)) is None:
-                    left = end - time.monotonic()
+                while (lease := self._try_acquire(waiter)) is None:
+                    remaining = end - time.monotonic()
                     if self._closed:
                         raise InfraError("the suite is closed")
-                    if left <= 0:
-                        raise InfraError(self._late(turn))
-                    self._changed.wait(left)
+                    if remaining <= 0:
+                        raise InfraError(self._timeout_message(waiter))
+                    self._condition.wait(remaining)
             finally:
-                self._waiting.remove(turn)
-                self._changed.notify_all()
+                self._waiters.remove(waiter)
+                self._condition.notify_all()
             for site, replica in lease.replicas.items():
                 replica.writer = site in lease.alone
                 replica.readers += site not in lease.alone
@@ -150,83 +153,83 @@ class Leases:
                 replica.writer = True
             return lease
 
-    def _possible(self, turn: _Turn) -> Lease | None:
-        """The least busy replica of each site; None as long as it is another's turn."""
-        earlier = self._waiting[: self._waiting.index(turn)]
-        if any(other.sites & turn.sites for other in earlier):
+    def _try_acquire(self, waiter: _Waiter) -> ReplicaLease | None:
+        """Return a lease of the least busy replica of each site; None if the episode must wait."""
+        earlier = self._waiters[: self._waiters.index(waiter)]
+        if any(other.sites & waiter.sites for other in earlier):
             return None
-        chosen = {}
-        for site in sorted(turn.sites):
-            free = [r for r in self._replicas[site] if r.is_free(alone=site in turn.writes)]
+        selected = {}
+        for site in sorted(waiter.sites):
+            free = [r for r in self._replicas[site] if r.is_free(alone=site in waiter.writes)]
             if not free:
                 return None
-            chosen[site] = min(free, key=lambda replica: (replica.stale, replica.readers))
-        alone = {site for site, r in chosen.items() if site in turn.writes or r.stale}
-        resets = {self._together[r] for r in chosen.values() if r.stale}
-        lease = Lease(chosen, turn.writes, alone, resets)
+            selected[site] = min(free, key=lambda replica: (replica.needs_reset, replica.readers))
+        exclusive = {site for site, r in selected.items() if site in waiter.writes or r.needs_reset}
+        resets = {self._reset_groups[r] for r in selected.values() if r.needs_reset}
+        lease = ReplicaLease(selected, waiter.writes, exclusive, resets)
         return lease if all(r.is_free(alone=True) for r in lease.cleared) else None
 
-    def _prepare(self, lease: Lease) -> None:
+    def _reset_and_probe(self, lease: ReplicaLease) -> None:
         for group in lease.resets:
             assert self._reset is not None
             self._reset([(replica.site, replica.address) for replica in group])
             for replica in group:
-                replica.stale, replica.suspect, replica.writes = False, False, 0
+                replica.needs_reset, replica.needs_probe, replica.writes = False, False, 0
         for replica in lease.replicas.values():
-            if replica.suspect:
-                wrong = self._probe(replica.site, replica.address)
-                if wrong:
-                    raise InfraError(wrong)
-                replica.suspect = False
+            if replica.needs_probe:
+                problem = self._probe(replica.site, replica.address)
+                if problem:
+                    raise InfraError(problem)
+                replica.needs_probe = False
 
-    def _share(self, lease: Lease) -> None:
-        """Lets readers in where only the reset had to be alone."""
-        with self._changed:
+    def _downgrade(self, lease: ReplicaLease) -> None:
+        """Downgrade locks that only the reset needed exclusively to shared ones."""
+        with self._condition:
             for site in lease.alone - lease.writes:
                 lease.replicas[site].writer = False
                 lease.replicas[site].readers += 1
             lease.alone &= lease.writes
-            self._let_go(lease)
-            self._changed.notify_all()
+            self._release_reset_groups(lease)
+            self._condition.notify_all()
 
     @staticmethod
-    def _let_go(lease: Lease) -> None:
+    def _release_reset_groups(lease: ReplicaLease) -> None:
         for replica in lease.cleared:
             replica.writer = False
         lease.resets.clear()
 
-    def _give_back(self, lease: Lease) -> None:
-        with self._changed:
-            self._let_go(lease)
+    def _release(self, lease: ReplicaLease) -> None:
+        with self._condition:
+            self._release_reset_groups(lease)
             for site, replica in lease.replicas.items():
                 if site in lease.alone:
                     replica.writer = False
                 else:
                     replica.readers -= 1
-                replica.suspect |= lease.faulty
-                if site in lease.writes and self._reset is not None and not replica.stale:
+                replica.needs_probe |= lease.faulty
+                if site in lease.writes and self._reset is not None and not replica.needs_reset:
                     replica.writes += 1
                     if replica.writes >= self._reset_every:
-                        for each in self._together[replica]:
-                            each.stale = True
-            self._changed.notify_all()
+                        for member in self._reset_groups[replica]:
+                            member.needs_reset = True
+            self._condition.notify_all()
 
-    def _late(self, turn: _Turn) -> str:
-        listed = ", ".join(f"{site} ({len(self._replicas[site])})" for site in sorted(turn.sites))
+    def _timeout_message(self, waiter: _Waiter) -> str:
+        sites = ", ".join(f"{site} ({len(self._replicas[site])})" for site in sorted(waiter.sites))
         return (
-            f"no turn within {self._timeout:g} s on the replicas of {listed}: add replicas, "
-            "lower rollout.contexts or raise suite.webarena.turn_timeout"
+            f"no free replica of {sites} within {self._timeout:g} s: add replicas, "
+            "lower rollout.max_concurrent_episodes or raise suite.webarena.replica_timeout"
         )
 
 
-def _grouped(
+def _group_by_reset(
     replicas: Mapping[str, Sequence[Replica]], key: Callable[[str, str], str] | None
-) -> Mapping[Replica, _Group]:
-    """Return the group of each replica, itself included."""
-    every = [replica for listed in replicas.values() for replica in listed]
+) -> Mapping[Replica, _ResetGroup]:
+    """Return the reset group of each replica, which includes the replica."""
+    all_replicas = [replica for site_replicas in replicas.values() for replica in site_replicas]
     if key is None:
-        return {replica: (replica,) for replica in every}
+        return {replica: (replica,) for replica in all_replicas}
     groups: dict[str, list[Replica]] = {}
-    for replica in every:
+    for replica in all_replicas:
         groups.setdefault(key(replica.site, replica.address), []).append(replica)
     return {replica: tuple(group) for group in groups.values() for replica in group}

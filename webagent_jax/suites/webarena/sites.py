@@ -1,4 +1,4 @@
-"""Where the sites are, whether they are well, and how they are made anew."""
+"""Addresses, health checks and resets of WebArena's sites."""
 
 from __future__ import annotations
 
@@ -14,39 +14,49 @@ from webagent_jax.suites import task_file
 from webagent_jax.suites.webarena import http
 from webagent_jax.types import InfraError
 
-FIRST_PAGE_TIMEOUT = 180.0  # seconds; Magento takes minutes after its cache was flushed
-_PROBE_PAUSE = 2.0  # seconds between two probes of a site that starts
-_PROBES_AT_ONCE = 8
-_ACCEPTED, _RESETTING = 202, 418  # answers of a reset server
-_READY = "Ready for duty!"  # its status after a reset
+FIRST_PAGE_TIMEOUT = 180.0  # seconds; Magento takes minutes after a cache flush
+_PROBE_PAUSE = 2.0  # seconds between two probes of a starting site
+_MAX_CONCURRENT_PROBES = 8
+_ACCEPTED, _IN_PROGRESS = (
+    202,
+    418,
+)  # HTTP statuses of a reset server that responds before the reset is done
+_READY_STATUS = "Ready for duty!"  # status text of a reset server after a reset
 _HELP = "see third_party/webarena/README.md"
 
 Addresses = Mapping[str, Sequence[str]]
-"""The replicas of each site."""
+"""Addresses of the replicas of each site."""
 
 
 def addresses_from_environment(environ: Mapping[str, str], needed: Collection[str]) -> Addresses:
-    """Of the needed sites, as `GITLAB` or `WA_GITLAB`; replicas of a site are parted by blanks.
+    """Return the addresses in `GITLAB` or `WA_GITLAB`, separated by spaces, of the needed sites.
 
     Raises:
-        ConfigError: a site is not set, is no http address or is told twice; says how to mend it.
+        ConfigError: a site has no address, an address is not http or is a duplicate; the message
+            says how to fix it.
     """
-    told = task_file.addresses_from_environment(environ, needed)
-    addresses = {site: tuple(a.rstrip("/") for a in told[site].split()) for site in sorted(needed)}
+    variables = task_file.addresses_from_environment(environ, needed)
+    addresses = {
+        site: tuple(a.rstrip("/") for a in variables[site].split()) for site in sorted(needed)
+    }
     for site, replicas in addresses.items():
         for address in replicas:
             if origin_of(address) is None:
                 raise ConfigError(
-                    f"{site.upper()}={told[site]!r}: {address!r} must begin with http:// or "
-                    "https:// (several addresses of a site are parted by blanks)"
+                    f"{site.upper()}={variables[site]!r}: {address!r} must begin with http:// or "
+                    "https:// (separate several addresses of a site by spaces)"
                 )
         if len(set(replicas)) < len(replicas):
-            raise ConfigError(f"{site.upper()}={told[site]!r} names a replica twice")
+            raise ConfigError(f"{site.upper()}={variables[site]!r} names a replica twice")
     return addresses
 
 
 def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """By site, from entries such as `map=tiles.example:8080`. Raises ConfigError."""
+    """Parse entries such as `map=tiles.example:8080` into origins by site.
+
+    Raises:
+        ConfigError: an entry is malformed or names an unknown site.
+    """
     origins: dict[str, list[str]] = {}
     for entry in listed:
         site, _, origin = entry.partition("=")
@@ -57,7 +67,7 @@ def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
         if site not in task_file.SITES:
             raise ConfigError(
                 f"suite.webarena.extra_origins={entry!r} must read site=host:port, "
-                f"the site among: {', '.join(task_file.SITES)}"
+                f"with one of the sites {', '.join(task_file.SITES)}"
             )
         origins.setdefault(site, []).append(origin)
     return origins
@@ -66,38 +76,48 @@ def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
 # --- health --------------------------------------------------------------------------------------
 
 
-def trouble(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -> str | None:
-    """What is wrong with a site and how to mend it; None when it is well."""
+def health_error(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -> str | None:
+    """Return the problem of a site and its fix; None if it is healthy.
+
+    Args:
+        site: name of the site.
+        address: address of the replica.
+        timeout: seconds for the response.
+    """
     try:
-        reply = http.fetch(address, timeout=timeout)
+        response = http.fetch(address, timeout=timeout)
     except InfraError as error:
         return (
-            f"{site} at {address} does not answer ({error}): is its container up, and can this "
-            f"machine reach it? {_HELP}"
+            f"{site} at {address} does not respond ({error}): check its container and the network; "
+            f"{_HELP}"
         )
-    if reply.location:
+    if response.location:
         return (
-            f"{site} at {address} sends on to {reply.location}, another address: give it the one "
-            f"you set as {site.upper()} for its base URL; {_HELP}"
+            f"{site} at {address} redirects to {response.location}, another address: set its base "
+            f"URL to the address in {site.upper()}; {_HELP}"
         )
-    if reply.status >= 500:
+    if response.status >= 500:
         return (
-            f"{site} at {address} answered {reply.status}: it may still be starting (GitLab takes "
-            f"five minutes); {_HELP}"
+            f"{site} at {address} answered {response.status}: it may still be starting (GitLab "
+            f"takes five minutes); {_HELP}"
         )
-    if reply.status >= 400:
-        return f"{site} at {address} answered {reply.status}: is {site.upper()} right? {_HELP}"
+    if response.status >= 400:
+        return f"{site} at {address} answered {response.status}: check {site.upper()}; {_HELP}"
     return None
 
 
-def check(addresses: Addresses) -> None:
-    """Asks every replica of every site. Raises ConfigError with all that is wrong."""
+def check_health(addresses: Addresses) -> None:
+    """Check the health of every replica of every site.
+
+    Raises:
+        ConfigError: some are not healthy; the message contains all problems.
+    """
     pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
-    with ThreadPoolExecutor(_PROBES_AT_ONCE) as threads:
-        found = threads.map(lambda pair: trouble(*pair), pairs)
-        wrong = [each for each in found if each]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
+        health_errors = executor.map(lambda pair: health_error(*pair), pairs)
+        problems = [error for error in health_errors if error]
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 # --- reset ---------------------------------------------------------------------------------------
@@ -105,16 +125,17 @@ def check(addresses: Addresses) -> None:
 
 @dataclass(frozen=True)
 class ResetHook:
-    """Client of a server that brings replicas back to their first state.
+    """Client of a server that restores the initial state of replicas.
 
-    Some servers answer when the reset is done, such as third_party/webarena/serve_resets.py.
-    Others answer at once and have a status to poll, such as the one of BrowserGym's set-up scripts:
-    200 when the reset begins, 418 when one is under way already, and `Ready for duty!` as status.
+    Some servers respond after the reset, such as third_party/webarena/serve_resets.py. Others
+    respond immediately and have a status to poll, such as the server of BrowserGym's setup scripts:
+    200 if the reset starts, 418 if one is in progress, and the status text `Ready for duty!`.
 
     Args:
-        url: GET starts a reset; with {site}, {host} and {port} for those of the replica.
-        timeout: seconds for all of it, the start of the sites included.
-        status_url: GET returns the status, same fields; empty when `url` answers after the reset.
+        url: address whose GET starts a reset; may contain {site}, {host} and {port} of the replica.
+        timeout: seconds for the complete reset, including the start of the sites.
+        status_url: address whose GET returns the status, with the same fields; empty if `url`
+            responds after the reset.
     """
 
     url: str
@@ -127,62 +148,65 @@ class ResetHook:
             _check_template("reset_status_url", self.status_url)
 
     def url_of(self, site: str, address: str) -> str:
-        """Return the address that resets a replica, and all others that have the same."""
-        return _filled(self.url, site, address)
+        """Return the address that resets a replica, together with replicas of equal address."""
+        return _fill_template(self.url, site, address)
 
     def __call__(self, replicas: Sequence[tuple[str, str]]) -> None:
-        """Reset the replicas of one server, and return when all of them are well again.
+        """Reset the replicas of one server, and return when all of them are healthy.
 
         Args:
-            replicas: site and address of each; `url_of` is the same for all of them.
+            replicas: site and address of each; `url_of` must be equal for all of them.
 
         Raises:
-            InfraError: the reset failed, or a site is not well in time.
+            InfraError: the reset failed, or a site is not healthy in time.
         """
         end = time.monotonic() + self.timeout
         site, address = replicas[0]
-        self._start(site, self.url_of(site, address))
+        self._request_reset(site, self.url_of(site, address))
         if self.status_url:
-            self._wait_for_status(site, _filled(self.status_url, site, address), end)
+            self._wait_for_status(site, _fill_template(self.status_url, site, address), end)
         for site, address in replicas:
-            while wrong := trouble(site, address, max(end - time.monotonic(), 1.0)):
+            while problem := health_error(site, address, max(end - time.monotonic(), 1.0)):
                 if time.monotonic() + _PROBE_PAUSE > end:
-                    raise InfraError(f"not well {self.timeout:g} s after its reset: {wrong}")
+                    raise InfraError(f"not healthy {self.timeout:g} s after its reset: {problem}")
                 time.sleep(_PROBE_PAUSE)
 
-    def _start(self, site: str, url: str) -> None:
+    def _request_reset(self, site: str, url: str) -> None:
         try:
-            reply = http.fetch(url, timeout=self.timeout)
+            response = http.fetch(url, timeout=self.timeout)
         except InfraError as error:
-            raise InfraError(f"{site} was not reset: {url} does not answer ({error})") from error
-        # Replicas are reset before their next episode, so a reset under way began after the last.
-        if reply.status == _RESETTING and self.status_url:
+            raise InfraError(f"{site} was not reset: {url} does not respond ({error})") from error
+        # Replicas are reset before their next episode, so a reset in progress began after the last.
+        if response.status == _IN_PROGRESS and self.status_url:
             return
-        if reply.status in (_ACCEPTED, _RESETTING) or reply.text.startswith("Reset initiated"):
+        if response.status in (_ACCEPTED, _IN_PROGRESS) or response.text.startswith(
+            "Reset initiated"
+        ):
             if not self.status_url:
                 raise InfraError(
-                    f"{site} was not reset: {url} answers before the reset is done: set "
+                    f"{site} was not reset: {url} responds before the reset is done: set "
                     "suite.webarena.reset_status_url to the address of its status"
                 )
-        elif reply.status >= 300:
-            raise InfraError(f"{site} was not reset: {url} answered {reply.status}")
+        elif response.status >= 300:
+            raise InfraError(f"{site} was not reset: {url} answered {response.status}")
 
     def _wait_for_status(self, site: str, url: str, end: float) -> None:
         while True:
-            status = "no answer"
+            status = "no response"
             try:
-                reply = http.fetch(url, timeout=max(end - time.monotonic(), 1.0))
+                response = http.fetch(url, timeout=max(end - time.monotonic(), 1.0))
             except InfraError as error:
                 status = str(error)
             else:
-                if reply.status >= 300:
-                    raise InfraError(f"{site} was not reset: {url} answered {reply.status}")
-                status = reply.text.strip()
-                if status == _READY:
+                if response.status >= 300:
+                    raise InfraError(f"{site} was not reset: {url} answered {response.status}")
+                status = response.text.strip()
+                if status == _READY_STATUS:
                     return
             if time.monotonic() + _PROBE_PAUSE > end:
                 raise InfraError(
-                    f"{site} was not reset within {self.timeout:g} s: {url} says {status[:100]!r}"
+                    f"{site} was not reset within {self.timeout:g} s: {url} returns "
+                    f"{status[:100]!r}"
                 )
             time.sleep(_PROBE_PAUSE)
 
@@ -195,10 +219,10 @@ def _check_template(option: str, url: str) -> None:
     if not fields <= {"site", "host", "port"} or not url.startswith("http"):
         raise ConfigError(
             f"suite.webarena.{option}={url!r} must be an http address, "
-            "with {site}, {host} and {port} where they belong"
+            "with no other fields than {site}, {host} and {port}"
         )
 
 
-def _filled(template: str, site: str, address: str) -> str:
+def _fill_template(template: str, site: str, address: str) -> str:
     host, _, port = (origin_of(address) or "").rpartition(":")
     return template.format(site=site, host=host, port=port)

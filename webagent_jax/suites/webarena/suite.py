@@ -1,4 +1,4 @@
-"""The suite: tasks from WebArena's files, played on the sites that the environment names.
+"""Suite of WebArena tasks on the sites whose addresses are in environment variables.
 
 Zhou et al. 2023, arXiv 2307.13854; Liu et al. 2024, arXiv 2408.06327; Wei et al. 2025, arXiv
 2505.16421.
@@ -20,46 +20,52 @@ from webagent_jax.suites import task_file
 from webagent_jax.suites.judge import EndpointJudge
 from webagent_jax.suites.matching import LITE, WEBARENA
 from webagent_jax.suites.webarena import catalog, map_probe, sites
-from webagent_jax.suites.webarena.auth import SignIns, accounts_from_environment
-from webagent_jax.suites.webarena.catalog import ACCOUNT_SITES, Catalogue
+from webagent_jax.suites.webarena.auth import AuthStateStore, accounts_from_environment
+from webagent_jax.suites.webarena.catalog import ACCOUNT_SITES, Catalog
 from webagent_jax.suites.webarena.environment import Scoring, WebArenaEnvironment
-from webagent_jax.suites.webarena.replicas import Leases
+from webagent_jax.suites.webarena.replicas import ReplicaPool
 from webagent_jax.suites.webarena.sites import Addresses, ResetHook
-from webagent_jax.types import Expert, InfraError, Split, Start, Task
+from webagent_jax.types import Expert, InfraError, ResetResult, Split, Task
 
-_RULES = {"lite": LITE, "webarena": WEBARENA}
+_MATCHING_RULES = {"lite": LITE, "webarena": WEBARENA}
 
 
 def read(
     config: WebArenaConfig, names: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Catalogue, Addresses]:
-    """The tasks of a config, and where their sites are. Asks no site anything.
+) -> tuple[Catalog, Addresses]:
+    """Return the tasks of a config and the addresses of their sites, without any request.
+
+    Args:
+        config: files, sites and judge.
+        names: names of the tasks; empty for all tasks.
+        environ: environment variables with the addresses.
 
     Raises:
-        ConfigError: as `catalogue.read`, or a site that a task needs is not set; says all at once.
+        ConfigError: as `catalog.read`, or sites that the tasks need have no address; the message
+            names all of them.
     """
     if not task_file.addresses_from_environment(environ):
         needed = config.sites or tuple(site for site in task_file.SITES if site != "homepage")
-        task_file.addresses_from_environment(environ, needed)  # raises
+        task_file.addresses_from_environment(environ, needed)  # raises ConfigError
     tasks = catalog.read(config, names)
     return tasks, sites.addresses_from_environment(environ, tasks.sites)
 
 
 class WebArena:
-    """The suite. Every method may be called from any thread.
+    """Suite of WebArena tasks; thread-safe.
 
-    At the start every replica of every site is asked whether it is well, and is signed in to; maps
-    must show tiles and a route.
+    Creating it checks the health of every replica of every site, signs in to it, and checks the
+    tiles and routes of maps.
 
     Args:
-        pool: browsers, owned and closed by the caller.
-        config: files, judge, resets.
-        names: of the tasks; empty means all of the files.
-        log: is told what was left out, and why.
-        environ: where the sites and their accounts are told.
+        pool: pool of browsers; the caller closes it.
+        config: files, judge and resets.
+        names: names of the tasks; empty for all tasks of the files.
+        log: receives messages for users, such as which tasks are skipped.
+        environ: environment variables with the sites and their accounts.
 
     Raises:
-        ConfigError: a file, a site or an account is not right; says which, and how to mend it.
+        ConfigError: a file, site or account is not valid; the message says which and how to fix it.
     """
 
     def __init__(
@@ -71,118 +77,143 @@ class WebArena:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._pool = pool
-        self._catalogue, addresses = read(config, names, environ)
-        for note in self._catalogue.notes:
+        self._catalog, addresses = read(config, names, environ)
+        for note in self._catalog.notes:
             log(note)
         accounts = accounts_from_environment(environ)
         self._extra_origins = sites.extra_origins(config.extra_origins)
         self._scoring = Scoring(
-            rules=_RULES[config.rules],
-            judge=_judge(config.judge, environ),
+            rules=_MATCHING_RULES[config.matching_rules],
+            judge=_make_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
         )
-        reset = _reset_hook(config)
-        sites.check(addresses)
+        reset = _make_reset_hook(config)
+        sites.check_health(addresses)
         for address in addresses.get("map", ()):
             map_probe.check(pool, address, self._extra_origins.get("map", ()), log)
-        self._sign_ins = SignIns(pool, Path(config.state_folder), accounts, self._extra_origins)
+        self._auth_states = AuthStateStore(
+            pool, Path(config.auth_dir), accounts, self._extra_origins
+        )
         self._try_accounts(addresses, log)
-        self._leases = Leases(
+        self._replicas = ReplicaPool(
             addresses,
-            timeout=config.turn_timeout,
+            timeout=config.replica_timeout,
             reset=reset,
             reset_together=reset.url_of if reset else None,
             reset_every=config.reset_every,
             resettable=ACCOUNT_SITES,
-            probe=sites.trouble,
+            probe=sites.health_error,
         )
 
-    def names(self, split: Split) -> tuple[str, ...]:
-        """The task_ids of a split. Raises ConfigError where no file of it is given."""
-        return self._catalogue.names(split)
+    def task_names(self, split: Split) -> tuple[str, ...]:
+        """Return the task_ids of a split.
+
+        Raises:
+            ConfigError: the config names no file of the split.
+        """
+        return self._catalog.names(split)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Raises ConfigError where no file of the split is given."""
-        return [self.task(name, split, 0) for name in self.names(split)]
+        """Return all tasks of a split.
+
+        Raises:
+            ConfigError: the config names no file of the split.
+        """
+        return [self.task(name, split, 0) for name in self.task_names(split)]
 
     def task(self, name: str, split: Split, index: int) -> Task:
-        """The index-th try at a task. It has one world, so that tries differ in their id alone.
+        """Return the index-th attempt at a task; attempts differ only in id and seed.
 
-        Raises ConfigError for a name that the split does not hold.
+        Raises:
+            ConfigError: the split does not contain the name.
         """
-        task = self._catalogue.task(name, split)
+        task = self._catalog.task(name, split)
         return replace(task, id=f"{task.id}/{index}", seed=index) if index else task
 
-    def open(self, task: Task) -> WebArenaEnvironment:
-        """Waits for the task's turn on its sites. Raises InfraError: no turn, or a bad site."""
-        with ExitStack() as opened:
-            lease = opened.enter_context(
-                self._leases.held(task.sites, writes=catalog.changes(task))
+    def make_env(self, task: Task) -> WebArenaEnvironment:
+        """Wait for free replicas of the task's sites and create an environment on them.
+
+        Raises:
+            InfraError: no replica became free in time, or a site fails.
+        """
+        with ExitStack() as resources:
+            lease = resources.enter_context(
+                self._replicas.acquire(task.sites, writes=catalog.modified_sites(task))
             )
-            at = lease.addresses
-            signed_in = {site: at[site] for site in catalog.signed_in(task)}
+            addresses = lease.addresses
+            login_addresses = {site: addresses[site] for site in catalog.login_sites(task)}
             try:
-                state = opened.enter_context(self._sign_ins.lent(signed_in))
+                state = resources.enter_context(self._auth_states.borrow(login_addresses))
                 session = self._pool.session(
-                    origins=self._origins(at), storage_state=str(state) if state else None
+                    origins=self._origins(addresses), storage_state=str(state) if state else None
                 )
             except InfraError:
                 lease.faulty = True
                 raise
-            opened.callback(session.close)
+            resources.callback(session.close)
             return WebArenaEnvironment(
-                task_file.placed(task, at),
+                task_file.with_addresses(task, addresses),
                 session,
                 lease,
                 scoring=self._scoring,
-                ended_session=partial(self._sign_ins.ended, signed_in),
-                opened=opened.pop_all(),
+                ended_session=partial(self._auth_states.ended, login_addresses),
+                opened=resources.pop_all(),
             )
 
-    def expert(self, task: Task, start: Start) -> Expert:
-        """Raises KeyError: nobody has scripted these tasks."""
+    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+        """Raise KeyError, because these tasks have no experts."""
         raise KeyError(f"{task.id} has no scripted expert")
 
     def close(self) -> None:
-        """Whoever waits for a turn gets an InfraError."""
-        self._leases.close()
+        """Close the suite; calls that wait in `make_env` raise InfraError."""
+        self._replicas.close()
 
     def _origins(self, addresses: Mapping[str, str]) -> list[str]:
-        """All that an episode may reach: the replicas chosen for it, and what those load from."""
-        listed = [origin_of(address) or "" for address in addresses.values()]
+        """Return the origins that an episode can reach: its replicas and their extra origins."""
+        origins = [origin_of(address) or "" for address in addresses.values()]
         for site in addresses:
-            listed += self._extra_origins.get(site, ())
-        return list(dict.fromkeys(listed))
+            origins += self._extra_origins.get(site, ())
+        return list(dict.fromkeys(origins))
 
     def _try_accounts(self, addresses: Addresses, log: Callable[[str], None]) -> None:
-        """Signs in everywhere once. Raises ConfigError, for what fails now will fail later."""
+        """Sign in to every replica once.
+
+        Raises:
+            ConfigError: a login fails, which would make episodes fail later.
+        """
         for site in ACCOUNT_SITES:
             for address in addresses.get(site, ()):
                 try:
-                    warning = self._sign_ins.try_account(site, address)
+                    warning = self._auth_states.try_account(site, address)
                 except InfraError as error:
                     raise ConfigError(str(error)) from error
                 if warning:
                     log(warning)
 
 
-def _reset_hook(config: WebArenaConfig) -> ResetHook | None:
+def _make_reset_hook(config: WebArenaConfig) -> ResetHook | None:
     if config.reset_url:
         return ResetHook(config.reset_url, config.reset_timeout, config.reset_status_url)
     if config.reset_status_url:
-        raise ConfigError("suite.webarena.reset_status_url needs suite.webarena.reset_url")
+        raise ConfigError(
+            "suite.webarena.reset_status_url needs suite.webarena.reset_url: set both, or none"
+        )
     return None
 
 
-def _judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
-    """Raises ConfigError when the variable of the key is not set."""
+def _make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
+    """Create the judge of a config; return None without an endpoint.
+
+    Raises:
+        ConfigError: the environment variable of the key is not set.
+    """
     if not config.url:
         return None
-    if config.key_variable and not environ.get(config.key_variable):
+    if config.api_key_env and not environ.get(config.api_key_env):
         raise ConfigError(
-            f"suite.webarena.judge.key_variable={config.key_variable!r} is not set: "
-            "export the judge's key in it, or leave the option empty where it needs none"
+            f"the variable of suite.webarena.judge.api_key_env={config.api_key_env!r} is not set: "
+            "export the judge's key in it, or leave the option empty if it needs no key"
         )
-    key = environ.get(config.key_variable, "") if config.key_variable else ""
-    cache = Path(config.cache) if config.cache else None
+    key = environ.get(config.api_key_env, "") if config.api_key_env else ""
+    cache = Path(config.cache_dir) if config.cache_dir else None
     return EndpointJudge(config.url, config.model, api_key=key, cache=cache)

@@ -1,4 +1,4 @@
-"""What there is to do in the back office."""
+"""Tasks of the back office."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from webagent_jax.arena.admin.tasks import (
     reviews,
     stock,
 )
-from webagent_jax.arena.task import Template
+from webagent_jax.arena.task import TaskTemplate
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *reports.tasks,
     *report_questions.tasks,
     *orders.tasks,

@@ -1,4 +1,4 @@
-"""What is changed about customers."""
+"""Changes of customers, and new customers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Mapping
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
-from webagent_jax.arena.admin.tasks.helpers import ADMIN, a_customer, to_customer
+from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample_customer
 from webagent_jax.arena.expert_steps import choose, click, done, type_text
 from webagent_jax.arena.shop.data import CUSTOMERS
-from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -18,20 +25,17 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-# --- changes -------------------------------------------------------------------------------------
-
-
-def _group(data: Data, rng: random.Random) -> Instance | None:
-    customer, group = a_customer(data, rng), rng.choice(GROUPS)
+def _sample_customer_group(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer, group = sample_customer(data, rng), rng.choice(GROUPS)
     if customer["customer_group"] == group:
         return None
-    spec = page_has(f"{ADMIN}/customers/{customer['id']}", ".group", f"{group} group")
-    return Instance({"customer": customer["name"], "group": group}, spec)
+    spec = page_includes(f"{ADMIN}/customers/{customer['id']}", ".group", f"{group} group")
+    return TaskInstance({"customer": customer["name"], "group": group}, spec)
 
 
 @tasks.add(
     "customer-group",
-    _group,
+    _sample_customer_group,
     "Move {customer} to the customer group {group}.",
     "Change the group of the customer {customer} to {group}.",
     "{customer} should be in the {group} group from now on",
@@ -39,24 +43,27 @@ def _group(data: Data, rng: random.Random) -> Instance | None:
     "Make {group} the customer group of {customer}.",
 )
 def customer_group(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
+    page = yield from go_to_customer(page, slots["customer"])
     page = yield from click(page, "Edit Customer", "link", about="")
     page = yield from choose(page, "Group", slots["group"])
     yield from click(page, "Save Customer", "button", about="")
     yield from done("The group is saved")
 
 
-def _note(data: Data, rng: random.Random) -> Instance | None:
-    customer, note = a_customer(data, rng), rng.choice(random_data.lines("admin_customer_notes"))
+def _sample_customer_note(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer, note = (
+        sample_customer(data, rng),
+        rng.choice(random_data.read_lines("admin_customer_notes")),
+    )
     if customer["note"] == note:
         return None
-    spec = page_is(f"{ADMIN}/customers/{customer['id']}", ".note", note)
-    return Instance({"customer": customer["name"], "note": note}, spec)
+    spec = page_equals(f"{ADMIN}/customers/{customer['id']}", ".note", note)
+    return TaskInstance({"customer": customer["name"], "note": note}, spec)
 
 
 @tasks.add(
     "customer-note",
-    _note,
+    _sample_customer_note,
     'Set the note of the customer {customer} to "{note}"',
     'Write "{note}" as the note on {customer}, in place of what is there.',
     'The note about {customer} should read: "{note}"',
@@ -64,25 +71,25 @@ def _note(data: Data, rng: random.Random) -> Instance | None:
     'Save "{note}" as the note of {customer}',
 )
 def customer_note(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
+    page = yield from go_to_customer(page, slots["customer"])
     page = yield from click(page, "Edit Customer", "link", about="")
     page = yield from type_text(page, "Note", slots["note"])
     yield from click(page, "Save Customer", "button", about="")
     yield from done("The note is saved")
 
 
-def _contact(data: Data, rng: random.Random) -> Instance | None:
-    customer = a_customer(data, rng)
+def _sample_customer_contact(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer = sample_customer(data, rng)
     phone = f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}"
     email = f"{customer['last'].lower()}{rng.randint(10, 99)}@newmail.example"
-    here = f"{ADMIN}/customers/{customer['id']}"
-    spec = both(page_is(here, ".email", email), page_is(here, ".phone", phone))
-    return Instance({"customer": customer["name"], "email": email, "phone": phone}, spec)
+    url = f"{ADMIN}/customers/{customer['id']}"
+    spec = all_of(page_equals(url, ".email", email), page_equals(url, ".phone", phone))
+    return TaskInstance({"customer": customer["name"], "email": email, "phone": phone}, spec)
 
 
 @tasks.add(
     "customer-contact",
-    _contact,
+    _sample_customer_contact,
     "{customer} has a new email address, {email}, and a new phone number, {phone}. Save both.",
     "Change the email of {customer} to {email} and the phone number to {phone}.",
     "Update the contact data of {customer}: email {email}, phone {phone}",
@@ -90,7 +97,7 @@ def _contact(data: Data, rng: random.Random) -> Instance | None:
     "Put {email} and {phone} into the account of {customer}.",
 )
 def customer_contact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
+    page = yield from go_to_customer(page, slots["customer"])
     page = yield from click(page, "Edit Customer", "link", about="")
     page = yield from type_text(page, "Email", slots["email"])
     page = yield from type_text(page, "Phone", slots["phone"])
@@ -98,7 +105,7 @@ def customer_contact(slots: Slots, page: Observation) -> Expert:
     yield from done("The contact data is saved")
 
 
-def _new(data: Data, rng: random.Random) -> Instance | None:
+def _sample_new_customer(data: Data, rng: random.Random) -> TaskInstance | None:
     person, group = rng.choice(common.persons()[CUSTOMERS:]), rng.choice(GROUPS)
     slots = {
         "first": person.first,
@@ -108,13 +115,13 @@ def _new(data: Data, rng: random.Random) -> Instance | None:
         "group": group,
     }
     row = f"{person.name}\t{person.email}\t{group}\t0"
-    spec = page_has(f"{ADMIN}/customers?q={person.email}", "table", row)
-    return Instance(slots, spec)
+    spec = page_includes(f"{ADMIN}/customers?q={person.email}", "table", row)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "new-customer",
-    _new,
+    _sample_new_customer,
     "Add a new customer: {first} {last}, {email}, {phone}, group {group}.",
     "Create an account for {first} {last} ({email}, phone {phone}) in the group {group}.",
     "We have a new {group} customer, {first} {last}. Email {email}, phone {phone}. Add them",

@@ -6,27 +6,32 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.arena import common
-from webagent_jax.arena.admin.tasks.helpers import a_customer, to_customer
+from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_customer
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
     found,
     give_up,
     names_after,
-    read_on,
+    scroll_until,
     search,
 )
 from webagent_jax.arena.shop.data import CUSTOMERS
 from webagent_jax.arena.shop.tasks.helpers import cents, dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, dates, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    dates,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
-
-# --- questions -----------------------------------------------------------------------------------
 
 _FACTS = {
     "email address": r"(\S+@\S+\.example)",
@@ -37,11 +42,11 @@ _FACTS = {
     "customer group": r"(General|Wholesale|Retailer) group",
     "day of registration": r"customer since ([A-Z][a-z]{2} \d+, \d{4})",
 }
-"""What the page of a customer tells, and how it is written there."""
+"""Facts on the page of a customer, and their patterns."""
 
 
-def _bought(data: Data, customer: int) -> tuple[int, int]:
-    """Orders, and cents spent on those that were not cancelled."""
+def _order_totals(data: Data, customer: int) -> tuple[int, int]:
+    """Return the number of orders, and the cents spent on those that were not canceled."""
     sql = (
         "SELECT count(*), coalesce(sum(total) FILTER (WHERE status != 'Cancelled'), 0)"
         " FROM purchase WHERE customer_id = ?"
@@ -50,9 +55,9 @@ def _bought(data: Data, customer: int) -> tuple[int, int]:
     return orders, spent
 
 
-def _fact(data: Data, rng: random.Random) -> Instance | None:
-    customer, fact = a_customer(data, rng), rng.choice(list(_FACTS))
-    orders, spent = _bought(data, customer["id"])
+def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer, fact = sample_customer(data, rng), rng.choice(list(_FACTS))
+    orders, spent = _order_totals(data, customer["id"])
     value = {
         "email address": customer["email"],
         "phone number": customer["phone"],
@@ -62,7 +67,7 @@ def _fact(data: Data, rng: random.Random) -> Instance | None:
         "customer group": customer["customer_group"],
         "day of registration": dates(customer["joined"]),
     }[fact]
-    return Instance({"fact": fact, "customer": customer["name"]}, answers(value))
+    return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
 
 
 _CUSTOMER_FACT = (
@@ -74,24 +79,24 @@ _CUSTOMER_FACT = (
 )
 
 
-@tasks.add("customer-fact", _fact, *_CUSTOMER_FACT)
+@tasks.add("customer-fact", _sample_customer_fact, *_CUSTOMER_FACT)
 def customer_fact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
-    page, match = yield from read_on(page, _FACTS[slots["fact"]])
+    page = yield from go_to_customer(page, slots["customer"])
+    page, match = yield from scroll_until(page, _FACTS[slots["fact"]])
     assert match is not None
     yield from answer(match[1], why="Their page tells it")
 
 
-def _caller(data: Data, rng: random.Random) -> Instance | None:
-    customer = a_customer(data, rng)
-    orders, _ = _bought(data, customer["id"])
-    wanted = answers(customer["name"], str(orders))
-    return Instance({"phone": customer["phone"]}, wanted) if orders else None
+def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer = sample_customer(data, rng)
+    orders, _ = _order_totals(data, customer["id"])
+    spec = answer_includes(customer["name"], str(orders))
+    return TaskInstance({"phone": customer["phone"]}, spec) if orders else None
 
 
 @tasks.add(
     "caller",
-    _caller,
+    _sample_caller,
     "Somebody called from {phone}. Which customer is that, and how many orders did they place?",
     "Who has the phone number {phone}, and how many orders are on that account?",
     "Find the customer with the phone number {phone}; tell me the name and the number of orders.",
@@ -107,33 +112,33 @@ def caller(slots: Slots, page: Observation) -> Expert:
     yield from answer(f"{name}, {count} orders", why="Their page tells it")
 
 
-def _unknown(data: Data, rng: random.Random) -> Instance | None:
-    """Somebody who lives here and is no customer."""
+def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | None:
+    """Sample a person who is not a customer of the shop."""
     person = rng.choice(common.persons()[CUSTOMERS:])
     fact = rng.choice(("phone number", "email address", "customer group", "town"))
     slots = {"customer": person.name, "fact": fact}
-    return Instance(slots, unachievable("there is no such customer"))
+    return TaskInstance(slots, unachievable("there is no such customer"))
 
 
-@tasks.add("no-such-customer", _unknown, *_CUSTOMER_FACT)
+@tasks.add("no-such-customer", _sample_no_such_customer, *_CUSTOMER_FACT)
 def no_such_customer(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
     yield from search(page, "Name, email or phone", slots["customer"])
     yield from give_up(f"no customer {slots['customer']} is found")
 
 
-def _pair(data: Data, rng: random.Random) -> Instance | None:
-    a, b = a_customer(data, rng), a_customer(data, rng)
-    (_, first), (_, second) = (_bought(data, each["id"]) for each in (a, b))
+def _sample_compare_customers(data: Data, rng: random.Random) -> TaskInstance | None:
+    a, b = sample_customer(data, rng), sample_customer(data, rng)
+    (_, first), (_, second) = (_order_totals(data, customer["id"]) for customer in (a, b))
     if first == second:
         return None
-    wanted = answers(dollars(abs(first - second)))
-    return Instance({"a": a["name"], "b": b["name"]}, wanted)
+    spec = answer_includes(dollars(abs(first - second)))
+    return TaskInstance({"a": a["name"], "b": b["name"]}, spec)
 
 
 @tasks.add(
     "compare-customers",
-    _pair,
+    _sample_compare_customers,
     "What is the difference between the lifetime sales of {a} and those of {b}?",
     "By how many dollars do the lifetime sales of {a} and {b} differ?",
     "Compare the lifetime sales of {a} and {b}: how far are they apart?",
@@ -141,10 +146,10 @@ def _pair(data: Data, rng: random.Random) -> Instance | None:
     "How much lies between {a} and {b} in lifetime sales? Give the amount.",
 )
 def compare_customers(slots: Slots, page: Observation) -> Expert:
-    spent = []
+    sales = []
     for name in (slots["a"], slots["b"]):
-        page = yield from to_customer(page, name)
-        spent.append(cents(found(page, r"\$([\d,.]+) lifetime sales")))
-    text = f"${dollars(abs(spent[0] - spent[1]))}"
-    sums = " and ".join(dollars(each) for each in spent)
+        page = yield from go_to_customer(page, name)
+        sales.append(cents(found(page, r"\$([\d,.]+) lifetime sales")))
+    text = f"${dollars(abs(sales[0] - sales[1]))}"
+    sums = " and ".join(dollars(amount) for amount in sales)
     yield from answer(text, seen=sums, why="I take the difference")

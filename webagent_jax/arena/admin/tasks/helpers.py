@@ -1,4 +1,4 @@
-"""How one gets about in the back office, and what tasks of it are drawn from."""
+"""Helpers of the back office's tasks: draws from its data, and moves on its pages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, choose, click, flat, read_all, search, type_text
-from webagent_jax.arena.task import Data, Spec, page_is, pick
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    choose,
+    click,
+    page_text,
+    scroll_through,
+    search,
+    type_text,
+)
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, pick
 from webagent_jax.types import Decision, Observation
 
 ADMIN = "__SHOPPING_ADMIN__"
@@ -19,32 +27,36 @@ ORDER_ROW = (
     r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) ([^$\d]+) \$([\d,.]+)"
     r" (Pending|Processing|On Hold|Shipped|Complete|Cancelled|Refunded)"
 )
-"""Of the list of orders: number, date, customer, total, status."""
+"""Pattern of a row in the list of orders: number, date, customer, total, status."""
 
 OWN_ORDER_ROW = (
     r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) \$([\d,.]+)"
     r" (Pending|Processing|On Hold|Shipped|Complete|Cancelled|Refunded)"
 )
-"""Of the page of a customer: number, date, total, status."""
+"""Pattern of an order on the page of a customer: number, date, total, status."""
 
 
-# --- drawing -------------------------------------------------------------------------------------
+# --- draws ---------------------------------------------------------------------------------------
 
 
-def an_order(data: Data, rng: random.Random, where: str = "1") -> Any:
+def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a random order that meets the SQL condition `where`; None without one."""
     return pick(
         rng, data["shop"].execute(f"SELECT * FROM purchase WHERE {where} ORDER BY id").fetchall()
     )
 
 
-def a_product(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """None when the drawn one is not as it must be."""
+def sample_product(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a random product; None if it does not meet the SQL condition `where`."""
     sql = f"SELECT * FROM product WHERE id = ? AND {where}"
     return data["shop"].execute(sql, [rng.randint(1, 2000)]).fetchone()
 
 
-def a_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """With "name", and address and note where there are such."""
+def sample_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a random customer that meets the SQL condition `where`; None without one.
+
+    The row has the full "name", and the default address and the note if they exist.
+    """
     sql = (
         "SELECT customer.*, first || ' ' || last AS name, street, city, body AS note FROM customer"
         " LEFT JOIN address ON address.customer_id = customer.id AND is_default"
@@ -55,7 +67,7 @@ def a_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
 
 
 MONTHS = tuple(f"{year}-{month:02}" for year in (2022, 2023) for month in range(1, 13))[:17]
-"""Those that are over."""
+"""Months of the data that are complete."""
 
 LONGER = (
     *(f"the {quarter} quarter of 2022" for quarter in ("first", "second", "third", "fourth")),
@@ -69,17 +81,18 @@ LONGER = (
 _ORDINALS = ("first", "second", "third", "fourth")
 
 
-def a_month(rng: random.Random) -> str:
-    """January 2023"""
+def sample_month(rng: random.Random) -> str:
+    """Return the name of a random complete month: January 2023."""
     return month_name(rng.choice(MONTHS))
 
 
 def month_name(month: str, form: str = "%B %Y") -> str:
+    """Return the name of a month: 2023-01 gives January 2023."""
     return f"{datetime.date.fromisoformat(month + '-01'):{form}}"
 
 
 def days_of(period: str) -> tuple[str, str]:
-    """First and last day of what is said: Jan 2023, the first quarter of 2023, 2022."""
+    """Return the first and the last day of Jan 2023, the first quarter of 2023, or 2022."""
     *words, year = period.split()
     first, last = 1, 12
     if "quarter" in words:
@@ -95,51 +108,57 @@ def days_of(period: str) -> tuple[str, str]:
 
 
 def during(column: str = "placed") -> str:
-    """SQL for what lies in a period; its question marks stand for `days_of`."""
+    """Return SQL that selects a period; the values of its placeholders are `days_of`."""
     return f"{column} >= ? AND {column} < date(?, '+1 day')"
 
 
-def row_is(sku: str, column: int, text: str) -> Spec:
-    """What the list says of a product: 1 name, 3 price, 4 stock, 5 whether it is disabled."""
-    return page_is(f"{ADMIN}/products?q={sku}", f"td:nth-child({column})", text)
+def row_is(sku: str, column: int, text: str) -> EvalSpec:
+    """Require a text in a column of a product's row: 1 name, 2 SKU, 3 price, 4 stock, 5 status."""
+    return page_equals(f"{ADMIN}/products?q={sku}", f"td:nth-child({column})", text)
 
 
-# --- ways ----------------------------------------------------------------------------------------
+# --- moves ---------------------------------------------------------------------------------------
 
 
 def find_orders(page: Observation, asked: str) -> Moves:
+    """Open the list of orders that match a query."""
     page = yield from click(page, "Orders", "link", about="", why="The list of orders has them all")
     return (yield from search(page, "Number or name", asked))
 
 
-def to_order(page: Observation, number: str) -> Moves:
+def go_to_order(page: Observation, number: str) -> Moves:
+    """Open an order."""
     page = yield from find_orders(page, number)
     return (yield from click(page, number, "link", why="Here it is, so I open it"))
 
 
-def to_customer(page: Observation, name: str) -> Moves:
+def go_to_customer(page: Observation, name: str) -> Moves:
+    """Open the page of a customer."""
     page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
     page = yield from search(page, "Name, email or phone", name)
     return (yield from click(page, name, "link", why="Here they are, so I open their page"))
 
 
-def to_product(page: Observation, name: str) -> Moves:
+def go_to_product(page: Observation, name: str) -> Moves:
+    """Open the page of a product."""
     page = yield from click(page, "Products", "link", about="", why="Products are edited there")
     page = yield from search(page, "Name or SKU", name)
     return (yield from click(page, name, "link", why="It was found, so I open it"))
 
 
 def save_product(page: Observation) -> Moves:
+    """Save the form of a product."""
     return (yield from click(page, "Save Product", "button", about=""))
 
 
-def to_report(page: Observation, report: str, why: str) -> Moves:
+def go_to_report(page: Observation, report: str, why: str) -> Moves:
+    """Open a report, for the reason `why`."""
     page = yield from click(page, "Reports", "link", about="", why="This is told by a report")
     return (yield from click(page, report, "link", about="", why=why))
 
 
 def between(page: Observation, days: Sequence[str], period: str = "") -> Moves:
-    """Fills in the days of a report and shows it."""
+    """Fill in the days of a report, and the interval unless "", and show the report."""
     if period and shown(page, "Period") != period:
         page = yield from choose(page, "Period", period, about="")
     page = yield from type_text(page, "From", days[0], why="That is the first day")
@@ -148,14 +167,14 @@ def between(page: Observation, days: Sequence[str], period: str = "") -> Moves:
 
 
 def shown(page: Observation, name: str) -> str:
-    """The value of a field."""
-    return next((each.value for each in page.elements.values() if each.name == name), "")
+    """Return the value of a field; "" without such a field."""
+    return next((element.value for element in page.elements.values() if element.name == name), "")
 
 
 def rows_of(
     page: Observation, pattern: str
 ) -> Generator[Decision, Observation, tuple[Observation, list[re.Match[str]]]]:
-    """All rows of the page that are like the pattern, each once."""
-    page, views = yield from read_all(page)
-    found = {m[0]: m for view in views for m in re.finditer(pattern, flat(view))}
-    return page, list(found.values())
+    """Scroll to the end; return the page and all matches of the pattern, without duplicates."""
+    page, views = yield from scroll_through(page)
+    matches = {match[0]: match for view in views for match in re.finditer(pattern, page_text(view))}
+    return page, list(matches.values())

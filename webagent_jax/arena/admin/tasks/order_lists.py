@@ -1,4 +1,4 @@
-"""Orders to find by what they are: status, month, total, customer."""
+"""Questions about orders by status, month, total or customer, and lists to open."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     ORDER_ROW,
     OWN_ORDER_ROW,
-    a_customer,
-    a_month,
     days_of,
     during,
+    go_to_customer,
     rows_of,
-    to_customer,
+    sample_customer,
+    sample_month,
 )
 from webagent_jax.arena.expert_steps import answer, choose, click, done, found, type_text
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, dates, ends_at
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    dates,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -27,20 +34,17 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-# --- orders by what they are ---------------------------------------------------------------------
-
-
-def _count(data: Data, rng: random.Random) -> Instance | None:
-    month, status = a_month(rng), rng.choice(("Complete", "Cancelled", "Refunded"))
+def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
+    month, status = sample_month(rng), rng.choice(("Complete", "Cancelled", "Refunded"))
     sql = f"SELECT count(*) FROM purchase WHERE status = ? AND {during()}"
     (count,) = data["shop"].execute(sql, [status, *days_of(month)]).fetchone()
     slots = {"status": status.lower(), "month": month}
-    return Instance(slots, answers(str(count))) if count > 1 else None
+    return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
 
 @tasks.add(
     "count-orders",
-    _count,
+    _sample_count_orders,
     "How many orders placed in {month} are {status}?",
     "Count the {status} orders from {month}.",
     "Of the orders placed in {month}, how many have the status {status}?",
@@ -58,20 +62,20 @@ def count_orders(slots: Slots, page: Observation) -> Expert:
     yield from answer(count, why="The list counts them")
 
 
-def _largest(data: Data, rng: random.Random) -> Instance | None:
-    month, end = a_month(rng), rng.choice(("highest", "lowest"))
+def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None:
+    month, end = sample_month(rng), rng.choice(("highest", "lowest"))
     order = "DESC" if end == "highest" else "ASC"
     sql = f"SELECT name, total FROM purchase WHERE {during()} ORDER BY total {order}"
     first, second = data["shop"].execute(sql, days_of(month)).fetchmany(2)
     if first["total"] == second["total"]:
         return None
-    wanted = answers(first["name"], dollars(first["total"]))
-    return Instance({"end": end, "month": month}, wanted)
+    spec = answer_includes(first["name"], dollars(first["total"]))
+    return TaskInstance({"end": end, "month": month}, spec)
 
 
 @tasks.add(
     "largest-order",
-    _largest,
+    _sample_largest_order,
     "Who placed the order with the {end} total of {month}, and what was the total?",
     "Of all orders of {month}, which customer's has the {end} total? Tell me the total as well.",
     "Find the order of {month} with the {end} total: customer and total, please.",
@@ -90,8 +94,8 @@ def largest_order(slots: Slots, page: Observation) -> Expert:
     yield from answer(f"{rows[0][3]}, ${rows[0][4]}", seen=rows[0][1], why="It comes first")
 
 
-def _latest(data: Data, rng: random.Random) -> Instance | None:
-    customer, fact = a_customer(data, rng), rng.choice(("date", "total", "status"))
+def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer, fact = sample_customer(data, rng), rng.choice(("date", "total", "status"))
     sql = "SELECT * FROM purchase WHERE customer_id = ? ORDER BY id DESC"
     order = data["shop"].execute(sql, [customer["id"]]).fetchone()
     if order is None:
@@ -101,12 +105,12 @@ def _latest(data: Data, rng: random.Random) -> Instance | None:
         "total": dollars(order["total"]),
         "status": order["status"],
     }[fact]
-    return Instance({"fact": fact, "customer": customer["name"]}, answers(value))
+    return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
 
 
 @tasks.add(
     "latest-order",
-    _latest,
+    _sample_latest_order,
     "What is the {fact} of the latest order of {customer}?",
     "Tell me the {fact} of the most recent order that {customer} placed.",
     "{customer} is on the phone about the last order. What is its {fact}?",
@@ -114,24 +118,24 @@ def _latest(data: Data, rng: random.Random) -> Instance | None:
     "Look up {customer}: what is the {fact} of the latest order?",
 )
 def latest_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
+    page = yield from go_to_customer(page, slots["customer"])
     page, rows = yield from rows_of(page, OWN_ORDER_ROW)
     _, date, total, status = rows[0].groups()
     text = {"date": date, "total": f"${total}", "status": status}[slots["fact"]]
     yield from answer(text, seen=rows[0][1], why="The newest order comes first")
 
 
-def _open_latest(data: Data, rng: random.Random) -> Instance | None:
-    customer = a_customer(data, rng)
+def _sample_open_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
+    customer = sample_customer(data, rng)
     sql = "SELECT max(id) FROM purchase WHERE customer_id = ?"
     (number,) = data["shop"].execute(sql, [customer["id"]]).fetchone()
     url = f"{ADMIN}/orders/{number}"
-    return Instance({"customer": customer["name"]}, ends_at(url)) if number else None
+    return TaskInstance({"customer": customer["name"]}, url_equals(url)) if number else None
 
 
 @tasks.add(
     "open-latest-order",
-    _open_latest,
+    _sample_open_latest_order,
     "Open the latest order of {customer}.",
     "Show me the most recent order that {customer} placed.",
     "Go to the newest order of the customer {customer}",
@@ -139,7 +143,7 @@ def _open_latest(data: Data, rng: random.Random) -> Instance | None:
     "I want to see the last order by {customer}.",
 )
 def open_latest_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
+    page = yield from go_to_customer(page, slots["customer"])
     page, rows = yield from rows_of(page, OWN_ORDER_ROW)
     yield from click(page, rows[0][1], "link", about="", why="The newest order comes first")
     yield from done("The order is open")
@@ -148,19 +152,19 @@ def open_latest_order(slots: Slots, page: Observation) -> Expert:
 _ORDERS = {"newest first": "", **{SORTS[key][0].lower(): key for key in SORTS if key}}
 
 
-def _listed(data: Data, rng: random.Random) -> Instance | None:
+def _sample_list_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     status, order = (
-        rng.choice([each for each in STATUSES if each != "On Hold"]),
+        rng.choice([name for name in STATUSES if name != "On Hold"]),
         rng.choice(list(_ORDERS)),
     )
     query = f"status={status}" + (f"&sort={_ORDERS[order]}" if _ORDERS[order] else "")
     slots = {"status": status.lower(), "order": order}
-    return Instance(slots, ends_at(f"{ADMIN}/orders?{query}"))
+    return TaskInstance(slots, url_equals(f"{ADMIN}/orders?{query}"))
 
 
 @tasks.add(
     "list-orders",
-    _listed,
+    _sample_list_orders,
     "List all orders that are {status}, {order}.",
     "Show me the orders with the status {status}, {order}.",
     "Filter the orders by the status {status} and sort them {order}",
@@ -169,7 +173,7 @@ def _listed(data: Data, rng: random.Random) -> Instance | None:
 )
 def list_orders(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Orders", "link", about="", why="The list can be narrowed")
-    status = next(each for each in STATUSES if each.lower() == slots["status"])
+    status = next(name for name in STATUSES if name.lower() == slots["status"])
     page = yield from choose(page, "Status", status, about=slots["status"])
     page = yield from click(page, "Filter", "button", about="")
     if _ORDERS[slots["order"]]:

@@ -1,4 +1,4 @@
-"""What is done with orders: invoice, ship, cancel, refund, comment."""
+"""Changes of orders: invoice, ship, complete, hold, cancel, refund, comment."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from webagent_jax.arena.admin.orders import CANCEL_REASONS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     ORDER_ROW,
-    an_order,
     find_orders,
+    go_to_order,
     rows_of,
-    to_order,
+    sample_order,
 )
 from webagent_jax.arena.expert_steps import Moves, choose, click, done, has, tick, type_text
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    EvalSpec,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -26,15 +34,15 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-def order_is(number: int, status: str, *facts: str) -> Spec:
-    """Its status, and what its page tells beside."""
-    here = f"{ADMIN}/orders/{number}"
-    specs = [page_is(here, "h1 .status", status)]
-    return both(*specs, page_has(here, ".columns", *facts)) if facts else specs[0]
+def order_is(number: int, status: str, *facts: str) -> EvalSpec:
+    """Require the status of an order, and further facts on its page."""
+    url = f"{ADMIN}/orders/{number}"
+    specs = [page_equals(url, "h1 .status", status)]
+    return all_of(*specs, page_includes(url, ".columns", *facts)) if facts else specs[0]
 
 
-def _parcel(rng: random.Random) -> dict[str, str]:
-    """A carrier, and a number it would give a parcel."""
+def _sample_parcel(rng: random.Random) -> dict[str, str]:
+    """Return a random carrier and a tracking number of it."""
     carrier = rng.choice(list(CARRIERS))
     return {
         "carrier": carrier,
@@ -42,7 +50,7 @@ def _parcel(rng: random.Random) -> dict[str, str]:
     }
 
 
-def _ship_it(page: Observation, slots: Slots) -> Moves:
+def _ship_order(page: Observation, slots: Slots) -> Moves:
     page = yield from click(page, "Ship", "link", about="ship")
     if slots["carrier"] != next(iter(CARRIERS)):
         page = yield from choose(page, "Carrier", slots["carrier"])
@@ -50,18 +58,18 @@ def _ship_it(page: Observation, slots: Slots) -> Moves:
     return (yield from click(page, "Ship Order", "button", about=""))
 
 
-# --- on the way to the customer ------------------------------------------------------------------
+# --- steps to the customer -----------------------------------------------------------------------
 
 
-def _invoice(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status = 'Pending'")
+def _sample_invoice(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status = 'Pending'")
     slots = {"number": str(order["id"]), "customer": order["name"]}
-    return Instance(slots, order_is(order["id"], "Processing"))
+    return TaskInstance(slots, order_is(order["id"], "Processing"))
 
 
 @tasks.add(
     "invoice",
-    _invoice,
+    _sample_invoice,
     "Invoice the pending order {number} of {customer}.",
     "Create the invoice for order {number} by {customer}.",
     "{customer} paid for order {number}: invoice it",
@@ -69,20 +77,22 @@ def _invoice(data: Data, rng: random.Random) -> Instance | None:
     "Make out the invoice of the order {number} placed by {customer}.",
 )
 def invoice(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     yield from click(page, "Invoice", "button", about="invoice")
     yield from done("The invoice is created")
 
 
-def _ship(data: Data, rng: random.Random) -> Instance | None:
-    order, parcel = an_order(data, rng, "status = 'Processing'"), _parcel(rng)
+def _sample_ship(data: Data, rng: random.Random) -> TaskInstance | None:
+    order, parcel = sample_order(data, rng, "status = 'Processing'"), _sample_parcel(rng)
     slots = {"number": str(order["id"]), **parcel}
-    return Instance(slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"]))
+    return TaskInstance(
+        slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"])
+    )
 
 
 @tasks.add(
     "ship",
-    _ship,
+    _sample_ship,
     "Ship order {number} with {carrier}, tracking number {tracking}.",
     "Order {number} leaves with {carrier} under the tracking number {tracking}. Enter it.",
     "Mark order {number} as shipped: carrier {carrier}, tracking number {tracking}",
@@ -90,20 +100,22 @@ def _ship(data: Data, rng: random.Random) -> Instance | None:
     "Enter the shipment of order {number}: {tracking} by {carrier}.",
 )
 def ship(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
-    yield from _ship_it(page, slots)
+    page = yield from go_to_order(page, slots["number"])
+    yield from _ship_order(page, slots)
     yield from done("The order is shipped")
 
 
-def _invoice_and_ship(data: Data, rng: random.Random) -> Instance | None:
-    order, parcel = an_order(data, rng, "status = 'Pending'"), _parcel(rng)
+def _sample_invoice_and_ship(data: Data, rng: random.Random) -> TaskInstance | None:
+    order, parcel = sample_order(data, rng, "status = 'Pending'"), _sample_parcel(rng)
     slots = {"number": str(order["id"]), **parcel}
-    return Instance(slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"]))
+    return TaskInstance(
+        slots, order_is(order["id"], "Shipped", parcel["carrier"], parcel["tracking"])
+    )
 
 
 @tasks.add(
     "invoice-and-ship",
-    _invoice_and_ship,
+    _sample_invoice_and_ship,
     "Invoice order {number} and ship it with {carrier}, tracking number {tracking}.",
     "Order {number} is paid: invoice it, then ship it by {carrier} under {tracking}.",
     "Bring the pending order {number} on its way: invoice, then shipment with {carrier}, "
@@ -112,24 +124,24 @@ def _invoice_and_ship(data: Data, rng: random.Random) -> Instance | None:
     "First invoice order {number}, then mark it as shipped by {carrier}, number {tracking}.",
 )
 def invoice_and_ship(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from click(page, "Invoice", "button", about="invoice")
-    yield from _ship_it(page, slots)
+    yield from _ship_order(page, slots)
     yield from done("The order is shipped")
 
 
-def _complete(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status = 'Shipped'")
+def _sample_complete(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status = 'Shipped'")
     body = rng.choice(
         ("Delivered today.", "Signed for at the door.", "Carrier confirmed delivery.")
     )
     spec = order_is(order["id"], "Complete", body)
-    return Instance({"number": str(order["id"]), "comment": body}, spec)
+    return TaskInstance({"number": str(order["id"]), "comment": body}, spec)
 
 
 @tasks.add(
     "complete",
-    _complete,
+    _sample_complete,
     'Order {number} arrived. Add the comment "{comment}" and complete it.',
     'Comment on order {number} with "{comment}" and set it to complete',
     'Write "{comment}" into the history of order {number}, then complete the order.',
@@ -137,29 +149,29 @@ def _complete(data: Data, rng: random.Random) -> Instance | None:
     'The order {number} can be completed. Leave the comment "{comment}" as well.',
 )
 def complete(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from type_text(page, "Comment", slots["comment"])
     page = yield from click(page, "Add Comment", "button", about="")
     yield from click(page, "Complete", "button", about="complete")
     yield from done("The order is complete")
 
 
-def _hold(data: Data, rng: random.Random) -> Instance | None:
-    """The only order of a customer that can be held."""
-    held = "status IN ('Pending', 'Processing')"
-    order = an_order(data, rng, held)
-    sql = f"SELECT count(*) FROM purchase WHERE customer_id = ? AND {held}"
+def _sample_hold(data: Data, rng: random.Random) -> TaskInstance | None:
+    """Sample an order that is the only one of its customer that can be put on hold."""
+    condition = "status IN ('Pending', 'Processing')"
+    order = sample_order(data, rng, condition)
+    sql = f"SELECT count(*) FROM purchase WHERE customer_id = ? AND {condition}"
     (count,) = data["shop"].execute(sql, [order["customer_id"]]).fetchone()
     if count > 1:
         return None
     status = order["status"].lower()
     slots = {"customer": order["name"], "status": status}
-    return Instance(slots, order_is(order["id"], "On Hold"))
+    return TaskInstance(slots, order_is(order["id"], "On Hold"))
 
 
 @tasks.add(
     "hold",
-    _hold,
+    _sample_hold,
     "Put the {status} order of {customer} on hold.",
     "{customer} called: the {status} order must wait. Put it on hold.",
     "Hold the order by {customer} that is {status}",
@@ -167,37 +179,37 @@ def _hold(data: Data, rng: random.Random) -> Instance | None:
     "The order of {customer} with the status {status} should be on hold.",
 )
 def hold(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_order_of(page, slots["customer"], slots["status"])
+    page = yield from _go_to_order_of(page, slots["customer"], slots["status"])
     yield from click(page, "Hold", "button", about="hold")
     yield from done("The order is on hold")
 
 
-def _to_order_of(page: Observation, customer: str, status: str) -> Moves:
+def _go_to_order_of(page: Observation, customer: str, status: str) -> Moves:
     page = yield from find_orders(page, customer)
     while True:
         page, rows = yield from rows_of(page, ORDER_ROW)
-        fitting = [row[1] for row in rows if row[5].lower() == status]
-        if fitting or not has(page, "Next", "link"):
+        matches = [row[1] for row in rows if row[5].lower() == status]
+        if matches or not has(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", about="", why="It is not among these")
-    return (yield from click(page, fitting[0], "link", about="", why=f"This one is {status}"))
+    return (yield from click(page, matches[0], "link", about="", why=f"This one is {status}"))
 
 
-# --- undone --------------------------------------------------------------------------------------
+# --- cancellation, refund, comment ---------------------------------------------------------------
 
 
-def _cancel(data: Data, rng: random.Random) -> Instance | None:
+def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
     order, reason = (
-        an_order(data, rng, "status IN ('Pending', 'Processing')"),
+        sample_order(data, rng, "status IN ('Pending', 'Processing')"),
         rng.choice(CANCEL_REASONS),
     )
     slots = {"number": str(order["id"]), "reason": reason}
-    return Instance(slots, order_is(order["id"], "Cancelled", f"Cancelled: {reason}"))
+    return TaskInstance(slots, order_is(order["id"], "Cancelled", f"Cancelled: {reason}"))
 
 
 @tasks.add(
     "cancel",
-    _cancel,
+    _sample_cancel,
     'Cancel order {number} with the reason "{reason}".',
     'Order {number} has to be cancelled. Reason: "{reason}"',
     'Please cancel the order {number} and give "{reason}" as the reason',
@@ -205,7 +217,7 @@ def _cancel(data: Data, rng: random.Random) -> Instance | None:
     'We cannot deliver order {number}. Cancel it for the reason "{reason}".',
 )
 def cancel(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from click(page, "Cancel", "link", about="cancel")
     if slots["reason"] != CANCEL_REASONS[0]:
         page = yield from choose(page, "Reason", slots["reason"])
@@ -213,20 +225,20 @@ def cancel(slots: Slots, page: Observation) -> Expert:
     yield from done("The order is cancelled")
 
 
-def _refund(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(
+def _sample_refund(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(
         data, rng, "status IN ('Shipped', 'Complete') AND id > 303500 AND total > 3000"
     )
     reason = rng.choice(REFUND_REASONS)
     amount = rng.randrange(5, order["total"] // 100) * 100
     slots = {"number": str(order["id"]), "amount": dollars(amount), "reason": reason}
-    told = f"Refunded ${dollars(amount)}: {reason}"
-    return Instance(slots, order_is(order["id"], "Refunded", told))
+    text = f"Refunded ${dollars(amount)}: {reason}"
+    return TaskInstance(slots, order_is(order["id"], "Refunded", text))
 
 
 @tasks.add(
     "refund",
-    _refund,
+    _sample_refund,
     'Refund ${amount} of order {number}, reason "{reason}".',
     'Pay back ${amount} on order {number} because of "{reason}".',
     'Order {number}: refund ${amount}; the reason is "{reason}"',
@@ -235,7 +247,7 @@ def _refund(data: Data, rng: random.Random) -> Instance | None:
     'Give a refund of ${amount} for the order {number}, with "{reason}" as the reason.',
 )
 def refund(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from click(page, "Refund", "link", about="refund")
     page = yield from type_text(page, "Amount", slots["amount"])
     if slots["reason"] != REFUND_REASONS[0]:
@@ -244,20 +256,20 @@ def refund(slots: Slots, page: Observation) -> Expert:
     yield from done("The refund is entered")
 
 
-def _remark(data: Data, rng: random.Random) -> Instance | None:
-    order, comment = an_order(data, rng), rng.choice(random_data.lines("admin_remarks"))
+def _sample_comment_and_notify(data: Data, rng: random.Random) -> TaskInstance | None:
+    order, comment = sample_order(data, rng), rng.choice(random_data.read_lines("admin_remarks"))
     sql = "SELECT 1 FROM remark WHERE purchase_id = ?"
     if data["shop"].execute(sql, [order["id"]]).fetchone():
         return None
-    spec = page_has(
+    spec = page_includes(
         f"{ADMIN}/orders/{order['id']}", ".history", f"Jun 15, 2023, customer notified {comment}"
     )
-    return Instance({"number": str(order["id"]), "comment": comment}, spec)
+    return TaskInstance({"number": str(order["id"]), "comment": comment}, spec)
 
 
 @tasks.add(
     "comment-and-notify",
-    _remark,
+    _sample_comment_and_notify,
     'Add the comment "{comment}" to order {number} and notify the customer.',
     'Comment on order {number}: "{comment}" The customer should be notified.',
     'Write "{comment}" into the history of order {number} and let the customer know',
@@ -265,7 +277,7 @@ def _remark(data: Data, rng: random.Random) -> Instance | None:
     'Order {number} needs the comment "{comment}"; notify the customer of it.',
 )
 def comment_and_notify(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from type_text(page, "Comment", slots["comment"])
     page = yield from tick(page, "Notify customer")
     yield from click(page, "Add Comment", "button", about="")

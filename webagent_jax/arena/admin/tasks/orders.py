@@ -1,4 +1,4 @@
-"""Questions about one order, told by its number."""
+"""Questions about an order, by its number."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.admin.tasks.helpers import an_order, find_orders, to_order
-from webagent_jax.arena.expert_steps import answer, found, give_up, names_after, read_on
+from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
+from webagent_jax.arena.expert_steps import answer, found, give_up, names_after, scroll_until
 from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, unachievable
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
-
-# --- one order by its number ---------------------------------------------------------------------
 
 _FACTS = {
     "payment method": r"Payment (Credit card|Bank transfer|Cash on delivery),",
@@ -29,11 +27,11 @@ _FACTS = {
     "shipping cost": r"Shipping (\$[\d,.]+)",
     "zip code": r" (\d{5}), 555-",
 }
-"""What the page of an order tells, and how it is written there."""
+"""Facts on the page of an order, and their patterns."""
 
 
-def _fact(data: Data, rng: random.Random) -> Instance | None:
-    order, fact = an_order(data, rng), rng.choice(list(_FACTS))
+def _sample_order_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    order, fact = sample_order(data, rng), rng.choice(list(_FACTS))
     sql = "SELECT email FROM customer WHERE id = ?"
     (email,) = data["shop"].execute(sql, [order["customer_id"]]).fetchone()
     value = {
@@ -45,12 +43,12 @@ def _fact(data: Data, rng: random.Random) -> Instance | None:
         "shipping cost": dollars(order["shipping"]),
         "zip code": order["zip_code"],
     }[fact]
-    return Instance({"fact": fact, "number": str(order["id"])}, answers(value))
+    return TaskInstance({"fact": fact, "number": str(order["id"])}, answer_includes(value))
 
 
 @tasks.add(
     "order-fact",
-    _fact,
+    _sample_order_fact,
     "What is the {fact} of order {number}?",
     "Tell me the {fact} on order {number}.",
     "Look into order {number} and give me its {fact}.",
@@ -58,17 +56,17 @@ def _fact(data: Data, rng: random.Random) -> Instance | None:
     "A colleague asks for the {fact} of the order with the number {number}. What is it?",
 )
 def order_fact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
-    page, match = yield from read_on(page, _FACTS[slots["fact"]])
+    page = yield from go_to_order(page, slots["number"])
+    page, match = yield from scroll_until(page, _FACTS[slots["fact"]])
     assert match is not None
     yield from answer(match[1], why="The page of the order tells it")
 
 
-def _tracking(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "id > 304000 AND status IN ('Shipped', 'Complete')")
+def _sample_tracking(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "id > 304000 AND status IN ('Shipped', 'Complete')")
     sql = "SELECT carrier, tracking FROM shipment WHERE purchase_id = ?"
     carrier, tracking = data["shop"].execute(sql, [order["id"]]).fetchone()
-    return Instance({"number": str(order["id"])}, answers(carrier, tracking))
+    return TaskInstance({"number": str(order["id"])}, answer_includes(carrier, tracking))
 
 
 _TRACKING = (
@@ -80,35 +78,35 @@ _TRACKING = (
 )
 
 
-@tasks.add("tracking", _tracking, *_TRACKING)
+@tasks.add("tracking", _sample_tracking, *_TRACKING)
 def tracking(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     pattern = r"by ([A-Z][\w ]+, tracking number [A-Z]{2}\d+)"
-    page, match = yield from read_on(page, pattern)
+    page, match = yield from scroll_until(page, pattern)
     assert match is not None
     yield from answer(match[1], why="The order tells who carries it")
 
 
-def _untracked(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status IN ('Pending', 'Cancelled') AND id > 303000")
-    return Instance({"number": str(order["id"])}, unachievable("the order was not shipped"))
+def _sample_not_shipped(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status IN ('Pending', 'Cancelled') AND id > 303000")
+    return TaskInstance({"number": str(order["id"])}, unachievable("the order was not shipped"))
 
 
-@tasks.add("not-shipped", _untracked, *_TRACKING)
+@tasks.add("not-shipped", _sample_not_shipped, *_TRACKING)
 def not_shipped(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     status = found(page, r"Order \d{6} (Pending|Cancelled)")
     yield from give_up(f"the order is {status.lower()} and was never shipped")
 
 
-def _missing(data: Data, rng: random.Random) -> Instance | None:
+def _sample_no_such_order(data: Data, rng: random.Random) -> TaskInstance | None:
     number = FIRST_NUMBER + PURCHASES + rng.randint(100, 4000)
-    return Instance({"number": str(number)}, unachievable("there is no order with this number"))
+    return TaskInstance({"number": str(number)}, unachievable("there is no order with this number"))
 
 
 @tasks.add(
     "no-such-order",
-    _missing,
+    _sample_no_such_order,
     "What is the total of order {number}?",
     "Which customer placed order {number}?",
     "Tell me the status of order {number}.",
@@ -120,16 +118,16 @@ def no_such_order(slots: Slots, page: Observation) -> Expert:
     yield from give_up(f"no order {slots['number']} is found")
 
 
-def _refund(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status = 'Refunded'")
+def _sample_refund_reason(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status = 'Refunded'")
     sql = "SELECT amount, reason FROM refund WHERE purchase_id = ?"
     amount, reason = data["shop"].execute(sql, [order["id"]]).fetchone()
-    return Instance({"number": str(order["id"])}, answers(dollars(amount), reason))
+    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(amount), reason))
 
 
 @tasks.add(
     "refund-reason",
-    _refund,
+    _sample_refund_reason,
     "Why was order {number} refunded, and how much was paid back?",
     "How much was refunded for order {number}, and for what reason?",
     "Give me the amount and the reason of the refund for order {number}.",
@@ -137,26 +135,30 @@ def _refund(data: Data, rng: random.Random) -> Instance | None:
     "For the books: what was paid back on order {number}, and why?",
 )
 def refund_reason(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     pattern = r"Refunded (\$[\d,.]+) on [A-Z][a-z]{2} \d+, \d{4}: ([A-Z][a-z ]+)"
-    page, match = yield from read_on(page, pattern)
+    page, match = yield from scroll_until(page, pattern)
     assert match is not None
     yield from answer(f"{match[2].strip()}, {match[1]}", why="The order tells its refund")
 
 
-def _products(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
+def _sample_order_products(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
     sql = (
         "SELECT DISTINCT name FROM purchase_item JOIN product ON product.id = product_id"
         " WHERE purchase_id = ?"
     )
     names = [name for (name,) in data["shop"].execute(sql, [order["id"]])]
-    return Instance({"number": str(order["id"])}, answers(*names)) if len(names) > 1 else None
+    return (
+        TaskInstance({"number": str(order["id"])}, answer_includes(*names))
+        if len(names) > 1
+        else None
+    )
 
 
 @tasks.add(
     "order-products",
-    _products,
+    _sample_order_products,
     "Which products were bought with order {number}?",
     "List the names of all products in order {number}.",
     "What did the customer of order {number} buy? Name all products.",
@@ -164,8 +166,8 @@ def _products(data: Data, rng: random.Random) -> Instance | None:
     "The warehouse asks what belongs into the parcel of order {number}. Name the products.",
 )
 def order_products(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     names = names_after(page, "Nora Whitfield", "link")
-    until = next(i for i, name in enumerate(names) if re.fullmatch(r"[A-Z]\w+ [A-Z]\w+", name))
-    products = [name for name in names[:until] if name not in ("Cancel", "Ship", "Refund")]
+    end = next(i for i, name in enumerate(names) if re.fullmatch(r"[A-Z]\w+ [A-Z]\w+", name))
+    products = [name for name in names[:end] if name not in ("Cancel", "Ship", "Refund")]
     yield from answer(", ".join(products), why="These are the rows of the order")

@@ -1,4 +1,4 @@
-"""Products: questions about them, and which there are."""
+"""Questions about products, and changes of products."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.products import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
-    a_product,
+    go_to_product,
     row_is,
+    sample_product,
     save_product,
     shown,
-    to_product,
 )
 from webagent_jax.arena.expert_steps import Moves, answer, choose, click, done, found, type_text
 from webagent_jax.arena.shop.product_catalog import categories
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, both, ends_at, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    all_of,
+    answer_includes,
+    pick,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -28,17 +36,17 @@ Slots = Mapping[str, str]
 # --- questions -----------------------------------------------------------------------------------
 
 
-def _stock(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "stock > 0")
+def _sample_stock_and_sku(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "stock > 0")
     if product is None:
         return None
     slots = {"product": product["name"]}
-    return Instance(slots, answers(product["sku"], str(product["stock"])))
+    return TaskInstance(slots, answer_includes(product["sku"], str(product["stock"])))
 
 
 @tasks.add(
     "stock-and-sku",
-    _stock,
+    _sample_stock_and_sku,
     "How many {product} are in stock, and what is the SKU?",
     "Give me the SKU and the stock of the {product}.",
     "Tell me the SKU of the {product} and how many pieces we have.",
@@ -46,12 +54,12 @@ def _stock(data: Data, rng: random.Random) -> Instance | None:
     "I need the stock and the SKU of our {product}.",
 )
 def stock_and_sku(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     sku, stock = found(page, r"(\S+), \$"), found(page, r"(\d+) in stock")
     yield from answer(f"SKU {sku}, {stock} in stock", why="Its page tells both")
 
 
-def _dearest(data: Data, rng: random.Random) -> Instance | None:
+def _sample_extreme_product(data: Data, rng: random.Random) -> TaskInstance | None:
     departments = data["shop"].execute("SELECT * FROM department").fetchall()
     department, kind = pick(rng, departments), rng.choice(list(_ENDS))
     sql = (
@@ -59,13 +67,13 @@ def _dearest(data: Data, rng: random.Random) -> Instance | None:
         f" WHERE department_id = ? ORDER BY {SORTS[_ENDS[kind]][1].replace(', id', '')}, product.id"
     )
     column = {"price": "price", "sold": "sold", "stock": "stock"}[_ENDS[kind].split("-")[0]]
-    best = data["shop"].execute(
+    rows = data["shop"].execute(
         sql.replace("product.name", f"product.name, {column}"), [department["id"]]
     )
-    first, second = best.fetchmany(2)
+    first, second = rows.fetchmany(2)
     if first[1] == second[1]:
         return None
-    return Instance({"department": department["name"], "kind": kind}, answers(first[0]))
+    return TaskInstance({"department": department["name"], "kind": kind}, answer_includes(first[0]))
 
 
 _ENDS = {
@@ -78,7 +86,7 @@ _ENDS = {
 
 @tasks.add(
     "extreme-product",
-    _dearest,
+    _sample_extreme_product,
     "Which product of {department} has {kind}?",
     "In the department {department}, which product has {kind}?",
     "Name the product with {kind} in {department}.",
@@ -86,30 +94,30 @@ _ENDS = {
     "Of everything in {department}, tell me the product that has {kind}.",
 )
 def extreme_product(slots: Slots, page: Observation) -> Expert:
-    page = yield from _list(page, slots["department"], _ENDS[slots["kind"]], slots["kind"])
-    links = [each.name for each in page.elements.values() if each.kind == "link"]
+    page = yield from _open_list(page, slots["department"], _ENDS[slots["kind"]], slots["kind"])
+    links = [element.name for element in page.elements.values() if element.kind == "link"]
     first = links[links.index("Clear") + 1]
     yield from answer(first, why="It comes first in this order")
 
 
-def _list(page: Observation, department: str, sort: str, about: str) -> Moves:
+def _open_list(page: Observation, department: str, sort: str, about: str) -> Moves:
     page = yield from click(page, "Products", "link", about="", why="The list can be narrowed")
     page = yield from choose(page, "Department", department)
     page = yield from click(page, "Filter", "button", about="")
     return (yield from choose(page, "Sort by", SORTS[sort][0], about=about))
 
 
-def _listed(data: Data, rng: random.Random) -> Instance | None:
+def _sample_list_products(data: Data, rng: random.Random) -> TaskInstance | None:
     department = pick(rng, data["shop"].execute("SELECT * FROM department").fetchall())
     sort = rng.choice([key for key in SORTS if key])
     slots = {"department": department["name"], "order": SORTS[sort][0].lower()}
     url = f"{ADMIN}/products?department={department['slug']}&sort={sort}"
-    return Instance(slots, ends_at(url))
+    return TaskInstance(slots, url_equals(url))
 
 
 @tasks.add(
     "list-products",
-    _listed,
+    _sample_list_products,
     "List the products of {department}, sorted by: {order}.",
     "Show me all products of the department {department}, sorted: {order}.",
     "Filter the products by the department {department} and sort them ({order})",
@@ -118,23 +126,23 @@ def _listed(data: Data, rng: random.Random) -> Instance | None:
 )
 def list_products(slots: Slots, page: Observation) -> Expert:
     sort = next(key for key, (text, _) in SORTS.items() if text.lower() == slots["order"])
-    yield from _list(page, slots["department"], sort, slots["order"])
+    yield from _open_list(page, slots["department"], sort, slots["order"])
     yield from done("The products are listed")
 
 
-# --- what is sold --------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------
 
 
-def _disable(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_disable_product(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
-    return Instance({"product": product["name"]}, row_is(product["sku"], 5, "Disabled"))
+    return TaskInstance({"product": product["name"]}, row_is(product["sku"], 5, "Disabled"))
 
 
 @tasks.add(
     "disable-product",
-    _disable,
+    _sample_disable_product,
     "Disable the {product}.",
     "The {product} is no longer sold. Disable it in the catalogue.",
     "Take the {product} out of the shop by disabling it",
@@ -142,23 +150,23 @@ def _disable(data: Data, rng: random.Random) -> Instance | None:
     "Please disable the product {product}, but do not change anything else.",
 )
 def disable_product(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from choose(page, "Status", "Disabled", about="disable")
     yield from save_product(page)
     yield from done("The product is disabled")
 
 
-def _rename(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_rename_product(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
     name = f"{product['name']} {rng.choice(('II', '2023', 'Limited Edition', 'Special'))}"
-    return Instance({"product": product["name"], "name": name}, row_is(product["sku"], 1, name))
+    return TaskInstance({"product": product["name"], "name": name}, row_is(product["sku"], 1, name))
 
 
 @tasks.add(
     "rename-product",
-    _rename,
+    _sample_rename_product,
     'Rename the {product} to "{name}"',
     'Change the name of the {product} to "{name}".',
     'The {product} is called "{name}" from now on. Change its name.',
@@ -166,7 +174,7 @@ def _rename(data: Data, rng: random.Random) -> Instance | None:
     'Edit the {product}: its name should be "{name}".',
 )
 def rename_product(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from type_text(page, "Name", slots["name"])
     yield from save_product(page)
     yield from done("The name is saved")
@@ -175,7 +183,7 @@ def rename_product(slots: Slots, page: Observation) -> Expert:
 _LINES = ("Harvest", "Aurora", "Juniper", "Solstice", "Meadow", "Harbour", "Cobalt", "Saffron")
 
 
-def _new(data: Data, rng: random.Random) -> Instance | None:
+def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     category = rng.choice(list(categories()))
     kind, brand = rng.choice(category.kinds), rng.choice(category.words["brands"])
     name = f"{brand} {rng.choice(_LINES)} {kind.name}"
@@ -192,14 +200,14 @@ def _new(data: Data, rng: random.Random) -> Instance | None:
     sql = "SELECT 1 FROM product WHERE name = ?"
     if data["shop"].execute(sql, [name]).fetchone():
         return None
-    told = (name, slots["sku"], f"${dollars(price)}", slots["stock"])
-    spec = both(*(row_is(slots["sku"], i, text) for i, text in enumerate(told, 1)))
-    return Instance(slots, spec)
+    texts = (name, slots["sku"], f"${dollars(price)}", slots["stock"])
+    spec = all_of(*(row_is(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "new-product",
-    _new,
+    _sample_new_product,
     'Add a product to {department}, category {category}: "{name}" by {brand}, SKU {sku}, price '
     "${price}, {stock} in stock.",
     "Create the {name} in {department} / {category}. Brand {brand}, SKU {sku}, price ${price}, "

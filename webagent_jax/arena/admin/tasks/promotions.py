@@ -1,4 +1,4 @@
-"""Coupons: to look up, to create, to change, to end."""
+"""Changes of promotions: create, change, disable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import Moves, click, done, has, type_text
 from webagent_jax.arena.shop.tasks.helpers import dollars
 from webagent_jax.arena.site import day
-from webagent_jax.arena.task import Data, Instance, Templates, page_has, page_is, pick
+from webagent_jax.arena.task import Data, TaskInstance, Templates, page_equals, page_includes, pick
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -20,11 +20,11 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-def _a_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:
+def _sample_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:
     return pick(rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall())
 
 
-def _to_promotion(page: Observation, name: str) -> Moves:
+def _go_to_promotion(page: Observation, name: str) -> Moves:
     page = yield from click(page, "Promotions", "link", about="", why="Promotions have a list")
     while not has(page, name, "link") and has(page, "Next", "link"):
         page = yield from click(page, "Next", "link", about="", why="It is not among these")
@@ -43,7 +43,7 @@ _OCCASIONS = (
 )
 
 
-def _new(data: Data, rng: random.Random) -> Instance | None:
+def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None:
     name, word = rng.choice(_OCCASIONS)
     percent, minimum = (
         rng.choice((5, 10, 12, 15, 20, 25, 30)),
@@ -61,12 +61,12 @@ def _new(data: Data, rng: random.Random) -> Instance | None:
     }
     days = f"{day(slots['starts'])}\t{day(slots['ends'])}"
     row = f"{name}\t{slots['code']}\t{percent}%\t${dollars(minimum * 100)}\t{days}\tScheduled"
-    return Instance(slots, page_has(f"{ADMIN}/promotions", "table", row))
+    return TaskInstance(slots, page_includes(f"{ADMIN}/promotions", "table", row))
 
 
 @tasks.add(
     "new-promotion",
-    _new,
+    _sample_new_promotion,
     'Create a promotion "{name}" with the coupon {code}: {percent}% off from a subtotal of '
     "${minimum}, from {starts} to {ends}.",
     'Set up the coupon {code} ("{name}"): {percent} percent off orders of at least ${minimum}, '
@@ -91,15 +91,15 @@ def new_promotion(slots: Slots, page: Observation) -> Expert:
     yield from done("The promotion is saved")
 
 
-def _disable(data: Data, rng: random.Random) -> Instance | None:
-    row = _a_promotion(data, rng, "active")
-    spec = page_is(f"{ADMIN}/promotions/{row['id']}", "h1 .status", "Disabled")
-    return Instance({"name": row["name"]}, spec)
+def _sample_disable_promotion(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = _sample_promotion(data, rng, "active")
+    spec = page_equals(f"{ADMIN}/promotions/{row['id']}", "h1 .status", "Disabled")
+    return TaskInstance({"name": row["name"]}, spec)
 
 
 @tasks.add(
     "disable-promotion",
-    _disable,
+    _sample_disable_promotion,
     'Disable the promotion "{name}".',
     'End the promotion "{name}" at once: disable it.',
     'Customers should not use "{name}" any more. Disable this promotion',
@@ -107,26 +107,26 @@ def _disable(data: Data, rng: random.Random) -> Instance | None:
     'Please disable "{name}" among the promotions.',
 )
 def disable_promotion(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_promotion(page, slots["name"])
+    page = yield from _go_to_promotion(page, slots["name"])
     yield from click(page, "Disable", "button", about="disable")
     yield from done("The promotion is disabled")
 
 
-def _extend(data: Data, rng: random.Random) -> Instance | None:
-    row, percent = _a_promotion(data, rng, "active"), rng.randint(6, 33)
+def _sample_change_promotion(data: Data, rng: random.Random) -> TaskInstance | None:
+    row, percent = _sample_promotion(data, rng, "active"), rng.randint(6, 33)
     ends = (TODAY + datetime.timedelta(rng.randint(30, 180))).isoformat()
     if row["percent"] == percent or row["starts"] > ends:
         return None
-    told = f"{row['name']}\t{row['code']}\t{percent}%\t${dollars(row['minimum'])}"
+    start_of_row = f"{row['name']}\t{row['code']}\t{percent}%\t${dollars(row['minimum'])}"
     days = f"\t{day(row['starts'])}\t{day(ends)}\t"
     number = 1 if row["id"] > 6 else 2
-    spec = page_has(f"{ADMIN}/promotions?page={number}", "table", told + days)
-    return Instance({"name": row["name"], "percent": str(percent), "ends": ends}, spec)
+    spec = page_includes(f"{ADMIN}/promotions?page={number}", "table", start_of_row + days)
+    return TaskInstance({"name": row["name"], "percent": str(percent), "ends": ends}, spec)
 
 
 @tasks.add(
     "change-promotion",
-    _extend,
+    _sample_change_promotion,
     'Change the promotion "{name}": {percent}% off, until {ends}.',
     'Let the promotion "{name}" last until {ends}, with a discount of {percent} percent.',
     'The discount of "{name}" should be {percent}% and its last day {ends}. Change the promotion',
@@ -134,7 +134,7 @@ def _extend(data: Data, rng: random.Random) -> Instance | None:
     'Set the promotion "{name}" to {percent} percent and move its end to {ends}.',
 )
 def change_promotion(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_promotion(page, slots["name"])
+    page = yield from _go_to_promotion(page, slots["name"])
     page = yield from type_text(page, "Discount in percent", slots["percent"])
     page = yield from type_text(page, "Ends", slots["ends"])
     yield from click(page, "Save Promotion", "button", about="")

@@ -1,4 +1,4 @@
-"""Questions about coupons, the best customers, stock and search terms: reports answer them."""
+"""Questions for the reports on coupons, customers, stock and search terms."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     LONGER,
-    a_month,
     between,
     days_of,
     during,
+    go_to_report,
     rows_of,
-    to_report,
+    sample_month,
 )
 from webagent_jax.arena.expert_steps import answer, choose, click, done, found, type_text
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, ends_at, pick
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick, url_equals
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -25,13 +25,11 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-# --- coupons, customers, stock, search terms -----------------------------------------------------
-
 _COUPON_FACTS = {"uses": ("count(*)", 1), "discounts": ("sum(discount)", 2)}
 
 
-def _coupon(data: Data, rng: random.Random) -> Instance | None:
-    period = rng.choice([a_month(rng), rng.choice(LONGER)])
+def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
+    period = rng.choice([sample_month(rng), rng.choice(LONGER)])
     fact = rng.choice(list(_COUPON_FACTS))
     sql = (
         f"SELECT coupon, {_COUPON_FACTS[fact][0]} FROM purchase"
@@ -41,13 +39,17 @@ def _coupon(data: Data, rng: random.Random) -> Instance | None:
     if row is None:
         return None
     value = str(row[1]) if fact == "uses" else dollars(row[1])
-    asked = "How many orders used" if fact == "uses" else "How much discount in all was given with"
-    return Instance({"asked": asked, "code": row[0], "period": period}, answers(value))
+    question = (
+        "How many orders used" if fact == "uses" else "How much discount in all was given with"
+    )
+    return TaskInstance(
+        {"asked": question, "code": row[0], "period": period}, answer_includes(value)
+    )
 
 
 @tasks.add(
     "coupon-use",
-    _coupon,
+    _sample_coupon_use,
     "{asked} the coupon {code} in {period}?",
     "{asked} coupon {code} during {period}? Leave out cancelled orders.",
     "{asked} the code {code} in {period}, according to the coupon report?",
@@ -55,32 +57,32 @@ def _coupon(data: Data, rng: random.Random) -> Instance | None:
     "I want to know about {code} in {period}: {asked} this coupon",
 )
 def coupon_use(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Coupons", "It tells how often each was used")
+    page = yield from go_to_report(page, "Coupons", "It tells how often each was used")
     page = yield from between(page, days_of(slots["period"]))
     page, rows = yield from rows_of(page, rf"{slots['code']} (\d+) \$([\d,.]+)")
-    uses = slots["asked"].startswith("How many")
-    text = rows[0][1] if uses else f"${rows[0][2]}"
+    is_count = slots["asked"].startswith("How many")
+    text = rows[0][1] if is_count else f"${rows[0][2]}"
     yield from answer(text, seen=slots["code"], why="That is the row of the coupon")
 
 
-def _customer(data: Data, rng: random.Random) -> Instance | None:
-    period, most = rng.choice([a_month(rng), *LONGER]), rng.choice(("spent", "ordered"))
-    value = "sum(total)" if most == "spent" else "count(*)"
+def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None:
+    period, criterion = rng.choice([sample_month(rng), *LONGER]), rng.choice(("spent", "ordered"))
+    value = "sum(total)" if criterion == "spent" else "count(*)"
     sql = (
         f"SELECT first || ' ' || last, {value} AS value FROM purchase"
         " JOIN customer ON customer.id = customer_id"
         f" WHERE status != 'Cancelled' AND {during()} GROUP BY customer_id ORDER BY value DESC"
     )
-    best, next_best = data["shop"].execute(sql, days_of(period)).fetchmany(2)
-    if best[1] == next_best[1]:
+    best_row, next_row = data["shop"].execute(sql, days_of(period)).fetchmany(2)
+    if best_row[1] == next_row[1]:
         return None
-    asked = "spent most" if most == "spent" else "placed most orders"
-    return Instance({"did": asked, "period": period}, answers(best[0]))
+    phrase = "spent most" if criterion == "spent" else "placed most orders"
+    return TaskInstance({"did": phrase, "period": period}, answer_includes(best_row[0]))
 
 
 @tasks.add(
     "best-customer",
-    _customer,
+    _sample_best_customer,
     "Which customer {did} in {period}?",
     "Who {did} in {period}? Give me the name of the customer.",
     "Find the customer who {did} in {period}.",
@@ -88,7 +90,7 @@ def _customer(data: Data, rng: random.Random) -> Instance | None:
     "For a thank-you letter: who of our customers {did} in {period}?",
 )
 def best_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Best Customers", "It ranks the customers of a time")
+    page = yield from go_to_report(page, "Best Customers", "It ranks the customers of a time")
     if slots["did"] == "spent most":
         page = yield from choose(page, "Sort by", "Total", about=slots["did"])
     page = yield from between(page, days_of(slots["period"]))
@@ -96,16 +98,16 @@ def best_customer(slots: Slots, page: Observation) -> Expert:
     yield from answer(name, why="The first row is the best")
 
 
-def _low(data: Data, rng: random.Random) -> Instance | None:
-    below = rng.randint(2, 60)
+def _sample_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
+    limit = rng.randint(2, 60)
     sql = "SELECT count(*) FROM product WHERE stock < ?"
-    (count,) = data["shop"].execute(sql, [below]).fetchone()
-    return Instance({"below": str(below)}, answers(str(count)))
+    (count,) = data["shop"].execute(sql, [limit]).fetchone()
+    return TaskInstance({"below": str(limit)}, answer_includes(str(count)))
 
 
 @tasks.add(
     "low-stock",
-    _low,
+    _sample_low_stock,
     "How many products have fewer than {below} pieces in stock?",
     "Count the products of which we have fewer than {below} pieces left.",
     "Of how many products are fewer than {below} pieces in stock?",
@@ -113,21 +115,21 @@ def _low(data: Data, rng: random.Random) -> Instance | None:
     "I plan to reorder everything with fewer than {below} pieces. How many products are that?",
 )
 def low_stock(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Low Stock", "It lists what runs out")
+    page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
     page = yield from click(page, "Show Report", "button", about="")
     count = found(page, r"of ([\d,]+) products?")
     yield from answer(count.replace(",", ""), seen="The list", why="The report counts them")
 
 
-def _low_report(data: Data, rng: random.Random) -> Instance | None:
-    below = str(rng.choice((3, 4, 5, 6, 7, 8, 12, 15, 20, 25, 30, 40, 50)))
-    return Instance({"below": below}, ends_at(f"{ADMIN}/reports/low-stock?below={below}"))
+def _sample_show_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
+    limit = str(rng.choice((3, 4, 5, 6, 7, 8, 12, 15, 20, 25, 30, 40, 50)))
+    return TaskInstance({"below": limit}, url_equals(f"{ADMIN}/reports/low-stock?below={limit}"))
 
 
 @tasks.add(
     "show-low-stock",
-    _low_report,
+    _sample_show_low_stock,
     "Show me the products with fewer than {below} pieces in stock.",
     "Open the low stock report for everything below {below} pieces.",
     "List what we have fewer than {below} pieces of",
@@ -135,27 +137,27 @@ def _low_report(data: Data, rng: random.Random) -> Instance | None:
     "I want to see which products have fewer than {below} pieces left. Leave the list open.",
 )
 def show_low_stock(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Low Stock", "It lists what runs out")
+    page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
     yield from click(page, "Show Report", "button", about="")
     yield from done("The report is shown")
 
 
 _TERM_ROW = r"([a-z][a-z -]*?) (\d+) (\d+) [A-Z][a-z]{2} \d+, \d{4}"
-"""Term, uses, results."""
+"""Pattern of a row in the report: term, uses, results."""
 
 
-def _term(data: Data, rng: random.Random) -> Instance | None:
+def _sample_search_term(data: Data, rng: random.Random) -> TaskInstance | None:
     place = rng.randint(1, 15)
     rows = data["shop"].execute("SELECT term, uses FROM search_term ORDER BY uses DESC").fetchall()
     if [row["uses"] for row in rows].count(rows[place - 1]["uses"]) > 1:
         return None
-    return Instance({"place": str(place)}, answers(rows[place - 1]["term"]))
+    return TaskInstance({"place": str(place)}, answer_includes(rows[place - 1]["term"]))
 
 
 @tasks.add(
     "search-term",
-    _term,
+    _sample_search_term,
     "Which search term is number {place} among those used most in our shop?",
     "What is number {place} in the list of the most used search terms?",
     "Tell me the search term on place {place} by number of uses.",
@@ -163,11 +165,11 @@ def _term(data: Data, rng: random.Random) -> Instance | None:
     "Order the search terms by uses: which one is number {place}",
 )
 def search_term(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Search Terms", "It tells what visitors look for")
+    page = yield from go_to_report(page, "Search Terms", "It tells what visitors look for")
     page, rows = yield from rows_of(page, _TERM_ROW)
     while len(rows) < int(slots["place"]):
         page = yield from click(page, "Next", "link", about="", why="The place is further down")
-        page, more = yield from rows_of(page, _TERM_ROW)
-        rows += more
+        page, next_rows = yield from rows_of(page, _TERM_ROW)
+        rows += next_rows
     term = rows[int(slots["place"]) - 1][1]
     yield from answer(term, why="The terms are listed by uses, the most used first")

@@ -1,4 +1,4 @@
-"""What is sold: bestsellers and sales, asked of their reports."""
+"""Questions for the reports on bestsellers and sales, and reports to open."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     LONGER,
     MONTHS,
-    a_month,
     between,
     days_of,
     during,
+    go_to_report,
     month_name,
     rows_of,
-    to_report,
+    sample_month,
 )
 from webagent_jax.arena.expert_steps import Moves, answer, click, done, has
 from webagent_jax.arena.shop.tasks.helpers import cents, dollars
-from webagent_jax.arena.task import Data, Instance, Templates, answers, ends_at
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, url_equals
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -30,11 +30,11 @@ Slots = Mapping[str, str]
 # --- bestsellers ---------------------------------------------------------------------------------
 
 _BEST_ROW = r"(?:[A-Z][a-z]{2} )?\d{4} (\d) ([^$]+) \$([\d,.]+) (\d+)(?= |$)"
-"""Place, product, price, pieces."""
+"""Pattern of a row in the report: place, product, price, pieces."""
 
 
-def _best(data: Data, period: str) -> list[tuple[str, int]]:
-    """Products and pieces, the best first."""
+def _bestsellers(data: Data, period: str) -> list[tuple[str, int]]:
+    """Return the six best products of a period with their pieces, the best first."""
     sql = (
         "SELECT product.name, sum(quantity) AS pieces FROM purchase"
         " JOIN purchase_item ON purchase_id = purchase.id JOIN product ON product.id = product_id"
@@ -43,19 +43,19 @@ def _best(data: Data, period: str) -> list[tuple[str, int]]:
     return [tuple(row) for row in data["shop"].execute(sql, days_of(period)).fetchmany(6)]
 
 
-def _top(data: Data, rng: random.Random) -> Instance | None:
+def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
     months = [month_name(month, "%b %Y") for month in MONTHS]
     period, count = rng.choice([*months, *LONGER]), rng.randint(1, 5)
-    best = _best(data, period)
-    if best[count - 1][1] == best[count][1]:
+    rows = _bestsellers(data, period)
+    if rows[count - 1][1] == rows[count][1]:
         return None
-    wanted = answers(*(name for name, _ in best[:count]))
-    return Instance({"n": str(count), "period": period}, wanted)
+    spec = answer_includes(*(name for name, _ in rows[:count]))
+    return TaskInstance({"n": str(count), "period": period}, spec)
 
 
 @tasks.add(
     "top-products",
-    _top,
+    _sample_top_products,
     "What are the top-{n} best-selling products in {period}",
     "What is the top-{n} best-selling product in {period}?",
     "List the {n} product(s) we sold most of in {period}.",
@@ -64,32 +64,32 @@ def _top(data: Data, rng: random.Random) -> Instance | None:
     "I need the names of the top-{n} sellers in {period}",
 )
 def top_products(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_best(page, slots["period"])
+    page = yield from _go_to_bestsellers(page, slots["period"])
     page, rows = yield from rows_of(page, _BEST_ROW)
     names = [row[2] for row in rows[: int(slots["n"])]]
     yield from answer(", ".join(names), why="The rows are in the order of pieces sold")
 
 
-def _to_best(page: Observation, period: str) -> Moves:
-    page = yield from to_report(page, "Bestsellers", "It tells which products are sold most")
+def _go_to_bestsellers(page: Observation, period: str) -> Moves:
+    page = yield from go_to_report(page, "Bestsellers", "It tells which products are sold most")
     kind = "Month" if period.split(maxsplit=1)[0].isalpha() and "of" not in period else "Year"
     return (yield from between(page, days_of(period), kind))
 
 
-def _pieces(data: Data, rng: random.Random) -> Instance | None:
+def _sample_best_and_pieces(data: Data, rng: random.Random) -> TaskInstance | None:
     period, place = month_name(rng.choice(MONTHS)), rng.randint(1, 4)
-    best = _best(data, period)
-    pieces = [number for _, number in best]
+    rows = _bestsellers(data, period)
+    pieces = [number for _, number in rows]
     if pieces.count(pieces[place - 1]) > 1:
         return None
-    name, sold = best[place - 1]
+    name, num_sold = rows[place - 1]
     rank = ("best", "second best", "third best", "fourth best")[place - 1]
-    return Instance({"rank": rank, "month": period}, answers(name, str(sold)))
+    return TaskInstance({"rank": rank, "month": period}, answer_includes(name, str(num_sold)))
 
 
 @tasks.add(
     "best-and-pieces",
-    _pieces,
+    _sample_best_and_pieces,
     "Which was our {rank} selling product in {month}, and how many pieces of it were sold?",
     "Name the {rank} selling product of {month} and the number of pieces sold.",
     "Tell me the {rank} seller of {month} together with the quantity sold.",
@@ -97,26 +97,26 @@ def _pieces(data: Data, rng: random.Random) -> Instance | None:
     "From the bestsellers of {month}: give me the {rank} selling product and its pieces",
 )
 def best_and_pieces(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_best(page, slots["month"])
+    page = yield from _go_to_bestsellers(page, slots["month"])
     page, rows = yield from rows_of(page, _BEST_ROW)
     place = ("best", "second best", "third best", "fourth best").index(slots["rank"])
     text = f"{rows[place][2]}, {rows[place][4]} pieces"
     yield from answer(text, seen=f"place {place + 1}", why="Places are by pieces sold")
 
 
-def _best_report(data: Data, rng: random.Random) -> Instance | None:
+def _sample_show_report(data: Data, rng: random.Random) -> TaskInstance | None:
     period = rng.choice(LONGER)
     first, last = days_of(period)
     report = rng.choice(("bestsellers", "sales"))
     step = rng.choice(("daily", "monthly", "yearly"))
     key = {"daily": "day", "monthly": "month", "yearly": "year"}[step]
     url = f"{ADMIN}/reports/{report}?period={key}&from={first}&to={last}"
-    return Instance({"step": step, "report": report, "period": period}, ends_at(url))
+    return TaskInstance({"step": step, "report": report, "period": period}, url_equals(url))
 
 
 @tasks.add(
     "show-report",
-    _best_report,
+    _sample_show_report,
     "Create a {step} {report} report for {period}.",
     "Show me the {report} report of {period}, {step}.",
     "Run the {report} report for {period} with {step} figures",
@@ -125,7 +125,7 @@ def _best_report(data: Data, rng: random.Random) -> Instance | None:
 )
 def show_report(slots: Slots, page: Observation) -> Expert:
     name = slots["report"].capitalize()
-    page = yield from to_report(page, name, "That is the wanted report")
+    page = yield from go_to_report(page, name, "That is the wanted report")
     step = {"daily": "Day", "monthly": "Month", "yearly": "Year"}[slots["step"]]
     yield from between(page, days_of(slots["period"]), step)
     yield from done("The report is shown")
@@ -135,11 +135,11 @@ def show_report(slots: Slots, page: Observation) -> Expert:
 
 _SALES_ROW = r"([A-Z][a-z]{2} \d{4}) ([\d,]+) \$([\d,.]+) \$([\d,.]+) \$([\d,.]+)"
 _FIGURES = {"number of orders": 2, "discounts": 3, "refunds": 4, "revenue": 5}
-"""What a row of the report tells, and where."""
+"""Figures in a row of the report, and their groups in the pattern."""
 
 
 def _sales(data: Data, first: str, last: str) -> list[tuple[str, int, int, int, int]]:
-    """Month, orders, discounts, refunds, revenue."""
+    """Return the sales by month: month, orders, discounts, refunds, revenue."""
     sql = (
         "SELECT substr(placed, 1, 7), count(*), sum(discount), coalesce(sum(amount), 0), sum(total)"
         " FROM purchase LEFT JOIN refund ON purchase_id = purchase.id"
@@ -148,20 +148,22 @@ def _sales(data: Data, first: str, last: str) -> list[tuple[str, int, int, int, 
     return [tuple(row) for row in data["shop"].execute(sql, [first, last])]
 
 
-def _written(figure: str, value: int) -> str:
+def _reference(figure: str, value: int) -> str:
     return str(value) if figure == "number of orders" else dollars(value)
 
 
-def _figure(data: Data, rng: random.Random) -> Instance | None:
-    month, figure = a_month(rng), rng.choice(list(_FIGURES))
+def _sample_sales_figure(data: Data, rng: random.Random) -> TaskInstance | None:
+    month, figure = sample_month(rng), rng.choice(list(_FIGURES))
     ((_, *values),) = _sales(data, *days_of(month))
     value = values[_FIGURES[figure] - 2]
-    return Instance({"figure": figure, "month": month}, answers(_written(figure, value)))
+    return TaskInstance(
+        {"figure": figure, "month": month}, answer_includes(_reference(figure, value))
+    )
 
 
 @tasks.add(
     "sales-figure",
-    _figure,
+    _sample_sales_figure,
     "According to the sales report, what was the {figure} in {month}?",
     "Tell me the {figure} of {month} (sales report).",
     "What does the sales report give as {figure} for {month}?",
@@ -169,7 +171,7 @@ def _figure(data: Data, rng: random.Random) -> Instance | None:
     "I need the {figure} of our shop in {month}, as the sales report has it",
 )
 def sales_figure(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Sales", "It sums up the orders of a time")
+    page = yield from go_to_report(page, "Sales", "It sums up the orders of a time")
     page = yield from between(page, days_of(slots["month"]), "Month")
     page, rows = yield from rows_of(page, _SALES_ROW)
     value = rows[0][_FIGURES[slots["figure"]]]
@@ -180,23 +182,23 @@ def sales_figure(slots: Slots, page: Observation) -> Expert:
 _SPANS = ("the first half of 2022", "the second half of 2022", "2022")
 
 
-def _extreme(data: Data, rng: random.Random) -> Instance | None:
+def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None:
     span, figure, end = (
-        rng.choice(each) for each in (_SPANS, list(_FIGURES), ("highest", "lowest"))
+        rng.choice(options) for options in (_SPANS, list(_FIGURES), ("highest", "lowest"))
     )
     rows = sorted(_sales(data, *days_of(span)), key=lambda row: int(row[_FIGURES[figure] - 1]))
-    best = rows[-1 if end == "highest" else 0]
-    value = best[_FIGURES[figure] - 1]
+    best_row = rows[-1 if end == "highest" else 0]
+    value = best_row[_FIGURES[figure] - 1]
     if sum(row[_FIGURES[figure] - 1] == value for row in rows) > 1:
         return None
-    wanted = f"{month_name(best[0], '%B')} |OR| {month_name(best[0], '%b %Y')}"
-    spec = answers(wanted, _written(figure, int(value)))
-    return Instance({"end": end, "figure": figure, "span": span}, spec)
+    month = f"{month_name(best_row[0], '%B')} |OR| {month_name(best_row[0], '%b %Y')}"
+    spec = answer_includes(month, _reference(figure, int(value)))
+    return TaskInstance({"end": end, "figure": figure, "span": span}, spec)
 
 
 @tasks.add(
     "extreme-month",
-    _extreme,
+    _sample_extreme_month,
     "In which month of {span} was the {figure} {end}, and what was it?",
     "Which month of {span} had the {end} {figure}? Give the month and the figure.",
     "Find the month with the {end} {figure} in {span}, and tell me the value too.",
@@ -204,32 +206,32 @@ def _extreme(data: Data, rng: random.Random) -> Instance | None:
     "Look through {span} month by month: where is the {figure} {end}? Name month and value",
 )
 def extreme_month(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Sales", "It has a row for each month")
+    page = yield from go_to_report(page, "Sales", "It has a row for each month")
     page = yield from between(page, days_of(slots["span"]), "Month")
     page, rows = yield from rows_of(page, _SALES_ROW)
     while has(page, "Next", "link"):
         page = yield from click(page, "Next", "link", about="", why="There are more months")
-        page, more = yield from rows_of(page, _SALES_ROW)
-        rows += more
+        page, next_rows = yield from rows_of(page, _SALES_ROW)
+        rows += next_rows
     column = _FIGURES[slots["figure"]]
-    choice = max if slots["end"] == "highest" else min
-    best = choice(rows, key=lambda row: cents(row[column]))
+    select = max if slots["end"] == "highest" else min
+    best_row = select(rows, key=lambda row: cents(row[column]))
     money = "" if slots["figure"] == "number of orders" else "$"
-    text = f"{best[1]}, {money}{best[column]}"
+    text = f"{best_row[1]}, {money}{best_row[column]}"
     yield from answer(text, why=f"Of all months this is the {slots['end']}")
 
 
-def _difference(data: Data, rng: random.Random) -> Instance | None:
+def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance | None:
     index = rng.randrange(len(MONTHS) - 1)
     a, b = MONTHS[index], MONTHS[index + 1]
     (*_, first), (*_, second) = _sales(data, f"{a}-01", days_of(month_name(b))[1])
     slots = {"a": month_name(a), "b": month_name(b)}
-    return Instance(slots, answers(dollars(abs(second - first))))
+    return TaskInstance(slots, answer_includes(dollars(abs(second - first))))
 
 
 @tasks.add(
     "revenue-difference",
-    _difference,
+    _sample_revenue_difference,
     "By how much did our revenue change from {a} to {b}?",
     "What is the difference between the revenue of {a} and that of {b}?",
     "Compare {a} with {b}: how many dollars lie between the two revenues?",
@@ -237,7 +239,7 @@ def _difference(data: Data, rng: random.Random) -> Instance | None:
     "Use the sales report to tell me the difference in revenue between {a} and {b}",
 )
 def revenue_difference(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_report(page, "Sales", "It tells the revenue of each month")
+    page = yield from go_to_report(page, "Sales", "It tells the revenue of each month")
     days = (days_of(slots["a"])[0], days_of(slots["b"])[1])
     page = yield from between(page, days, "Month")
     page, rows = yield from rows_of(page, _SALES_ROW)

@@ -1,14 +1,19 @@
-"""Prices and stock to change."""
+"""Changes of prices and stock."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.admin.tasks.helpers import a_product, row_is, save_product, to_product
+from webagent_jax.arena.admin.tasks.helpers import (
+    go_to_product,
+    row_is,
+    sample_product,
+    save_product,
+)
 from webagent_jax.arena.expert_steps import click, done, found, search, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, cents, dollars
-from webagent_jax.arena.task import Data, Instance, Templates, both, page_is
+from webagent_jax.arena.task import Data, TaskInstance, Templates, all_of, page_equals
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("admin", "shopping_admin")
@@ -16,22 +21,19 @@ tasks = Templates("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-# --- price and stock -----------------------------------------------------------------------------
-
-
-def _price(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "old_price IS NULL AND price > 2000")
+def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "old_price IS NULL AND price > 2000")
     if product is None:
         return None
     price = product["price"] + rng.choice((-500, -300, -200, 100, 200, 400))
     slots = {"product": product["name"], "price": dollars(price).replace(",", "")}
-    spec = page_is(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${dollars(price)}")
-    return Instance(slots, spec)
+    spec = page_equals(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${dollars(price)}")
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "price",
-    _price,
+    _sample_price,
     "Change the price of the {product} to ${price}.",
     "Set the price of the {product} to {price} dollars.",
     "The {product} should cost ${price} from now on",
@@ -39,28 +41,28 @@ def _price(data: Data, rng: random.Random) -> Instance | None:
     "Update the {product}; the new price is ${price}.",
 )
 def price(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from type_text(page, "Price", slots["price"])
     yield from save_product(page)
     yield from done("The price is saved")
 
 
-def _reduced(data: Data, rng: random.Random) -> Instance | None:
-    product, percent = a_product(data, rng, "old_price IS NULL"), rng.choice((10, 20, 25, 50))
+def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
+    product, percent = sample_product(data, rng, "old_price IS NULL"), rng.choice((10, 20, 25, 50))
     if product is None or product["price"] * percent % 100:
         return None
     price = product["price"] * (100 - percent) // 100
-    here = f"{SHOP}/product/{product['slug']}"
-    spec = both(
-        page_is(here, ".offer .price", f"${dollars(price)}"),
-        page_is(here, ".offer .was", f"was ${dollars(product['price'])}"),
+    url = f"{SHOP}/product/{product['slug']}"
+    spec = all_of(
+        page_equals(url, ".offer .price", f"${dollars(price)}"),
+        page_equals(url, ".offer .was", f"was ${dollars(product['price'])}"),
     )
-    return Instance({"product": product["name"], "percent": str(percent)}, spec)
+    return TaskInstance({"product": product["name"], "percent": str(percent)}, spec)
 
 
 @tasks.add(
     "reduce",
-    _reduced,
+    _sample_reduce,
     "Reduce the price of the {product} by {percent}%, and keep the old one as its price before.",
     "Put the {product} on sale: {percent} percent off; enter the old price as the price before.",
     "Take {percent}% off the price of the {product}. Its price before is what it costs now",
@@ -69,27 +71,27 @@ def _reduced(data: Data, rng: random.Random) -> Instance | None:
     "before.",
 )
 def reduce(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
-    before = found(page, r"\$([\d,.]+), ").replace(",", "")
-    price = cents(before) * (100 - int(slots["percent"])) // 100
-    percent = f"{slots['percent']} percent off {before}"
+    page = yield from go_to_product(page, slots["product"])
+    old_price = found(page, r"\$([\d,.]+), ").replace(",", "")
+    price = cents(old_price) * (100 - int(slots["percent"])) // 100
+    percent = f"{slots['percent']} percent off {old_price}"
     page = yield from type_text(page, "Price", f"{price / 100:.2f}", why=percent)
-    page = yield from type_text(page, "Price before", before, why="That was the price")
+    page = yield from type_text(page, "Price before", old_price, why="That was the price")
     yield from save_product(page)
     yield from done("The product is reduced")
 
 
-def _received(data: Data, rng: random.Random) -> Instance | None:
-    product, pieces = a_product(data, rng), rng.randint(5, 90)
+def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
+    product, pieces = sample_product(data, rng), rng.randint(5, 90)
     if product is None:
         return None
     slots = {"product": product["name"], "pieces": str(pieces)}
-    return Instance(slots, row_is(product["sku"], 4, str(product["stock"] + pieces)))
+    return TaskInstance(slots, row_is(product["sku"], 4, str(product["stock"] + pieces)))
 
 
 @tasks.add(
     "received",
-    _received,
+    _sample_received,
     "We received {pieces} more pieces of the {product}. Add them to its stock.",
     "{pieces} {product} came in. Raise the stock by that number.",
     "Increase the stock of the {product} by {pieces}",
@@ -97,27 +99,27 @@ def _received(data: Data, rng: random.Random) -> Instance | None:
     "Add {pieces} to the number of {product} in stock.",
 )
 def received(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
-    before = found(page, r"(\d+) in stock")
-    after = str(int(before) + int(slots["pieces"]))
-    page = yield from type_text(page, "Stock", after, why=f"{before} + {slots['pieces']}")
+    page = yield from go_to_product(page, slots["product"])
+    old_stock = found(page, r"(\d+) in stock")
+    new_stock = str(int(old_stock) + int(slots["pieces"]))
+    page = yield from type_text(page, "Stock", new_stock, why=f"{old_stock} + {slots['pieces']}")
     yield from save_product(page)
     yield from done("The stock is saved")
 
 
-def _counted(data: Data, rng: random.Random) -> Instance | None:
-    a, b = a_product(data, rng), a_product(data, rng)
+def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
+    a, b = sample_product(data, rng), sample_product(data, rng)
     counts = [rng.randint(1, 250), rng.randint(1, 250)]
     if a is None or b is None or a["stock"] == counts[0] or b["stock"] == counts[1]:
         return None
     slots = {"a": a["sku"], "n": str(counts[0]), "b": b["sku"], "m": str(counts[1])}
-    spec = both(row_is(a["sku"], 4, slots["n"]), row_is(b["sku"], 4, slots["m"]))
-    return Instance(slots, spec)
+    spec = all_of(row_is(a["sku"], 4, slots["n"]), row_is(b["sku"], 4, slots["m"]))
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "stocktaking",
-    _counted,
+    _sample_stocktaking,
     "We counted the shelves: there are {n} pieces of {a} and {m} of {b}. Correct both stocks.",
     "Set the stock of the product with the SKU {a} to {n} and that of {b} to {m}.",
     "Stocktaking: {a} has {n} pieces, {b} has {m}. Enter it",
@@ -128,7 +130,7 @@ def stocktaking(slots: Slots, page: Observation) -> Expert:
     for sku, count in ((slots["a"], slots["n"]), (slots["b"], slots["m"])):
         page = yield from click(page, "Products", "link", about="", why="Products are edited there")
         page = yield from search(page, "Name or SKU", sku)
-        links = [each.name for each in page.elements.values() if each.kind == "link"]
+        links = [element.name for element in page.elements.values() if element.kind == "link"]
         name = links[links.index("Clear") + 1]
         page = yield from click(page, name, "link", about="", why="It is the only one found")
         page = yield from type_text(page, "Stock", count)

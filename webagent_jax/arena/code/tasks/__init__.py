@@ -1,4 +1,4 @@
-"""What there is to do on the code host."""
+"""Task templates of the code host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from webagent_jax.arena.code.tasks import (
     projects,
     repository_questions,
 )
-from webagent_jax.arena.task import Template
+from webagent_jax.arena.task import TaskTemplate
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *repository_questions.tasks,
     *issue_questions.tasks,
     *navigation.tasks,

@@ -1,4 +1,4 @@
-"""Tasks that need the forum as well: what is told there of projects, and who tells it."""
+"""Tasks that need the code host and the forum."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     Slots,
-    a_project,
+    go_to_project,
+    go_to_project_page,
     next_number,
     rows,
-    to_part,
-    to_project,
+    sample_project,
 )
 from webagent_jax.arena.expert_steps import (
     answer,
-    bring,
     click,
     done,
     found,
     names,
     names_after,
+    scroll_to,
     search,
     switch,
     type_text,
@@ -30,14 +30,21 @@ from webagent_jax.arena.expert_steps import (
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
-    a_community,
-    a_post,
-    submit,
-    to_community,
-    to_post,
-    to_top,
+    go_to_community,
+    go_to_post,
+    go_to_sorted_posts,
+    sample_community,
+    sample_post,
+    submit_post,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 from_code = Templates("across", "gitlab", "reddit")
@@ -47,23 +54,23 @@ from_forum = Templates("across", "reddit", "gitlab")
 # --- starting on the code host -------------------------------------------------------------------
 
 
-def _new_post(data: Data, rng: random.Random) -> tuple[Any, Any, str]:
-    """A project, a community, and where a new post of it will be."""
-    project = a_project(data, rng, where="project.visibility = 'public'")
-    community = a_community(data, rng)
+def _sample_new_post(data: Data, rng: random.Random) -> tuple[Any, Any, str]:
+    """Return a project, a community, and the address of its next post."""
+    project = sample_project(data, rng, where="project.visibility = 'public'")
+    community = sample_community(data, rng)
     return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST}"
 
 
-def _clone(data: Data, rng: random.Random) -> Instance | None:
-    project, community, url = _new_post(data, rng)
+def _sample_post_clone_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, community, url = _sample_new_post(data, rng)
     slots = {"project": project["name"], "community": community["title"]}
     address = f"git@slipway.example:{project['path']}.git"
-    return Instance(slots, page_has(url, "#post", project["name"], address))
+    return TaskInstance(slots, page_includes(url, "#post", project["name"], address))
 
 
 @from_code.add(
     "post-clone-address",
-    _clone,
+    _sample_post_clone_address,
     'Post the SSH clone address of {project} in the forum\'s community "{community}", with the '
     "name of the project as title.",
     'In "{community}" on the forum, create a post titled with the name {project} whose text is the '
@@ -76,25 +83,25 @@ def _clone(data: Data, rng: random.Random) -> Instance | None:
     "this project.",
 )
 def post_clone_address(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page, element = yield from bring(page, "Clone with SSH", "textbox")
+    page = yield from go_to_project(page, slots["project"])
+    page, element = yield from scroll_to(page, "Clone with SSH", "textbox")
     address = page.elements[element].value
     page = yield from switch(1, "The forum is open in the other tab")
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, slots["project"], body=address)
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, slots["project"], body=address)
     yield from done("The address is posted")
 
 
-def _stars(data: Data, rng: random.Random) -> Instance | None:
-    project, community, url = _new_post(data, rng)
+def _sample_post_stars(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, community, url = _sample_new_post(data, rng)
     slots = {"project": project["name"], "community": community["title"]}
     stars = f"{project['stars']} star{'' if project['stars'] == 1 else 's'}"
-    return Instance(slots, page_has(url, "#post h1", f"{project['name']} has {stars}"))
+    return TaskInstance(slots, page_includes(url, "#post h1", f"{project['name']} has {stars}"))
 
 
 @from_code.add(
     "post-stars",
-    _stars,
+    _sample_post_stars,
     'Create a post in the forum community "{community}" titled "{project} has N stars", where N is '
     "the number of stars of that project on Slipway.",
     'How many stars does {project} have on Slipway? Tell "{community}" on the forum with a post '
@@ -108,32 +115,32 @@ def _stars(data: Data, rng: random.Random) -> Instance | None:
 )
 def post_stars(slots: Slots, page: Observation) -> Expert:
     project = slots["project"]
-    page = yield from to_project(page, project)
+    page = yield from go_to_project(page, project)
     stars = found(page, r"(\d+ stars?), \d+ fork")
     page = yield from switch(1, "The forum is open in the other tab")
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, f"{project} has {stars}")
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, f"{project} has {stars}")
     yield from done("The stars are told")
 
 
 # --- starting in the forum -----------------------------------------------------------------------
 
 
-def _author(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
-    """A post, and its author as a user of the code host."""
-    post = a_post(data, rng, "author_id BETWEEN 2 AND 220")
-    found = post and rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
-    return (post, found[0]) if found else None
+def _sample_author(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
+    """Return a post, and its author as a user of the code host."""
+    post = sample_post(data, rng, "author_id BETWEEN 2 AND 220")
+    users = post and rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
+    return (post, users[0]) if users else None
 
 
-def _name(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _author(data, rng)
-    return drawn and Instance({"title": drawn[0]["title"]}, answers(drawn[1]["name"]))
+def _sample_author_name(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_author(data, rng)
+    return pair and TaskInstance({"title": pair[0]["title"]}, answer_includes(pair[1]["name"]))
 
 
 @from_forum.add(
     "author-name",
-    _name,
+    _sample_author_name,
     'The author of the forum post "{title}" has the same user name on Slipway. What is the full '
     "name?",
     'Who wrote "{title}" on the forum? Tell me the full name that Slipway knows for this user '
@@ -145,13 +152,13 @@ def _name(data: Data, rng: random.Random) -> Instance | None:
     '"{title}"?',
 )
 def author_name(slots: Slots, page: Observation) -> Expert:
-    page, name = yield from _to_profile(page, slots)
+    page, name = yield from _go_to_profile(page, slots)
     yield from answer(name, seen="the profile", why="The profile tells the full name")
 
 
-def _to_profile(page: Observation, slots: Slots) -> Any:
-    """On Slipway, of the author of the post; and the full name."""
-    page = yield from to_post(page, slots["title"])
+def _go_to_profile(page: Observation, slots: Slots) -> Any:
+    """Open the Slipway profile of the author of a post; return its page and the full name."""
+    page = yield from go_to_post(page, slots["title"])
     links = names(page, "link")
     username = next(name for name in links if re.fullmatch(r"[a-z][a-z.]*\d*", name))
     page = yield from switch(1, "Slipway is open in the other tab")
@@ -161,18 +168,18 @@ def _to_profile(page: Observation, slots: Slots) -> Any:
     return (yield from click(page, name, "link", about="author")), name
 
 
-def _follow(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _author(data, rng)
+def _sample_follow_author(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_author(data, rng)
     sql = "SELECT 1 FROM follow WHERE follower_id = 1 AND followed_id = ?"
-    if drawn is None or rows(data, sql, drawn[1]["id"]):
+    if pair is None or rows(data, sql, pair[1]["id"]):
         return None
-    spec = page_is(f"{CODE}/{drawn[1]['username']}", ".head button", "Unfollow")
-    return Instance({"title": drawn[0]["title"]}, spec)
+    spec = page_equals(f"{CODE}/{pair[1]['username']}", ".head button", "Unfollow")
+    return TaskInstance({"title": pair[0]["title"]}, spec)
 
 
 @from_forum.add(
     "follow-author",
-    _follow,
+    _sample_follow_author,
     'Follow the author of the forum post "{title}" on Slipway, where the user name is the same.',
     'Who wrote "{title}" on the forum? Follow this user on Slipway.',
     'I like the forum post "{title}". Follow its author on Slipway, too',
@@ -180,25 +187,25 @@ def _follow(data: Data, rng: random.Random) -> Instance | None:
     'On Slipway, follow whoever posted "{title}" on the forum; the user names are the same.',
 )
 def follow_author(slots: Slots, page: Observation) -> Expert:
-    page, _ = yield from _to_profile(page, slots)
+    page, _ = yield from _go_to_profile(page, slots)
     yield from click(page, "Follow", "button", about="follow")
     yield from done("I follow the author")
 
 
-def _issue(data: Data, rng: random.Random) -> Instance | None:
-    project, community = a_project(data, rng), a_community(data, rng)
+def _sample_issue_from_post(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, community = sample_project(data, rng), sample_community(data, rng)
     sql = "SELECT title FROM post WHERE community_id = ? ORDER BY posted DESC, id DESC LIMIT 1"
     ((title,),) = data["forum"].execute(sql, [community["id"]]).fetchall()
     if "  " in title or len(title) > 150:
         return None
     slots = {"project": project["name"], "community": community["title"]}
     url = f"{CODE}/{project['path']}/issues/{next_number(data, project)}"
-    return Instance(slots, page_is(url, "h1", title))
+    return TaskInstance(slots, page_equals(url, "h1", title))
 
 
 @from_forum.add(
     "issue-from-post",
-    _issue,
+    _sample_issue_from_post,
     "Open an issue in {project} on Slipway with the title of the newest post in the forum "
     "community "
     '"{community}".',
@@ -212,10 +219,10 @@ def _issue(data: Data, rng: random.Random) -> Instance | None:
     "same title.",
 )
 def issue_from_post(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_top(page, slots["community"], "New")
+    page = yield from go_to_sorted_posts(page, slots["community"], "New")
     title = names_after(page, "Most commented", "link")[0]
     page = yield from switch(1, "Slipway is open in the other tab")
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from click(page, "New Issue", "link", about="")
     page = yield from type_text(page, "Title", title)
     yield from click(page, "Create Issue", "button", about="")

@@ -1,4 +1,4 @@
-"""How one gets about on the code host, and what tasks of it are drawn from and judged by."""
+"""Sampling, evaluation and navigation helpers for the tasks of the code host."""
 
 from __future__ import annotations
 
@@ -8,39 +8,48 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.expert_steps import Moves, bring, choose, click, has, search
-from webagent_jax.arena.task import Data, Spec, both, page_has, page_is, pick
+from webagent_jax.arena.expert_steps import Moves, choose, click, has, scroll_to, search
+from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, pick
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
-ME = 1  # user id of whose browser it is
+AGENT_USER_ID = 1  # user id of the agent's account
 
 Slots = Mapping[str, str]
 
 
-# --- drawing -------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------
 
 
 def rows(data: Data, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
     return data["code"].execute(sql, arguments).fetchall()
 
 
-def a_project(data: Data, rng: random.Random, role: str = "", where: str = "1") -> Any:
-    """One that I see; with a role: one in which I am at least that."""
+def sample_project(data: Data, rng: random.Random, role: str = "", where: str = "1") -> Any:
+    """Return a project visible to the agent.
+
+    Args:
+        data: Seed databases.
+        rng: Random generator.
+        role: Minimum role of the agent in the project, "" for none.
+        where: SQL condition on the project.
+    """
     roles = ROLES[ROLES.index(role) :] if role else ("", *ROLES)
-    wanted = ", ".join(f"'{each}'" for each in roles)
-    found = rows(
+    role_list = ", ".join(f"'{each}'" for each in roles)
+    projects = rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path, namespace.path AS owner,"
         " coalesce(role, '') AS role FROM project JOIN namespace ON namespace.id = namespace_id"
-        f" LEFT JOIN member ON project_id = project.id AND member.user_id = {ME}"
-        f" WHERE coalesce(role, '') IN ({wanted}) AND {where}"
+        f" LEFT JOIN member ON project_id = project.id AND member.user_id = {AGENT_USER_ID}"
+        f" WHERE coalesce(role, '') IN ({role_list}) AND {where}"
         " AND (project.visibility != 'private' OR role IS NOT NULL) ORDER BY project.id",
     )
-    return pick(rng, found)
+    return pick(rng, projects)
 
 
-def an_issue(data: Data, rng: random.Random, project: Any, where: str = "state = 'open'") -> Any:
+def sample_issue(
+    data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
+) -> Any:
     return pick(
         rng,
         rows(
@@ -55,7 +64,9 @@ def an_issue(data: Data, rng: random.Random, project: Any, where: str = "state =
     )
 
 
-def a_request(data: Data, rng: random.Random, project: Any, where: str = "state = 'open'") -> Any:
+def sample_merge_request(
+    data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
+) -> Any:
     return pick(
         rng,
         rows(
@@ -68,18 +79,18 @@ def a_request(data: Data, rng: random.Random, project: Any, where: str = "state 
     )
 
 
-def the_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
-    """But for me."""
+def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
+    """Return the members of a project other than the agent."""
     return rows(
         data,
         "SELECT user.*, role FROM member JOIN user ON user.id = user_id WHERE project_id = ?"
-        f" AND user.id != {ME} ORDER BY name",
+        f" AND user.id != {AGENT_USER_ID} ORDER BY name",
         project["id"],
     )
 
 
 def outsiders(data: Data, project: Any) -> Sequence[sqlite3.Row]:
-    """Users who are no members."""
+    """Return the users who are not members of a project."""
     return rows(
         data,
         "SELECT * FROM user WHERE id NOT IN (SELECT user_id FROM member WHERE project_id = ?)"
@@ -93,19 +104,19 @@ def next_number(data: Data, project: Any, table: str = "issue") -> int:
     return int(rows(data, sql, project["id"])[0][0])
 
 
-# --- judging -------------------------------------------------------------------------------------
+# --- evaluation ----------------------------------------------------------------------------------
 
 
-def closed_with(url: str, comment: str) -> Spec:
-    """An issue or a merge request is closed, and this was said last."""
-    state = page_is(url, ".head .state", "Closed")
-    return both(state, page_has(url, ".comment:last-of-type", comment))
+def closed_with(url: str, comment: str) -> EvalSpec:
+    """Check that an issue or merge request is closed and that the comment is its last one."""
+    state = page_equals(url, ".head .state", "Closed")
+    return all_of(state, page_includes(url, ".comment:last-of-type", comment))
 
 
-# --- ways ----------------------------------------------------------------------------------------
+# --- navigation ----------------------------------------------------------------------------------
 
 
-def to_project(page: Observation, project: str) -> Moves:
+def go_to_project(page: Observation, project: str) -> Moves:
     page = yield from search(
         page, "Search Slipway", project, why="The search finds a project by its name"
     )
@@ -114,7 +125,7 @@ def to_project(page: Observation, project: str) -> Moves:
 
 
 def project_link(page: Observation, project: str) -> str:
-    """Its name in a list: with the owner before it."""
+    """Return the link text of a project in a list, which starts with its owner."""
     return next(
         element.name
         for element in page.elements.values()
@@ -122,22 +133,22 @@ def project_link(page: Observation, project: str) -> str:
     )
 
 
-def to_part(page: Observation, project: str, part: str) -> Moves:
-    """A page of a project, such as Issues or Members."""
-    page = yield from to_project(page, project)
+def go_to_project_page(page: Observation, project: str, part: str) -> Moves:
+    """Open a page of a project, such as "Issues" or "Members"."""
+    page = yield from go_to_project(page, project)
     return (yield from click(page, part, "link", about="", why=f"I need its {part.lower()}"))
 
 
-def to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
-    page = yield from to_part(page, project, "Issues")
+def go_to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
+    page = yield from go_to_project_page(page, project, "Issues")
     if state:
         page = yield from click(page, state, "link", why="It is not among the open ones")
     page = yield from search(page, "Search issues", title, why="There are many issues")
     return (yield from click(page, title, "link", why="This is the issue"))
 
 
-def to_request(page: Observation, project: str, title: str, state: str = "") -> Moves:
-    page = yield from to_part(page, project, "Merge Requests")
+def go_to_merge_request(page: Observation, project: str, title: str, state: str = "") -> Moves:
+    page = yield from go_to_project_page(page, project, "Merge Requests")
     if state:
         page = yield from click(page, state, "link", why="It is not among the open ones")
     while not has(page, title, "link") and has(page, "Next", "link"):
@@ -145,23 +156,23 @@ def to_request(page: Observation, project: str, title: str, state: str = "") -> 
     return (yield from click(page, title, "link", why="This is the merge request"))
 
 
-def to_mine(page: Observation, entry: str) -> Moves:
-    """An entry of the menu under my name."""
+def go_to_account_page(page: Observation, entry: str) -> Moves:
+    """Open an entry of the account menu."""
     page = yield from click(page, "Nora Whitfield", why="The menu under my name has it")
     return (yield from click(page, entry, "link", about=""))
 
 
 def narrow(page: Observation, name: str, option: str) -> Moves:
-    """Chooses one of the filters of the issues."""
+    """Set a filter of the list of issues."""
     if not has(page, name, "select"):
         page = yield from click(page, "Filters", "button", about="", why="The filters are hidden")
     return (yield from choose(page, name, option, why="The filter leaves the wanted ones"))
 
 
-def to_file(page: Observation, path: str) -> Moves:
-    """From the page of a project, through the folders."""
+def go_to_file(page: Observation, path: str) -> Moves:
+    """Open a file from the page of its project, through the folders."""
     *folders, name = path.split("/")
     for folder in folders:
         page = yield from click(page, f"{folder}/", "link", about=folder, why=f"{path} is in it")
-    page, _ = yield from bring(page, name, "link")
+    page, _ = yield from scroll_to(page, name, "link")
     return (yield from click(page, name, "link", why="This is the file"))

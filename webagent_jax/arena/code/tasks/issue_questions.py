@@ -1,4 +1,4 @@
-"""Questions about issues, merge requests, milestones and members."""
+"""Questions on issues, merge requests, milestones and members."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from collections.abc import Mapping
 
 from webagent_jax.arena import random_data
 from webagent_jax.arena.code.tasks.helpers import (
-    a_project,
-    a_request,
-    an_issue,
+    go_to_issue,
+    go_to_merge_request,
+    go_to_project_page,
     narrow,
+    other_members,
     outsiders,
     rows,
-    the_members,
-    to_issue,
-    to_part,
-    to_request,
+    sample_issue,
+    sample_merge_request,
+    sample_project,
 )
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
-from webagent_jax.arena.expert_steps import answer, click, found, give_up, has, names, read_on
+from webagent_jax.arena.expert_steps import answer, click, found, give_up, has, names, scroll_until
 from webagent_jax.arena.site import day
-from webagent_jax.arena.task import Data, Instance, Templates, answers, pick, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    pick,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
@@ -38,18 +45,18 @@ _ISSUE_FACTS = {
 }
 
 
-def _issue_fact(data: Data, rng: random.Random) -> Instance | None:
-    project, fact = a_project(data, rng), rng.choice(list(_ISSUE_FACTS))
-    issue = an_issue(data, rng, project)
+def _sample_issue_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, fact = sample_project(data, rng), rng.choice(list(_ISSUE_FACTS))
+    issue = sample_issue(data, rng, project)
     if issue is None or not issue[fact]:
         return None
     slots = {"fact": fact, "title": issue["title"], "project": project["name"]}
-    return Instance(slots, answers(issue[fact]))
+    return TaskInstance(slots, answer_includes(issue[fact]))
 
 
 @tasks.add(
     "issue-fact",
-    _issue_fact,
+    _sample_issue_fact,
     'What is the {fact} of the issue "{title}" in {project}?',
     'Tell me the {fact} of the open issue "{title}" of {project}.',
     'Look at "{title}" among the issues of {project}. What is its {fact}?',
@@ -57,8 +64,8 @@ def _issue_fact(data: Data, rng: random.Random) -> Instance | None:
     'Project {project}, issue "{title}": what is the {fact}?',
 )
 def issue_fact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_issue(page, slots["project"], slots["title"])
-    page, match = yield from read_on(page, _ISSUE_FACTS[slots["fact"]])
+    page = yield from go_to_issue(page, slots["project"], slots["title"])
+    page, match = yield from scroll_until(page, _ISSUE_FACTS[slots["fact"]])
     assert match is not None
     yield from answer(match[1], seen=slots["fact"], why="The page of the issue tells it")
 
@@ -70,20 +77,20 @@ _REQUEST_FACTS = {
 }
 
 
-def _request_fact(data: Data, rng: random.Random) -> Instance | None:
-    project, fact = a_project(data, rng), rng.choice(list(_REQUEST_FACTS))
+def _sample_request_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, fact = sample_project(data, rng), rng.choice(list(_REQUEST_FACTS))
     state = rng.choice(("open", "merged"))
-    request = a_request(data, rng, project, f"state = '{state}'")
+    request = sample_merge_request(data, rng, project, f"state = '{state}'")
     value = request and request[fact.replace("source branch", "source")]
     if not value:
         return None
     slots = {"fact": fact, "title": request["title"], "project": project["name"], "state": state}
-    return Instance(slots, answers(value))
+    return TaskInstance(slots, answer_includes(value))
 
 
 @tasks.add(
     "request-fact",
-    _request_fact,
+    _sample_request_fact,
     'What is the {fact} of the {state} merge request "{title}" in {project}?',
     'Tell me the {fact} of the {state} merge request "{title}" of {project}.',
     'Look at "{title}" among the {state} merge requests of {project}. What is its {fact}?',
@@ -92,15 +99,15 @@ def _request_fact(data: Data, rng: random.Random) -> Instance | None:
 )
 def request_fact(slots: Slots, page: Observation) -> Expert:
     tab = "Merged" if slots["state"] == "merged" else ""
-    page = yield from to_request(page, slots["project"], slots["title"], tab)
-    page, match = yield from read_on(page, _REQUEST_FACTS[slots["fact"]])
+    page = yield from go_to_merge_request(page, slots["project"], slots["title"], tab)
+    page, match = yield from scroll_until(page, _REQUEST_FACTS[slots["fact"]])
     assert match is not None
     yield from answer(match[1], seen=slots["fact"], why="The page tells it")
 
 
-def _said(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    issue = an_issue(data, rng, project)
+def _sample_comment_of(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    issue = sample_issue(data, rng, project)
     sql = (
         "SELECT name, body FROM comment JOIN user ON user.id = author_id WHERE issue_id = ?"
         " ORDER BY written"
@@ -110,12 +117,12 @@ def _said(data: Data, rng: random.Random) -> Instance | None:
     if comment is None or [row["name"] for row in comments].count(comment["name"]) > 1:
         return None
     slots = {"person": comment["name"], "title": issue["title"], "project": project["name"]}
-    return Instance(slots, answers(comment["body"].rstrip(".")))
+    return TaskInstance(slots, answer_includes(comment["body"].rstrip(".")))
 
 
 @tasks.add(
     "comment-of",
-    _said,
+    _sample_comment_of,
     'What did {person} say about the issue "{title}" in {project}?',
     'Tell me the comment of {person} on the issue "{title}" of {project}.',
     'In {project}, {person} commented on the issue "{title}". What does the comment say?',
@@ -123,32 +130,34 @@ def _said(data: Data, rng: random.Random) -> Instance | None:
     'Find the comment by {person} on "{title}", an issue of {project}, and tell me its text.',
 )
 def comment_of(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_issue(page, slots["project"], slots["title"])
+    page = yield from go_to_issue(page, slots["project"], slots["title"])
     end = r"(?= [A-Z]\w+ [A-Z]\w+, [A-Z][a-z]{2} \d+, \d{4}, \d| Write a comment)"
-    page, match = yield from read_on(page, rf"{slots['person']}, \w+ \d+, \d+, \d+:\d+ (.+?){end}")
+    page, match = yield from scroll_until(
+        page, rf"{slots['person']}, \w+ \d+, \d+, \d+:\d+ (.+?){end}"
+    )
     assert match is not None
     yield from answer(match[1], seen=slots["person"], why="The comment stands below the issue")
 
 
 # --- lists of issues -----------------------------------------------------------------------------
 
-LABELS = tuple(name for name, _ in random_data.table("code_words")["labels"])
+LABELS = tuple(name for name, _ in random_data.read_json("code_words")["labels"])
 
 
-def _labelled(data: Data, rng: random.Random) -> Instance | None:
-    project, label = a_project(data, rng), rng.choice(LABELS)
+def _sample_count_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, label = sample_project(data, rng), rng.choice(LABELS)
     sql = (
         "SELECT count(*) FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
     ((count,),) = rows(data, sql, project["id"], label)
     slots = {"label": label, "project": project["name"]}
-    return Instance(slots, answers(str(count))) if count > 1 else None
+    return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
 
 @tasks.add(
     "count-labelled",
-    _labelled,
+    _sample_count_labelled,
     'How many open issues of {project} have the label "{label}"?',
     'Count the open issues of {project} that are labelled "{label}".',
     'Tell me the number of open issues with the label "{label}" in {project}.',
@@ -156,24 +165,24 @@ def _labelled(data: Data, rng: random.Random) -> Instance | None:
     'I want to know how many open "{label}" issues there are in the project {project}',
 )
 def count_labelled(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from narrow(page, "Label", slots["label"])
     count = found(page, r"(\d+) issues? open")
     yield from answer(count, seen="issues open", why="The list tells how many it has")
 
 
-def _assigned(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    member = pick(rng, the_members(data, project))
+def _sample_count_assigned(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    member = pick(rng, other_members(data, project))
     sql = "SELECT count(*) FROM issue WHERE project_id = ? AND state = 'open' AND assignee_id = ?"
     ((count,),) = rows(data, sql, project["id"], member["id"])
     slots = {"person": member["name"], "project": project["name"]}
-    return Instance(slots, answers(str(count))) if count else None
+    return TaskInstance(slots, answer_includes(str(count))) if count else None
 
 
 @tasks.add(
     "count-assigned",
-    _assigned,
+    _sample_count_assigned,
     "How many open issues of {project} are assigned to {person}?",
     "Count the open issues of {project} that {person} has to work on.",
     "Tell me the number of open issues assigned to {person} in {project}.",
@@ -181,7 +190,7 @@ def _assigned(data: Data, rng: random.Random) -> Instance | None:
     "{person} is the assignee of how many open issues in {project}?",
 )
 def count_assigned(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from narrow(page, "Assignee", slots["person"])
     count = found(page, r"(\d+) issues? open")
     yield from answer(count, seen="issues open", why="The list tells how many it has")
@@ -190,8 +199,8 @@ def count_assigned(slots: Slots, page: Observation) -> Expert:
 _ENDS = {"oldest": ("Oldest first", "created"), "newest": ("Newest first", "created DESC")}
 
 
-def _end_issue(data: Data, rng: random.Random) -> Instance | None:
-    project, end, label = a_project(data, rng), rng.choice(list(_ENDS)), rng.choice(LABELS[:5])
+def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, end, label = sample_project(data, rng), rng.choice(list(_ENDS)), rng.choice(LABELS[:5])
     sql = (
         "SELECT issue.title FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
@@ -199,12 +208,12 @@ def _end_issue(data: Data, rng: random.Random) -> Instance | None:
     )
     titles = rows(data, sql, project["id"], label)
     slots = {"end": end, "label": label, "project": project["name"]}
-    return Instance(slots, answers(titles[0]["title"])) if len(titles) > 1 else None
+    return TaskInstance(slots, answer_includes(titles[0]["title"])) if len(titles) > 1 else None
 
 
 @tasks.add(
     "end-labelled",
-    _end_issue,
+    _sample_end_labelled,
     'What is the title of the {end} open issue with the label "{label}" in {project}?',
     'Tell me the title of the {end} open "{label}" issue of {project}.',
     'Which open issue of {project} labelled "{label}" is the {end}?',
@@ -212,20 +221,20 @@ def _end_issue(data: Data, rng: random.Random) -> Instance | None:
     'Find the {end} of the open issues in {project} that carry the label "{label}".',
 )
 def end_labelled(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from narrow(page, "Label", slots["label"])
     if slots["end"] == "oldest":
         page = yield from narrow(page, "Sort by", "Oldest first")
-    after = names(page, "link").index("Clear filters")
-    title = names(page, "link")[after + 1]
+    index = names(page, "link").index("Clear filters")
+    title = names(page, "link")[index + 1]
     yield from answer(title, seen="the first of the list", why=f"It is the {slots['end']}")
 
 
 # --- milestones and members ----------------------------------------------------------------------
 
 
-def _milestone(data: Data, rng: random.Random) -> Instance | None:
-    project, what = a_project(data, rng), rng.choice(("due", "left"))
+def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, kind = sample_project(data, rng), rng.choice(("due", "left"))
     milestone = pick(
         rng,
         rows(
@@ -241,16 +250,16 @@ def _milestone(data: Data, rng: random.Random) -> Instance | None:
     question = {
         "due": "when is it due",
         "left": "how many of its issues are still open",
-    }[what]
+    }[kind]
     iso = milestone["due"]
-    wanted = f"{day(iso)} |OR| {iso}" if what == "due" else str(milestone["left"])
+    answer_text = f"{day(iso)} |OR| {iso}" if kind == "due" else str(milestone["left"])
     slots = {"milestone": milestone["title"], "project": project["name"], "question": question}
-    return Instance(slots, answers(wanted))
+    return TaskInstance(slots, answer_includes(answer_text))
 
 
 @tasks.add(
     "milestone-fact",
-    _milestone,
+    _sample_milestone_fact,
     'The open milestone "{milestone}" of {project}: {question}?',
     'Look at the milestone "{milestone}" in {project}: {question}?',
     '{project} has a milestone called "{milestone}". Tell me: {question}?',
@@ -258,22 +267,22 @@ def _milestone(data: Data, rng: random.Random) -> Instance | None:
     'About the milestone "{milestone}" of {project}, {question}?',
 )
 def milestone_fact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Milestones")
+    page = yield from go_to_project_page(page, slots["project"], "Milestones")
     pattern = rf"{re.escape(slots['milestone'])} Due (\w+ \d+, \d+)\. (\d+) of (\d+) issues?"
-    page, match = yield from read_on(page, pattern)
+    page, match = yield from scroll_until(page, pattern)
     assert match is not None
     if "due" in slots["question"]:
         yield from answer(match[1], seen="Due", why="The list of milestones tells it")
     else:
-        left = str(int(match[3]) - int(match[2]))
-        yield from answer(left, seen=match[0], why="All but the closed ones are open")
+        num_open = str(int(match[3]) - int(match[2]))
+        yield from answer(num_open, seen=match[0], why="All but the closed ones are open")
 
 
-def _role(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    member = pick(rng, the_members(data, project))
+def _sample_member_role(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    member = pick(rng, other_members(data, project))
     slots = {"person": member["name"], "project": project["name"]}
-    return Instance(slots, answers(member["role"]))
+    return TaskInstance(slots, answer_includes(member["role"]))
 
 
 _MEMBER_ROLE = (
@@ -285,49 +294,49 @@ _MEMBER_ROLE = (
 )
 
 
-@tasks.add("member-role", _role, *_MEMBER_ROLE)
+@tasks.add("member-role", _sample_member_role, *_MEMBER_ROLE)
 def member_role(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Members")
+    page = yield from go_to_project_page(page, slots["project"], "Members")
     pattern = rf"{slots['person']} @\S+ (Guest|Reporter|Developer|Maintainer|Owner)"
-    page, match = yield from read_on(page, pattern)
+    page, match = yield from scroll_until(page, pattern)
     while match is None:
         page = yield from click(page, "Next", "link", about="", why="The list goes on")
-        page, match = yield from read_on(page, pattern)
+        page, match = yield from scroll_until(page, pattern)
     yield from answer(match[1], seen=slots["person"], why="The role stands behind the name")
 
 
-def _no_role(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_member_missing(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     person = rng.choice(outsiders(data, project))
     slots = {"person": person["name"], "project": project["name"]}
-    return Instance(slots, unachievable("this person is no member of the project"))
+    return TaskInstance(slots, unachievable("this person is no member of the project"))
 
 
-@tasks.add("member-missing", _no_role, *_MEMBER_ROLE)
+@tasks.add("member-missing", _sample_member_missing, *_MEMBER_ROLE)
 def member_missing(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Members")
-    page, match = yield from read_on(page, slots["person"])
+    page = yield from go_to_project_page(page, slots["project"], "Members")
+    page, match = yield from scroll_until(page, slots["person"])
     while match is None and has(page, "Next", "link"):
         page = yield from click(page, "Next", "link", about="", why="The list goes on")
-        page, match = yield from read_on(page, slots["person"])
+        page, match = yield from scroll_until(page, slots["person"])
     yield from give_up(f"{slots['person']} is no member of {slots['project']}")
 
 
-def _no_branch(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_branch_missing(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     branch = rng.choice(("release-2.0", "hotfix-login", "legacy", "staging", "nightly"))
     sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
     if rows(data, sql, project["id"], branch):
         return None
     slots = {"branch": branch, "project": project["name"]}
-    return Instance(slots, unachievable("there is no such branch"))
+    return TaskInstance(slots, unachievable("there is no such branch"))
 
 
-@tasks.add("branch-missing", _no_branch, *DELETE_BRANCH)
+@tasks.add("branch-missing", _sample_branch_missing, *DELETE_BRANCH)
 def branch_missing(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Branches")
-    page, match = yield from read_on(page, rf"{re.escape(slots['branch'])} ")
+    page = yield from go_to_project_page(page, slots["project"], "Branches")
+    page, match = yield from scroll_until(page, rf"{re.escape(slots['branch'])} ")
     while match is None and has(page, "Next", "link"):
         page = yield from click(page, "Next", "link", about="", why="The list goes on")
-        page, match = yield from read_on(page, rf"{re.escape(slots['branch'])} ")
+        page, match = yield from scroll_until(page, rf"{re.escape(slots['branch'])} ")
     yield from give_up(f"{slots['project']} has no branch {slots['branch']}")

@@ -1,4 +1,4 @@
-"""Issues to write, change, discuss and close."""
+"""Tasks on creating, editing, commenting and closing issues."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    a_project,
-    an_issue,
     closed_with,
+    go_to_issue,
+    go_to_project_page,
     narrow,
     next_number,
+    other_members,
     rows,
-    the_members,
-    to_issue,
-    to_part,
+    sample_issue,
+    sample_project,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.common import TODAY
@@ -32,14 +32,23 @@ from webagent_jax.arena.expert_steps import (
     type_text,
 )
 from webagent_jax.arena.site import day
-from webagent_jax.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is, pick
+from webagent_jax.arena.task import (
+    Data,
+    EvalSpec,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+    pick,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
 
 Slots = Mapping[str, str]
 
-_NEW = (
+_NEW_ISSUES = (
     ("Tests fail on a clean checkout", "The first run stops with an import error."),
     ("Wrong colours in print", "Printed pages are much too dark."),
     ("Please tag a release", "The last one is four months old."),
@@ -57,25 +66,25 @@ def url_of(project: Any, number: int) -> str:
     return f"{CODE}/{project['path']}/issues/{number}"
 
 
-def facts(url: str, **wanted: str) -> Spec:
-    """What the side of an issue says: assignee, labels, milestone, due."""
-    return both(*(page_is(url, f"#{name}", text) for name, text in wanted.items()))
+def facts(url: str, **expected: str) -> EvalSpec:
+    """Check the fields of an issue: assignee, labels, milestone, due."""
+    return all_of(*(page_equals(url, f"#{name}", text) for name, text in expected.items()))
 
 
 # --- new issues ----------------------------------------------------------------------------------
 
 
-def _create(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    title, body = rng.choice(_NEW)
+def _sample_create_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    title, body = rng.choice(_NEW_ISSUES)
     url = url_of(project, next_number(data, project))
-    spec = both(page_is(url, "h1", title), page_has(url, ".text", body))
-    return Instance({"project": project["name"], "title": title, "body": body}, spec)
+    spec = all_of(page_equals(url, "h1", title), page_includes(url, ".text", body))
+    return TaskInstance({"project": project["name"], "title": title, "body": body}, spec)
 
 
 @tasks.add(
     "create-issue",
-    _create,
+    _sample_create_issue,
     'Open an issue in {project} with the title "{title}" and the description "{body}".',
     'Report "{title}" as a new issue of {project}. Description: "{body}"',
     'Create an issue titled "{title}" in the project {project} that says "{body}"',
@@ -83,47 +92,47 @@ def _create(data: Data, rng: random.Random) -> Instance | None:
     'Write an issue for {project}. Its title is "{title}", its description "{body}".',
 )
 def create_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
-    page = yield from _new_issue(page, slots)
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
+    page = yield from _fill_new_issue(page, slots)
     yield from click(page, "Create Issue", "button", about="")
     yield from done("The issue is created")
 
 
-def _new_issue(page: Observation, slots: Slots) -> Moves:
+def _fill_new_issue(page: Observation, slots: Slots) -> Moves:
     page = yield from click(page, "New Issue", "link", about="")
     page = yield from type_text(page, "Title", slots["title"])
     return (yield from type_text(page, "Description", slots["body"]))
 
 
-def _create_full(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    title, body = rng.choice(_NEW)
-    member, label = pick(rng, the_members(data, project)), rng.choice(LABELS)
+def _sample_create_full_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    title, body = rng.choice(_NEW_ISSUES)
+    member, label = pick(rng, other_members(data, project)), rng.choice(LABELS)
     due = TODAY + datetime.timedelta(rng.randint(5, 120))
-    milestone = _open_milestone(data, rng, project)
+    milestone = _sample_open_milestone(data, rng, project)
     if milestone is None:
         return None
     url = url_of(project, next_number(data, project))
     slots = {"project": project["name"], "title": title, "body": body, "label": label}
     slots |= {"person": member["name"], "milestone": milestone, "due": due.isoformat()}
-    wanted = {"assignee": member["name"], "labels": label, "milestone": milestone}
-    spec = both(
-        page_is(url, "h1", title),
-        page_has(url, ".text", body),
-        facts(url, due=day(due.isoformat()), **wanted),
+    fields = {"assignee": member["name"], "labels": label, "milestone": milestone}
+    spec = all_of(
+        page_equals(url, "h1", title),
+        page_includes(url, ".text", body),
+        facts(url, due=day(due.isoformat()), **fields),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
-def _open_milestone(data: Data, rng: random.Random, project: Any) -> str | None:
+def _sample_open_milestone(data: Data, rng: random.Random, project: Any) -> str | None:
     sql = "SELECT title FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
-    found = pick(rng, rows(data, sql, project["id"]))
-    return found and str(found["title"])
+    milestone = pick(rng, rows(data, sql, project["id"]))
+    return milestone and str(milestone["title"])
 
 
 @tasks.add(
     "create-full-issue",
-    _create_full,
+    _sample_create_full_issue,
     'Create the issue "{title}" in {project}: description "{body}", assignee {person}, milestone '
     '"{milestone}", label "{label}", due {due}.',
     'Open an issue in {project} titled "{title}" with the description "{body}". Assign it to '
@@ -137,8 +146,8 @@ def _open_milestone(data: Data, rng: random.Random, project: Any) -> str | None:
     'label "{label}", and assign it to {person}.',
 )
 def create_full_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
-    page = yield from _new_issue(page, slots)
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
+    page = yield from _fill_new_issue(page, slots)
     page = yield from choose(page, "Assignee", slots["person"])
     page = yield from choose(page, "Milestone", slots["milestone"])
     page = yield from type_text(page, "Due date", slots["due"])
@@ -147,26 +156,26 @@ def create_full_issue(slots: Slots, page: Observation) -> Expert:
     yield from done("The issue is created with everything")
 
 
-# --- changing one issue --------------------------------------------------------------------------
+# --- editing one issue ---------------------------------------------------------------------------
 
 
-def _to_edit(page: Observation, slots: Slots) -> Moves:
-    page = yield from to_issue(page, slots["project"], slots["title"])
+def _go_to_edit_form(page: Observation, slots: Slots) -> Moves:
+    page = yield from go_to_issue(page, slots["project"], slots["title"])
     return (yield from click(page, "Edit", "link", about=""))
 
 
-def _assign(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    issue, member = an_issue(data, rng, project), pick(rng, the_members(data, project))
+def _sample_assign_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    issue, member = sample_issue(data, rng, project), pick(rng, other_members(data, project))
     if issue is None or issue["assignee"] == member["name"]:
         return None
     slots = {"title": issue["title"], "project": project["name"], "person": member["name"]}
-    return Instance(slots, facts(url_of(project, issue["number"]), assignee=member["name"]))
+    return TaskInstance(slots, facts(url_of(project, issue["number"]), assignee=member["name"]))
 
 
 @tasks.add(
     "assign-issue",
-    _assign,
+    _sample_assign_issue,
     'Assign the issue "{title}" of {project} to {person}.',
     'In {project}, give the issue "{title}" to {person}.',
     '{person} will take care of "{title}" in {project}: set the assignee of the issue',
@@ -174,27 +183,27 @@ def _assign(data: Data, rng: random.Random) -> Instance | None:
     'Set the assignee of "{title}", an issue of {project}, to {person}.',
 )
 def assign_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_edit(page, slots)
+    page = yield from _go_to_edit_form(page, slots)
     page = yield from choose(page, "Assignee", slots["person"])
     yield from click(page, "Save Changes", "button", about="")
     yield from done("The issue is assigned")
 
 
-def _label(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    issue, label = an_issue(data, rng, project), rng.choice(LABELS)
+def _sample_label_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    issue, label = sample_issue(data, rng, project), rng.choice(LABELS)
     sql = "SELECT name FROM issue_label JOIN label ON label.id = label_id WHERE issue_id = ?"
-    held = {row["name"] for row in rows(data, sql, issue["id"])} if issue else set()
-    if issue is None or label in held:
+    issue_labels = {row["name"] for row in rows(data, sql, issue["id"])} if issue else set()
+    if issue is None or label in issue_labels:
         return None
-    told = ", ".join(name for name in LABELS if name in held | {label})
+    labels_text = ", ".join(name for name in LABELS if name in issue_labels | {label})
     slots = {"title": issue["title"], "project": project["name"], "label": label}
-    return Instance(slots, facts(url_of(project, issue["number"]), labels=told))
+    return TaskInstance(slots, facts(url_of(project, issue["number"]), labels=labels_text))
 
 
 @tasks.add(
     "label-issue",
-    _label,
+    _sample_label_issue,
     'Add the label "{label}" to the issue "{title}" of {project}.',
     'In {project}, label the issue "{title}" as "{label}" as well.',
     'The issue "{title}" in {project} should also carry the label "{label}"',
@@ -202,27 +211,27 @@ def _label(data: Data, rng: random.Random) -> Instance | None:
     'Put "{label}" on "{title}" in {project}, and keep the labels that the issue has.',
 )
 def label_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_edit(page, slots)
+    page = yield from _go_to_edit_form(page, slots)
     page = yield from tick(page, slots["label"])
     yield from click(page, "Save Changes", "button", about="")
     yield from done("The issue has the label")
 
 
-def _schedule(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    issue, milestone = an_issue(data, rng, project), _open_milestone(data, rng, project)
+def _sample_schedule_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    issue, milestone = sample_issue(data, rng, project), _sample_open_milestone(data, rng, project)
     due = (TODAY + datetime.timedelta(rng.randint(5, 90))).isoformat()
     if issue is None or milestone is None or issue["milestone"] == milestone:
         return None
     slots = {"title": issue["title"], "project": project["name"]}
     slots |= {"milestone": milestone, "due": due}
     spec = facts(url_of(project, issue["number"]), milestone=milestone, due=day(due))
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "schedule-issue",
-    _schedule,
+    _sample_schedule_issue,
     'Put the issue "{title}" of {project} into the milestone "{milestone}" and make it due {due}.',
     'In {project}, set the milestone of "{title}" to "{milestone}" and its due date to {due}.',
     'The issue "{title}" of {project} belongs to the milestone "{milestone}"; it is due on {due}',
@@ -230,7 +239,7 @@ def _schedule(data: Data, rng: random.Random) -> Instance | None:
     'Set the due date {due} and the milestone "{milestone}" for the issue "{title}" of {project}.',
 )
 def schedule_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_edit(page, slots)
+    page = yield from _go_to_edit_form(page, slots)
     page = yield from choose(page, "Milestone", slots["milestone"])
     page = yield from type_text(page, "Due date", slots["due"])
     yield from click(page, "Save Changes", "button", about="")
@@ -240,18 +249,18 @@ def schedule_issue(slots: Slots, page: Observation) -> Expert:
 _TITLES = ("Crash after start", "Make it faster", "Sort by name", "Tidy up the docs", "Wrong sum")
 
 
-def _rename(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    issue, new = an_issue(data, rng, project), rng.choice(_TITLES)
+def _sample_rename_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    issue, new_title = sample_issue(data, rng, project), rng.choice(_TITLES)
     if issue is None:
         return None
-    slots = {"title": issue["title"], "project": project["name"], "new": new}
-    return Instance(slots, page_is(url_of(project, issue["number"]), "h1", new))
+    slots = {"title": issue["title"], "project": project["name"], "new": new_title}
+    return TaskInstance(slots, page_equals(url_of(project, issue["number"]), "h1", new_title))
 
 
 @tasks.add(
     "rename-issue",
-    _rename,
+    _sample_rename_issue,
     'Rename the issue "{title}" of {project} to "{new}".',
     'Change the title of the issue "{title}" in {project} to "{new}".',
     'The issue "{title}" of {project} should be called "{new}"',
@@ -259,7 +268,7 @@ def _rename(data: Data, rng: random.Random) -> Instance | None:
     'Edit "{title}", an issue of {project}: its title should read "{new}".',
 )
 def rename_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_edit(page, slots)
+    page = yield from _go_to_edit_form(page, slots)
     page = yield from type_text(page, "Title", slots["new"])
     yield from click(page, "Save Changes", "button", about="")
     yield from done("The issue has its new title")
@@ -276,21 +285,21 @@ _COMMENTS = (
 )
 
 
-def _comment(data: Data, rng: random.Random) -> Instance | None:
-    project, text = a_project(data, rng), rng.choice(_COMMENTS)
-    issue = an_issue(data, rng, project)
+def _sample_comment_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, text = sample_project(data, rng), rng.choice(_COMMENTS)
+    issue = sample_issue(data, rng, project)
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"], "text": text}
-    spec = page_has(
+    spec = page_includes(
         url_of(project, issue["number"]), ".comment:last-of-type", "Nora Whitfield", text
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "comment-issue",
-    _comment,
+    _sample_comment_issue,
     'Comment "{text}" on the issue "{title}" of {project}.',
     'Write "{text}" below the issue "{title}" in {project}.',
     'Answer the issue "{title}" of {project} with the comment "{text}"',
@@ -298,24 +307,24 @@ def _comment(data: Data, rng: random.Random) -> Instance | None:
     'In {project}, tell the others on the issue "{title}": "{text}"',
 )
 def comment_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_issue(page, slots["project"], slots["title"])
+    page = yield from go_to_issue(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
     yield from click(page, "Comment", "button", about="")
     yield from done("The comment is written")
 
 
-def _close(data: Data, rng: random.Random) -> Instance | None:
-    project, text = a_project(data, rng, "Reporter"), rng.choice(_COMMENTS)
-    issue = an_issue(data, rng, project)
+def _sample_close_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, text = sample_project(data, rng, "Reporter"), rng.choice(_COMMENTS)
+    issue = sample_issue(data, rng, project)
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"], "text": text}
-    return Instance(slots, closed_with(url_of(project, issue["number"]), text))
+    return TaskInstance(slots, closed_with(url_of(project, issue["number"]), text))
 
 
 @tasks.add(
     "close-issue",
-    _close,
+    _sample_close_issue,
     'Close the issue "{title}" of {project} with the comment "{text}".',
     'Comment "{text}" on the issue "{title}" in {project}, then close it.',
     'The issue "{title}" of {project} is done: write "{text}" and close it',
@@ -323,25 +332,27 @@ def _close(data: Data, rng: random.Random) -> Instance | None:
     'In {project}, end the issue "{title}" with the words "{text}" and close it.',
 )
 def close_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_issue(page, slots["project"], slots["title"])
+    page = yield from go_to_issue(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
     page = yield from click(page, "Comment", "button", about="")
     yield from click(page, "Close Issue", "button", about="close")
     yield from done("The issue is closed")
 
 
-def _reopen(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Reporter")
-    issue = an_issue(data, rng, project, "state = 'closed'")
+def _sample_reopen_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Reporter")
+    issue = sample_issue(data, rng, project, "state = 'closed'")
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"]}
-    return Instance(slots, page_is(url_of(project, issue["number"]), ".head .state", "Open"))
+    return TaskInstance(
+        slots, page_equals(url_of(project, issue["number"]), ".head .state", "Open")
+    )
 
 
 @tasks.add(
     "reopen-issue",
-    _reopen,
+    _sample_reopen_issue,
     'Reopen the issue "{title}" of {project}.',
     'The closed issue "{title}" in {project} is back: reopen it.',
     'Open the closed issue "{title}" of {project} again',
@@ -349,7 +360,7 @@ def _reopen(data: Data, rng: random.Random) -> Instance | None:
     'In {project}, the issue "{title}" should be open again.',
 )
 def reopen_issue(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_issue(page, slots["project"], slots["title"], "Closed")
+    page = yield from go_to_issue(page, slots["project"], slots["title"], "Closed")
     yield from click(page, "Reopen Issue", "button", about="reopen")
     yield from done("The issue is open again")
 
@@ -357,22 +368,24 @@ def reopen_issue(slots: Slots, page: Observation) -> Expert:
 # --- many issues ---------------------------------------------------------------------------------
 
 
-def _close_all(data: Data, rng: random.Random) -> Instance | None:
-    project, label = a_project(data, rng, "Reporter"), rng.choice(LABELS)
+def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, label = sample_project(data, rng, "Reporter"), rng.choice(LABELS)
     sql = (
         "SELECT issue.number FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
-    found = rows(data, sql, project["id"], label)
-    if not 2 <= len(found) <= 3:
+    issue_rows = rows(data, sql, project["id"], label)
+    if not 2 <= len(issue_rows) <= 3:
         return None
-    states = [page_is(url_of(project, row["number"]), ".head .state", "Closed") for row in found]
-    return Instance({"project": project["name"], "label": label}, both(*states))
+    states = [
+        page_equals(url_of(project, row["number"]), ".head .state", "Closed") for row in issue_rows
+    ]
+    return TaskInstance({"project": project["name"], "label": label}, all_of(*states))
 
 
 @tasks.add(
     "close-labelled",
-    _close_all,
+    _sample_close_labelled,
     'Close all open issues of {project} with the label "{label}".',
     'Every open issue labelled "{label}" in {project} should be closed.',
     'Close each of the open "{label}" issues in the project {project}',
@@ -380,7 +393,7 @@ def _close_all(data: Data, rng: random.Random) -> Instance | None:
     'Go through the open issues of {project} that carry the label "{label}" and close them all.',
 )
 def close_labelled(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from narrow(page, "Label", slots["label"])
     titles = [name for name in names_after(page, "Clear filters", "link") if name != "Next"]
     for title in titles:

@@ -1,4 +1,4 @@
-"""Members, milestones, labels and settings of projects."""
+"""Tasks on members, milestones, labels and settings of projects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    a_project,
+    go_to_project_page,
+    other_members,
     outsiders,
     rows,
-    the_members,
-    to_part,
+    sample_project,
 )
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import (
@@ -21,18 +21,18 @@ from webagent_jax.arena.expert_steps import (
     click,
     done,
     has,
-    read_on,
+    scroll_until,
     tick,
     type_text,
 )
 from webagent_jax.arena.site import day
 from webagent_jax.arena.task import (
     Data,
-    Instance,
+    TaskInstance,
     Templates,
-    both,
-    page_has,
-    page_is,
+    all_of,
+    page_equals,
+    page_includes,
     page_lists,
     pick,
 )
@@ -42,13 +42,13 @@ tasks = Templates("code", "gitlab")
 
 Slots = Mapping[str, str]
 
-_GIVEN = ("Guest", "Reporter", "Developer", "Maintainer")
+_ROLES = ("Guest", "Reporter", "Developer", "Maintainer")
 
 # --- members -------------------------------------------------------------------------------------
 
 
 def invite(page: Observation, person: str, role: str) -> Moves:
-    """From a page that has the link, through the form."""
+    """Invite a person from a page with the link to the form."""
     page = yield from click(page, "Invite Member", "link", about="")
     page = yield from type_text(page, "User name, full name or email", person)
     page = yield from choose(page, "Role", role)
@@ -59,18 +59,18 @@ def member_url(data: Data, project: str, user: int) -> str:
     return f"{CODE}/{project}/members/{user}"
 
 
-def _invite(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Maintainer")
-    person, role = rng.choice(outsiders(data, project)), rng.choice(_GIVEN)
-    who = rng.choice((person["name"], person["username"], person["email"]))
-    slots = {"project": project["name"], "person": who, "role": role}
+def _sample_invite_one(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Maintainer")
+    person, role = rng.choice(outsiders(data, project)), rng.choice(_ROLES)
+    name = rng.choice((person["name"], person["username"], person["email"]))
+    slots = {"project": project["name"], "person": name, "role": role}
     url = member_url(data, project["path"], person["id"])
-    return Instance(slots, page_has(url, ".facts", f"@{person['username']}, {role} of"))
+    return TaskInstance(slots, page_includes(url, ".facts", f"@{person['username']}, {role} of"))
 
 
 @tasks.add(
     "invite",
-    _invite,
+    _sample_invite_one,
     "Invite {person} to {project} as {role}.",
     "Add {person} to the members of {project} with the role {role}.",
     "{person} should take part in {project} as {role}: send the invitation",
@@ -78,34 +78,34 @@ def _invite(data: Data, rng: random.Random) -> Instance | None:
     "In {project}, invite a new member: {person}, role {role}.",
 )
 def invite_one(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Members")
+    page = yield from go_to_project_page(page, slots["project"], "Members")
     yield from invite(page, slots["person"], slots["role"])
     yield from done("The invitation is sent")
 
 
-def _invite_two(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Maintainer")
+def _sample_invite_two(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Maintainer")
     one, other = rng.sample(outsiders(data, project), 2)
-    first, second = rng.sample(_GIVEN, 2)
+    first, second = rng.sample(_ROLES, 2)
     slots = {"project": project["name"], "one": one["name"], "first": first}
     slots |= {"other": other["name"], "second": second}
-    told = [(one, first), (other, second)]
-    spec = both(
+    invitations = [(one, first), (other, second)]
+    spec = all_of(
         *(
-            page_has(
+            page_includes(
                 member_url(data, project["path"], user["id"]),
                 ".facts",
                 f"@{user['username']}, {role} of",
             )
-            for user, role in told
+            for user, role in invitations
         )
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "invite-two",
-    _invite_two,
+    _sample_invite_two,
     "Invite {one} to {project} as {first} and {other} as {second}.",
     "Add two members to {project}: {one} with the role {first} and {other} with the role {second}.",
     "{one} ({first}) and {other} ({second}) should join {project}: invite both",
@@ -113,36 +113,36 @@ def _invite_two(data: Data, rng: random.Random) -> Instance | None:
     "The team of {project} grows. Make {one} a {first} and {other} a {second} of it.",
 )
 def invite_two(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Members")
+    page = yield from go_to_project_page(page, slots["project"], "Members")
     page = yield from invite(page, slots["one"], slots["first"])
     yield from invite(page, slots["other"], slots["second"])
     yield from done("Both are invited")
 
 
-def _to_member(page: Observation, slots: Slots) -> Moves:
-    page = yield from to_part(page, slots["project"], "Members")
+def _go_to_member(page: Observation, slots: Slots) -> Moves:
+    page = yield from go_to_project_page(page, slots["project"], "Members")
     edit = f"Edit {slots['person']}"
-    page, found = yield from read_on(page, rf"{slots['person']} @")
-    if found is None:
+    page, match = yield from scroll_until(page, rf"{slots['person']} @")
+    if match is None:
         page = yield from click(page, "Next", "link", about="", why="The list goes on")
         while not has(page, edit, "link") and has(page, "Next", "link"):
             page = yield from click(page, "Next", "link", about="", why="The list goes on")
     return (yield from click(page, edit, "link", about=slots["person"]))
 
 
-def _role(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Maintainer")
-    member, role = pick(rng, the_members(data, project)), rng.choice(_GIVEN)
+def _sample_change_role(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Maintainer")
+    member, role = pick(rng, other_members(data, project)), rng.choice(_ROLES)
     if member["role"] in (role, "Owner"):
         return None
     slots = {"project": project["name"], "person": member["name"], "role": role}
     url = member_url(data, project["path"], member["id"])
-    return Instance(slots, page_has(url, ".facts", f"@{member['username']}, {role} of"))
+    return TaskInstance(slots, page_includes(url, ".facts", f"@{member['username']}, {role} of"))
 
 
 @tasks.add(
     "change-role",
-    _role,
+    _sample_change_role,
     "Make {person} a {role} of {project}; the role is another one now.",
     "Change the role of {person} in {project} to {role}.",
     "{person} should be {role} in the project {project}: change the role",
@@ -150,28 +150,28 @@ def _role(data: Data, rng: random.Random) -> Instance | None:
     "Give {person} the role {role} in {project} instead of the present one.",
 )
 def change_role(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_member(page, slots)
+    page = yield from _go_to_member(page, slots)
     page = yield from choose(page, "Role", slots["role"])
     yield from click(page, "Save Role", "button", about="")
     yield from done("The role is changed")
 
 
-def _remove(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Maintainer")
-    members = the_members(data, project)
+def _sample_remove_member(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Maintainer")
+    members = other_members(data, project)
     member = pick(rng, members)
     if member["role"] == "Owner" or len(members) > 8:
         return None
     names = [row["name"] for row in members if row["name"] != member["name"]]
-    left = " ; ".join(sorted([*names, "Nora Whitfield"]))
+    other_names = " ; ".join(sorted([*names, "Nora Whitfield"]))
     slots = {"project": project["name"], "person": member["name"]}
     url = f"{CODE}/{project['path']}/members"
-    return Instance(slots, page_is(url, "#members div > a", left))
+    return TaskInstance(slots, page_equals(url, "#members div > a", other_names))
 
 
 @tasks.add(
     "remove-member",
-    _remove,
+    _sample_remove_member,
     "Remove {person} from {project}.",
     "{person} has left us: remove this member from {project}.",
     "Take {person} out of the members of the project {project}",
@@ -179,7 +179,7 @@ def _remove(data: Data, rng: random.Random) -> Instance | None:
     "{person} must not be a member of {project} any longer.",
 )
 def remove_member(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_member(page, slots)
+    page = yield from _go_to_member(page, slots)
     yield from click(page, "Remove Member", "button", about="remove")
     yield from done("The member is removed")
 
@@ -196,23 +196,24 @@ _GOALS = (
 )
 
 
-def _milestone(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_create_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     title, about = rng.choice(_GOALS)
     due = (TODAY + datetime.timedelta(rng.randint(10, 200))).isoformat()
     slots = {"project": project["name"], "title": title, "about": about, "due": due}
     ((number,),) = rows(data, "SELECT max(id) + 1 FROM milestone")
     url = f"{CODE}/{project['path']}/milestones"
     line = f"{title}, Due {day(due)}. 0 of 0 issues closed"
-    spec = both(
-        page_lists(url, "main .list li", "a, p", line), page_has(f"{url}/{number}", "main", about)
+    spec = all_of(
+        page_lists(url, "main .list li", "a, p", line),
+        page_includes(f"{url}/{number}", "main", about),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "create-milestone",
-    _milestone,
+    _sample_create_milestone,
     'Create the milestone "{title}" in {project}, due {due}, with the description "{about}".',
     'Add a milestone to {project}: title "{title}", description "{about}", due date {due}.',
     'In {project}, plan a milestone called "{title}" ("{about}") for {due}',
@@ -220,7 +221,7 @@ def _milestone(data: Data, rng: random.Random) -> Instance | None:
     'Make a new milestone of {project}. Title: "{title}". Due: {due}. Description: "{about}"',
 )
 def create_milestone(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Milestones")
+    page = yield from go_to_project_page(page, slots["project"], "Milestones")
     page = yield from click(page, "New Milestone", "link", about="")
     page = yield from type_text(page, "Title", slots["title"])
     page = yield from type_text(page, "Description", slots["about"])
@@ -229,20 +230,20 @@ def create_milestone(slots: Slots, page: Observation) -> Expert:
     yield from done("The milestone is created")
 
 
-def _finish(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_close_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     sql = "SELECT * FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
     milestone = pick(rng, rows(data, sql, project["id"]))
     if milestone is None:
         return None
     url = f"{CODE}/{project['path']}/milestones/{milestone['id']}"
     slots = {"project": project["name"], "milestone": milestone["title"]}
-    return Instance(slots, page_is(url, ".head .state", "Closed"))
+    return TaskInstance(slots, page_equals(url, ".head .state", "Closed"))
 
 
 @tasks.add(
     "close-milestone",
-    _finish,
+    _sample_close_milestone,
     'Close the milestone "{milestone}" of {project}.',
     'The milestone "{milestone}" in {project} is reached: close it.',
     'In {project}, close the milestone called "{milestone}"',
@@ -250,22 +251,22 @@ def _finish(data: Data, rng: random.Random) -> Instance | None:
     'We are done with "{milestone}" in {project}. Close this milestone.',
 )
 def close_milestone(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Milestones")
+    page = yield from go_to_project_page(page, slots["project"], "Milestones")
     page = yield from click(page, slots["milestone"], "link")
     yield from click(page, "Close Milestone", "button", about="close")
     yield from done("The milestone is closed")
 
 
-def _new_label(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Maintainer")
+def _sample_create_label(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Maintainer")
     label = rng.choice(("urgent", "wontfix", "duplicate", "blocked", "design", "needs info"))
     slots = {"project": project["name"], "label": label}
-    return Instance(slots, page_has(f"{CODE}/{project['path']}/labels", ".list", label))
+    return TaskInstance(slots, page_includes(f"{CODE}/{project['path']}/labels", ".list", label))
 
 
 @tasks.add(
     "create-label",
-    _new_label,
+    _sample_create_label,
     'Create the label "{label}" in {project}.',
     'Add a new label called "{label}" to the project {project}.',
     'In {project}, issues should be able to have the label "{label}": create it',
@@ -273,7 +274,7 @@ def _new_label(data: Data, rng: random.Random) -> Instance | None:
     'Go to the settings of {project} and add the label "{label}" there.',
 )
 def create_label(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from click(page, "Labels", "link", about="label")
     page = yield from type_text(page, "Name of new label", slots["label"])
     yield from click(page, "Create Label", "button", about="")
@@ -292,15 +293,15 @@ _ABOUT = (
 _NAMES = ("Nutshell", "Second Try", "Lighthouse", "Workbench", "Compass", "Driftwood")
 
 
-def _describe(data: Data, rng: random.Random) -> Instance | None:
-    project, about = a_project(data, rng, "Maintainer"), rng.choice(_ABOUT)
+def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, about = sample_project(data, rng, "Maintainer"), rng.choice(_ABOUT)
     slots = {"project": project["name"], "about": about}
-    return Instance(slots, page_is(f"{CODE}/{project['path']}", ".head div > p", about))
+    return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", about))
 
 
 @tasks.add(
     "describe",
-    _describe,
+    _sample_describe,
     'Change the description of {project} to "{about}".',
     'The description of {project} should read "{about}".',
     'Set the description of the project {project} to "{about}"',
@@ -308,24 +309,26 @@ def _describe(data: Data, rng: random.Random) -> Instance | None:
     'Describe {project} as "{about}" from now on.',
 )
 def describe(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from type_text(page, "Description", slots["about"])
     yield from click(page, "Save Changes", "button", about="")
     yield from done("The description is changed")
 
 
-def _settle(data: Data, rng: random.Random) -> Instance | None:
-    project, name = a_project(data, rng, "Maintainer"), rng.choice(_NAMES)
+def _sample_rename_project(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, name = sample_project(data, rng, "Maintainer"), rng.choice(_NAMES)
     visibility = rng.choice(("Public", "Internal", "Private"))
     if project["visibility"] == visibility.lower():
         return None
     slots = {"project": project["name"], "name": name, "visibility": visibility}
-    return Instance(slots, page_is(f"{CODE}/{project['path']}", "h1", f"{name} {visibility}"))
+    return TaskInstance(
+        slots, page_equals(f"{CODE}/{project['path']}", "h1", f"{name} {visibility}")
+    )
 
 
 @tasks.add(
     "rename-project",
-    _settle,
+    _sample_rename_project,
     "Rename {project} to {name} and set its visibility to {visibility}.",
     "The project {project} should be called {name}, and its visibility should be {visibility}.",
     "Change the name of {project} to {name} and the visibility to {visibility}",
@@ -333,7 +336,7 @@ def _settle(data: Data, rng: random.Random) -> Instance | None:
     "Set {project} to {visibility} and give it the name {name}.",
 )
 def rename_project(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from type_text(page, "Project name", slots["name"])
     page = yield from tick(page, slots["visibility"])
     yield from click(page, "Save Changes", "button", about="")

@@ -1,4 +1,4 @@
-"""Merge requests, branches and files: to open, judge, merge and change them."""
+"""Tasks on merge requests, branches and files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
+    AGENT_USER_ID,
     CODE,
-    ME,
-    a_project,
-    a_request,
     closed_with,
+    go_to_file,
+    go_to_merge_request,
+    go_to_project,
+    go_to_project_page,
     next_number,
+    other_members,
     pick,
     rows,
-    the_members,
-    to_file,
-    to_part,
-    to_project,
-    to_request,
+    sample_merge_request,
+    sample_project,
 )
 from webagent_jax.arena.expert_steps import choose, click, done, type_text
-from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
@@ -37,21 +44,23 @@ def url_of(project: Any, number: int) -> str:
 # --- merge requests ------------------------------------------------------------------------------
 
 
-def _approve(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
-    mine = f"SELECT merge_request_id FROM approval WHERE user_id = {ME}"
-    request = a_request(data, rng, project, f"state = 'open' AND merge_request.id NOT IN ({mine})")
+def _sample_approve(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
+    approved_sql = f"SELECT merge_request_id FROM approval WHERE user_id = {AGENT_USER_ID}"
+    request = sample_merge_request(
+        data, rng, project, f"state = 'open' AND merge_request.id NOT IN ({approved_sql})"
+    )
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"]}
-    return Instance(
-        slots, page_has(url_of(project, request["number"]), "#approvals", "Nora Whitfield")
+    return TaskInstance(
+        slots, page_includes(url_of(project, request["number"]), "#approvals", "Nora Whitfield")
     )
 
 
 @tasks.add(
     "approve",
-    _approve,
+    _sample_approve,
     'Approve the merge request "{title}" of {project}.',
     'In {project}, approve the open merge request "{title}".',
     'I have read the merge request "{title}" of {project} and like it. Approve it',
@@ -59,23 +68,25 @@ def _approve(data: Data, rng: random.Random) -> Instance | None:
     'The merge request "{title}" in the project {project} needs my approval: give it.',
 )
 def approve(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     yield from click(page, "Approve", "button", about="")
     yield from done("It is approved")
 
 
-def _merge(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
-    request = a_request(data, rng, project)
+def _sample_merge(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
+    request = sample_merge_request(data, rng, project)
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"]}
-    return Instance(slots, page_is(url_of(project, request["number"]), ".head .state", "Merged"))
+    return TaskInstance(
+        slots, page_equals(url_of(project, request["number"]), ".head .state", "Merged")
+    )
 
 
 @tasks.add(
     "merge",
-    _merge,
+    _sample_merge,
     'Merge the merge request "{title}" of {project}.',
     'In {project}, merge the open merge request "{title}".',
     'The merge request "{title}" of {project} is ready: merge it',
@@ -83,7 +94,7 @@ def _merge(data: Data, rng: random.Random) -> Instance | None:
     'Please merge "{title}" in the project {project}.',
 )
 def merge(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     yield from click(page, "Merge", "button", about="merge")
     yield from done("It is merged")
 
@@ -97,18 +108,18 @@ _REASONS = (
 )
 
 
-def _decline(data: Data, rng: random.Random) -> Instance | None:
-    project, text = a_project(data, rng, "Developer"), rng.choice(_REASONS)
-    request = a_request(data, rng, project)
+def _sample_decline(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, text = sample_project(data, rng, "Developer"), rng.choice(_REASONS)
+    request = sample_merge_request(data, rng, project)
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"], "text": text}
-    return Instance(slots, closed_with(url_of(project, request["number"]), text))
+    return TaskInstance(slots, closed_with(url_of(project, request["number"]), text))
 
 
 @tasks.add(
     "decline",
-    _decline,
+    _sample_decline,
     'Close the merge request "{title}" of {project} with the comment "{text}".',
     'Comment "{text}" on the merge request "{title}" in {project} and close it without merging.',
     'We do not want the merge request "{title}" of {project}: write "{text}" and close it',
@@ -116,16 +127,16 @@ def _decline(data: Data, rng: random.Random) -> Instance | None:
     'In {project}, close the open merge request "{title}" after commenting "{text}".',
 )
 def decline(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
     page = yield from click(page, "Comment", "button", about="")
     yield from click(page, "Close Merge Request", "button", about="close")
     yield from done("It is closed")
 
 
-def _ask_author(data: Data, rng: random.Random) -> Instance | None:
+def _sample_comment_request(data: Data, rng: random.Random) -> TaskInstance | None:
     project, text = (
-        a_project(data, rng),
+        sample_project(data, rng),
         rng.choice(
             (
                 "Any progress here?",
@@ -136,19 +147,19 @@ def _ask_author(data: Data, rng: random.Random) -> Instance | None:
             )
         ),
     )
-    request = a_request(data, rng, project)
+    request = sample_merge_request(data, rng, project)
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"], "text": text}
-    spec = page_has(
+    spec = page_includes(
         url_of(project, request["number"]), ".comment:last-of-type", "Nora Whitfield", text
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "comment-request",
-    _ask_author,
+    _sample_comment_request,
     'Comment "{text}" on the merge request "{title}" of {project}.',
     'Write "{text}" below the open merge request "{title}" in {project}.',
     'Add the comment "{text}" to the merge request "{title}" of {project}',
@@ -156,7 +167,7 @@ def _ask_author(data: Data, rng: random.Random) -> Instance | None:
     'In {project}, answer the merge request "{title}" with "{text}"',
 )
 def comment_request(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_request(page, slots["project"], slots["title"])
+    page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
     yield from click(page, "Comment", "button", about="")
     yield from done("The comment is written")
@@ -165,30 +176,30 @@ def comment_request(slots: Slots, page: Observation) -> Expert:
 _TITLES = ("Merge my experiment", "Bring this to main", "Small clean-up", "New parser", "Draft")
 
 
-def _request(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_open_request(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     sql = (
         "SELECT name FROM branch WHERE project_id = ?1 AND NOT is_default AND name NOT IN"
         " (SELECT source FROM merge_request WHERE project_id = ?1) ORDER BY name"
     )
     branch = pick(rng, rows(data, sql, project["id"]))
-    member, title = pick(rng, the_members(data, project)), rng.choice(_TITLES)
+    member, title = pick(rng, other_members(data, project)), rng.choice(_TITLES)
     if branch is None:
         return None
     slots = {"branch": branch["name"], "project": project["name"], "title": title}
     slots |= {"person": member["name"]}
     url = url_of(project, next_number(data, project, "merge_request"))
-    spec = both(
-        page_is(url, "h1", title),
-        page_has(url, ".by", f"{branch['name']} into main"),
-        page_is(url, "#reviewer", member["name"]),
+    spec = all_of(
+        page_equals(url, "h1", title),
+        page_includes(url, ".by", f"{branch['name']} into main"),
+        page_equals(url, "#reviewer", member["name"]),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "open-request",
-    _request,
+    _sample_open_request,
     'Open a merge request from {branch} into main in {project}: title "{title}", reviewer '
     "{person}.",
     'In {project}, create a merge request titled "{title}" for the branch {branch} and ask '
@@ -201,7 +212,7 @@ def _request(data: Data, rng: random.Random) -> Instance | None:
     'called "{title}". Create it.',
 )
 def open_request(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Merge Requests")
+    page = yield from go_to_project_page(page, slots["project"], "Merge Requests")
     page = yield from click(page, "New Merge Request", "link", about="")
     page = yield from choose(page, "Source branch", slots["branch"])
     page = yield from type_text(page, "Title", slots["title"])
@@ -213,17 +224,17 @@ def open_request(slots: Slots, page: Observation) -> Expert:
 # --- branches and files --------------------------------------------------------------------------
 
 
-def _branch(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_create_branch(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     name = rng.choice(("release", "fix", "try", "feature"))
     branch = f"{name}-{rng.choice(('login', 'import', 'search', 'colours', 'speed', '2024'))}"
-    spec = page_has(f"{CODE}/{project['path']}/branches", "main .list", branch)
-    return Instance({"branch": branch, "project": project["name"]}, spec)
+    spec = page_includes(f"{CODE}/{project['path']}/branches", "main .list", branch)
+    return TaskInstance({"branch": branch, "project": project["name"]}, spec)
 
 
 @tasks.add(
     "create-branch",
-    _branch,
+    _sample_create_branch,
     "Create a branch called {branch} in {project}.",
     "Make a new branch {branch} in the project {project}.",
     "In {project}, start the branch {branch} from main",
@@ -231,25 +242,26 @@ def _branch(data: Data, rng: random.Random) -> Instance | None:
     "Add the branch {branch} to the repository {project}.",
 )
 def create_branch(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Branches")
+    page = yield from go_to_project_page(page, slots["project"], "Branches")
     page = yield from type_text(page, "Name of new branch", slots["branch"])
     yield from click(page, "Create Branch", "button", about="")
     yield from done("The branch is there")
 
 
-def _delete_branch(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_delete_branch(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     sql = (
         "SELECT name FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
     )
-    listed = [row["name"] for row in rows(data, sql, project["id"])]
-    if not 3 <= len(listed) <= 6:  # one page, so that what is left can be told exactly
+    branches = [row["name"] for row in rows(data, sql, project["id"])]
+    # All branches must fit on one page, which the evaluator compares exactly.
+    if not 3 <= len(branches) <= 6:
         return None
-    branch = rng.choice(listed[1:])
-    left = [name for name in listed if name != branch]
+    branch = rng.choice(branches[1:])
+    other_branches = [name for name in branches if name != branch]
     url = f"{CODE}/{project['path']}/branches"
-    spec = page_is(url, "main .list li > div > a", " ; ".join(left))
-    return Instance({"branch": branch, "project": project["name"]}, spec)
+    spec = page_equals(url, "main .list li > div > a", " ; ".join(other_branches))
+    return TaskInstance({"branch": branch, "project": project["name"]}, spec)
 
 
 DELETE_BRANCH = (
@@ -261,9 +273,9 @@ DELETE_BRANCH = (
 )
 
 
-@tasks.add("delete-branch", _delete_branch, *DELETE_BRANCH)
+@tasks.add("delete-branch", _sample_delete_branch, *DELETE_BRANCH)
 def delete_branch(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Branches")
+    page = yield from go_to_project_page(page, slots["project"], "Branches")
     yield from click(page, f"Delete {slots['branch']}", "button", about=slots["branch"])
     yield from done("The branch is gone")
 
@@ -278,19 +290,19 @@ _FILES = (
 )
 
 
-def _new_file(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_add_file(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     path, content = rng.choice(_FILES)
     message = rng.choice(("Add a missing file", "Tell who we are", "As agreed", "More docs"))
     slots = {"path": path, "content": content, "project": project["name"], "message": message}
     url = f"{CODE}/{project['path']}/blob/{path}"
-    spec = both(page_has(url, "main", content), page_has(url, ".latest", message))
-    return Instance(slots, spec)
+    spec = all_of(page_includes(url, "main", content), page_includes(url, ".latest", message))
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "add-file",
-    _new_file,
+    _sample_add_file,
     'Add the file {path} to {project} with the content "{content}". Commit message: "{message}"',
     'Create {path} in {project}. It should contain "{content}"; the commit message is "{message}".',
     'Commit a new file {path} to {project} with the text "{content}" and the message "{message}"',
@@ -298,7 +310,7 @@ def _new_file(data: Data, rng: random.Random) -> Instance | None:
     'Write the file {path} for {project}: "{content}". Use "{message}" as commit message.',
 )
 def add_file(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
+    page = yield from go_to_project(page, slots["project"])
     page = yield from click(page, "New File", "link", about="")
     page = yield from type_text(page, "File name", slots["path"])
     page = yield from type_text(page, "Content", slots["content"])
@@ -307,21 +319,21 @@ def add_file(slots: Slots, page: Observation) -> Expert:
     yield from done("The file is committed")
 
 
-def _rewrite(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Developer")
+def _sample_rewrite_file(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Developer")
     path = rng.choice(("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "docs/design.md"))
     content = rng.choice(
         ("Under construction.", "This text has moved to our wiki.", "See the web site.", "Later.")
     )
     slots = {"path": path, "content": content, "project": project["name"]}
     url = f"{CODE}/{project['path']}/blob/{path}"
-    shown = ".source" if path == "LICENSE" else ".readme"
-    return Instance(slots, page_is(url, shown, content))
+    selector = ".source" if path == "LICENSE" else ".readme"
+    return TaskInstance(slots, page_equals(url, selector, content))
 
 
 @tasks.add(
     "rewrite-file",
-    _rewrite,
+    _sample_rewrite_file,
     'Replace the whole content of {path} in {project} by "{content}".',
     'The file {path} of {project} should say nothing but "{content}".',
     'Edit {path} in the project {project} so that all it contains is "{content}"',
@@ -329,8 +341,8 @@ def _rewrite(data: Data, rng: random.Random) -> Instance | None:
     'Commit a new version of {path} to {project}. Its only text is "{content}"',
 )
 def rewrite_file(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page = yield from to_file(page, slots["path"])
+    page = yield from go_to_project(page, slots["project"])
+    page = yield from go_to_file(page, slots["path"])
     page = yield from click(page, "Edit", "link", about="")
     page = yield from type_text(page, "Content", slots["content"])
     yield from click(page, "Commit Changes", "button", about="")

@@ -1,4 +1,4 @@
-"""Pages to find and to leave open."""
+"""Tasks that end on a page."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.parse import urlencode
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    a_project,
-    an_issue,
+    go_to_account_page,
+    go_to_file,
+    go_to_issue,
+    go_to_project,
+    go_to_project_page,
     narrow,
+    other_members,
     rows,
-    the_members,
-    to_file,
-    to_issue,
-    to_mine,
-    to_part,
-    to_project,
+    sample_issue,
+    sample_project,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.expert_steps import choose, click, done, flat, names
-from webagent_jax.arena.task import Data, Instance, Templates, ends_at, pick
+from webagent_jax.arena.expert_steps import choose, click, done, names, page_text
+from webagent_jax.arena.task import Data, TaskInstance, Templates, pick, url_equals
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
@@ -32,18 +32,18 @@ tasks = Templates("code", "gitlab")
 Slots = Mapping[str, str]
 
 
-def _file(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     path = pick(
         rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
     )["path"]
     slots = {"path": path, "project": project["name"]}
-    return Instance(slots, ends_at(f"{CODE}/{project['path']}/blob/{path}"))
+    return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/blob/{path}"))
 
 
 @tasks.add(
     "open-file",
-    _file,
+    _sample_open_file,
     "Open the file {path} of {project}.",
     "Show me {path} in the project {project}.",
     "Go to {project} and open {path}",
@@ -51,24 +51,24 @@ def _file(data: Data, rng: random.Random) -> Instance | None:
     "Find the file {path} in {project} and leave it open.",
 )
 def open_file(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    yield from to_file(page, slots["path"])
+    page = yield from go_to_project(page, slots["project"])
+    yield from go_to_file(page, slots["path"])
     yield from done("The file is open")
 
 
-def _history(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     path = pick(
         rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
     )["path"]
     query = urlencode({"path": path})
     slots = {"path": path, "project": project["name"]}
-    return Instance(slots, ends_at(f"{CODE}/{project['path']}/commits?{query}"))
+    return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/commits?{query}"))
 
 
 @tasks.add(
     "file-history",
-    _history,
+    _sample_file_history,
     "Show the history of {path} in {project}.",
     "Open the list of commits that changed {path} of {project}.",
     "I want to see all commits to {project} that touched the file {path}",
@@ -76,24 +76,24 @@ def _history(data: Data, rng: random.Random) -> Instance | None:
     "Which commits changed {path} in {project}? Show me the list.",
 )
 def file_history(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page = yield from to_file(page, slots["path"])
+    page = yield from go_to_project(page, slots["project"])
+    page = yield from go_to_file(page, slots["path"])
     yield from click(page, "History", "link", why="The page of the file leads to its history")
     yield from done("These are the commits of the file")
 
 
-def _issues(data: Data, rng: random.Random) -> Instance | None:
-    project, label = a_project(data, rng), rng.choice(LABELS)
+def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, label = sample_project(data, rng), rng.choice(LABELS)
     state = rng.choice(("open", "closed"))
     query = {"state": state} if state == "closed" else {}
     slots = {"state": state, "label": label, "project": project["name"]}
     url = f"{CODE}/{project['path']}/issues?{urlencode({**query, 'label': label})}"
-    return Instance(slots, ends_at(url))
+    return TaskInstance(slots, url_equals(url))
 
 
 @tasks.add(
     "issues-labelled",
-    _issues,
+    _sample_issues_labelled,
     'Show the {state} issues of {project} with the label "{label}".',
     'List all {state} issues labelled "{label}" in {project}.',
     'Open the list of {state} issues of {project} that carry the label "{label}"',
@@ -101,25 +101,25 @@ def _issues(data: Data, rng: random.Random) -> Instance | None:
     'I want to see only the {state} "{label}" issues of the project {project}.',
 )
 def issues_labelled(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     if slots["state"] == "closed":
         page = yield from click(page, "Closed", "link", about="closed")
     yield from narrow(page, "Label", slots["label"])
     yield from done("The list is filtered")
 
 
-def _of_person(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    member = pick(rng, the_members(data, project))
+def _sample_issues_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    member = pick(rng, other_members(data, project))
     word, name = rng.choice((("assigned to", "assignee"), ("opened by", "author")))
     query = urlencode({name: member["username"]})
     slots = {"word": word, "person": member["name"], "project": project["name"]}
-    return Instance(slots, ends_at(f"{CODE}/{project['path']}/issues?{query}"))
+    return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/issues?{query}"))
 
 
 @tasks.add(
     "issues-of-person",
-    _of_person,
+    _sample_issues_of_person,
     "Show the open issues of {project} that are {word} {person}.",
     "List all open issues {word} {person} in {project}.",
     "Open the list of the open issues {word} {person} in the project {project}",
@@ -127,23 +127,23 @@ def _of_person(data: Data, rng: random.Random) -> Instance | None:
     "Which open issues of {project} are {word} {person}? Bring up the list.",
 )
 def issues_of_person(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Issues")
+    page = yield from go_to_project_page(page, slots["project"], "Issues")
     field = "Assignee" if slots["word"] == "assigned to" else "Author"
     yield from narrow(page, field, slots["person"])
     yield from done("The list is filtered")
 
 
-def _commits(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     name, _ = rng.choice(contributors(data, project["id"]))
     ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", name)
     slots = {"person": name, "project": project["name"]}
-    return Instance(slots, ends_at(f"{CODE}/{project['path']}/commits?author={username}"))
+    return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/commits?author={username}"))
 
 
 @tasks.add(
     "commits-of-person",
-    _commits,
+    _sample_commits_of_person,
     "Show the commits of {person} to {project}.",
     "List all commits in {project} that {person} made.",
     "Open the list of commits of {project}, only those by {person}",
@@ -151,7 +151,7 @@ def _commits(data: Data, rng: random.Random) -> Instance | None:
     "What did {person} commit to {project}? Bring up the list of commits.",
 )
 def commits_of_person(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Commits")
+    page = yield from go_to_project_page(page, slots["project"], "Commits")
     yield from choose(page, "Author", slots["person"])
     yield from done("The list is filtered")
 
@@ -163,15 +163,17 @@ _SORTS = {
 }
 
 
-def _explored(data: Data, rng: random.Random) -> Instance | None:
+def _sample_explore(data: Data, rng: random.Random) -> TaskInstance | None:
     language, order = rng.choice(LANGUAGES), rng.choice(list(_SORTS))
     query = urlencode({"language": language, "sort": _SORTS[order][0]})
-    return Instance({"language": language, "order": order}, ends_at(f"{CODE}/explore?{query}"))
+    return TaskInstance(
+        {"language": language, "order": order}, url_equals(f"{CODE}/explore?{query}")
+    )
 
 
 @tasks.add(
     "explore",
-    _explored,
+    _sample_explore,
     "Show all {language} projects on Slipway, {order}.",
     "List the projects in {language} that one can explore here, {order}.",
     "Explore the projects written in {language} and sort them {order}",
@@ -185,7 +187,7 @@ def explore(slots: Slots, page: Observation) -> Expert:
     yield from done("The list is filtered and sorted")
 
 
-_MINE = {
+_OWN_LISTS = {
     "open issues that are assigned to me": ("My Issues", "/issues"),
     "open merge requests I wrote": ("My Merge Requests", "/merge-requests"),
     "merge requests that wait for my review": (
@@ -197,14 +199,14 @@ _MINE = {
 }
 
 
-def _mine(data: Data, rng: random.Random) -> Instance | None:
-    what = rng.choice(list(_MINE))
-    return Instance({"what": what}, ends_at(CODE + _MINE[what][1]))
+def _sample_mine(data: Data, rng: random.Random) -> TaskInstance | None:
+    entry = rng.choice(list(_OWN_LISTS))
+    return TaskInstance({"what": entry}, url_equals(CODE + _OWN_LISTS[entry][1]))
 
 
 @tasks.add(
     "mine",
-    _mine,
+    _sample_mine,
     "Show me the {what}.",
     "Open the list of {what}.",
     "Where are the {what}? Bring them up.",
@@ -212,9 +214,9 @@ def _mine(data: Data, rng: random.Random) -> Instance | None:
     "I want to look through the {what}.",
 )
 def mine(slots: Slots, page: Observation) -> Expert:
-    entry, path = _MINE[slots["what"]]
+    entry, path = _OWN_LISTS[slots["what"]]
     if entry:
-        page = yield from to_mine(page, entry)
+        page = yield from go_to_account_page(page, entry)
     else:
         page = yield from click(page, "To-Dos", "link", about="to-dos")
         page = yield from click(page, "Done", "link", about="finished")
@@ -223,18 +225,18 @@ def mine(slots: Slots, page: Observation) -> Expert:
     yield from done("This is the list")
 
 
-def _open_issue(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    issue = an_issue(data, rng, project, "state = 'closed'")
+def _sample_open_closed_issue(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    issue = sample_issue(data, rng, project, "state = 'closed'")
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"]}
-    return Instance(slots, ends_at(f"{CODE}/{project['path']}/issues/{issue['number']}"))
+    return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/issues/{issue['number']}"))
 
 
 @tasks.add(
     "open-closed-issue",
-    _open_issue,
+    _sample_open_closed_issue,
     'Open the closed issue "{title}" of {project}.',
     'Show me the issue "{title}" in {project}; it is closed already.',
     'Go to {project} and open the closed issue titled "{title}"',
@@ -242,30 +244,30 @@ def _open_issue(data: Data, rng: random.Random) -> Instance | None:
     'Find "{title}" among the closed issues of {project} and leave it open on the screen.',
 )
 def open_closed_issue(slots: Slots, page: Observation) -> Expert:
-    yield from to_issue(page, slots["project"], slots["title"], "Closed")
+    yield from go_to_issue(page, slots["project"], slots["title"], "Closed")
     yield from done("The issue is open")
 
 
 _STATES = {"open": "", "merged": "Merged", "closed": "Closed"}
 
 
-def _latest_request(data: Data, rng: random.Random) -> Instance | None:
-    project, state = a_project(data, rng), rng.choice(list(_STATES))
+def _sample_latest_request(data: Data, rng: random.Random) -> TaskInstance | None:
+    project, state = sample_project(data, rng), rng.choice(list(_STATES))
     sql = (
         "SELECT number FROM merge_request WHERE project_id = ? AND state = ?"
         " ORDER BY created DESC, id DESC LIMIT 1"
     )
-    found = rows(data, sql, project["id"], state)
-    if not found:
+    requests = rows(data, sql, project["id"], state)
+    if not requests:
         return None
     slots = {"state": state, "project": project["name"]}
-    url = f"{CODE}/{project['path']}/merge-requests/{found[0]['number']}"
-    return Instance(slots, ends_at(url))
+    url = f"{CODE}/{project['path']}/merge-requests/{requests[0]['number']}"
+    return TaskInstance(slots, url_equals(url))
 
 
 @tasks.add(
     "latest-request",
-    _latest_request,
+    _sample_latest_request,
     "Open the latest {state} merge request of {project}.",
     "Show me the newest {state} merge request in {project}.",
     "Go to the most recently created merge request of {project} that is {state}",
@@ -273,7 +275,7 @@ def _latest_request(data: Data, rng: random.Random) -> Instance | None:
     "In {project}, find the newest of the {state} merge requests and open it.",
 )
 def latest_request(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Merge Requests")
+    page = yield from go_to_project_page(page, slots["project"], "Merge Requests")
     tab = _STATES[slots["state"]]
     if tab:
         page = yield from click(page, tab, "link", about=slots["state"])
@@ -283,18 +285,18 @@ def latest_request(slots: Slots, page: Observation) -> Expert:
     yield from done("The merge request is open")
 
 
-def _profile(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    ranked = contributors(data, project["id"])
-    if ranked[0][1] == ranked[1][1]:
+def _sample_top_profile(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    ranking = contributors(data, project["id"])
+    if ranking[0][1] == ranking[1][1]:
         return None
-    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", ranked[0][0])
-    return Instance({"project": project["name"]}, ends_at(f"{CODE}/{username}"))
+    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", ranking[0][0])
+    return TaskInstance({"project": project["name"]}, url_equals(f"{CODE}/{username}"))
 
 
 @tasks.add(
     "top-profile",
-    _profile,
+    _sample_top_profile,
     "Open the profile of whoever made the most commits to {project}.",
     "Show me the profile page of the top contributor of {project}.",
     "Go to the page of the person with the most commits in {project}",
@@ -302,8 +304,8 @@ def _profile(data: Data, rng: random.Random) -> Instance | None:
     "Find the most active committer of {project} and open their profile.",
 )
 def top_profile(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Contributors")
-    listed = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", flat(page))
-    name = listed[0][0]
+    page = yield from go_to_project_page(page, slots["project"], "Contributors")
+    contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
+    name = contributor_rows[0][0]
     yield from click(page, name, "link", about="most commits", why="The most active come first")
     yield from done("This is the profile")

@@ -1,4 +1,4 @@
-"""Projects and groups to make, fork and star; what I tell of myself and what I have to do."""
+"""Tasks on creating, forking and starring projects, on groups, profile and to-dos."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.sample_projects import slug
 from webagent_jax.arena.code.tasks.helpers import (
+    AGENT_USER_ID,
     CODE,
-    ME,
-    a_project,
+    go_to_account_page,
+    go_to_project,
+    go_to_project_page,
     rows,
-    to_mine,
-    to_part,
-    to_project,
+    sample_project,
 )
 from webagent_jax.arena.code.tasks.members import invite
 from webagent_jax.arena.common import me
@@ -30,7 +30,15 @@ from webagent_jax.arena.expert_steps import (
     tick,
     type_text,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+    pick,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
@@ -47,22 +55,24 @@ _VISIBILITIES = ("Public", "Internal", "Private")
 # --- projects and groups -------------------------------------------------------------------------
 
 
-def _fill(page: Observation, slots: Slots) -> Moves:
+def _fill_new_project(page: Observation, slots: Slots) -> Moves:
     page = yield from click(page, "New Project", "link", about="")
     page = yield from type_text(page, "Project name", slots["name"])
     return (yield from tick(page, slots["visibility"]))
 
 
-def _create(data: Data, rng: random.Random) -> Instance | None:
+def _sample_create_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_NAMES), rng.choice(_VISIBILITIES)
     url = f"{CODE}/{me().username}/{slug(name)}"
-    spec = both(page_is(url, "h1", f"{name} {visibility}"), page_has(url, ".tree", "README.md"))
-    return Instance({"name": name, "visibility": visibility}, spec)
+    spec = all_of(
+        page_equals(url, "h1", f"{name} {visibility}"), page_includes(url, ".tree", "README.md")
+    )
+    return TaskInstance({"name": name, "visibility": visibility}, spec)
 
 
 @tasks.add(
     "create-project",
-    _create,
+    _sample_create_project,
     "Create a new project {name} with the visibility {visibility} and a README.",
     "Start a project called {name}. Its visibility is {visibility}; let it begin with a README.",
     "Make a new {visibility} project named {name} that has a README from the start",
@@ -70,7 +80,7 @@ def _create(data: Data, rng: random.Random) -> Instance | None:
     "Set up {name} as a new project with a README and the visibility {visibility}.",
 )
 def create_project(slots: Slots, page: Observation) -> Expert:
-    page = yield from _fill(page, slots)
+    page = yield from _fill_new_project(page, slots)
     page = yield from tick(page, "Add a README")
     yield from click(page, "Create Project", "button", about="")
     yield from done("The project is created")
@@ -83,27 +93,27 @@ _STARTS = {
 }
 
 
-def _create_team(data: Data, rng: random.Random) -> Instance | None:
+def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility, start = rng.choice(_NAMES), rng.choice(_VISIBILITIES), rng.choice([*_STARTS])
     one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
     role = rng.choice(("Developer", "Maintainer", "Reporter"))
     url = f"{CODE}/{me().username}/{slug(name)}"
     slots = {"name": name, "visibility": visibility, "start": start, "role": role}
     slots |= {"one": one["name"], "other": other["name"]}
-    spec = both(
-        page_is(url, "h1", f"{name} {visibility}"),
-        page_has(url, ".tree", _STARTS[start]),
+    spec = all_of(
+        page_equals(url, "h1", f"{name} {visibility}"),
+        page_includes(url, ".tree", _STARTS[start]),
         *(
-            page_has(f"{url}/members/{user['id']}", ".facts", f"{role} of {name}")
+            page_includes(f"{url}/members/{user['id']}", ".facts", f"{role} of {name}")
             for user in (one, other)
         ),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "create-team-project",
-    _create_team,
+    _sample_create_team_project,
     'Create the project {name} ({visibility}) from the template "{start}" and invite {one} and '
     "{other} as {role}.",
     'Start a {visibility} project called {name} with the template "{start}", then add {one} and '
@@ -116,7 +126,7 @@ def _create_team(data: Data, rng: random.Random) -> Instance | None:
     "and {other} ({role}).",
 )
 def create_team_project(slots: Slots, page: Observation) -> Expert:
-    page = yield from _fill(page, slots)
+    page = yield from _fill_new_project(page, slots)
     page = yield from choose(page, "Start from", slots["start"])
     page = yield from click(page, "Create Project", "button", about="")
     page = yield from click(page, "Members", "link", about="")
@@ -131,23 +141,23 @@ _GROUPS = (
 )  # fmt: skip
 
 
-def _group(data: Data, rng: random.Random) -> Instance | None:
+def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_GROUPS), rng.choice(_VISIBILITIES)
     one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
     role = rng.choice(("Developer", "Maintainer", "Guest"))
     slots = {"name": name, "visibility": visibility, "role": role}
     slots |= {"one": one["name"], "other": other["name"]}
     url = f"{CODE}/{slug(name)}"
-    spec = both(
-        page_is(url, "h1", f"{name} {visibility}"),
-        page_has(url, "#members", f"{one['name']} {role}", f"{other['name']} {role}"),
+    spec = all_of(
+        page_equals(url, "h1", f"{name} {visibility}"),
+        page_includes(url, "#members", f"{one['name']} {role}", f"{other['name']} {role}"),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "create-group",
-    _group,
+    _sample_create_group,
     "Create a group {name} with the visibility {visibility} and the members {one} and {other}, "
     "both as {role}.",
     "Make a new {visibility} group called {name} and invite {one} and {other} as {role}.",
@@ -159,7 +169,7 @@ def _group(data: Data, rng: random.Random) -> Instance | None:
     "{role}.",
 )
 def create_group(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_mine(page, "Groups")
+    page = yield from go_to_account_page(page, "Groups")
     page = yield from click(page, "New Group", "link", about="")
     page = yield from type_text(page, "Group name", slots["name"])
     page = yield from tick(page, slots["visibility"])
@@ -169,24 +179,24 @@ def create_group(slots: Slots, page: Observation) -> Expert:
     yield from done("The group is there")
 
 
-def _fork(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, where="project.visibility = 'public'")
+def _sample_fork(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, where="project.visibility = 'public'")
     spaces = [me().username, "homestead", "lanternworks", "openpantry"]
     space, visibility = rng.choice(spaces), rng.choice(_VISIBILITIES)
     if project["owner"] == space:
         return None
     slots = {"project": project["name"], "space": space, "visibility": visibility}
     url = f"{CODE}/{space}/{project['slug']}"
-    spec = both(
-        page_is(url, "h1", f"{project['name']} {visibility}"),
-        page_has(url, "main", f"Forked from {project['name']}"),
+    spec = all_of(
+        page_equals(url, "h1", f"{project['name']} {visibility}"),
+        page_includes(url, "main", f"Forked from {project['name']}"),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "fork",
-    _fork,
+    _sample_fork,
     "Fork {project} into {space} with the visibility {visibility}.",
     "Make a fork of {project} under {space}; its visibility should be {visibility}.",
     "Copy the project {project} to {space} as a {visibility} fork",
@@ -194,7 +204,7 @@ def _fork(data: Data, rng: random.Random) -> Instance | None:
     "Create a {visibility} fork of the project {project} in {space}.",
 )
 def fork(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
+    page = yield from go_to_project(page, slots["project"])
     page = yield from click(page, "Fork", "link", about="fork")
     page = yield from choose(page, "Fork into", slots["space"])
     page = yield from tick(page, slots["visibility"])
@@ -202,15 +212,15 @@ def fork(slots: Slots, page: Observation) -> Expert:
     yield from done("The project is forked")
 
 
-def _delete(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng, "Owner")
+def _sample_delete_project(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng, "Owner")
     slots = {"project": project["name"]}
-    return Instance(slots, page_is(f"{CODE}/{project['path']}", "h1", "Page not found"))
+    return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", "h1", "Page not found"))
 
 
 @tasks.add(
     "delete-project",
-    _delete,
+    _sample_delete_project,
     "Delete my project {project}.",
     "I do not need {project} any more: delete the project.",
     "Remove the project {project} from Slipway for good",
@@ -218,7 +228,7 @@ def _delete(data: Data, rng: random.Random) -> Instance | None:
     "Get rid of {project}: delete it in its settings and confirm.",
 )
 def delete_project(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Settings")
+    page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from click(page, "Delete Project", "link", about="delete")
     path = found(page, r"Type (\S+/\S+)")
     page = yield from type_text(page, "Path of the project", path)
@@ -229,27 +239,32 @@ def delete_project(slots: Slots, page: Observation) -> Expert:
 # --- stars, people, to-dos -----------------------------------------------------------------------
 
 
-def _star(data: Data, rng: random.Random) -> Instance | None:
+def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
     language, count = rng.choice(LANGUAGES), rng.choice((2, 3))
-    top = rows(
+    projects = rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path FROM project JOIN namespace"
         " ON namespace.id = namespace_id WHERE language = ? AND project.visibility != 'private'"
         " ORDER BY stars DESC LIMIT 5",
         language,
     )
-    if top[count - 1]["stars"] == top[count]["stars"]:
+    if projects[count - 1]["stars"] == projects[count]["stars"]:
         return None
-    held = {row["project_id"] for row in rows(data, f"SELECT * FROM star WHERE user_id = {ME}")}
-    if held & {row["id"] for row in top[:count]}:
+    starred_ids = {
+        row["project_id"]
+        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+    }
+    if starred_ids & {row["id"] for row in projects[:count]}:
         return None
-    told = [page_is(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in top[:count]]
-    return Instance({"language": language, "count": str(count)}, both(*told))
+    specs = [
+        page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in projects[:count]
+    ]
+    return TaskInstance({"language": language, "count": str(count)}, all_of(*specs))
 
 
 @tasks.add(
     "star-top",
-    _star,
+    _sample_star_top,
     "Star the {count} most starred {language} projects.",
     "Give a star to each of the {count} {language} projects that have the most stars.",
     "Find the top {count} projects in {language} by stars and star all of them",
@@ -269,18 +284,21 @@ def star_top(slots: Slots, page: Observation) -> Expert:
     yield from done("They have my star")
 
 
-def _star_one(data: Data, rng: random.Random) -> Instance | None:
-    one, other = a_project(data, rng), a_project(data, rng)
-    held = {row["project_id"] for row in rows(data, f"SELECT * FROM star WHERE user_id = {ME}")}
-    if one["id"] == other["id"] or held & {one["id"], other["id"]}:
+def _sample_star_two(data: Data, rng: random.Random) -> TaskInstance | None:
+    one, other = sample_project(data, rng), sample_project(data, rng)
+    starred_ids = {
+        row["project_id"]
+        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+    }
+    if one["id"] == other["id"] or starred_ids & {one["id"], other["id"]}:
         return None
-    told = [page_is(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in (one, other)]
-    return Instance({"one": one["name"], "other": other["name"]}, both(*told))
+    specs = [page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in (one, other)]
+    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
 
 
 @tasks.add(
     "star-two",
-    _star_one,
+    _sample_star_two,
     "Star the projects {one} and {other}.",
     "Give a star to {one} and another one to {other}.",
     "I like {one} and {other}: star both",
@@ -289,27 +307,28 @@ def _star_one(data: Data, rng: random.Random) -> Instance | None:
 )
 def star_two(slots: Slots, page: Observation) -> Expert:
     for project in (slots["one"], slots["other"]):
-        page = yield from to_project(page, project)
+        page = yield from go_to_project(page, project)
         page = yield from click(page, "Star", "button", about="star")
     yield from done("Both have my star")
 
 
-def _follow(data: Data, rng: random.Random) -> Instance | None:
+def _sample_follow(data: Data, rng: random.Random) -> TaskInstance | None:
     users = rows(
         data,
         "SELECT * FROM user WHERE id != 1 AND id NOT IN (SELECT followed_id FROM follow"
         " WHERE follower_id = 1) ORDER BY id",
     )
     one, other = rng.sample(users, 2)
-    told = [
-        page_is(f"{CODE}/{user['username']}", ".head button", "Unfollow") for user in (one, other)
+    specs = [
+        page_equals(f"{CODE}/{user['username']}", ".head button", "Unfollow")
+        for user in (one, other)
     ]
-    return Instance({"one": one["name"], "other": other["name"]}, both(*told))
+    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
 
 
 @tasks.add(
     "follow",
-    _follow,
+    _sample_follow,
     "Follow {one} and {other}.",
     "I want to hear from {one} and {other} on Slipway: follow both.",
     "Find the people {one} and {other} and follow them",
@@ -331,18 +350,20 @@ _STATUSES = (
 )  # fmt: skip
 
 
-def _profile(data: Data, rng: random.Random) -> Instance | None:
+def _sample_profile(data: Data, rng: random.Random) -> TaskInstance | None:
     status = rng.choice(_STATUSES)
     url = f"{CODE}/{me().username}"
     if rng.random() < 0.5:
-        return Instance({"field": "status", "value": status}, page_is(url, "#status", status))
+        return TaskInstance(
+            {"field": "status", "value": status}, page_equals(url, "#status", status)
+        )
     bio = rng.choice(("Gardens and compilers", "Ask me about maps", "Slow but thorough", "Reader"))
-    return Instance({"field": "bio", "value": bio}, page_is(url, "#bio", bio))
+    return TaskInstance({"field": "bio", "value": bio}, page_equals(url, "#bio", bio))
 
 
 @tasks.add(
     "profile",
-    _profile,
+    _sample_profile,
     'Set my {field} to "{value}".',
     'Change the {field} in my profile to "{value}".',
     'My {field} here should say "{value}"',
@@ -350,30 +371,32 @@ def _profile(data: Data, rng: random.Random) -> Instance | None:
     'Let others read "{value}" as my {field}.',
 )
 def profile(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_mine(page, "Edit Profile")
+    page = yield from go_to_account_page(page, "Edit Profile")
     page = yield from type_text(page, slots["field"].capitalize(), slots["value"])
     yield from click(page, "Save Profile", "button", about="")
     yield from done("My profile is saved")
 
 
-def _to_do(data: Data, rng: random.Random) -> Instance | None:
-    listed = rows(
+def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
+    to_dos = rows(
         data,
         "SELECT to_do.id, coalesce(issue.title, merge_request.title) AS title, user.name FROM to_do"
         " JOIN user ON user.id = to_do.author_id LEFT JOIN issue ON issue.id = issue_id"
         " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
-        f" WHERE to_do.user_id = {ME} AND NOT done ORDER BY to_do.written DESC",
+        f" WHERE to_do.user_id = {AGENT_USER_ID} AND NOT done ORDER BY to_do.written DESC",
     )
-    chosen = pick(rng, listed)
-    if [row["title"] for row in listed].count(chosen["title"]) > 1:
+    target = pick(rng, to_dos)
+    if [row["title"] for row in to_dos].count(target["title"]) > 1:
         return None
-    slots = {"title": chosen["title"], "person": chosen["name"]}
-    return Instance(slots, page_has(f"{CODE}/to-dos?state=done", "#to-dos", chosen["title"]))
+    slots = {"title": target["title"], "person": target["name"]}
+    return TaskInstance(
+        slots, page_includes(f"{CODE}/to-dos?state=done", "#to-dos", target["title"])
+    )
 
 
 @tasks.add(
     "to-do",
-    _to_do,
+    _sample_to_do,
     'Mark the to-do about "{title}" from {person} as done.',
     'I have taken care of "{title}", which {person} wanted: mark this to-do as done.',
     'Among my to-dos, the one by {person} on "{title}" is done. Mark it',
@@ -385,7 +408,7 @@ def to_do(slots: Slots, page: Observation) -> Expert:
     while slots["title"] not in names(page, "link"):
         page = yield from click(page, "Next", "link", about="", why="It is not on this page")
     elements = list(page.elements.values())
-    at = next(i for i, each in enumerate(elements) if each.name == slots["title"])
-    button = next(each.name for each in elements[at:] if each.kind == "button")
+    index = next(i for i, each in enumerate(elements) if each.name == slots["title"])
+    button = next(each.name for each in elements[index:] if each.kind == "button")
     yield from click(page, button, "button", about="done", why="The button behind it")
     yield from done("The to-do is done")

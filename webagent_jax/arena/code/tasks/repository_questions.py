@@ -1,4 +1,4 @@
-"""Questions about commits, contributors, stars and files."""
+"""Questions on commits, contributors, stars and files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.code.dashboard import LANGUAGES
-from webagent_jax.arena.code.tasks.helpers import a_project, rows, to_file, to_part, to_project
-from webagent_jax.arena.expert_steps import answer, bring, choose, click, flat, found, has, read_on
-from webagent_jax.arena.task import Data, Instance, Templates, answers, pick
+from webagent_jax.arena.code.tasks.helpers import (
+    go_to_file,
+    go_to_project,
+    go_to_project_page,
+    rows,
+    sample_project,
+)
+from webagent_jax.arena.expert_steps import (
+    answer,
+    choose,
+    click,
+    found,
+    has,
+    page_text,
+    scroll_to,
+    scroll_until,
+)
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("code", "gitlab")
@@ -25,24 +40,24 @@ _BY_AUTHOR = (
 
 
 def contributors(data: Data, project: object) -> list[tuple[str, int]]:
-    """Name and number of commits, the most active first."""
-    listed = rows(data, _BY_AUTHOR, project)
-    return [(row["name"], row["commits"]) for row in listed]
+    """Return name and number of commits of each contributor, the most active first."""
+    contributor_rows = rows(data, _BY_AUTHOR, project)
+    return [(row["name"], row["commits"]) for row in contributor_rows]
 
 
 # --- commits -------------------------------------------------------------------------------------
 
 
-def _commits_of(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_commits_of(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     author, count = rng.choice(contributors(data, project["id"]))
     slots = {"author": author, "project": project["name"]}
-    return Instance(slots, answers(str(count))) if count > 3 else None
+    return TaskInstance(slots, answer_includes(str(count))) if count > 3 else None
 
 
 @tasks.add(
     "commits-of",
-    _commits_of,
+    _sample_commits_of,
     "How many commits did {author} make to {project}?",
     "Tell me the number of commits by {author} in {project}.",
     "In the project {project}, how often did {author} commit to main?",
@@ -50,31 +65,33 @@ def _commits_of(data: Data, rng: random.Random) -> Instance | None:
     "How many of the commits of {project} are by {author}?",
 )
 def commits_of(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Contributors")
-    page, match = yield from read_on(page, rf"{slots['author']} (\d+) commits?")
+    page = yield from go_to_project_page(page, slots["project"], "Contributors")
+    page, match = yield from scroll_until(page, rf"{slots['author']} (\d+) commits?")
     assert match is not None
     yield from answer(match[1], seen=match[0], why="The page counts the commits of everybody")
 
 
-_PLACES = {"most": 0, "second most": 1, "third most": 2}
+_RANKS = {"most": 0, "second most": 1, "third most": 2}
 
 
-def _top(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    place = rng.choice(list(_PLACES))
-    ranked = contributors(data, project["id"])
-    index = _PLACES[place]
-    if len(ranked) <= index + 1:
+def _sample_top_contributor(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    place = rng.choice(list(_RANKS))
+    ranking = contributors(data, project["id"])
+    index = _RANKS[place]
+    if len(ranking) <= index + 1:
         return None
-    counts = [count for _, count in ranked]
+    counts = [count for _, count in ranking]
     if counts.count(counts[index]) > 1:
         return None
-    return Instance({"place": place, "project": project["name"]}, answers(ranked[index][0]))
+    return TaskInstance(
+        {"place": place, "project": project["name"]}, answer_includes(ranking[index][0])
+    )
 
 
 @tasks.add(
     "top-contributor",
-    _top,
+    _sample_top_contributor,
     "Who made the {place} commits to {project}?",
     "Tell me the full name of the contributor with the {place} commits in {project}.",
     "Which person has the {place} commits to the main branch of {project}?",
@@ -82,14 +99,14 @@ def _top(data: Data, rng: random.Random) -> Instance | None:
     "Look at the contributors of {project}: who has the {place} commits?",
 )
 def top_contributor(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Contributors")
-    listed = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", flat(page))
-    name, count = listed[_PLACES[slots["place"]]]
+    page = yield from go_to_project_page(page, slots["project"], "Contributors")
+    contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
+    name, count = contributor_rows[_RANKS[slots["place"]]]
     yield from answer(name, seen=f"{name} {count} commits", why="The most active come first")
 
 
-def _commits_in(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     commit = pick(
         rng,
         rows(
@@ -107,14 +124,14 @@ def _commits_in(data: Data, rng: random.Random) -> Instance | None:
     )
     month = f"{commit['written'][:7]}-%"
     ((count,),) = rows(data, sql, project["id"], commit["id"], month)
-    told = f"{datetime.date.fromisoformat(commit['written'][:10]):%B %Y}"
-    slots = {"author": commit["name"], "project": project["name"], "month": told}
-    return Instance(slots, answers(str(count)))
+    month_text = f"{datetime.date.fromisoformat(commit['written'][:10]):%B %Y}"
+    slots = {"author": commit["name"], "project": project["name"], "month": month_text}
+    return TaskInstance(slots, answer_includes(str(count)))
 
 
 @tasks.add(
     "commits-in-month",
-    _commits_in,
+    _sample_commits_in_month,
     "How many commits did {author} make to {project} in {month}?",
     "Tell me how often {author} committed to {project} in {month}.",
     "Count the commits of {author} to {project} from {month}.",
@@ -122,28 +139,28 @@ def _commits_in(data: Data, rng: random.Random) -> Instance | None:
     "I want to know the number of commits by {author} in {project} during {month}",
 )
 def commits_in_month(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Commits")
+    page = yield from go_to_project_page(page, slots["project"], "Commits")
     page = yield from choose(page, "Author", slots["author"])
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
-    counted: list[str] = []
+    matching_days: list[str] = []
     while True:
-        days = [datetime.datetime.strptime(day, "%b %d, %Y") for day in _days(page)]
-        counted += [
+        days = [datetime.datetime.strptime(day, "%b %d, %Y") for day in _parse_days(page)]
+        matching_days += [
             f"{day:%b %d}" for day in days if (day.year, day.month) == (month.year, month.month)
         ]
         if (days and days[-1] < month) or not has(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", why="Older commits follow")
-    yield from answer(str(len(counted)), seen=", ".join(counted), why="I count them")
+    yield from answer(str(len(matching_days)), seen=", ".join(matching_days), why="I count them")
 
 
-def _days(page: Observation) -> list[str]:
-    """Of the commits in the list."""
-    return re.findall(r" [A-Z]\w+ [A-Z]\w+, ([A-Z][a-z]{2} \d+, \d{4})", flat(page))
+def _parse_days(page: Observation) -> list[str]:
+    """Return the day of each commit in the list."""
+    return re.findall(r" [A-Z]\w+ [A-Z]\w+, ([A-Z][a-z]{2} \d+, \d{4})", page_text(page))
 
 
-def _last_change(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_last_change(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     path = pick(
         rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
     )["path"]
@@ -153,12 +170,12 @@ def _last_change(data: Data, rng: random.Random) -> Instance | None:
         " ORDER BY written DESC, revision.id DESC LIMIT 1"
     )
     ((name,),) = rows(data, sql, project["id"], path)
-    return Instance({"path": path, "project": project["name"]}, answers(name))
+    return TaskInstance({"path": path, "project": project["name"]}, answer_includes(name))
 
 
 @tasks.add(
     "last-change",
-    _last_change,
+    _sample_last_change,
     "Who changed the file {path} of {project} last?",
     "Tell me the name of the person who made the latest change to {path} in {project}.",
     "In {project}, by whom is the last commit that touched {path}?",
@@ -166,25 +183,25 @@ def _last_change(data: Data, rng: random.Random) -> Instance | None:
     "Whose change to {path} of {project} is the most recent one?",
 )
 def last_change(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page = yield from to_file(page, slots["path"])
+    page = yield from go_to_project(page, slots["project"])
+    page = yield from go_to_file(page, slots["path"])
     name = found(page, r"Last change: ([A-Z]\w+ [A-Z]\w+),")
     yield from answer(name, seen="Last change", why="The page of the file tells it")
 
 
-# --- what files and projects say ----------------------------------------------------------------
+# --- files and projects --------------------------------------------------------------------------
 
 
-def _clone(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
-    return Instance(
-        {"project": project["name"]}, answers(f"git@slipway.example:{project['path']}.git")
+def _sample_clone_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
+    return TaskInstance(
+        {"project": project["name"]}, answer_includes(f"git@slipway.example:{project['path']}.git")
     )
 
 
 @tasks.add(
     "clone-address",
-    _clone,
+    _sample_clone_address,
     "What is the SSH address to clone {project}?",
     "Give me the clone URL of {project} for SSH.",
     "I want to clone {project} with SSH. Which address do I use?",
@@ -192,25 +209,25 @@ def _clone(data: Data, rng: random.Random) -> Instance | None:
     "Find the SSH clone address of {project} and tell me.",
 )
 def clone_address(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page, element = yield from bring(page, "Clone with SSH", "textbox")
+    page = yield from go_to_project(page, slots["project"])
+    page, element = yield from scroll_to(page, "Clone with SSH", "textbox")
     address = page.elements[element].value
     yield from answer(address, seen="Clone with SSH", why="It is on the page of the project")
 
 
-def _setting(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_setting_in_docs(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     setting = rng.choice(("limit", "keep_days"))
     sql = "SELECT content FROM file WHERE project_id = ? AND path = 'docs/usage.md'"
     ((text,),) = rows(data, sql, project["id"])
     value = re.search(rf"{setting} = (\d+)", text)
     assert value is not None
-    return Instance({"setting": setting, "project": project["name"]}, answers(value[1]))
+    return TaskInstance({"setting": setting, "project": project["name"]}, answer_includes(value[1]))
 
 
 @tasks.add(
     "setting-in-docs",
-    _setting,
+    _sample_setting_in_docs,
     "Which value of {setting} do the usage notes (docs/usage.md) of {project} show?",
     "In docs/usage.md of {project}, what is {setting} set to?",
     "Look into docs/usage.md of {project} and tell me the value of {setting}.",
@@ -218,24 +235,24 @@ def _setting(data: Data, rng: random.Random) -> Instance | None:
     "Read docs/usage.md in {project}: what number stands behind {setting}?",
 )
 def setting_in_docs(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_project(page, slots["project"])
-    page = yield from to_file(page, "docs/usage.md")
-    page, match = yield from read_on(page, rf"{slots['setting']} = (\d+)")
+    page = yield from go_to_project(page, slots["project"])
+    page = yield from go_to_file(page, "docs/usage.md")
+    page, match = yield from scroll_until(page, rf"{slots['setting']} = (\d+)")
     assert match is not None
     yield from answer(match[1], seen=match[0], why="The example shows it")
 
 
-def _stars_together(data: Data, rng: random.Random) -> Instance | None:
-    one, other = a_project(data, rng), a_project(data, rng)
+def _sample_stars_together(data: Data, rng: random.Random) -> TaskInstance | None:
+    one, other = sample_project(data, rng), sample_project(data, rng)
     if one["id"] == other["id"]:
         return None
     slots = {"one": one["name"], "other": other["name"]}
-    return Instance(slots, answers(str(one["stars"] + other["stars"])))
+    return TaskInstance(slots, answer_includes(str(one["stars"] + other["stars"])))
 
 
 @tasks.add(
     "stars-together",
-    _stars_together,
+    _sample_stars_together,
     "How many stars do {one} and {other} have together?",
     "Add up the stars of {one} and of {other}.",
     "What is the sum of the stars of the projects {one} and {other}?",
@@ -245,30 +262,30 @@ def _stars_together(data: Data, rng: random.Random) -> Instance | None:
 def stars_together(slots: Slots, page: Observation) -> Expert:
     counts = []
     for name in (slots["one"], slots["other"]):
-        page = yield from to_project(page, name)
+        page = yield from go_to_project(page, name)
         counts.append(int(found(page, r"(\d+) stars?, \d+ fork")))
     total = str(sum(counts))
     yield from answer(total, seen=f"{counts[0]} + {counts[1]}", why="Both pages tell their stars")
 
 
-def _starred_most(data: Data, rng: random.Random) -> Instance | None:
+def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
     language, place = rng.choice(LANGUAGES), rng.choice(("most", "second most", "third most"))
     sql = (
         "SELECT name, stars FROM project WHERE language = ? AND visibility != 'private'"
         " ORDER BY stars DESC LIMIT 5"
     )
-    listed = rows(data, sql, language)
-    stars = [row["stars"] for row in listed]
-    index = _PLACES[place]
+    projects = rows(data, sql, language)
+    stars = [row["stars"] for row in projects]
+    index = _RANKS[place]
     if stars.count(stars[index]) > 1:
         return None
-    spec = answers(listed[index]["name"], str(stars[index]))
-    return Instance({"language": language, "place": place}, spec)
+    spec = answer_includes(projects[index]["name"], str(stars[index]))
+    return TaskInstance({"language": language, "place": place}, spec)
 
 
 @tasks.add(
     "starred-most",
-    _starred_most,
+    _sample_starred_most,
     "Which {language} project has the {place} stars here, and how many?",
     "Name the project in {language} with the {place} stars, and its number of stars.",
     "Of all projects written in {language}, which has the {place} stars? Tell me how many, too.",
@@ -280,14 +297,14 @@ def starred_most(slots: Slots, page: Observation) -> Expert:
     page = yield from choose(page, "Language", slots["language"])
     page = yield from choose(page, "Sort by", "Most stars", about=slots["place"])
     links = [e.name for e in page.elements.values() if e.kind == "link" and " / " in e.name]
-    link = links[_PLACES[slots["place"]]]
+    link = links[_RANKS[slots["place"]]]
     stars = found(page, rf"{re.escape(link)} .*?(\d+) stars?")
     name = link.split(" / ")[1]
     yield from answer(f"{name}, {stars} stars", seen=link, why="The most starred come first")
 
 
-def _newest_commit(data: Data, rng: random.Random) -> Instance | None:
-    project = a_project(data, rng)
+def _sample_latest_commit(data: Data, rng: random.Random) -> TaskInstance | None:
+    project = sample_project(data, rng)
     author, count = rng.choice(contributors(data, project["id"])[:5])
     sql = (
         "SELECT title FROM revision JOIN user ON user.id = author_id WHERE project_id = ?"
@@ -295,12 +312,12 @@ def _newest_commit(data: Data, rng: random.Random) -> Instance | None:
     )
     ((title,),) = rows(data, sql, project["id"], author)
     slots = {"author": author, "project": project["name"]}
-    return Instance(slots, answers(title)) if count > 1 else None
+    return TaskInstance(slots, answer_includes(title)) if count > 1 else None
 
 
 @tasks.add(
     "latest-commit",
-    _newest_commit,
+    _sample_latest_commit,
     "What is the message of the latest commit of {author} to {project}?",
     "Tell me the title of the most recent commit by {author} in {project}.",
     "What did {author} commit last to {project}? Give me the message.",
@@ -308,10 +325,12 @@ def _newest_commit(data: Data, rng: random.Random) -> Instance | None:
     "In {project}, which message has the last commit made by {author}?",
 )
 def latest_commit(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_part(page, slots["project"], "Commits")
+    page = yield from go_to_project_page(page, slots["project"], "Commits")
     page = yield from choose(page, "Author", slots["author"])
     links = [e.name for e in page.elements.values() if e.kind == "link"]
     titles = [
-        name for name in links if re.search(rf"{re.escape(name)} {slots['author']}, ", flat(page))
+        name
+        for name in links
+        if re.search(rf"{re.escape(name)} {slots['author']}, ", page_text(page))
     ]
     yield from answer(titles[0], seen=slots["author"], why="The newest commit comes first")

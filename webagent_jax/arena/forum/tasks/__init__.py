@@ -1,4 +1,4 @@
-"""What there is to do in the forum."""
+"""Task templates of the forum."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from webagent_jax.arena.forum.tasks import (
     questions,
     voting,
 )
-from webagent_jax.arena.task import Template
+from webagent_jax.arena.task import TaskTemplate
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *posts.tasks,
     *comments_and_messages.tasks,
     *voting.tasks,

@@ -1,4 +1,4 @@
-"""Comments, replies and private messages."""
+"""Tasks on comments, replies, private messages and blocking."""
 
 from __future__ import annotations
 
@@ -7,25 +7,33 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import click, done, found, has, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
+    AGENT_USERNAME,
     FORUM,
-    MY_NAME,
     PERIODS,
     POST,
     Slots,
-    a_community,
-    a_post,
-    all_comments,
-    listed,
+    go_to_comment,
+    go_to_member,
+    go_to_messages,
+    go_to_post,
+    go_to_sorted_posts,
     next_comment,
+    parse_post_rows,
+    read_comments,
     rows,
-    said,
-    to_comment,
-    to_member,
-    to_messages,
-    to_post,
-    to_top,
+    sample_comment_text,
+    sample_community,
+    sample_post,
 )
-from webagent_jax.arena.task import Data, Instance, Spec, Templates, both, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    EvalSpec,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("forum", "reddit")
@@ -36,37 +44,37 @@ COMMENT = (
 )
 
 
-def a_comment(data: Data, rng: random.Random, post: Any, where: str = "1") -> Any:
-    """On a post, by somebody who wrote no other one there."""
+def sample_comment(data: Data, rng: random.Random, post: Any, where: str = "1") -> Any:
+    """Return a comment on a post by an author of no other comment there; None without any."""
     sql = (
         f"{COMMENT} AND author_id NOT IN (SELECT author_id FROM comment WHERE post_id = ?"
         f" GROUP BY author_id HAVING count(*) > 1) AND {where} ORDER BY comment.id"
     )
-    found = rows(data, sql, post["id"], post["id"])
-    return rng.choice(found) if found else None
+    comments = rows(data, sql, post["id"], post["id"])
+    return rng.choice(comments) if comments else None
 
 
-def _commented(data: Data, post: Any, text: str, parent: int = 0) -> Spec:
-    """My next comment says it, on the right post, below the right comment."""
+def _check_comment(data: Data, post: Any, text: str, parent: int = 0) -> EvalSpec:
+    """Check that the agent's next comment has the text, on the post and below the parent."""
     number = next_comment(data)
     selector = f'#post h1, #c{number}[data-parent="{parent}"] .body'
-    return page_is(f"{FORUM}/comment/{number}", selector, f"{post['title']} ; {text}")
+    return page_equals(f"{FORUM}/comment/{number}", selector, f"{post['title']} ; {text}")
 
 
 # --- comments ------------------------------------------------------------------------------------
 
 
-def _comment(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "author_id != 1")
+def _sample_comment(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "author_id != 1")
     if post is None:
         return None
-    text = said(rng, post["slug"])
-    return Instance({"title": post["title"], "text": text}, _commented(data, post, text))
+    text = sample_comment_text(rng, post["slug"])
+    return TaskInstance({"title": post["title"], "text": text}, _check_comment(data, post, text))
 
 
 @tasks.add(
     "comment",
-    _comment,
+    _sample_comment,
     'Comment on the post "{title}": "{text}"',
     'Reply to the post "{title}" with "{text}".',
     'Leave the comment "{text}" under the post "{title}".',
@@ -74,29 +82,29 @@ def _comment(data: Data, rng: random.Random) -> Instance | None:
     'Write "{text}" as a comment on "{title}".',
 )
 def comment(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     page = yield from type_text(page, "Your comment", slots["text"])
     yield from click(page, "Comment", "button", about="")
     yield from done("The comment is there")
 
 
-def _comment_top(data: Data, rng: random.Random) -> Instance | None:
-    community, period = a_community(data, rng), rng.choice(list(PERIODS))
+def _sample_comment_on_top(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
     order = rng.choice(("top", "most commented"))
-    by = "up - down" if order == "top" else "comments"
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {by} DESC LIMIT 2"
-    top = rows(data, sql, community["id"], PERIODS[period])
+    column = "up - down" if order == "top" else "comments"
+    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
+    posts = rows(data, sql, community["id"], PERIODS[period])
     key = "score" if order == "top" else "comments"
-    if len(top) < 2 or top[0][key] == top[1][key]:
+    if len(posts) < 2 or posts[0][key] == posts[1][key]:
         return None
-    text = said(rng, community["slug"])
+    text = sample_comment_text(rng, community["slug"])
     slots = {"community": community["title"], "period": period, "order": order, "text": text}
-    return Instance(slots, _commented(data, top[0], text))
+    return TaskInstance(slots, _check_comment(data, posts[0], text))
 
 
 @tasks.add(
     "comment-on-top",
-    _comment_top,
+    _sample_comment_on_top,
     'Comment "{text}" on the {order} post of the past {period} in {community}.',
     'Reply to the {order} post in {community} from the past {period} with "{text}".',
     'In {community}, look at the past {period} and comment on the {order} post: "{text}"',
@@ -105,28 +113,28 @@ def _comment_top(data: Data, rng: random.Random) -> Instance | None:
 )
 def comment_on_top(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
-    page = yield from to_top(page, slots["community"], order, slots["period"])
+    page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
     page = yield from click(
-        page, listed(page)[0].title, "link", about="post", why="It is the first"
+        page, parse_post_rows(page)[0].title, "link", about="post", why="It is the first"
     )
     page = yield from type_text(page, "Your comment", slots["text"])
     yield from click(page, "Comment", "button", about="")
     yield from done("The comment is there")
 
 
-def _reply(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "comments > 2 AND author_id != 1")
-    above = post and a_comment(data, rng, post, "author_id != 1")
-    if above is None:
+def _sample_reply(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "comments > 2 AND author_id != 1")
+    parent = post and sample_comment(data, rng, post, "author_id != 1")
+    if parent is None:
         return None
-    text = said(rng, post["slug"])
-    slots = {"title": post["title"], "name": above["username"], "text": text}
-    return Instance(slots, _commented(data, post, text, above["id"]))
+    text = sample_comment_text(rng, post["slug"])
+    slots = {"title": post["title"], "name": parent["username"], "text": text}
+    return TaskInstance(slots, _check_comment(data, post, text, parent["id"]))
 
 
 @tasks.add(
     "reply",
-    _reply,
+    _sample_reply,
     'Reply to the comment of {name} on the post "{title}": "{text}"',
     'On the post "{title}", answer {name} with "{text}".',
     '{name} has commented on "{title}". Reply to that comment with "{text}"',
@@ -134,35 +142,35 @@ def _reply(data: Data, rng: random.Random) -> Instance | None:
     'Under "{title}", respond to what {name} says: "{text}"',
 )
 def reply(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    page, number = yield from to_comment(page, slots["name"])
+    page = yield from go_to_post(page, slots["title"])
+    page, number = yield from go_to_comment(page, slots["name"])
     page = yield from click(page, f"Reply {number}", "link", about=slots["name"])
     page = yield from type_text(page, "Your reply", slots["text"])
     yield from click(page, "Reply", "button", about="")
     yield from done("The reply is there")
 
 
-def _mine(data: Data, rng: random.Random) -> Any:
-    """A post with a comment of mine that nobody replied to, and that comment."""
-    post = a_post(data, rng, "post.id IN (SELECT post_id FROM comment WHERE author_id = 1)")
+def _sample_own_comment(data: Data, rng: random.Random) -> Any:
+    """Return a post with an unanswered comment of the agent, and that comment."""
+    post = sample_post(data, rng, "post.id IN (SELECT post_id FROM comment WHERE author_id = 1)")
     where = "author_id = 1 AND comment.id NOT IN (SELECT parent_id FROM comment WHERE parent_id)"
-    own = post and a_comment(data, rng, post, where)
-    return None if own is None or post["author_id"] == 1 else (post, own)
+    comment = post and sample_comment(data, rng, post, where)
+    return None if comment is None or post["author_id"] == 1 else (post, comment)
 
 
-def _edit(data: Data, rng: random.Random) -> Instance | None:
-    mine = _mine(data, rng)
-    if mine is None:
+def _sample_edit_comment(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_own_comment(data, rng)
+    if pair is None:
         return None
-    post, own = mine
-    text = said(rng, post["slug"])
-    spec = page_is(f"{FORUM}/comment/{own['id']}", f"#c{own['id']} .body", text)
-    return Instance({"title": post["title"], "text": text}, spec)
+    post, comment = pair
+    text = sample_comment_text(rng, post["slug"])
+    spec = page_equals(f"{FORUM}/comment/{comment['id']}", f"#c{comment['id']} .body", text)
+    return TaskInstance({"title": post["title"], "text": text}, spec)
 
 
 @tasks.add(
     "edit-comment",
-    _edit,
+    _sample_edit_comment,
     'Change my comment on the post "{title}" to "{text}".',
     'I have commented on "{title}". Edit that comment so that it says "{text}"',
     'Replace what I said under "{title}" by "{text}".',
@@ -170,26 +178,26 @@ def _edit(data: Data, rng: random.Random) -> Instance | None:
     'My comment on "{title}" should read "{text}" instead.',
 )
 def edit_comment(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    page, number = yield from to_comment(page, MY_NAME)
+    page = yield from go_to_post(page, slots["title"])
+    page, number = yield from go_to_comment(page, AGENT_USERNAME)
     page = yield from click(page, f"Edit {number}", "link", about="comment")
     page = yield from type_text(page, "Comment", slots["text"])
     yield from click(page, "Save Comment", "button", about="")
     yield from done("The comment is changed")
 
 
-def _delete(data: Data, rng: random.Random) -> Instance | None:
-    mine = _mine(data, rng)
-    if mine is None:
+def _sample_delete_comment(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_own_comment(data, rng)
+    if pair is None:
         return None
-    post, own = mine
-    spec = page_has(f"{FORUM}/comment/{own['id']}", "h1", "Page not found")
-    return Instance({"title": post["title"]}, spec)
+    post, comment = pair
+    spec = page_includes(f"{FORUM}/comment/{comment['id']}", "h1", "Page not found")
+    return TaskInstance({"title": post["title"]}, spec)
 
 
 @tasks.add(
     "delete-comment",
-    _delete,
+    _sample_delete_comment,
     'Delete my comment on the post "{title}".',
     'Remove what I commented under "{title}".',
     'I have written a comment on "{title}". Take it down',
@@ -197,8 +205,8 @@ def _delete(data: Data, rng: random.Random) -> Instance | None:
     'My comment on "{title}" has to go.',
 )
 def delete_comment(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    page, number = yield from to_comment(page, MY_NAME)
+    page = yield from go_to_post(page, slots["title"])
+    page, number = yield from go_to_comment(page, AGENT_USERNAME)
     yield from click(page, f"Delete {number}", "button", about="comment")
     yield from done("The comment is gone")
 
@@ -215,22 +223,24 @@ _MESSAGES = (
 )
 
 
-def _sent(data: Data, name: str, subject: str, body: str) -> Spec:
+def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
     (last,) = rows(data, "SELECT max(id) AS number FROM message")
     url = f"{FORUM}/messages/{last['number'] + 1}"
-    return both(page_has(url, "h1", subject), page_has(url, "#message", f"to {name}", body))
+    return all_of(
+        page_includes(url, "h1", subject), page_includes(url, "#message", f"to {name}", body)
+    )
 
 
-def _message(data: Data, rng: random.Random) -> Instance | None:
+def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
     (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     subject, body = rng.choice(_MESSAGES)
     slots = {"name": member["username"], "subject": subject, "body": body}
-    return Instance(slots, _sent(data, *slots.values()))
+    return TaskInstance(slots, _check_message(data, *slots.values()))
 
 
 @tasks.add(
     "message",
-    _message,
+    _sample_message,
     'Send {name} a private message with the subject "{subject}": "{body}"',
     'Write to {name}. Subject: "{subject}", message: "{body}"',
     'Message the member {name}: "{body}" (subject "{subject}")',
@@ -238,7 +248,7 @@ def _message(data: Data, rng: random.Random) -> Instance | None:
     'Send a message about "{subject}" to {name} that says "{body}"',
 )
 def message(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_messages(page)
+    page = yield from go_to_messages(page)
     page = yield from click(page, "New Message", "link", about="message")
     page = yield from type_text(page, "To", slots["name"])
     page = yield from type_text(page, "Subject", slots["subject"])
@@ -247,18 +257,18 @@ def message(slots: Slots, page: Observation) -> Expert:
     yield from done("The message is sent")
 
 
-def _message_author(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "author_id != 1")
+def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "author_id != 1")
     if post is None:
         return None
     subject, body = rng.choice(_MESSAGES)
     slots = {"title": post["title"], "subject": subject, "body": body}
-    return Instance(slots, _sent(data, post["username"], subject, body))
+    return TaskInstance(slots, _check_message(data, post["username"], subject, body))
 
 
 @tasks.add(
     "message-author",
-    _message_author,
+    _sample_message_author,
     'Send the author of the post "{title}" a message with the subject "{subject}": "{body}"',
     'Write to whoever posted "{title}". Subject: "{subject}", message: "{body}"',
     'Who wrote "{title}"? Send them the message "{body}" with "{subject}" as its subject',
@@ -266,7 +276,7 @@ def _message_author(data: Data, rng: random.Random) -> Instance | None:
     'Tell the author of "{title}" in a private message: "{body}" The subject is "{subject}".',
 )
 def message_author(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     link = found(page, r"(\S+) -?[\d,]+ points?")
     page = yield from click(page, link, "link", about="author", why="The post tells its author")
     page = yield from click(page, "Send Message", "link", about="message")
@@ -276,9 +286,9 @@ def message_author(slots: Slots, page: Observation) -> Expert:
     yield from done("The message is sent")
 
 
-def _answer(data: Data, rng: random.Random) -> Instance | None:
+def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = "SELECT subject, username FROM message JOIN member ON member.id = sender_id"
-    got = rng.choice(rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
+    message = rng.choice(rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
     body = rng.choice(
         (
             "Gladly, give me a day.",
@@ -287,13 +297,13 @@ def _answer(data: Data, rng: random.Random) -> Instance | None:
             "Let us talk on Sunday.",
         )
     )
-    spec = _sent(data, got["username"], f"Re: {got['subject']}", body)
-    return Instance({"subject": got["subject"], "body": body}, spec)
+    spec = _check_message(data, message["username"], f"Re: {message['subject']}", body)
+    return TaskInstance({"subject": message["subject"], "body": body}, spec)
 
 
 @tasks.add(
     "answer-message",
-    _answer,
+    _sample_answer_message,
     'Answer the message "{subject}" with "{body}"',
     'I got a message called "{subject}". Reply: "{body}"',
     'Look into my inbox and answer "{subject}": "{body}"',
@@ -301,7 +311,7 @@ def _answer(data: Data, rng: random.Random) -> Instance | None:
     'Reply to the private message with the subject "{subject}" by "{body}"',
 )
 def answer_message(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_messages(page)
+    page = yield from go_to_messages(page)
     page = yield from click(page, slots["subject"], "link")
     page = yield from click(page, "Answer", "link", about="")
     page = yield from type_text(page, "Message", slots["body"])
@@ -309,18 +319,18 @@ def answer_message(slots: Slots, page: Observation) -> Expert:
     yield from done("The answer is sent")
 
 
-# --- unwanted company ----------------------------------------------------------------------------
+# --- blocking members ----------------------------------------------------------------------------
 
 
-def _block(data: Data, rng: random.Random) -> Instance | None:
+def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
     (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     name = member["username"]
-    return Instance({"name": name}, page_has(f"{FORUM}/settings", "#blocked a", name))
+    return TaskInstance({"name": name}, page_includes(f"{FORUM}/settings", "#blocked a", name))
 
 
 @tasks.add(
     "block",
-    _block,
+    _sample_block,
     "Block the member {name}.",
     "I do not want to see anything by {name} any more. Block them",
     "Put {name} on my list of blocked members.",
@@ -328,23 +338,23 @@ def _block(data: Data, rng: random.Random) -> Instance | None:
     "Go to the profile of {name} and block this member.",
 )
 def block(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_member(page, slots["name"])
+    page = yield from go_to_member(page, slots["name"])
     yield from click(page, "Block", "button", about="block")
     yield from done("The member is blocked")
 
 
-def _block_worst(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "comments BETWEEN 3 AND 9")
-    last = post and rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
-    if not last or last[0]["score"] == last[1]["score"] or last[0]["author_id"] == 1:
+def _sample_block_worst(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "comments BETWEEN 3 AND 9")
+    lowest = post and rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
+    if not lowest or lowest[0]["score"] == lowest[1]["score"] or lowest[0]["author_id"] == 1:
         return None
-    spec = page_is(f"{FORUM}/settings", "#blocked a", last[0]["username"])
-    return Instance({"title": post["title"]}, spec)
+    spec = page_equals(f"{FORUM}/settings", "#blocked a", lowest[0]["username"])
+    return TaskInstance({"title": post["title"]}, spec)
 
 
 @tasks.add(
     "block-worst",
-    _block_worst,
+    _sample_block_worst,
     'Block whoever wrote the comment with the fewest points on the post "{title}".',
     'On the post "{title}", find the lowest rated comment and block its author.',
     'Look at all comments on "{title}" and block the author of the one with the lowest score',
@@ -352,16 +362,16 @@ def _block_worst(data: Data, rng: random.Random) -> Instance | None:
     'Under "{title}", one comment has the lowest score. Its author should be blocked.',
 )
 def block_worst(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     worst: tuple[int, str] | None = None
     while True:
-        page, comments = yield from all_comments(page)
+        page, comments = yield from read_comments(page)
         for _, name, points in comments:
             worst = min(worst or (points, name), (points, name))
         if not has(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", why="There are more comments")
     assert worst is not None
-    page = yield from to_member(page, worst[1])
+    page = yield from go_to_member(page, worst[1])
     yield from click(page, "Block", "button", about="block")
     yield from done("The author is blocked")

@@ -1,32 +1,32 @@
-"""Communities to join, leave, begin and look after; what a member tells of herself."""
+"""Tasks on communities (subscribing, creating, moderating) and on the profile of the account."""
 
 from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import bring, choose, click, done, tick, type_text
+from webagent_jax.arena.expert_steps import choose, click, done, scroll_to, tick, type_text
 from webagent_jax.arena.forum.data import MODERATED
 from webagent_jax.arena.forum.post_lists import SORTS
 from webagent_jax.arena.forum.tasks.helpers import (
+    AGENT_USERNAME,
     FORUM,
-    MY_NAME,
     PERIODS,
     Slots,
-    a_community,
-    listed,
+    go_to_account_page,
+    go_to_community,
+    make_voice,
+    parse_post_rows,
     rows,
-    to_community,
-    to_my,
-    voice,
+    sample_community,
 )
 from webagent_jax.arena.task import (
     Data,
-    Instance,
-    Spec,
+    EvalSpec,
+    TaskInstance,
     Templates,
-    both,
-    page_has,
-    page_is,
+    all_of,
+    page_equals,
+    page_includes,
     page_lists,
 )
 from webagent_jax.types import Expert, Observation
@@ -36,19 +36,19 @@ tasks = Templates("forum", "reddit")
 _NOT_JOINED = "id NOT IN (SELECT community_id FROM subscription)"
 
 
-def _joined(*slugs: str) -> Spec:
-    specs = (page_has(f"{FORUM}/c/{slug}", ".banner button", "Unsubscribe") for slug in slugs)
-    return both(*specs)
+def _check_subscribed(*slugs: str) -> EvalSpec:
+    specs = (page_includes(f"{FORUM}/c/{slug}", ".banner button", "Unsubscribe") for slug in slugs)
+    return all_of(*specs)
 
 
-def _subscribe(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng, _NOT_JOINED)
-    return Instance({"community": community["title"]}, _joined(community["slug"]))
+def _sample_subscribe(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng, _NOT_JOINED)
+    return TaskInstance({"community": community["title"]}, _check_subscribed(community["slug"]))
 
 
 @tasks.add(
     "subscribe",
-    _subscribe,
+    _sample_subscribe,
     "Subscribe to the community {community}.",
     "Join the {community} community.",
     "I would like to follow {community}. Subscribe to it",
@@ -56,20 +56,24 @@ def _subscribe(data: Data, rng: random.Random) -> Instance | None:
     "Add {community} to my subscriptions.",
 )
 def subscribe(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
+    page = yield from go_to_community(page, slots["community"])
     yield from click(page, "Subscribe", "button", about="subscribe")
     yield from done("I am subscribed")
 
 
-def _subscribe_three(data: Data, rng: random.Random) -> Instance | None:
-    found = rng.sample(rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3)
-    slots = dict(zip(("first", "second", "third"), (row["title"] for row in found), strict=True))
-    return Instance(slots, _joined(*(row["slug"] for row in found)))
+def _sample_subscribe_three(data: Data, rng: random.Random) -> TaskInstance | None:
+    communities = rng.sample(
+        rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3
+    )
+    slots = dict(
+        zip(("first", "second", "third"), (row["title"] for row in communities), strict=True)
+    )
+    return TaskInstance(slots, _check_subscribed(*(row["slug"] for row in communities)))
 
 
 @tasks.add(
     "subscribe-three",
-    _subscribe_three,
+    _sample_subscribe_three,
     "Subscribe to the communities {first}, {second} and {third}.",
     "Join {first}, {second} and {third}.",
     "I want to follow three communities: {first}, {second}, {third}. Subscribe to all of them",
@@ -78,31 +82,31 @@ def _subscribe_three(data: Data, rng: random.Random) -> Instance | None:
 )
 def subscribe_three(slots: Slots, page: Observation) -> Expert:
     for name in ("first", "second", "third"):
-        page = yield from to_community(page, slots[name])
+        page = yield from go_to_community(page, slots[name])
         page = yield from click(page, "Subscribe", "button", about="subscribe")
     yield from done("I am subscribed to all three")
 
 
-def _subscribe_top(data: Data, rng: random.Random) -> Instance | None:
+def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | None:
     period, order = rng.choice(list(PERIODS)), rng.choice(("top", "most commented"))
     key = "score" if order == "top" else "comments"
     columns = "community_id, up - down AS score, comments"
     sql = f"SELECT {columns} FROM post WHERE posted >= ? ORDER BY {key} DESC LIMIT 6"
     posts = rows(data, sql, PERIODS[period])
     rank = rng.randint(1, 5)
-    near = posts[max(rank - 2, 0) : rank + 1]
-    ties = len({row[key] for row in near}) < len(near)
+    neighbors = posts[max(rank - 2, 0) : rank + 1]
+    has_ties = len({row[key] for row in neighbors}) < len(neighbors)
     sql = f"SELECT slug FROM community WHERE id = ? AND {_NOT_JOINED}"
-    found = rows(data, sql, posts[rank - 1]["community_id"])
-    if ties or not found:
+    communities = rows(data, sql, posts[rank - 1]["community_id"])
+    if has_ties or not communities:
         return None
     slots = {"period": period, "order": order, "rank": str(rank)}
-    return Instance(slots, _joined(found[0]["slug"]))
+    return TaskInstance(slots, _check_subscribed(communities[0]["slug"]))
 
 
 @tasks.add(
     "subscribe-of-top",
-    _subscribe_top,
+    _sample_subscribe_of_top,
     "Among all communities, which one has the number {rank} of the {order} posts of the past "
     "{period}? Subscribe to it.",
     "Subscribe to the community of the {order} post number {rank} of the past {period} on the "
@@ -118,27 +122,27 @@ def subscribe_of_top(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "All", "link", about="all")
     page = yield from click(page, slots["order"].capitalize(), "link", about=slots["order"])
     page = yield from choose(page, "From", f"Past {slots['period']}", about=slots["period"])
-    row = next(row for row in listed(page) if row.rank == slots["rank"])
+    row = next(row for row in parse_post_rows(page) if row.rank == slots["rank"])
     page = yield from click(page, row.title, "link", about=slots["rank"], why="Here it is")
-    community = row.told.split(",")[0]
+    community = row.details.split(",")[0]
     page = yield from click(page, community, "link", about="community")
     yield from click(page, "Subscribe", "button", about="subscribe")
     yield from done("I am subscribed")
 
 
-def _unsubscribe(data: Data, rng: random.Random) -> Instance | None:
-    joined = rows(data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id")
-    first, second = rng.sample(joined, 2)
+def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
+    subscriptions = rows(data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id")
+    first, second = rng.sample(subscriptions, 2)
     specs = (
-        page_is(f"{FORUM}/c/{row['slug']}", ".banner button", "Subscribe")
+        page_equals(f"{FORUM}/c/{row['slug']}", ".banner button", "Subscribe")
         for row in (first, second)
     )
-    return Instance({"first": first["title"], "second": second["title"]}, both(*specs))
+    return TaskInstance({"first": first["title"], "second": second["title"]}, all_of(*specs))
 
 
 @tasks.add(
     "unsubscribe",
-    _unsubscribe,
+    _sample_unsubscribe,
     "Unsubscribe from {first} and {second}.",
     "Leave the communities {first} and {second}.",
     "I read too much. Take {first} and {second} off my subscriptions",
@@ -153,7 +157,7 @@ def unsubscribe(slots: Slots, page: Observation) -> Expert:
     yield from done("I have left both")
 
 
-# --- beginning and looking after one -------------------------------------------------------------
+# --- creating and moderating communities ---------------------------------------------------------
 
 _SUBJECTS = (
     ("bees", "Beekeeping", "Hives, honey and swarms"),
@@ -172,23 +176,23 @@ _SUBJECTS = (
 _RULES = ("Be kind.", "No ads.", "Pictures welcome.", "Beginners first.", "One topic a post.")
 
 
-def _told(slug: str, text: str) -> Spec:
-    """A part of what a community tells of itself: title, description, sidebar."""
+def _check_texts(slug: str, text: str) -> EvalSpec:
+    """Check that title, description and sidebar of a community, joined by ", ", match."""
     fields = "#title, #description, #sidebar"
     return page_lists(f"{FORUM}/c/{slug}/edit", "form.sheet", fields, text)
 
 
-def _create(data: Data, rng: random.Random) -> Instance | None:
+def _sample_create(data: Data, rng: random.Random) -> TaskInstance | None:
     slug, title, description = rng.choice(_SUBJECTS)
     rule = rng.choice(_RULES)
-    spec = _told(slug, f"{title}, {description}, {rule}")
+    spec = _check_texts(slug, f"{title}, {description}, {rule}")
     slots = {"slug": slug, "title": title, "description": description, "rule": rule}
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "create-community",
-    _create,
+    _sample_create,
     'Create a community {title} with the name "{slug}" in its address, the description '
     '"{description}" and the sidebar "{rule}"',
     'Start a new community. Name: {slug}, title: {title}, description: "{description}", sidebar: '
@@ -211,17 +215,17 @@ def create(slots: Slots, page: Observation) -> Expert:
     yield from done("The community exists")
 
 
-def _add_rule(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng, f"slug IN {MODERATED}")
+def _sample_add_rule(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng, f"slug IN {MODERATED}")
     rule = rng.choice((*_RULES, "No politics.", "Search before you ask.", "English, please."))
     text = f"{community['sidebar']} {rule}"
-    spec = _told(community["slug"], text)
-    return Instance({"community": community["title"], "rule": rule}, spec)
+    spec = _check_texts(community["slug"], text)
+    return TaskInstance({"community": community["title"], "rule": rule}, spec)
 
 
 @tasks.add(
     "add-rule",
-    _add_rule,
+    _sample_add_rule,
     'I moderate {community}. Add "{rule}" to the end of its sidebar.',
     'Add the rule "{rule}" behind the text in the sidebar of {community}.',
     'The sidebar of the {community} community should also say "{rule}", at its end',
@@ -229,26 +233,26 @@ def _add_rule(data: Data, rng: random.Random) -> Instance | None:
     'In {community}, which I moderate, extend the sidebar by "{rule}"',
 )
 def add_rule(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
+    page = yield from go_to_community(page, slots["community"])
     page = yield from click(page, "Edit Community", "link", about="sidebar")
-    page, field = yield from bring(page, "Sidebar (optional)", "textbox")
+    page, field = yield from scroll_to(page, "Sidebar (optional)", "textbox")
     text = f"{page.elements[field].value} {slots['rule']}"
     page = yield from type_text(page, "Sidebar (optional)", text)
     yield from click(page, "Save Community", "button", about="")
     yield from done("The rule is in the sidebar")
 
 
-def _describe(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng, f"slug IN {MODERATED}")
-    topic = rng.choice(voice(rng, community["slug"]).words("doing"))
+def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng, f"slug IN {MODERATED}")
+    topic = rng.choice(make_voice(rng, community["slug"]).words("doing"))
     text = f"All about {topic} and more"
-    spec = page_is(f"{FORUM}/c/{community['slug']}", "#description", text)
-    return Instance({"community": community["title"], "text": text}, spec)
+    spec = page_equals(f"{FORUM}/c/{community['slug']}", "#description", text)
+    return TaskInstance({"community": community["title"], "text": text}, spec)
 
 
 @tasks.add(
     "describe-community",
-    _describe,
+    _sample_describe,
     'Change the description of {community} to "{text}".',
     'As the moderator of {community}, set its description to "{text}".',
     'The community {community} should be described as "{text}" from now on',
@@ -256,26 +260,26 @@ def _describe(data: Data, rng: random.Random) -> Instance | None:
     'Replace the description of the {community} community by "{text}".',
 )
 def describe(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
+    page = yield from go_to_community(page, slots["community"])
     page = yield from click(page, "Edit Community", "link", about="description")
     page = yield from type_text(page, "Description", slots["text"])
     yield from click(page, "Save Community", "button", about="")
     yield from done("The description is changed")
 
 
-# --- oneself -------------------------------------------------------------------------------------
+# --- profile and settings ------------------------------------------------------------------------
 
 
-def _bio(data: Data, rng: random.Random) -> Instance | None:
+def _sample_biography(data: Data, rng: random.Random) -> TaskInstance | None:
     one, other = rng.sample(rows(data, "SELECT title FROM community WHERE id < 25 ORDER BY id"), 2)
     text = rng.choice(("I am into {} and {}.", "{} by day, {} by night.", "From {} to {}."))
     text = text.format(one["title"].lower(), other["title"].lower())
-    return Instance({"text": text}, page_is(f"{FORUM}/u/{MY_NAME}", "#bio", text))
+    return TaskInstance({"text": text}, page_equals(f"{FORUM}/u/{AGENT_USERNAME}", "#bio", text))
 
 
 @tasks.add(
     "biography",
-    _bio,
+    _sample_biography,
     'Change my biography to "{text}"',
     'Set the biography on my profile to "{text}"',
     'My profile should say "{text}" about me',
@@ -283,27 +287,27 @@ def _bio(data: Data, rng: random.Random) -> Instance | None:
     'Update my bio. The new one is "{text}"',
 )
 def biography(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_my(page, "Settings")
+    page = yield from go_to_account_page(page, "Settings")
     page = yield from type_text(page, "Biography", slots["text"])
     yield from click(page, "Save Settings", "button", about="")
     yield from done("The biography is changed")
 
 
-def _settings(data: Data, rng: random.Random) -> Instance | None:
+def _sample_settings(data: Data, rng: random.Random) -> TaskInstance | None:
     (town,) = rng.sample(rows(data, "SELECT title FROM community WHERE id > 25 ORDER BY id"), 1)
     sort = rng.choice([text for key, (text, _) in SORTS.items() if key != "hot"])
     settings = f"{FORUM}/settings"
-    spec = both(
-        page_has(f"{FORUM}/u/{MY_NAME}", ".profile", town["title"]),
-        page_is(settings, "#sort option:checked", sort),
-        page_has(settings, "label:has([name=mail]:checked)", "mail"),
+    spec = all_of(
+        page_includes(f"{FORUM}/u/{AGENT_USERNAME}", ".profile", town["title"]),
+        page_equals(settings, "#sort option:checked", sort),
+        page_includes(settings, "label:has([name=mail]:checked)", "mail"),
     )
-    return Instance({"town": town["title"], "sort": sort}, spec)
+    return TaskInstance({"town": town["title"], "sort": sort}, spec)
 
 
 @tasks.add(
     "settings",
-    _settings,
+    _sample_settings,
     'I have moved to {town}. Put that into my settings, sort posts by "{sort}" and have mails sent '
     "to me when somebody replies.",
     'Set my town to {town}, the order of posts to "{sort}" and turn on mails about replies.',
@@ -314,7 +318,7 @@ def _settings(data: Data, rng: random.Random) -> Instance | None:
     "replies. Change the settings accordingly.",
 )
 def settings(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_my(page, "Settings")
+    page = yield from go_to_account_page(page, "Settings")
     page = yield from type_text(page, "Town", slots["town"])
     page = yield from choose(page, "Sort posts by", slots["sort"])
     page = yield from tick(page, "Send me a mail when somebody replies")

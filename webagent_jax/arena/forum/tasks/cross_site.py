@@ -1,4 +1,4 @@
-"""Tasks that need the shop as well: what people ask about it in the forum, and what it says."""
+"""Tasks that need the forum and the shop."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
     Slots,
-    a_post,
+    go_to_community,
+    go_to_post,
     next_comment,
-    submit,
-    to_community,
-    to_post,
+    sample_post,
+    submit_post,
 )
-from webagent_jax.arena.shop.tasks.helpers import SHOP, a_product, dollars, to_product
-from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has
+from webagent_jax.arena.shop.tasks.helpers import SHOP, dollars, go_to_product, sample_product
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, page_includes
 from webagent_jax.types import Expert, Observation
 
 from_forum = Templates("across", "reddit", "shopping")
 from_shop = Templates("across", "shopping", "reddit")
 
-_ASKED = r"(?:looking at|in mind is|swears by) the (.+?) at Marigold"
-"""How posts name a product of the shop."""
+_PRODUCT_PATTERN = r"(?:looking at|in mind is|swears by) the (.+?) at Marigold"
+"""Pattern of the name of a shop product in a post."""
 
 
-def _asked(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
-    """A post about a product, and the product."""
-    post = a_post(data, rng, "body LIKE '%at Marigold%' AND author_id != 1")
-    named = post and re.search(_ASKED, post["body"])
-    if not named:
+def _sample_post_and_product(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
+    """Return a post about a product, and the product."""
+    post = sample_post(data, rng, "body LIKE '%at Marigold%' AND author_id != 1")
+    match = post and re.search(_PRODUCT_PATTERN, post["body"])
+    if not match:
         return None
     sql = "SELECT * FROM product WHERE name = ?"
-    product = data["shop"].execute(sql, [named[1]]).fetchone()
+    product = data["shop"].execute(sql, [match[1]]).fetchone()
     return (post, product) if product else None
 
 
 # --- starting in the forum -----------------------------------------------------------------------
 
 
-def _price(data: Data, rng: random.Random) -> Instance | None:
-    asked = _asked(data, rng)
-    return asked and Instance({"title": asked[0]["title"]}, answers(dollars(asked[1]["price"])))
+def _sample_price_of_asked(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_post_and_product(data, rng)
+    return pair and TaskInstance(
+        {"title": pair[0]["title"]}, answer_includes(dollars(pair[1]["price"]))
+    )
 
 
 @from_forum.add(
     "price-of-asked",
-    _price,
+    _sample_price_of_asked,
     'How much is the product that the forum post "{title}" is about at Marigold?',
     'Somebody asks on Fencepost: "{title}". What does the product in the post cost at Marigold?',
     'Look up the price of what "{title}" on the forum talks about in the shop.',
@@ -57,29 +59,29 @@ def _price(data: Data, rng: random.Random) -> Instance | None:
     'The post "{title}" names a product of Marigold. What is its price?',
 )
 def price_of_asked(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    product = found(page, _ASKED)
+    page = yield from go_to_post(page, slots["title"])
+    product = found(page, _PRODUCT_PATTERN)
     page = yield from switch(1, "The shop is open in the other tab")
     page = yield from search(page, "Search products", product, why="I look it up by name")
     price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
     yield from answer(f"${price}", seen=product, why="The price stands below the name")
 
 
-def _reply(data: Data, rng: random.Random) -> Instance | None:
-    asked = _asked(data, rng)
-    if asked is None:
+def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_post_and_product(data, rng)
+    if pair is None:
         return None
-    post, product = asked
+    post, product = pair
     number = next_comment(data)
     selector = f"#post h1, #c{number} .body"
     price = dollars(product["price"])
-    spec = page_has(f"{FORUM}/comment/{number}", selector, post["title"], price)
-    return Instance({"title": post["title"]}, spec)
+    spec = page_includes(f"{FORUM}/comment/{number}", selector, post["title"], price)
+    return TaskInstance({"title": post["title"]}, spec)
 
 
 @from_forum.add(
     "reply-with-price",
-    _reply,
+    _sample_reply_with_price,
     'Comment on the forum post "{title}" with the price of the product at Marigold.',
     'The post "{title}" is about a product of Marigold. Look up its price and tell it in a '
     "comment there.",
@@ -88,8 +90,8 @@ def _reply(data: Data, rng: random.Random) -> Instance | None:
     'Under the post "{title}", comment what Marigold asks for the product in question.',
 )
 def reply_with_price(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    product = found(page, _ASKED)
+    page = yield from go_to_post(page, slots["title"])
+    product = found(page, _PRODUCT_PATTERN)
     page = yield from switch(1, "The shop is open in the other tab")
     page = yield from search(page, "Search products", product, why="I look it up by name")
     price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
@@ -99,18 +101,18 @@ def reply_with_price(slots: Slots, page: Observation) -> Expert:
     yield from done("The price is told")
 
 
-def _wish(data: Data, rng: random.Random) -> Instance | None:
-    asked = _asked(data, rng)
+def _sample_wish_for_asked(data: Data, rng: random.Random) -> TaskInstance | None:
+    pair = _sample_post_and_product(data, rng)
     sql = "SELECT 1 FROM wish WHERE customer_id = 1 AND product_id = ?"
-    if asked is None or data["shop"].execute(sql, [asked[1]["id"]]).fetchone():
+    if pair is None or data["shop"].execute(sql, [pair[1]["id"]]).fetchone():
         return None
-    spec = page_has(f"{SHOP}/wishlist", "#wishes a", asked[1]["name"])
-    return Instance({"title": asked[0]["title"]}, spec)
+    spec = page_includes(f"{SHOP}/wishlist", "#wishes a", pair[1]["name"])
+    return TaskInstance({"title": pair[0]["title"]}, spec)
 
 
 @from_forum.add(
     "wish-for-asked",
-    _wish,
+    _sample_wish_for_asked,
     'Put the product that the forum post "{title}" is about on my wish list at Marigold.',
     'Add what "{title}" on Fencepost talks about to my wish list in the shop.',
     'The post "{title}" names a product of Marigold. I want it on my wish list there',
@@ -118,10 +120,10 @@ def _wish(data: Data, rng: random.Random) -> Instance | None:
     'Save the product from the forum post "{title}" to my Marigold wish list.',
 )
 def wish_for_asked(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    product = found(page, _ASKED)
+    page = yield from go_to_post(page, slots["title"])
+    product = found(page, _PRODUCT_PATTERN)
     page = yield from switch(1, "The shop is open in the other tab")
-    page = yield from to_product(page, product)
+    page = yield from go_to_product(page, product)
     yield from click(page, "Add to Wish List", "button", about="wish list")
     yield from done("It is on the wish list")
 
@@ -129,8 +131,8 @@ def wish_for_asked(slots: Slots, page: Observation) -> Expert:
 # --- starting in the shop ------------------------------------------------------------------------
 
 
-def _tell(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_tell_forum(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
     fact, value = rng.choice(
@@ -142,12 +144,12 @@ def _tell(data: Data, rng: random.Random) -> Instance | None:
     )
     url = f"{FORUM}/c/worthit/{NEXT_POST}"
     slots = {"product": product["name"], "fact": fact}
-    return Instance(slots, page_has(url, "#post", product["name"], value))
+    return TaskInstance(slots, page_includes(url, "#post", product["name"], value))
 
 
 @from_shop.add(
     "tell-forum",
-    _tell,
+    _sample_tell_forum,
     "Look up the {fact} of the {product} at Marigold. Then create a post in the forum's \"Worth "
     'It?" community that names the product and tells its {fact}.',
     'In the "Worth It?" community of Fencepost, post the name and the {fact} of the {product}, as '
@@ -160,7 +162,7 @@ def _tell(data: Data, rng: random.Random) -> Instance | None:
 )
 def tell_forum(slots: Slots, page: Observation) -> Expert:
     product = slots["product"]
-    page = yield from to_product(page, product)
+    page = yield from go_to_product(page, product)
     patterns = {
         "price": rf"{re.escape(product)} (\$[\d,.]+)",
         "SKU": r"SKU (\w+)",
@@ -168,8 +170,8 @@ def tell_forum(slots: Slots, page: Observation) -> Expert:
     }
     value = found(page, patterns[slots["fact"]])
     page = yield from switch(1, "The forum is open in the other tab")
-    page = yield from to_community(page, "Worth It?")
-    page = yield from submit(page, product, body=f"Its {slots['fact']} is {value}.")
+    page = yield from go_to_community(page, "Worth It?")
+    page = yield from submit_post(page, product, body=f"Its {slots['fact']} is {value}.")
     yield from done("The forum knows")
 
 

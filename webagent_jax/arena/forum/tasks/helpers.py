@@ -1,4 +1,4 @@
-"""How one gets about in the forum, and what tasks of it are drawn from."""
+"""Sampling, navigation and evaluation helpers for the tasks of the forum."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from webagent_jax.arena.expert_steps import (
     Moves,
     choose,
     click,
-    flat,
     names,
-    read_all,
-    read_on,
+    page_text,
+    scroll_through,
+    scroll_until,
     search,
     type_text,
 )
 from webagent_jax.arena.forum.data import POSTS, Community, Voice, communities
 from webagent_jax.arena.site import plural
-from webagent_jax.arena.task import Data, Spec, page_is, pick
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, pick
 from webagent_jax.types import Decision, Observation
 
 Slots = Mapping[str, str]
 
 FORUM = "__REDDIT__"
 NEXT_POST = POSTS + 1  # number of the first post of a world
-MY_NAME = common.me().username
+AGENT_USERNAME = common.me().username
 
 POST = (
     "SELECT post.*, up - down AS score, slug, community.title AS community, username FROM post"
@@ -39,40 +39,40 @@ POST = (
 )
 NOT_VOTED = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
 PERIODS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
-"""When the past week, month and year began."""
+"""Start of the past week, month and year."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PostRow:
     """A row of a list of posts."""
 
     rank: str
     title: str
-    told: str  # by whom or where, and when: "Gardening, 3 days"
+    details: str  # author or community, and age: "Gardening, 3 days"
 
 
-# --- drawing -------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------
 
 
 def rows(data: Data, sql: str, *arguments: Any) -> list[Any]:
     return data["forum"].execute(sql, arguments).fetchall()
 
 
-def a_community(data: Data, rng: random.Random, where: str = "1") -> Any:
+def sample_community(data: Data, rng: random.Random, where: str = "1") -> Any:
     return pick(rng, rows(data, f"SELECT * FROM community WHERE {where} ORDER BY id"))
 
 
-def a_post(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """One that its title finds; None when the drawn one is not found so."""
+def sample_post(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a post that a search for its title finds; None if the drawn post is not found."""
     numbers = rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
     if not numbers:
         return None
     (row,) = rows(data, f"{POST} WHERE post.id = ?", rng.choice(numbers)["id"])
-    return row if is_found(data, row) else None
+    return row if is_searchable(data, row) else None
 
 
-def is_found(data: Data, post: Any) -> bool:
-    """Whether a search for its title lists it on the first page."""
+def is_searchable(data: Data, post: Any) -> bool:
+    """Return whether a search for the title lists the post on the first page."""
     words = post["title"].lower().split()[:10]
     where = " AND ".join("title || ' ' || body LIKE ?" for _ in words)
     sql = f"SELECT id FROM post WHERE {where} ORDER BY up - down DESC, id DESC LIMIT 5"
@@ -84,14 +84,14 @@ def _by_slug() -> Mapping[str, Community]:
     return {each.slug: each for each in communities()}
 
 
-def voice(rng: random.Random, slug: str) -> Voice:
-    """To say something in a community."""
+def make_voice(rng: random.Random, slug: str) -> Voice:
+    """Return a source of sentences for a community."""
     return Voice(rng, _by_slug()[slug])
 
 
-def said(rng: random.Random, slug: str) -> str:
-    """What somebody could reply there."""
-    return voice(rng, slug).say(rng.choice(random_data.table("forum_words")["comments"]))
+def sample_comment_text(rng: random.Random, slug: str) -> str:
+    """Return the text of a comment that fits the community."""
+    return make_voice(rng, slug).say(rng.choice(random_data.read_json("forum_words")["comments"]))
 
 
 def next_comment(data: Data) -> int:
@@ -103,67 +103,76 @@ def address(post: Any) -> str:
     return f"{FORUM}/c/{post['slug']}/{post['id']}"
 
 
-def post_scores(post: Any, points: int) -> Spec:
-    return page_is(address(post), "#post .points", plural(points, "point"))
+def post_scores(post: Any, points: int) -> EvalSpec:
+    return page_equals(address(post), "#post .points", plural(points, "point"))
 
 
-def comment_scores(comment: Any, points: int) -> Spec:
+def comment_scores(comment: Any, points: int) -> EvalSpec:
     number = comment["id"]
-    return page_is(f"{FORUM}/comment/{number}", f"#c{number} .points", plural(points, "point"))
+    return page_equals(f"{FORUM}/comment/{number}", f"#c{number} .points", plural(points, "point"))
 
 
-# --- ways ----------------------------------------------------------------------------------------
+# --- navigation ----------------------------------------------------------------------------------
 
 
-def to_community(page: Observation, title: str) -> Moves:
+def go_to_community(page: Observation, title: str) -> Moves:
     page = yield from search(page, "Search", title, why="The search finds communities by name")
     return (yield from click(page, title, "link", why="Here is the community"))
 
 
-def to_post(page: Observation, title: str) -> Moves:
+def go_to_post(page: Observation, title: str) -> Moves:
     page = yield from search(page, "Search", title, why="The search finds a post by its title")
     return (yield from click(page, title, "link", why="Here is the post"))
 
 
-def to_member(page: Observation, name: str) -> Moves:
+def go_to_member(page: Observation, name: str) -> Moves:
     page = yield from search(page, "Search", name, why="The search finds members by name")
     return (yield from click(page, name, "link", why="Here is the member"))
 
 
-def to_top(page: Observation, community: str, order: str, period: str = "") -> Moves:
-    """A community's posts in an order, "New", "Top" or "Most commented"."""
-    page = yield from to_community(page, community)
+def go_to_sorted_posts(page: Observation, community: str, order: str, period: str = "") -> Moves:
+    """Open the posts of a community in an order.
+
+    Args:
+        page: Current page.
+        community: Title of the community.
+        order: "New", "Top" or "Most commented".
+        period: "week", "month" or "year"; "" for no limit.
+    """
+    page = yield from go_to_community(page, community)
     page = yield from click(page, order, "link", about="", why="The order matters here")
     if period:
         page = yield from choose(page, "From", f"Past {period}", about=period)
     return page
 
 
-def to_my(page: Observation, entry: str) -> Moves:
-    """An entry of the menu with my name."""
-    page = yield from click(page, MY_NAME, "button", about="", why="My own pages are in this menu")
+def go_to_account_page(page: Observation, entry: str) -> Moves:
+    """Open an entry of the account menu."""
+    page = yield from click(
+        page, AGENT_USERNAME, "button", about="", why="My own pages are in this menu"
+    )
     return (yield from click(page, entry, "link", about=""))
 
 
-def to_messages(page: Observation) -> Moves:
+def go_to_messages(page: Observation) -> Moves:
     link = next(name for name in names(page, "link") if name.startswith("Messages"))
     return (yield from click(page, link, "link", about="message"))
 
 
-def to_comment(
+def go_to_comment(
     page: Observation, author: str
 ) -> Generator[Decision, Observation, tuple[Observation, str]]:
-    """On a post: the page that has somebody's comment, and the number of that comment."""
+    """Find the comment of an author on a post; return its page and its outline number."""
     pattern = rf"(?<!\S)(\d+(?:\.\d+)*) {re.escape(author)} -?\d+ points?"
     while True:
-        page, match = yield from read_on(page, pattern)
+        page, match = yield from scroll_until(page, pattern)
         if match:
             return page, match[1]
         page = yield from click(page, "Next", "link", why=f"{author} is not on this page")
 
 
-def submit(page: Observation, title: str, *, body: str = "", url: str = "") -> Moves:
-    """A new post, from the page of its community."""
+def submit_post(page: Observation, title: str, *, body: str = "", url: str = "") -> Moves:
+    """Submit a new post from the page of its community."""
     page = yield from click(page, "Create Post", "link", about="post")
     page = yield from type_text(page, "Title", title)
     if url:
@@ -173,26 +182,26 @@ def submit(page: Observation, title: str, *, body: str = "", url: str = "") -> M
     return (yield from click(page, "Submit Post", "button", about=""))
 
 
-def listed(page: Observation) -> list[Listed]:
-    """The rows of a list of posts that are in view."""
-    words, elements, found = flat(page), list(page.elements.values()), []
+def parse_post_rows(page: Observation) -> list[PostRow]:
+    """Return the rows of a list of posts that the observation contains."""
+    words, elements, post_rows = page_text(page), list(page.elements.values()), []
     for button, link in itertools.pairwise(elements):
         rank = re.fullmatch(r"(?:Upvote|Undo upvote) (\d+)", button.name)
-        told = (
+        pattern = (
             rf"{re.escape(' '.join(link.name.split()))} -?[\d,]+ points?, \d+ comments?, (.+?) ago"
         )
-        if rank and (match := re.search(told, words)):
-            found.append(Listed(rank[1], link.name, match[1]))
-    return found
+        if rank and (match := re.search(pattern, words)):
+            post_rows.append(PostRow(rank[1], link.name, match[1]))
+    return post_rows
 
 
-def all_comments(
+def read_comments(
     page: Observation,
 ) -> Generator[Decision, Observation, tuple[Observation, list[tuple[str, str, int]]]]:
-    """On this page of a post: the number of each comment, its author and its points."""
-    page, views = yield from read_all(page)
-    seen: dict[str, tuple[str, str, int]] = {}
+    """Return outline number, author and points of each comment on this page of a post."""
+    page, views = yield from scroll_through(page)
+    comments: dict[str, tuple[str, str, int]] = {}
     for view in views:
-        for match in re.finditer(r"(?<!\S)([\d.]+) (\S+) (-?\d+) points?", flat(view)):
-            seen[match[1]] = (match[1], match[2], int(match[3]))
-    return page, list(seen.values())
+        for match in re.finditer(r"(?<!\S)([\d.]+) (\S+) (-?\d+) points?", page_text(view)):
+            comments[match[1]] = (match[1], match[2], int(match[3]))
+    return page, list(comments.values())

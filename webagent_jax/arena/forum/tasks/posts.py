@@ -1,4 +1,4 @@
-"""Posts to write, to change, and to take back."""
+"""Tasks on writing, editing and deleting posts."""
 
 from __future__ import annotations
 
@@ -6,50 +6,53 @@ import random
 import re
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.expert_steps import bring, click, done, names, names_after, type_text
+from webagent_jax.arena.expert_steps import click, done, names, names_after, scroll_to, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
     Slots,
-    a_community,
-    a_post,
     address,
+    go_to_community,
+    go_to_post,
+    make_voice,
     rows,
-    submit,
-    to_community,
-    to_post,
-    voice,
+    sample_community,
+    sample_post,
+    submit_post,
 )
-from webagent_jax.arena.task import Data, Instance, Spec, Templates, page_has
+from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, Templates, page_includes
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("forum", "reddit")
 
 
-def _posted(slug: str, *texts: str) -> Spec:
-    return page_has(f"{FORUM}/c/{slug}/{NEXT_POST}", "#post", *texts)
+def _check_post(slug: str, *texts: str) -> EvalSpec:
+    return page_includes(f"{FORUM}/c/{slug}/{NEXT_POST}", "#post", *texts)
 
 
-def _draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] | None:
-    """Title and text of a post that could be there, and is not."""
-    told = random_data.table("forum_words")[rng.choice(("problem", "doing", "opinion"))]
-    own = voice(rng, slug)
-    title, body = own.say(rng.choice(told["titles"])), own.say(rng.choice(told["bodies"]))
+def _sample_draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] | None:
+    """Return title and text of a new post; None if the title is taken."""
+    templates = random_data.read_json("forum_words")[rng.choice(("problem", "doing", "opinion"))]
+    community_voice = make_voice(rng, slug)
+    title, body = (
+        community_voice.say(rng.choice(templates["titles"])),
+        community_voice.say(rng.choice(templates["bodies"])),
+    )
     return None if rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
 
 
-def _post_text(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng)
-    draft = _draft(data, rng, community["slug"])
+def _sample_post_text(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng)
+    draft = _sample_draft(data, rng, community["slug"])
     if draft is None:
         return None
     slots = {"community": community["title"], "title": draft[0], "body": draft[1]}
-    return Instance(slots, _posted(community["slug"], *draft))
+    return TaskInstance(slots, _check_post(community["slug"], *draft))
 
 
 @tasks.add(
     "post-text",
-    _post_text,
+    _sample_post_text,
     'Create a post in the {community} community with the title "{title}" and the text "{body}".',
     'Post "{title}" in {community}. The text below it: "{body}"',
     'Write a new post in the community {community}, titled "{title}", that says "{body}"',
@@ -57,23 +60,23 @@ def _post_text(data: Data, rng: random.Random) -> Instance | None:
     'Submit to {community}: title "{title}", text "{body}".',
 )
 def post_text(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, slots["title"], body=slots["body"])
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, slots["title"], body=slots["body"])
     yield from done("The post is online")
 
 
-def _post_motto(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng, "description NOT LIKE 'Everything about%'")
-    draft = _draft(data, rng, community["slug"])
+def _sample_post_by_motto(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng, "description NOT LIKE 'Everything about%'")
+    draft = _sample_draft(data, rng, community["slug"])
     if draft is None:
         return None
     slots = {"motto": community["description"], "title": draft[0]}
-    return Instance(slots, _posted(community["slug"], draft[0]))
+    return TaskInstance(slots, _check_post(community["slug"], draft[0]))
 
 
 @tasks.add(
     "post-by-motto",
-    _post_motto,
+    _sample_post_by_motto,
     'Post "{title}" in the community that describes itself as "{motto}".',
     'Find the community with the motto "{motto}" and ask there: "{title}".',
     'There is a community described by "{motto}". Create a post "{title}" in it',
@@ -86,21 +89,21 @@ def post_by_motto(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Filter", "button", about="")
     title = names_after(page, "Create Community", "link")[0]
     page = yield from click(page, title, "link", about=slots["motto"], why="Its description fits")
-    yield from submit(page, slots["title"])
+    yield from submit_post(page, slots["title"])
     yield from done("The post is online")
 
 
-def _ask_budget(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng, "description NOT LIKE 'Everything about%'")
-    things = rng.choice(voice(rng, community["slug"]).words("things"))
+def _sample_ask_within_budget(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng, "description NOT LIKE 'Everything about%'")
+    things = rng.choice(make_voice(rng, community["slug"]).words("things"))
     budget = f"${rng.randint(2, 30)}0"
     slots = {"community": community["title"], "things": things, "budget": budget}
-    return Instance(slots, _posted(community["slug"], things, budget))
+    return TaskInstance(slots, _check_post(community["slug"], things, budget))
 
 
 @tasks.add(
     "ask-within-budget",
-    _ask_budget,
+    _sample_ask_within_budget,
     "Ask for recommendations of {things} within a budget of {budget} in {community}.",
     "In the {community} community, ask which {things} people recommend for {budget}.",
     "I have {budget} for {things}. Ask the members of {community} for advice in a new post",
@@ -108,22 +111,22 @@ def _ask_budget(data: Data, rng: random.Random) -> Instance | None:
     "Post a question in {community}: what {things} to buy with a budget of {budget}?",
 )
 def ask_within_budget(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
+    page = yield from go_to_community(page, slots["community"])
     title = f"Which {slots['things']} do you recommend within a budget of {slots['budget']}?"
-    yield from submit(page, title)
+    yield from submit_post(page, title)
     yield from done("The question is asked")
 
 
-def _meetup(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng)
+def _sample_meetup(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng)
     day = f"{rng.choice(('June', 'July', 'August'))} {rng.randint(16, 30)}"
     slots = {"community": community["title"], "day": day}
-    return Instance(slots, _posted(community["slug"], "virtual meetup", day))
+    return TaskInstance(slots, _check_post(community["slug"], "virtual meetup", day))
 
 
 @tasks.add(
     "meetup",
-    _meetup,
+    _sample_meetup,
     "Post a notice on a virtual meetup on {day} in the {community} community.",
     "Announce in {community} that there is a virtual meetup on {day}.",
     "Tell the people of {community} in a new post about a virtual meetup on {day}",
@@ -131,24 +134,24 @@ def _meetup(data: Data, rng: random.Random) -> Instance | None:
     "There will be a virtual meetup of {community} on {day}. Put up a notice there.",
 )
 def meetup(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, f"Virtual meetup on {slots['day']}")
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, f"Virtual meetup on {slots['day']}")
     yield from done("The notice is up")
 
 
-def _post_link(data: Data, rng: random.Random) -> Instance | None:
-    community, words = a_community(data, rng), random_data.table("forum_words")
-    title = voice(rng, community["slug"]).say(rng.choice(words["link"]["titles"]))
+def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, words = sample_community(data, rng), random_data.read_json("forum_words")
+    title = make_voice(rng, community["slug"]).say(rng.choice(words["link"]["titles"]))
     url = f"https://{rng.choice(words['sources'])}/{rng.randint(1000, 9999)}"
     if rows(data, "SELECT 1 FROM post WHERE title = ?", title):
         return None
     slots = {"community": community["title"], "title": title, "url": url}
-    return Instance(slots, _posted(community["slug"], title, url))
+    return TaskInstance(slots, _check_post(community["slug"], title, url))
 
 
 @tasks.add(
     "post-link",
-    _post_link,
+    _sample_post_link,
     'Share the link {url} in {community} under the title "{title}".',
     'Post {url} in the community {community}, titled "{title}".',
     'Submit a link to {community}: "{title}", {url}',
@@ -156,22 +159,22 @@ def _post_link(data: Data, rng: random.Random) -> Instance | None:
     'Create a link post in {community} with the title "{title}" that leads to {url} .',
 )
 def post_link(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, slots["title"], url=slots["url"])
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, slots["title"], url=slots["url"])
     yield from done("The link is shared")
 
 
-def _crosspost(data: Data, rng: random.Random) -> Instance | None:
-    post, community = a_post(data, rng, "url != ''"), a_community(data, rng)
+def _sample_crosspost(data: Data, rng: random.Random) -> TaskInstance | None:
+    post, community = sample_post(data, rng, "url != ''"), sample_community(data, rng)
     if post is None or post["slug"] == community["slug"]:
         return None
     slots = {"title": post["title"], "community": community["title"]}
-    return Instance(slots, _posted(community["slug"], post["title"], post["url"]))
+    return TaskInstance(slots, _check_post(community["slug"], post["title"], post["url"]))
 
 
 @tasks.add(
     "crosspost",
-    _crosspost,
+    _sample_crosspost,
     'Share the link of the post "{title}" in {community} as well, under the same title.',
     'Repost "{title}" with its link to the community {community}.',
     'The post "{title}" has a link. Submit the same title and link to {community}',
@@ -179,18 +182,18 @@ def _crosspost(data: Data, rng: random.Random) -> Instance | None:
     'Put what "{title}" links to into {community} too, and keep the title.',
 )
 def crosspost(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     url = next(name for name in names(page, "link") if re.match(r"https?://", name))
-    page = yield from to_community(page, slots["community"])
-    yield from submit(page, slots["title"], url=url)
+    page = yield from go_to_community(page, slots["community"])
+    yield from submit_post(page, slots["title"], url=url)
     yield from done("The link is shared there too")
 
 
-# --- one's own -----------------------------------------------------------------------------------
+# --- own posts -----------------------------------------------------------------------------------
 
 
-def _add_line(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "post.author_id = 1")
+def _sample_edit_post(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "post.author_id = 1")
     line = rng.choice(
         (
             "Edit: solved, thank you all.",
@@ -201,13 +204,13 @@ def _add_line(data: Data, rng: random.Random) -> Instance | None:
     )
     if post is None:
         return None
-    spec = page_has(address(post), "#post .body", f"{post['body']} {line}")
-    return Instance({"title": post["title"], "line": line}, spec)
+    spec = page_includes(address(post), "#post .body", f"{post['body']} {line}")
+    return TaskInstance({"title": post["title"], "line": line}, spec)
 
 
 @tasks.add(
     "edit-post",
-    _add_line,
+    _sample_edit_post,
     'Edit my post "{title}": add "{line}" at the end of its text.',
     'Add the sentence "{line}" to the text of my post "{title}".',
     'Append "{line}" to what I wrote in "{title}"',
@@ -215,25 +218,25 @@ def _add_line(data: Data, rng: random.Random) -> Instance | None:
     'My post "{title}" needs an addition at its end: "{line}"',
 )
 def edit_post(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     page = yield from click(page, "Edit Post", "link", about="")
-    page, field = yield from bring(page, "Text (optional)", "textbox")
+    page, field = yield from scroll_to(page, "Text (optional)", "textbox")
     text = f"{page.elements[field].value} {slots['line']}"
     page = yield from type_text(page, "Text (optional)", text)
     yield from click(page, "Save Post", "button", about="")
     yield from done("The sentence is added")
 
 
-def _delete(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "post.author_id = 1")
-    return post and Instance(
-        {"title": post["title"]}, page_has(address(post), "h1", "Page not found")
+def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "post.author_id = 1")
+    return post and TaskInstance(
+        {"title": post["title"]}, page_includes(address(post), "h1", "Page not found")
     )
 
 
 @tasks.add(
     "delete-post",
-    _delete,
+    _sample_delete_post,
     'Delete my post "{title}".',
     'Remove the post "{title}" that I wrote.',
     'I regret my post "{title}". Take it down',
@@ -241,7 +244,7 @@ def _delete(data: Data, rng: random.Random) -> Instance | None:
     'Please delete "{title}", a post of mine.',
 )
 def delete_post(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     page = yield from click(page, "Delete Post", "link", about="")
     yield from click(page, "Delete Post", "button", about="", why="It asks once more")
     yield from done("The post is gone")

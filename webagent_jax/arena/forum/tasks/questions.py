@@ -1,42 +1,42 @@
-"""Questions about who wrote what, and how it was received."""
+"""Questions on authors, titles, points, subscribers and moderators."""
 
 from __future__ import annotations
 
 import random
 import re
 
-from webagent_jax.arena.expert_steps import answer, click, flat, found, has, read_all
+from webagent_jax.arena.expert_steps import answer, click, found, has, page_text, scroll_through
 from webagent_jax.arena.forum.tasks.helpers import (
     PERIODS,
     POST,
     Slots,
-    a_community,
-    listed,
+    go_to_community,
+    go_to_member,
+    go_to_sorted_posts,
+    parse_post_rows,
     rows,
-    to_community,
-    to_member,
-    to_top,
+    sample_community,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, answer_is, answers
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, answer_is
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("forum", "reddit")
 
 
-def _top_author(data: Data, rng: random.Random) -> Instance | None:
-    community, period = a_community(data, rng), rng.choice(list(PERIODS))
+def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
     order, key = rng.choice((("top", "score"), ("most commented", "comments")))
     sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
     posts = rows(data, sql, community["id"], PERIODS[period])
     if len(posts) < 2 or posts[0][key] == posts[1][key] or posts[0]["author_id"] == 1:
         return None
     slots = {"community": community["title"], "period": period, "order": order}
-    return Instance(slots, answers(posts[0]["username"]))
+    return TaskInstance(slots, answer_includes(posts[0]["username"]))
 
 
 @tasks.add(
     "top-author",
-    _top_author,
+    _sample_top_author,
     "Who wrote the {order} post of the past {period} in {community}?",
     "Tell me the user name of the author of the {order} post in {community} in the past {period}.",
     "In the {community} community, who is behind the {order} post of the past {period}?",
@@ -45,24 +45,24 @@ def _top_author(data: Data, rng: random.Random) -> Instance | None:
 )
 def top_author(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
-    page = yield from to_top(page, slots["community"], order, slots["period"])
-    author = listed(page)[0].told.removeprefix("by ").split(",")[0]
+    page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
+    author = parse_post_rows(page)[0].details.removeprefix("by ").split(",")[0]
     yield from answer(author, seen="by", why="The first of the list tells its author")
 
 
-def _top_titles(data: Data, rng: random.Random) -> Instance | None:
-    community, period = a_community(data, rng), rng.choice(list(PERIODS))
+def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
     sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
     posts = rows(data, sql, community["id"], PERIODS[period])
     if len({post["score"] for post in posts}) < 4:
         return None
     slots = {"community": community["title"], "period": period}
-    return Instance(slots, answers(*(post["title"] for post in posts[:3])))
+    return TaskInstance(slots, answer_includes(*(post["title"] for post in posts[:3])))
 
 
 @tasks.add(
     "top-titles",
-    _top_titles,
+    _sample_top_titles,
     "What are the titles of the top three posts of the past {period} in {community}?",
     "Tell me the titles of the three posts with most points in {community} in the past {period}.",
     "List the three top posts of the past {period} in the {community} community by title.",
@@ -70,26 +70,26 @@ def _top_titles(data: Data, rng: random.Random) -> Instance | None:
     "Name the three highest rated posts in {community} from the past {period}.",
 )
 def top_titles(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_top(page, slots["community"], "Top", slots["period"])
-    titles = [row.title for row in listed(page)][:3]
+    page = yield from go_to_sorted_posts(page, slots["community"], "Top", slots["period"])
+    titles = [row.title for row in parse_post_rows(page)][:3]
     yield from answer("; ".join(titles), why="The list is in the order of points")
 
 
-def _negative(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng)
+def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng)
     sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
     (post,) = rows(data, sql, community["id"])
     sql = "SELECT up, down FROM comment WHERE author_id = ?"
-    said = rows(data, sql, post["author_id"])
-    if not 1 <= len(said) <= 24:
+    comments = rows(data, sql, post["author_id"])
+    if not 1 <= len(comments) <= 24:
         return None
-    count = sum(row["up"] < row["down"] for row in said)
-    return Instance({"community": community["title"]}, answer_is(str(count)))
+    count = sum(row["up"] < row["down"] for row in comments)
+    return TaskInstance({"community": community["title"]}, answer_is(str(count)))
 
 
 @tasks.add(
     "negative-comments",
-    _negative,
+    _sample_negative_comments,
     "How many comments with less than zero points has the author of the newest post in "
     "{community} written?",
     "Tell me the count of comments that have received more downvotes than upvotes for the user "
@@ -100,18 +100,18 @@ def _negative(data: Data, rng: random.Random) -> Instance | None:
     "The member who posted last in {community}: how many of their comments are below zero points?",
 )
 def negative_comments(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_top(page, slots["community"], "New")
-    page = yield from click(page, listed(page)[0].title, "link", about="post")
+    page = yield from go_to_sorted_posts(page, slots["community"], "New")
+    page = yield from click(page, parse_post_rows(page)[0].title, "link", about="post")
     author = found(page, r"(\S+) -?[\d,]+ points?")
     page = yield from click(page, author, "link", about="author")
     link = found(page, r"(Comments \d+)")
     page = yield from click(page, link, "link", about="comments")
     points: dict[str, int] = {}
     while True:
-        page, views = yield from read_all(page)
+        page, views = yield from scroll_through(page)
         for view in views:
             pattern = r"(-?\d+) points?, (?:[^,]+ ago|just now), on (.+?)(?= -?\d+ points?,|$)"
-            for row in re.finditer(pattern, flat(view)):
+            for row in re.finditer(pattern, page_text(view)):
                 points[f"{row[1]} {row[2][:16]}"] = int(row[1])
         if not has(page, "Next", "link"):
             break
@@ -120,18 +120,20 @@ def negative_comments(slots: Slots, page: Observation) -> Expert:
     yield from answer(str(count), why="I have read all of them")
 
 
-def _subscribers(data: Data, rng: random.Random) -> Instance | None:
-    first, second = a_community(data, rng), a_community(data, rng)
+def _sample_larger_community(data: Data, rng: random.Random) -> TaskInstance | None:
+    first, second = sample_community(data, rng), sample_community(data, rng)
     if first["subscribers"] == second["subscribers"]:
         return None
     larger = max(first, second, key=lambda row: row["subscribers"])
     slots = {"first": first["title"], "second": second["title"]}
-    return Instance(slots, answers(f"{larger['subscribers']:,} |OR| {larger['subscribers']}"))
+    return TaskInstance(
+        slots, answer_includes(f"{larger['subscribers']:,} |OR| {larger['subscribers']}")
+    )
 
 
 @tasks.add(
     "larger-community",
-    _subscribers,
+    _sample_larger_community,
     "How many subscribers does the larger one of the communities {first} and {second} have?",
     "Compare {first} and {second}: how many subscribers has the one with more of them?",
     "Which of {first} and {second} has more subscribers? Tell me how many that is",
@@ -141,12 +143,12 @@ def _subscribers(data: Data, rng: random.Random) -> Instance | None:
 def larger_community(slots: Slots, page: Observation) -> Expert:
     counts: list[int] = []
     for name in (slots["first"], slots["second"]):
-        page = yield from to_community(page, name)
+        page = yield from go_to_community(page, name)
         counts.append(int(found(page, r"([\d,]+) subscribers").replace(",", "")))
     yield from answer(f"{max(counts):,}", why="It is the larger one of the two")
 
 
-def _points(data: Data, rng: random.Random) -> Instance | None:
+def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
         "SELECT username, (SELECT coalesce(sum(up - down), 0) FROM post WHERE author_id ="
         " member.id) + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id ="
@@ -156,12 +158,12 @@ def _points(data: Data, rng: random.Random) -> Instance | None:
     points = member["points"]
     if points < 20:
         return None
-    return Instance({"name": member["username"]}, answers(f"{points:,} |OR| {points}"))
+    return TaskInstance({"name": member["username"]}, answer_includes(f"{points:,} |OR| {points}"))
 
 
 @tasks.add(
     "points",
-    _points,
+    _sample_points,
     "How many points does the member {name} have?",
     "Tell me the points of {name}.",
     "What is the total of points on the profile of {name}?",
@@ -169,23 +171,23 @@ def _points(data: Data, rng: random.Random) -> Instance | None:
     "Find out how many points {name} has collected",
 )
 def points(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_member(page, slots["name"])
+    page = yield from go_to_member(page, slots["name"])
     total = found(page, r"([\d,]+) points, member since")
     yield from answer(total, seen=slots["name"], why="The profile tells the points")
 
 
-def _moderators(data: Data, rng: random.Random) -> Instance | None:
-    community = a_community(data, rng)
+def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
+    community = sample_community(data, rng)
     sql = (
         "SELECT username FROM moderator JOIN member ON member.id = member_id WHERE community_id = ?"
     )
-    found = [row["username"] for row in rows(data, sql, community["id"])]
-    return Instance({"community": community["title"]}, answers(*found))
+    usernames = [row["username"] for row in rows(data, sql, community["id"])]
+    return TaskInstance({"community": community["title"]}, answer_includes(*usernames))
 
 
 @tasks.add(
     "moderators",
-    _moderators,
+    _sample_moderators,
     "Who moderates the community {community}?",
     "Name all moderators of {community}.",
     "Tell me the user names of the moderators of the {community} community.",
@@ -193,9 +195,9 @@ def _moderators(data: Data, rng: random.Random) -> Instance | None:
     "List everybody who moderates {community}.",
 )
 def moderators(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_community(page, slots["community"])
+    page = yield from go_to_community(page, slots["community"])
     page = yield from click(page, "Rules and moderators", "button", about="moderators")
-    page, views = yield from read_all(page)
+    page, views = yield from scroll_through(page)
     pattern = r"Moderators (.+) Since"
-    told = next(match[1] for view in views if (match := re.search(pattern, flat(view))))
-    yield from answer(told, seen="Moderators", why="They are named beside the posts")
+    text = next(match[1] for view in views if (match := re.search(pattern, page_text(view))))
+    yield from answer(text, seen="Moderators", why="They are named beside the posts")

@@ -1,33 +1,40 @@
-"""Votes for and against posts and comments; posts to keep."""
+"""Tasks on voting and on saved posts."""
 
 from __future__ import annotations
 
 import random
 
 from webagent_jax.arena.expert_steps import click, done, go_back, has, is_lite
-from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, a_comment
+from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, sample_comment
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NOT_VOTED,
     PERIODS,
     POST,
     Slots,
-    a_community,
-    a_post,
     address,
-    all_comments,
     comment_scores,
-    listed,
+    go_to_account_page,
+    go_to_comment,
+    go_to_member,
+    go_to_post,
+    go_to_sorted_posts,
+    parse_post_rows,
     post_scores,
+    read_comments,
     rows,
-    to_comment,
-    to_member,
-    to_my,
-    to_post,
-    to_top,
+    sample_community,
+    sample_post,
 )
 from webagent_jax.arena.forum.threads import THREADS
-from webagent_jax.arena.task import Data, Instance, Templates, both, page_has, page_is
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    all_of,
+    page_equals,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("forum", "reddit")
@@ -35,19 +42,19 @@ tasks = Templates("forum", "reddit")
 _COUNTS = {"two": 2, "three": 3, "four": 4}
 
 
-def _voted(data: Data) -> set[int]:
-    """Posts that I have voted on."""
+def _read_voted_ids(data: Data) -> set[int]:
+    """Return the ids of the posts that the agent has voted on."""
     return {row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED})")}
 
 
-def _upvote(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, NOT_VOTED)
-    return post and Instance({"title": post["title"]}, post_scores(post, post["score"] + 1))
+def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, NOT_VOTED)
+    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] + 1))
 
 
 @tasks.add(
     "upvote",
-    _upvote,
+    _sample_upvote,
     'Upvote the post "{title}".',
     'Give "{title}" an upvote.',
     'I like the post "{title}". Vote it up',
@@ -55,24 +62,24 @@ def _upvote(data: Data, rng: random.Random) -> Instance | None:
     'Vote up what was posted as "{title}".',
 )
 def upvote(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     yield from click(page, "Upvote post", "button", about="vote")
     yield from done("The vote is counted")
 
 
-def _newest(data: Data, rng: random.Random) -> Instance | None:
-    community, count = a_community(data, rng), rng.choice(list(_COUNTS))
+def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, count = sample_community(data, rng), rng.choice(list(_COUNTS))
     sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
     posts = rows(data, sql, community["id"], _COUNTS[count])
-    if _voted(data) & {post["id"] for post in posts}:
+    if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
-    spec = both(*(post_scores(post, post["score"] + 1) for post in posts))
-    return Instance({"community": community["title"], "count": count}, spec)
+    spec = all_of(*(post_scores(post, post["score"] + 1) for post in posts))
+    return TaskInstance({"community": community["title"], "count": count}, spec)
 
 
 @tasks.add(
     "upvote-newest",
-    _newest,
+    _sample_upvote_newest,
     "Upvote the {count} newest posts in {community}.",
     "Give an upvote to each of the {count} latest posts of the {community} community.",
     "In {community}, vote up the {count} posts that were written last",
@@ -80,27 +87,29 @@ def _newest(data: Data, rng: random.Random) -> Instance | None:
     "Like the newest {count} submissions in {community}.",
 )
 def upvote_newest(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_top(page, slots["community"], "New")
+    page = yield from go_to_sorted_posts(page, slots["community"], "New")
     for rank in range(1, _COUNTS[slots["count"]] + 1):
         page = yield from click(page, f"Upvote {rank}", "button", about="vote")
     yield from done("All of them have my vote")
 
 
-def _downvote_top(data: Data, rng: random.Random) -> Instance | None:
-    community, period = a_community(data, rng), rng.choice(list(PERIODS))
+def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInstance | None:
+    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
     count = rng.choice(("two", "three"))
     sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
     posts = rows(data, sql, community["id"], PERIODS[period], _COUNTS[count] + 1)
     replies = [post["comments"] for post in posts]
-    if len(set(replies)) <= _COUNTS[count] or _voted(data) & {post["id"] for post in posts}:
+    if len(set(replies)) <= _COUNTS[count] or _read_voted_ids(data) & {
+        post["id"] for post in posts
+    }:
         return None
-    spec = both(*(post_scores(post, post["score"] - 1) for post in posts[:-1]))
-    return Instance({"community": community["title"], "period": period, "count": count}, spec)
+    spec = all_of(*(post_scores(post, post["score"] - 1) for post in posts[:-1]))
+    return TaskInstance({"community": community["title"], "period": period, "count": count}, spec)
 
 
 @tasks.add(
     "downvote-most-commented",
-    _downvote_top,
+    _sample_downvote_most_commented,
     "Downvote the {count} most commented posts of the past {period} in {community}.",
     "Thumbs down for the {count} most commented posts in {community} of the past {period}.",
     "In {community}, vote against the {count} posts of the past {period} with most comments",
@@ -109,8 +118,10 @@ def _downvote_top(data: Data, rng: random.Random) -> Instance | None:
     "Vote down the {count} posts with most comments from the past {period} in {community}.",
 )
 def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_top(page, slots["community"], "Most commented", slots["period"])
-    titles = [row.title for row in listed(page)][: _COUNTS[slots["count"]]]
+    page = yield from go_to_sorted_posts(
+        page, slots["community"], "Most commented", slots["period"]
+    )
+    titles = [row.title for row in parse_post_rows(page)][: _COUNTS[slots["count"]]]
     for title in titles:
         page = yield from click(page, title, "link", about="post")
         page = yield from click(page, "Downvote post", "button", about="vote")
@@ -121,22 +132,22 @@ def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
     yield from done("All of them are voted down")
 
 
-def _by_member(data: Data, rng: random.Random) -> Instance | None:
+def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
         f"SELECT community_id, author_id, count(*) AS n FROM post WHERE {NOT_VOTED} AND author_id"
         " != 1 GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
     )
-    pair = rng.choice(rows(data, sql))
-    posts = rows(data, f"{POST} WHERE community_id = ? AND author_id = ?", *tuple(pair)[:2])
-    if _voted(data) & {post["id"] for post in posts}:
+    author_row = rng.choice(rows(data, sql))
+    posts = rows(data, f"{POST} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2])
+    if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     slots = {"name": posts[0]["username"], "community": posts[0]["community"]}
-    return Instance(slots, both(*(post_scores(post, post["score"] + 1) for post in posts)))
+    return TaskInstance(slots, all_of(*(post_scores(post, post["score"] + 1) for post in posts)))
 
 
 @tasks.add(
     "upvote-by-member",
-    _by_member,
+    _sample_upvote_by_member,
     "Upvote all posts by {name} in {community}.",
     "Like all submissions created by {name} in the community {community}.",
     "Vote up everything that {name} has posted in {community}",
@@ -144,10 +155,14 @@ def _by_member(data: Data, rng: random.Random) -> Instance | None:
     "Give each of the posts that {name} wrote in {community} an upvote.",
 )
 def upvote_by_member(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_member(page, slots["name"])
+    page = yield from go_to_member(page, slots["name"])
     while True:
-        wanted = [row.rank for row in listed(page) if f", {slots['community']}," in f", {row.told}"]
-        for rank in wanted:
+        ranks = [
+            row.rank
+            for row in parse_post_rows(page)
+            if f", {slots['community']}," in f", {row.details}"
+        ]
+        for rank in ranks:
             page = yield from click(page, f"Upvote {rank}", "button", about="vote")
         if not has(page, "Next", "link"):
             break
@@ -158,19 +173,19 @@ def upvote_by_member(slots: Slots, page: Observation) -> Expert:
 # --- comments ------------------------------------------------------------------------------------
 
 
-def _comment(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, "comments > 2")
-    said = post and a_comment(data, rng, post, "author_id != 1")
-    if said is None:
+def _sample_vote_on_comment(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, "comments > 2")
+    comment = post and sample_comment(data, rng, post, "author_id != 1")
+    if comment is None:
         return None
     kind, step = rng.choice((("Upvote", 1), ("Downvote", -1)))
-    slots = {"vote": kind, "name": said["username"], "title": post["title"]}
-    return Instance(slots, comment_scores(said, said["score"] + step))
+    slots = {"vote": kind, "name": comment["username"], "title": post["title"]}
+    return TaskInstance(slots, comment_scores(comment, comment["score"] + step))
 
 
 @tasks.add(
     "vote-on-comment",
-    _comment,
+    _sample_vote_on_comment,
     '{vote} the comment of {name} on the post "{title}".',
     '{vote} what {name} says under "{title}".',
     'On the post "{title}", find the comment by {name}. {vote} it',
@@ -178,33 +193,35 @@ def _comment(data: Data, rng: random.Random) -> Instance | None:
     '{vote} the comment that {name} left on "{title}".',
 )
 def vote_on_comment(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    page, number = yield from to_comment(page, slots["name"])
+    page = yield from go_to_post(page, slots["title"])
+    page, number = yield from go_to_comment(page, slots["name"])
     yield from click(page, f"{slots['vote']} {number}", "button", about=slots["name"])
     yield from done("The vote is counted")
 
 
-def _negative(data: Data, rng: random.Random) -> Instance | None:
-    negative = "SELECT post_id FROM comment WHERE up < down GROUP BY 1 HAVING count(*) > 1"
-    one_page = (
+def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | None:
+    negative_sql = "SELECT post_id FROM comment WHERE up < down GROUP BY 1 HAVING count(*) > 1"
+    one_page_sql = (
         "SELECT post_id FROM comment WHERE parent_id IS NULL GROUP BY 1"
         f" HAVING count(*) <= {THREADS}"
     )
-    post = a_post(data, rng, f"post.id IN ({negative}) AND post.id IN ({one_page})")
+    post = sample_post(data, rng, f"post.id IN ({negative_sql}) AND post.id IN ({one_page_sql})")
     if post is None:
         return None
     comments = rows(data, COMMENT, post["id"])
     authors = [row["author_id"] for row in comments]
-    bad = [row for row in comments if row["score"] < 0]
-    if any(authors.count(row["author_id"]) > 1 or row["author_id"] == 1 for row in bad):
+    negative_comments = [row for row in comments if row["score"] < 0]
+    if any(
+        authors.count(row["author_id"]) > 1 or row["author_id"] == 1 for row in negative_comments
+    ):
         return None
-    spec = both(*(comment_scores(row, row["score"] - 1) for row in bad))
-    return Instance({"title": post["title"]}, spec)
+    spec = all_of(*(comment_scores(row, row["score"] - 1) for row in negative_comments))
+    return TaskInstance({"title": post["title"]}, spec)
 
 
 @tasks.add(
     "downvote-negative",
-    _negative,
+    _sample_downvote_negative,
     'Downvote every comment on the post "{title}" that has less than zero points.',
     'On the post "{title}", vote down all comments with a negative score.',
     'Give a downvote to each comment under "{title}" whose points are below zero',
@@ -212,35 +229,35 @@ def _negative(data: Data, rng: random.Random) -> Instance | None:
     'Every comment on "{title}" that is below zero points should get a downvote from me.',
 )
 def downvote_negative(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
-    page, comments = yield from all_comments(page)
+    page = yield from go_to_post(page, slots["title"])
+    page, comments = yield from read_comments(page)
     if is_lite(page):
-        page = yield from to_post(page, slots["title"])
-    # A vote may change the order and so the numbers: what is next is looked up by its author.
+        page = yield from go_to_post(page, slots["title"])
+    # A vote may change the order and the numbers, so the author identifies each comment.
     for _, name, points in comments:
         if points < 0:
-            page, number = yield from to_comment(page, name)
+            page, number = yield from go_to_comment(page, name)
             page = yield from click(page, f"Downvote {number}", "button", about="vote")
     yield from done("All of them are voted down")
 
 
-# --- posts to keep -------------------------------------------------------------------------------
+# --- saved posts ---------------------------------------------------------------------------------
 
 
-def _save(data: Data, rng: random.Random) -> Instance | None:
+def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = (
-        a_post(data, rng, "post.id NOT IN (SELECT post_id FROM saved)") for _ in range(2)
+        sample_post(data, rng, "post.id NOT IN (SELECT post_id FROM saved)") for _ in range(2)
     )
     if first is None or second is None or first["id"] == second["id"]:
         return None
     slots = {"first": first["title"], "second": second["title"]}
-    specs = (page_has(address(post), "#post .do", "Unsave") for post in (first, second))
-    return Instance(slots, both(*specs))
+    specs = (page_includes(address(post), "#post .do", "Unsave") for post in (first, second))
+    return TaskInstance(slots, all_of(*specs))
 
 
 @tasks.add(
     "save",
-    _save,
+    _sample_save,
     'Save the posts "{first}" and "{second}".',
     'Keep "{first}" and "{second}" among my saved posts.',
     'I want to read the posts "{first}" and "{second}" later. Save both',
@@ -249,22 +266,25 @@ def _save(data: Data, rng: random.Random) -> Instance | None:
 )
 def save(slots: Slots, page: Observation) -> Expert:
     for title in (slots["first"], slots["second"]):
-        page = yield from to_post(page, title)
+        page = yield from go_to_post(page, title)
         page = yield from click(page, "Save", "button", about="save")
     yield from done("Both are saved")
 
 
-def _unsave(data: Data, rng: random.Random) -> Instance | None:
+def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = f"{POST} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
     saved = rows(data, sql)
-    gone = rng.choice(saved)
-    left = " ; ".join(row["title"] for row in saved if row["id"] != gone["id"])
-    return Instance({"title": gone["title"]}, page_is(f"{FORUM}/saved", ".posts .title", left))
+    removed_post = rng.choice(saved)
+    other_titles = " ; ".join(row["title"] for row in saved if row["id"] != removed_post["id"])
+    return TaskInstance(
+        {"title": removed_post["title"]},
+        page_equals(f"{FORUM}/saved", ".posts .title", other_titles),
+    )
 
 
 @tasks.add(
     "unsave",
-    _unsave,
+    _sample_unsave,
     'Remove "{title}" from my saved posts.',
     'I have read "{title}". Take it off my saved posts',
     'The post "{title}" need not be saved any longer. Unsave it.',
@@ -272,20 +292,20 @@ def _unsave(data: Data, rng: random.Random) -> Instance | None:
     'Make "{title}" disappear from the list of what I saved.',
 )
 def unsave(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_my(page, "Saved posts")
+    page = yield from go_to_account_page(page, "Saved posts")
     page = yield from click(page, slots["title"], "link")
     yield from click(page, "Unsave", "button", about="")
     yield from done("It is no longer saved")
 
 
-def _take_back(data: Data, rng: random.Random) -> Instance | None:
-    post = a_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED})")
-    return post and Instance({"title": post["title"]}, post_scores(post, post["score"] - 1))
+def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
+    post = sample_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED})")
+    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] - 1))
 
 
 @tasks.add(
     "take-back",
-    _take_back,
+    _sample_take_back,
     'Take back my upvote for the post "{title}".',
     'I voted for "{title}" by mistake. Undo that vote.',
     'Remove my vote from the post "{title}"',
@@ -293,6 +313,6 @@ def _take_back(data: Data, rng: random.Random) -> Instance | None:
     'Undo the upvote that I gave "{title}".',
 )
 def take_back(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_post(page, slots["title"])
+    page = yield from go_to_post(page, slots["title"])
     yield from click(page, "Undo upvote post", "button", about="upvote")
     yield from done("The vote is taken back")

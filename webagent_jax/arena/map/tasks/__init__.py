@@ -1,11 +1,11 @@
-"""What there is to do on the map."""
+"""Task templates of the map."""
 
 from __future__ import annotations
 
 from webagent_jax.arena.map.tasks import cross_site, directions, nearby, place_details, saved_lists
-from webagent_jax.arena.task import Template
+from webagent_jax.arena.task import TaskTemplate
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *place_details.tasks,
     *nearby.tasks,
     *directions.tasks,

@@ -1,4 +1,4 @@
-"""Tasks that begin elsewhere: where the shop delivers to, and where people of the forum live."""
+"""Tasks that need the map and the back office of the shop or the forum."""
 
 from __future__ import annotations
 
@@ -6,65 +6,72 @@ import random
 from typing import Any
 
 from webagent_jax.arena import common
-from webagent_jax.arena.admin.tasks.helpers import to_customer, to_order
-from webagent_jax.arena.expert_steps import answer, done, found, read_on, switch
+from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
+from webagent_jax.arena.expert_steps import answer, done, found, scroll_until, switch
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
     Slots,
-    submit,
-    to_community,
-    to_member,
+    go_to_community,
+    go_to_member,
+    submit_post,
 )
 from webagent_jax.arena.map.routes import distance
 from webagent_jax.arena.map.tasks.helpers import (
+    AGENT_USER_ID,
     MAP,
-    ME,
-    a_place,
-    length_read,
-    metres_told,
-    minutes_told,
+    distance_references,
+    duration_references,
+    go_to_place,
+    go_to_route,
     places,
-    time_read,
-    to_place,
-    to_route,
-    way,
+    quickest_route,
+    read_distance,
+    read_duration,
+    sample_place,
 )
 from webagent_jax.arena.map.tasks.saved_lists import keep
-from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    page_includes,
+    pick,
+)
 from webagent_jax.types import Expert, Observation
 
 from_admin = Templates("across", "shopping_admin", "map")
 from_forum = Templates("across", "reddit", "map")
 
 _TOWN = r"\d+ [A-Z][A-Za-z ]+, ([A-Z][a-z]+(?: [A-Z][a-z]+)?) \d{5}\b"
-"""How the back office writes an address."""
+"""Pattern of the town in an address of the back office."""
 
 
-def _place(data: Data, name: str) -> Any:
+def _find_place(data: Data, name: str) -> Any:
     return places(data, "place.name = ?", name)[0]
 
 
-def _town(data: Data, rng: random.Random) -> str:
+def _sample_town(data: Data, rng: random.Random) -> str:
     return rng.choice(common.cities()).name
 
 
-# --- where the shop delivers to ------------------------------------------------------------------
+# --- starting in the back office -----------------------------------------------------------------
 
 
-def _delivery(data: Data, rng: random.Random) -> Instance | None:
-    number, start = rng.randint(300_001, 305_000), _town(data, rng)
+def _sample_delivery_drive(data: Data, rng: random.Random) -> TaskInstance | None:
+    number, start = rng.randint(300_001, 305_000), _sample_town(data, rng)
     (town,) = data["shop"].execute("SELECT city FROM purchase WHERE id = ?", [number]).fetchone()
     if town == start:
         return None
-    time = way(_place(data, start), _place(data, town), "car").minutes
+    time = quickest_route(_find_place(data, start), _find_place(data, town), "car").minutes
     slots = {"number": str(number), "start": start}
-    return Instance(slots, answers(*minutes_told(time)))
+    return TaskInstance(slots, answer_includes(*duration_references(time)))
 
 
 @from_admin.add(
     "delivery-drive",
-    _delivery,
+    _sample_delivery_drive,
     "How long is the drive from {start} to the town that order {number} is delivered to?",
     "Order {number} goes to some town. How long does it take to get there by car from {start}?",
     "Look up in which town the customer of order {number} wants it, and on the map how long one "
@@ -74,15 +81,15 @@ def _delivery(data: Data, rng: random.Random) -> Instance | None:
     "Tell me the driving time from {start} to the town of order {number}",
 )
 def delivery_drive(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
-    page, town = yield from read_on(page, _TOWN)
+    page = yield from go_to_order(page, slots["number"])
+    page, town = yield from scroll_until(page, _TOWN)
     assert town is not None
     page = yield from switch(1, f"It goes to {town[1]}; the map tells the way")
-    page = yield from to_route(page, slots["start"], town[1], "by car")
-    yield from answer(time_read(page), seen=town[1], why="The route tells how long it takes")
+    page = yield from go_to_route(page, slots["start"], town[1], "by car")
+    yield from answer(read_duration(page), seen=town[1], why="The route tells how long it takes")
 
 
-def _office(data: Data, rng: random.Random) -> Instance | None:
+def _sample_customer_town(data: Data, rng: random.Random) -> TaskInstance | None:
     customer = pick(
         rng,
         data["shop"]
@@ -93,17 +100,21 @@ def _office(data: Data, rng: random.Random) -> Instance | None:
         )
         .fetchall(),
     )
-    lists = data["map"].execute(f"SELECT * FROM list WHERE person_id = {ME} ORDER BY id").fetchall()
-    kept = pick(rng, lists)
-    what = rng.choice(("Town Hall", "Railway Station", "Bus Station", "Farmers Market"))
-    slots = {"customer": customer["name"], "what": what, "list": kept["name"]}
-    name = f"{customer['city']} {what}"
-    return Instance(slots, page_has(f"{MAP}/lists/{kept['id']}", "ol.saved", name))
+    lists = (
+        data["map"]
+        .execute(f"SELECT * FROM list WHERE person_id = {AGENT_USER_ID} ORDER BY id")
+        .fetchall()
+    )
+    target_list = pick(rng, lists)
+    kind = rng.choice(("Town Hall", "Railway Station", "Bus Station", "Farmers Market"))
+    slots = {"customer": customer["name"], "what": kind, "list": target_list["name"]}
+    name = f"{customer['city']} {kind}"
+    return TaskInstance(slots, page_includes(f"{MAP}/lists/{target_list['id']}", "ol.saved", name))
 
 
 @from_admin.add(
     "customer-town",
-    _office,
+    _sample_customer_town,
     "Save the {what} of the town where our customer {customer} lives to my list {list} on the map.",
     "In which town does the customer {customer} live? Put its {what} on my list {list} of the map.",
     "Look up the town of customer {customer}, find its {what} on the map and save it to {list}",
@@ -111,32 +122,37 @@ def _office(data: Data, rng: random.Random) -> Instance | None:
     "Add the {what} of the home town of customer {customer} to the list {list} on the map.",
 )
 def customer_town(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_customer(page, slots["customer"])
-    page, town = yield from read_on(page, _TOWN)
+    page = yield from go_to_customer(page, slots["customer"])
+    page, town = yield from scroll_until(page, _TOWN)
     assert town is not None
     page = yield from switch(1, f"They live in {town[1]}")
-    page = yield from to_place(page, f"{town[1]} {slots['what']}")
+    page = yield from go_to_place(page, f"{town[1]} {slots['what']}")
     yield from keep(page, slots["list"])
     yield from done("It is in the list")
 
 
-# --- where people of the forum live --------------------------------------------------------------
+# --- starting in the forum -----------------------------------------------------------------------
 
 
-def _member(data: Data, rng: random.Random) -> Instance | None:
+def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | None:
     members = data["forum"].execute(
         "SELECT username, town FROM member WHERE town != '' AND id > 1 ORDER BY id"
     )
-    member, start = pick(rng, members.fetchall()), _town(data, rng)
+    member, start = pick(rng, members.fetchall()), _sample_town(data, rng)
     if member["town"] == start or not places(data, "place.name = ?", member["town"]):
         return None
-    told = distance(way(_place(data, start), _place(data, member["town"]), "car").metres)
-    return Instance({"member": member["username"], "start": start}, answers(*metres_told(told)))
+    distance_text = distance(
+        quickest_route(_find_place(data, start), _find_place(data, member["town"]), "car").metres
+    )
+    return TaskInstance(
+        {"member": member["username"], "start": start},
+        answer_includes(*distance_references(distance_text)),
+    )
 
 
 @from_forum.add(
     "member-distance",
-    _member,
+    _sample_member_distance,
     "How far is it by car from {start} to the town where the forum member {member} lives?",
     "The profile of {member} in the forum names a town. What distance does one drive there from "
     "{start}?",
@@ -147,30 +163,30 @@ def _member(data: Data, rng: random.Random) -> Instance | None:
     "Tell me the driving distance between {start} and the home town of {member} (see the forum)",
 )
 def member_distance(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_member(page, slots["member"])
+    page = yield from go_to_member(page, slots["member"])
     town = found(page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b")
     town = next(city.name for city in common.cities() if town.startswith(city.name))
     page = yield from switch(1, f"{slots['member']} lives in {town}")
-    page = yield from to_route(page, slots["start"], town, "by car")
-    yield from answer(length_read(page), seen=town, why="The route tells how far it is")
+    page = yield from go_to_route(page, slots["start"], town, "by car")
+    yield from answer(read_distance(page), seen=town, why="The route tells how far it is")
 
 
-def _tell(data: Data, rng: random.Random) -> Instance | None:
+def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(("by car", "by bike"))
-    start, end = a_place(data, rng), a_place(data, rng)
+    start, end = sample_place(data, rng), sample_place(data, rng)
     if start["town"] == end["town"]:
         return None
-    time = way(start, end, "car" if mode == "by car" else "bike").minutes
+    time = quickest_route(start, end, "car" if mode == "by car" else "bike").minutes
     title = f"Getting to {end['name']}"
     slots = {"town": end["town"], "start": start["name"], "end": end["name"]}
     slots |= {"mode": mode, "title": title}
     url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST}"
-    return Instance(slots, page_has(url, "#post", title, *minutes_told(time)))
+    return TaskInstance(slots, page_includes(url, "#post", title, *duration_references(time)))
 
 
 @from_forum.add(
     "post-travel-time",
-    _tell,
+    _sample_post_travel_time,
     "Find out on the map how long it takes {mode} from {start} to {end}, and post that time in the "
     'community {town}, with the title "{title}".',
     'Post in the forum community {town}, titled "{title}", how long one needs {mode} from {start} '
@@ -184,11 +200,11 @@ def _tell(data: Data, rng: random.Random) -> Instance | None:
 )
 def post_travel_time(slots: Slots, page: Observation) -> Expert:
     page = yield from switch(1, "First I need the time, which the map knows")
-    page = yield from to_route(page, slots["start"], slots["end"], slots["mode"])
-    time = time_read(page)
+    page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
+    time = read_duration(page)
     page = yield from switch(0, f"It takes {time}; now the post")
-    page = yield from to_community(page, slots["town"])
-    yield from submit(page, slots["title"], body=time)
+    page = yield from go_to_community(page, slots["town"])
+    yield from submit_post(page, slots["title"], body=time)
     yield from done("The post is there")
 
 

@@ -1,4 +1,4 @@
-"""How one gets about on the map, and what its tasks are drawn from and answered by."""
+"""Sampling, navigation and answer helpers for the tasks of the map."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from webagent_jax.arena.task import Data
 from webagent_jax.types import Observation
 
 MAP = "__MAP__"
-ME = 1  # person id of whose browser it is
+AGENT_USER_ID = 1  # person id of the agent's account
 
 MODES: Mapping[str, Mode] = {"by car": "car", "by bike": "bike", "on foot": "foot"}
 
-_FIRST, _LAST = 19, 2018  # ids of places; towns and homes come before them
+_FIRST, _LAST = 19, 2018  # range of place ids; towns and homes have smaller ids
 
 _SELECT = (
     "SELECT place.*, category.name AS category, category.plural, category.section,"
@@ -27,11 +27,11 @@ _SELECT = (
 )
 
 
-# --- drawing -------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------
 
 
-def a_place(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """A row of place; None when the drawn one is not as it must be."""
+def sample_place(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a row of place; None if the drawn place does not satisfy `where`."""
     number = rng.randint(_FIRST, _LAST)
     return data["map"].execute(f"{_SELECT} WHERE place.id = ? AND {where}", [number]).fetchone()
 
@@ -40,41 +40,41 @@ def places(data: Data, where: str, *arguments: object) -> list[Any]:
     return data["map"].execute(f"{_SELECT} WHERE {where}", arguments).fetchall()
 
 
-def in_town(data: Data, rng: random.Random, count: int) -> list[Any]:
-    """Different places of one town."""
-    first = a_place(data, rng)
+def sample_places_in_town(data: Data, rng: random.Random, count: int) -> list[Any]:
+    """Return distinct places of a town."""
+    first = sample_place(data, rng)
     others = places(data, "town = ? AND listed ORDER BY place.id", first["town"])
     return rng.sample(others, count)
 
 
-def nearest(data: Data, place: Any, category: str, where: str = "1") -> list[Any]:
-    """The places of a category in the order of their straight distance."""
-    away = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
+def nearest_places(data: Data, place: Any, category: str, where: str = "1") -> list[Any]:
+    """Return the places of a category by straight-line distance from a place, at most twelve."""
+    distance = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
     x, y = place["x"], place["y"]
     return places(
         data,
-        f"category.name = ? AND place.id != ? AND {where} ORDER BY {away}, place.id LIMIT 12",
+        f"category.name = ? AND place.id != ? AND {where} ORDER BY {distance}, place.id LIMIT 12",
         *(category, place["id"], x, x, y, y),
     )
 
 
-def a_category(rng: random.Random, *but: str) -> str:
-    """The name of one with enough places."""
+def sample_category(rng: random.Random, *excluded: str) -> str:
+    """Return the name of a category with enough places that is not in `excluded`."""
     return rng.choice(
-        [kind.name for kind in categories() if kind.count >= 14 and kind.name not in but]
+        [kind.name for kind in categories() if kind.count >= 14 and kind.name not in excluded]
     )
 
 
-def way(start: Any, end: Any, mode: Mode) -> Route:
+def quickest_route(start: Any, end: Any, mode: Mode) -> Route:
     spots = [Spot(each["edge"], each["along"]) for each in (start, end)]
     return route(spots[0], spots[1], mode)
 
 
-# --- references ----------------------------------------------------------------------------------
+# --- answer references ---------------------------------------------------------------------------
 
 
-def minutes_told(minutes: int) -> tuple[str, ...]:
-    """A time in the ways an answer may write it, as references."""
+def duration_references(minutes: int) -> tuple[str, ...]:
+    """Return references for a duration, with the forms that an answer may use."""
     if minutes < 60:
         return str(minutes), "min |OR| mins |OR| minutes |OR| minute"
     hours, rest = divmod(minutes, 60)
@@ -87,19 +87,19 @@ def minutes_told(minutes: int) -> tuple[str, ...]:
     return (" |OR| ".join((*forms, f"{hours}h {rest}", f"{minutes} min")),)
 
 
-def metres_told(told: str) -> tuple[str, ...]:
-    """ "12.4 km" in the ways an answer may write it."""
-    number, unit = told.split()
+def distance_references(distance: str) -> tuple[str, ...]:
+    """Return references for a distance such as "12.4 km", with the forms that an answer may use."""
+    number, unit = distance.split()
     units = {"km": "km |OR| kilometres |OR| kilometers", "m": "m |OR| metres |OR| meters"}
     return number, units[unit]
 
 
-# --- ways ----------------------------------------------------------------------------------------
+# --- navigation ----------------------------------------------------------------------------------
 
 
 @functools.cache
 def plural(category: str) -> str:
-    """As lists and menus call it: known to who knows the map."""
+    """Return the plural of a category, the name in lists and menus."""
     return next(kind.plural for kind in categories() if kind.name.lower() == category.lower())
 
 
@@ -109,19 +109,19 @@ def section_of(plural: str) -> str:
 
 
 @functools.cache
-def title(plural: str) -> str:
-    """With its capitals."""
+def capitalize_plural(plural: str) -> str:
+    """Return the plural of a category with its capital letters."""
     return next(kind.plural for kind in categories() if kind.plural.lower() == plural.lower())
 
 
-def to_place(page: Observation, name: str) -> Moves:
+def go_to_place(page: Observation, name: str) -> Moves:
     page = yield from search(page, "Search the map", name, why="The search finds a place by name")
     return (yield from click(page, name, "link", why="It is among the results, so I open it"))
 
 
-def to_nearby(page: Observation, name: str, category: str) -> Moves:
-    """The places of a category around another, the nearest first."""
-    page = yield from to_place(page, name)
+def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
+    """Open the places of a category near a place, the nearest first."""
+    page = yield from go_to_place(page, name)
     page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
     return (
         yield from choose(
@@ -130,16 +130,18 @@ def to_nearby(page: Observation, name: str, category: str) -> Moves:
     )
 
 
-def to_category(page: Observation, plural: str, town: str) -> Moves:
+def go_to_category(page: Observation, plural: str, town: str) -> Moves:
     page = yield from click(page, "Browse", about="", why="The menu lists all sections")
     section = section_of(plural)
     page = yield from click(page, section, "link", about="", why=f"{plural} belong to {section}")
-    page = yield from click(page, title(plural), "link", why="The section lists its categories")
+    page = yield from click(
+        page, capitalize_plural(plural), "link", why="The section lists its categories"
+    )
     return (yield from choose(page, "Town", town, why="Only this town counts"))
 
 
-def to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
-    """`mode` is "by car", "by bike" or "on foot"."""
+def go_to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
+    """Open the route between two places; `mode` is "by car", "by bike" or "on foot"."""
     page = yield from click(page, "Directions", "link", about="", why="Directions tell the way")
     page = yield from type_text(page, "From", start)
     page = yield from type_text(page, "To", end)
@@ -151,16 +153,16 @@ def to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
 OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
 
 
-def time_read(page: Observation) -> str:
-    """Of the page of a route: 1 h 24 min."""
+def read_duration(page: Observation) -> str:
+    """Return the duration on the page of a route, such as "1 h 24 min"."""
     return found(page, r"By (?:car|bike|foot): ((?:\d+ h )?\d+ min), ")
 
 
-def length_read(page: Observation) -> str:
+def read_distance(page: Observation) -> str:
     return found(page, r"By (?:car|bike|foot): .*? min, ([\d.]+ k?m)")
 
 
-def minutes(told: str) -> int:
-    """1 h 24 min -> 84"""
-    hours, _, rest = told.rpartition(" h ")
+def parse_minutes(duration: str) -> int:
+    """Return the minutes of a duration: "1 h 24 min" gives 84."""
+    hours, _, rest = duration.rpartition(" h ")
     return 60 * int(hours or 0) + int(rest.removesuffix(" min"))

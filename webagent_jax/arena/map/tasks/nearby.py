@@ -1,4 +1,4 @@
-"""Questions about several places: those of a category in a town, and those around another."""
+"""Questions on places of a category in a town or near another place."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from webagent_jax.arena.expert_steps import (
     click,
     found,
     names_after,
-    read_on,
+    scroll_until,
     tick,
 )
 from webagent_jax.arena.map.tasks.helpers import (
-    a_category,
-    a_place,
-    nearest,
+    capitalize_plural,
+    go_to_category,
+    go_to_nearby,
+    go_to_place,
+    nearest_places,
     places,
-    title,
-    to_category,
-    to_nearby,
-    to_place,
+    sample_category,
+    sample_place,
 )
 from webagent_jax.arena.map.terrain import between
-from webagent_jax.arena.task import Data, Instance, Templates, answers
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("map", "map")
@@ -35,19 +35,21 @@ tasks = Templates("map", "map")
 Slots = Mapping[str, str]
 
 
-# --- those of a town -----------------------------------------------------------------------------
+# --- places in a town ----------------------------------------------------------------------------
 
 
-def _count(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
+def _sample_count(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
     count = len(places(data, "category_id = ? AND town = ?", place["category_id"], place["town"]))
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
-    return Instance(slots, answers(str(count))) if place["plural"] != "Fast Food" else None
+    return (
+        TaskInstance(slots, answer_includes(str(count))) if place["plural"] != "Fast Food" else None
+    )
 
 
 @tasks.add(
     "count",
-    _count,
+    _sample_count,
     "How many {plural} are there in {town}?",
     "Count the {plural} of {town} that are on the map.",
     "Tell me the number of {plural} in {town}.",
@@ -55,32 +57,35 @@ def _count(data: Data, rng: random.Random) -> Instance | None:
     "I would like to know how many {plural} {town} has",
 )
 def count(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["plural"], slots["town"])
+    page = yield from go_to_category(page, slots["plural"], slots["town"])
     number = found(page, r"of (\d+) places?")
     yield from answer(number, seen=f"of {number}", why="The list tells how many there are")
 
 
-def _few(data: Data, rng: random.Random, where: str) -> Instance | None:
-    """One to four of a category and a town that are as they should be, of more than those."""
-    place = a_place(data, rng)
-    of_town = "category_id = ? AND town = ?"
+def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskInstance | None:
+    """Return a task on the one to four places of a category and town that satisfy `where`.
+
+    At least one place of the category in the town does not satisfy it.
+    """
+    place = sample_place(data, rng)
+    town_sql = "category_id = ? AND town = ?"
     keys = place["category_id"], place["town"]
-    fitting = places(data, f"{of_town} AND {where}", *keys)
-    if not 1 <= len(fitting) <= 4 or len(places(data, of_town, *keys)) == len(fitting):
+    matches = places(data, f"{town_sql} AND {where}", *keys)
+    if not 1 <= len(matches) <= 4 or len(places(data, town_sql, *keys)) == len(matches):
         return None
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
-    return Instance(slots, answers(*(each["name"] for each in fitting)))
+    return TaskInstance(slots, answer_includes(*(each["name"] for each in matches)))
 
 
-def _sunday(data: Data, rng: random.Random) -> Instance | None:
+def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
     day = rng.choice(("Saturday", "Sunday"))
-    instance = _few(data, rng, f"open_{day.lower()}")
-    return instance and Instance({**instance.slots, "day": day}, instance.eval)
+    instance = _sample_matching_places(data, rng, f"open_{day.lower()}")
+    return instance and TaskInstance({**instance.slots, "day": day}, instance.eval)
 
 
 @tasks.add(
     "open-on",
-    _sunday,
+    _sample_open_on,
     "Which {plural} in {town} are open on {day}?",
     "Name all {plural} of {town} that open on a {day}.",
     "I am in {town} on {day}. Which {plural} will be open?",
@@ -88,26 +93,26 @@ def _sunday(data: Data, rng: random.Random) -> Instance | None:
     "Find out which {plural} are open on {day} in {town}, by name.",
 )
 def open_on(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["plural"], slots["town"])
+    page = yield from go_to_category(page, slots["plural"], slots["town"])
     option = f"Open on {slots['day']}"
     page = yield from choose(
         page, "Hours", option, about=slots["day"], why="A filter for the hours"
     )
-    yield from _all_named(page)
+    yield from _answer_with_names(page)
 
 
-def _all_named(page: Observation) -> Expert:
-    listed = names_after(page, "Wheelchair", "link")
-    yield from answer(", ".join(listed), why="These are left in the list")
+def _answer_with_names(page: Observation) -> Expert:
+    names = names_after(page, "Wheelchair", "link")
+    yield from answer(", ".join(names), why="These are left in the list")
 
 
-def _accessible(data: Data, rng: random.Random) -> Instance | None:
-    return _few(data, rng, "accessible")
+def _sample_accessible(data: Data, rng: random.Random) -> TaskInstance | None:
+    return _sample_matching_places(data, rng, "accessible")
 
 
 @tasks.add(
     "accessible",
-    _accessible,
+    _sample_accessible,
     "Which {plural} in {town} are accessible by wheelchair?",
     "Name all {plural} of {town} that can be visited in a wheelchair.",
     "My aunt uses a wheelchair. Which {plural} in {town} can she go to?",
@@ -115,24 +120,26 @@ def _accessible(data: Data, rng: random.Random) -> Instance | None:
     "Find the {plural} in {town} with wheelchair access and tell me their names.",
 )
 def accessible(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["plural"], slots["town"])
+    page = yield from go_to_category(page, slots["plural"], slots["town"])
     page = yield from tick(page, "Wheelchair", why="A filter for wheelchair access")
-    yield from _all_named(page)
+    yield from _answer_with_names(page)
 
 
-# --- those around another ------------------------------------------------------------------------
+# --- places near another -------------------------------------------------------------------------
 
 
-def _nearest(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
-    category = a_category(rng, place["category"])
-    first = nearest(data, place, category)[0]
-    return Instance({"place": place["name"], "category": category.lower()}, answers(first["name"]))
+def _sample_nearest_place(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
+    category = sample_category(rng, place["category"])
+    first = nearest_places(data, place, category)[0]
+    return TaskInstance(
+        {"place": place["name"], "category": category.lower()}, answer_includes(first["name"])
+    )
 
 
 @tasks.add(
     "nearest",
-    _nearest,
+    _sample_nearest_place,
     "What is the {category} closest to {place}?",
     "Which {category} is nearest to {place} in a straight line?",
     "I am at {place}. Name the nearest {category}.",
@@ -140,24 +147,24 @@ def _nearest(data: Data, rng: random.Random) -> Instance | None:
     "Find the {category} that is nearest to {place}.",
 )
 def nearest_place(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_nearby(page, slots["place"], slots["category"])
+    page = yield from go_to_nearby(page, slots["place"], slots["category"])
     name = names_after(page, "Hours", "link")[0]
     yield from answer(name, why="The nearest one comes first")
 
 
-def _nearest_fact(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
-    category = a_category(rng, place["category"])
-    first = nearest(data, place, category)[0]
+def _sample_nearest_fact(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
+    category = sample_category(rng, place["category"])
+    first = nearest_places(data, place, category)[0]
     fact = rng.choice(("phone number", "street address"))
-    told = first["phone"] if fact == "phone number" else first["street"]
+    answer_text = first["phone"] if fact == "phone number" else first["street"]
     slots = {"place": place["name"], "category": category.lower(), "fact": fact}
-    return Instance(slots, answers(told)) if told else None
+    return TaskInstance(slots, answer_includes(answer_text)) if answer_text else None
 
 
 @tasks.add(
     "nearest-fact",
-    _nearest_fact,
+    _sample_nearest_fact,
     "What is the {fact} of the {category} closest to {place}?",
     "Tell me the {fact} of the {category} that is nearest to {place}.",
     "I am at {place} and need the {fact} of the nearest {category}",
@@ -165,35 +172,35 @@ def _nearest_fact(data: Data, rng: random.Random) -> Instance | None:
     "Which {fact} does the {category} nearest to {place} have?",
 )
 def nearest_fact(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_nearby(page, slots["place"], slots["category"])
-    page = yield from _to_first(page)
+    page = yield from go_to_nearby(page, slots["place"], slots["category"])
+    page = yield from _open_first(page)
     patterns = {"phone number": r"Phone (\d[\d-]+)", "street address": r"Address (.+?), "}
-    told = found(page, patterns[slots["fact"]])
-    yield from answer(told, seen=slots["fact"], why="Its page tells it")
+    answer_text = found(page, patterns[slots["fact"]])
+    yield from answer(answer_text, seen=slots["fact"], why="Its page tells it")
 
 
-def _to_first(page: Observation) -> Moves:
+def _open_first(page: Observation) -> Moves:
     name = names_after(page, "Hours", "link")[0]
     return (yield from click(page, name, "link", about="", why="The nearest one comes first"))
 
 
-def _nearest_open(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
-    category = a_category(rng, place["category"])
-    told, column = rng.choice(
+def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
+    category = sample_category(rng, place["category"])
+    opening, column = rng.choice(
         (("now", "open_now"), ("on Saturday", "open_saturday"), ("on Sunday", "open_sunday"))
     )
-    all_of_them = nearest(data, place, category)
-    fitting = nearest(data, place, category, column)
-    if not fitting or fitting[0]["id"] == all_of_them[0]["id"]:
+    nearest_rows = nearest_places(data, place, category)
+    open_rows = nearest_places(data, place, category, column)
+    if not open_rows or open_rows[0]["id"] == nearest_rows[0]["id"]:
         return None
-    slots = {"place": place["name"], "category": category.lower(), "when": told}
-    return Instance(slots, answers(fitting[0]["name"]))
+    slots = {"place": place["name"], "category": category.lower(), "when": opening}
+    return TaskInstance(slots, answer_includes(open_rows[0]["name"]))
 
 
 @tasks.add(
     "nearest-open",
-    _nearest_open,
+    _sample_nearest_open,
     "What is the closest {category} to {place} that is open {when}?",
     "Which {category} near {place} is open {when}? Name the nearest one.",
     "I will be at {place} and need a {category} that is open {when}. Which is the nearest?",
@@ -201,31 +208,33 @@ def _nearest_open(data: Data, rng: random.Random) -> Instance | None:
     "Find the nearest {category} to {place} that is open {when}.",
 )
 def nearest_open(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_nearby(page, slots["place"], slots["category"])
+    page = yield from go_to_nearby(page, slots["place"], slots["category"])
     option = f"Open {slots['when']}"
     page = yield from choose(page, "Hours", option, about=slots["when"], why="It must be open")
     name = names_after(page, "Hours", "link")[0]
     yield from answer(name, why="The nearest one comes first")
 
 
-def _within(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
-    category = a_category(rng, place["category"], "Fast Food Place", "Ice Cream Parlour")
-    here = place["x"], place["y"]
-    others = nearest(data, place, category)
-    away = [between(here, (each["x"], each["y"])) for each in others]
+def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
+    category = sample_category(rng, place["category"], "Fast Food Place", "Ice Cream Parlour")
+    center = place["x"], place["y"]
+    others = nearest_places(data, place, category)
+    distances = [between(center, (each["x"], each["y"])) for each in others]
     reach = rng.choice((300, 400, 500, 600, 800))
-    inside = [each["name"] for each, far in zip(others, away, strict=True) if far < reach]
-    clear = all(abs(far - reach) > 15 for far in away)
-    if not 1 <= len(inside) <= 4 or not clear:
+    names = [
+        each["name"] for each, distance in zip(others, distances, strict=True) if distance < reach
+    ]
+    is_clear = all(abs(distance - reach) > 15 for distance in distances)
+    if not 1 <= len(names) <= 4 or not is_clear:
         return None
     slots = {"place": place["name"], "category": others[0]["plural"].lower(), "reach": str(reach)}
-    return Instance(slots, answers(*inside))
+    return TaskInstance(slots, answer_includes(*names))
 
 
 @tasks.add(
     "within",
-    _within,
+    _sample_within,
     "Which {category} are within {reach} m of {place} in a straight line?",
     "Name all {category} that are less than {reach} metres from {place}, as the crow flies.",
     "List the {category} within {reach} m around {place}",
@@ -233,15 +242,15 @@ def _within(data: Data, rng: random.Random) -> Instance | None:
     "Tell me the names of all {category} in a circle of {reach} m around {place}.",
 )
 def within(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
+    page = yield from go_to_place(page, slots["place"])
     page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
     option = slots["category"]
-    page = yield from choose(page, "Category", title(option), about=option)
-    near: list[str] = []
+    page = yield from choose(page, "Category", capitalize_plural(option), about=option)
+    nearby_names: list[str] = []
     for name in names_after(page, "Hours", "link"):
         row = rf"{re.escape(name)} [^:]+: ([\d.]+) (k?m)"
-        page, match = yield from read_on(page, row)
+        page, match = yield from scroll_until(page, row)
         if match is None or match[2] == "km" or int(match[1]) > int(slots["reach"]):
             break
-        near.append(name)
-    yield from answer(", ".join(near), why="The rest is farther away")
+        nearby_names.append(name)
+    yield from answer(", ".join(nearby_names), why="The rest is farther away")

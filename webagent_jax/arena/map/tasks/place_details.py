@@ -1,4 +1,4 @@
-"""Questions about one place, found by its name or by its coordinates."""
+"""Questions on a place, by name or by coordinates."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
     click,
-    flat,
     found,
     give_up,
     names_after,
+    page_text,
     search,
     type_text,
 )
 from webagent_jax.arena.map.places import DAYS
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.tasks.helpers import a_place, places, to_place
+from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
 from webagent_jax.arena.map.terrain import between, degrees, metres
-from webagent_jax.arena.task import Data, Instance, Templates, answers, unachievable
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("map", "map")
@@ -33,10 +33,10 @@ _WEEK = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 # --- one place -----------------------------------------------------------------------------------
 
 
-def _phone(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng, "phone != ''")
-    return place and Instance(
-        {"place": place["name"], "town": place["town"]}, answers(place["phone"])
+def _sample_phone(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng, "phone != ''")
+    return place and TaskInstance(
+        {"place": place["name"], "town": place["town"]}, answer_includes(place["phone"])
     )
 
 
@@ -49,22 +49,22 @@ _PHONE = (
 )
 
 
-@tasks.add("phone", _phone, *_PHONE)
+@tasks.add("phone", _sample_phone, *_PHONE)
 def phone(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
+    page = yield from go_to_place(page, slots["place"])
     yield from answer(found(page, r"Phone (\d[\d-]+)"), seen="Phone", why="Its page tells it")
 
 
-def _address(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
-    return place and Instance(
-        {"place": place["name"]}, answers(place["street"], place["town"], place["zip_code"])
+def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
+    return place and TaskInstance(
+        {"place": place["name"]}, answer_includes(place["street"], place["town"], place["zip_code"])
     )
 
 
 @tasks.add(
     "address",
-    _address,
+    _sample_address,
     "What is the full address of {place}, with the zip code?",
     "Give me the complete address (street, town, zip code) of {place}.",
     "Where exactly is {place}? I need street, number, town and zip code.",
@@ -72,25 +72,25 @@ def _address(data: Data, rng: random.Random) -> Instance | None:
     "I want to send a letter to {place}. What is the whole address?",
 )
 def address(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
-    told = found(page, r"Address (.+? \d{5})")
-    yield from answer(told, seen="Address", why="Its page tells it")
+    page = yield from go_to_place(page, slots["place"])
+    address_text = found(page, r"Address (.+? \d{5})")
+    yield from answer(address_text, seen="Address", why="Its page tells it")
 
 
-def _hours(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
+def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
     day = rng.randrange(7)
     hours = place["hours"].split(";")[day] if place else ""
     if not hours:
         return None
     start, end = hours.split("-")
-    told = " |OR| ".join(f"{start}{mark}{end}" for mark in ("-", " - ", " to ", " until "))
-    return Instance({"place": place["name"], "day": _WEEK[day]}, answers(told))
+    reference = " |OR| ".join(f"{start}{mark}{end}" for mark in ("-", " - ", " to ", " until "))
+    return TaskInstance({"place": place["name"], "day": _WEEK[day]}, answer_includes(reference))
 
 
 @tasks.add(
     "hours",
-    _hours,
+    _sample_hours,
     "What are the opening hours of {place} on {day}?",
     "From when to when is {place} open on a {day}?",
     "I want to visit {place} on {day}. When is it open?",
@@ -98,24 +98,24 @@ def _hours(data: Data, rng: random.Random) -> Instance | None:
     "Look up when {place} opens and closes on {day}",
 )
 def hours(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
-    told = _hours_read(page)[slots["day"]]
-    yield from answer(told, seen=slots["day"], why="The hours are told by day")
+    page = yield from go_to_place(page, slots["place"])
+    hours_text = _parse_hours(page)[slots["day"]]
+    yield from answer(hours_text, seen=slots["day"], why="The hours are told by day")
 
 
-def _hours_read(page: Observation) -> dict[str, str]:
-    short = "|".join(DAYS)
+def _parse_hours(page: Observation) -> dict[str, str]:
+    day_pattern = "|".join(DAYS)
     week: dict[str, str] = {}
-    for first, last, told in re.findall(
-        rf"({short})(?:-({short}))? (closed|\d\d:\d\d-\d\d:\d\d)", flat(page)
+    for first, last, hours_text in re.findall(
+        rf"({day_pattern})(?:-({day_pattern}))? (closed|\d\d:\d\d-\d\d:\d\d)", page_text(page)
     ):
         for day in range(DAYS.index(first), DAYS.index(last or first) + 1):
-            week.setdefault(_WEEK[day], told)
+            week.setdefault(_WEEK[day], hours_text)
     return week
 
 
-def _later(data: Data, rng: random.Random) -> Instance | None:
-    first = a_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
+def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
+    first = sample_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
     others = first and places(
         data,
         "category_id = ? AND town = ? AND place.id != ? AND hours != '' ORDER BY place.id",
@@ -128,12 +128,12 @@ def _later(data: Data, rng: random.Random) -> Instance | None:
     if not all(ends) or ends[0] == ends[1]:
         return None
     slots = {"first": first["name"], "second": second["name"], "day": _WEEK[day]}
-    return Instance(slots, answers(slots["first" if ends[0] > ends[1] else "second"]))
+    return TaskInstance(slots, answer_includes(slots["first" if ends[0] > ends[1] else "second"]))
 
 
 @tasks.add(
     "closes-later",
-    _later,
+    _sample_closes_later,
     "Which closes later on {day}: {first} or {second}?",
     "On {day}, is {first} or {second} open until later? Name the one.",
     "I am late on {day}. Which of {first} and {second} shuts later?",
@@ -143,23 +143,25 @@ def _later(data: Data, rng: random.Random) -> Instance | None:
 def closes_later(slots: Slots, page: Observation) -> Expert:
     ends: dict[str, str] = {}
     for name in (slots["first"], slots["second"]):
-        page = yield from to_place(page, name)
-        week = _hours_read(page)
-        told = week.get(slots["day"], "00:00-24:00")
-        ends[name] = told[6:]
-    later = max(ends, key=lambda name: ends[name])
-    yield from answer(later, seen=", ".join(ends.values()), why="I compare when they close")
+        page = yield from go_to_place(page, name)
+        week = _parse_hours(page)
+        hours_text = week.get(slots["day"], "00:00-24:00")
+        ends[name] = hours_text[6:]
+    latest = max(ends, key=lambda name: ends[name])
+    yield from answer(latest, seen=", ".join(ends.values()), why="I compare when they close")
 
 
-def _coordinates(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng)
+def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng)
     latitude, longitude = degrees((place["x"], place["y"]))
-    return Instance({"place": place["name"]}, answers(f"{latitude:.4f}", f"{longitude:.4f}"))
+    return TaskInstance(
+        {"place": place["name"]}, answer_includes(f"{latitude:.4f}", f"{longitude:.4f}")
+    )
 
 
 @tasks.add(
     "coordinates",
-    _coordinates,
+    _sample_coordinates,
     "What are the coordinates of {place}, in degrees?",
     "Tell me latitude and longitude of {place}.",
     "I need the coordinates of {place} for my navigation device",
@@ -167,25 +169,25 @@ def _coordinates(data: Data, rng: random.Random) -> Instance | None:
     "Look up {place} and give me its position as latitude, longitude.",
 )
 def coordinates(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
-    told = found(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
-    yield from answer(told, seen="Coordinates", why="Its page tells them")
+    page = yield from go_to_place(page, slots["place"])
+    coordinates_text = found(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
+    yield from answer(coordinates_text, seen="Coordinates", why="Its page tells them")
 
 
-def _place_missing(data: Data, rng: random.Random) -> Instance | None:
-    place, other = a_place(data, rng), a_place(data, rng)
+def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None:
+    place, other = sample_place(data, rng), sample_place(data, rng)
     if place["category_id"] == other["category_id"] or " " not in place["name"]:
         return None
     name = f"{other['name'].split()[0]} {place['name'].split(' ', 1)[1]}"
     words = " AND ".join("instr(words, ?)" for _ in name.split())
     if "'" in name or "&" in name or places(data, words, *name.lower().split()):
         return None
-    return Instance({"place": name}, unachievable("there is no such place on the map"))
+    return TaskInstance({"place": name}, unachievable("there is no such place on the map"))
 
 
 @tasks.add(
     "place-missing",
-    _place_missing,
+    _sample_place_missing,
     "What is the phone number of {place}?",
     "Tell me the full address of {place}.",
     "At which coordinates is {place}?",
@@ -197,38 +199,42 @@ def place_missing(slots: Slots, page: Observation) -> Expert:
     yield from give_up("No places found")
 
 
-def _no_phone(data: Data, rng: random.Random) -> Instance | None:
-    place = a_place(data, rng, "phone = ''")
+def _sample_no_phone(data: Data, rng: random.Random) -> TaskInstance | None:
+    place = sample_place(data, rng, "phone = ''")
     why = "the map knows no phone number of this place"
-    return place and Instance({"place": place["name"], "town": place["town"]}, unachievable(why))
+    return place and TaskInstance(
+        {"place": place["name"], "town": place["town"]}, unachievable(why)
+    )
 
 
-@tasks.add("no-phone", _no_phone, *_PHONE)
+@tasks.add("no-phone", _sample_no_phone, *_PHONE)
 def no_phone(slots: Slots, page: Observation) -> Expert:
-    yield from to_place(page, slots["place"])
+    yield from go_to_place(page, slots["place"])
     yield from give_up("Phone none")
 
 
 # --- by coordinates ------------------------------------------------------------------------------
 
 
-def _there(data: Data, rng: random.Random) -> tuple[dict[str, str], tuple[int, int]]:
-    """The coordinates of some place, and the point that they stand for."""
-    place = a_place(data, rng)
+def _sample_coordinates_of_place(
+    data: Data, rng: random.Random
+) -> tuple[dict[str, str], tuple[int, int]]:
+    """Return the coordinates of a place, and their point."""
+    place = sample_place(data, rng)
     latitude, longitude = degrees((place["x"], place["y"]))
     slots = {"lat": f"{latitude:.4f}", "lon": f"{longitude:.4f}"}
     return slots, metres(latitude, longitude)
 
 
-def _street(data: Data, rng: random.Random) -> Instance | None:
-    slots, point = _there(data, rng)
+def _sample_street_at(data: Data, rng: random.Random) -> TaskInstance | None:
+    slots, point = _sample_coordinates_of_place(data, rng)
     edge, _, _ = network().nearest(point)
-    return Instance(slots, answers(edge.name, edge.town))
+    return TaskInstance(slots, answer_includes(edge.name, edge.town))
 
 
 @tasks.add(
     "street-at",
-    _street,
+    _sample_street_at,
     "Which street and town are at latitude {lat}, longitude {lon}?",
     "On which road is the point {lat}, {lon}, and in which town?",
     "My phone says {lat}, {lon}. Tell me the street and the town.",
@@ -236,29 +242,33 @@ def _street(data: Data, rng: random.Random) -> Instance | None:
     "I found a key at {lat} (latitude), {lon} (longitude). In which street of which town was it",
 )
 def street_at(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_point(slots, page)
-    told = found(page, r"Look Up (.+? \d{5})")
-    yield from answer(told, why="The heading tells the street and the town")
+    page = yield from _look_up_point(slots, page)
+    heading = found(page, r"Look Up (.+? \d{5})")
+    yield from answer(heading, why="The heading tells the street and the town")
 
 
-def _to_point(slots: Slots, page: Observation) -> Moves:
+def _look_up_point(slots: Slots, page: Observation) -> Moves:
     page = yield from click(page, "Coordinates", "link", about="", why="There one can look them up")
     page = yield from type_text(page, "Latitude", slots["lat"])
     page = yield from type_text(page, "Longitude", slots["lon"])
     return (yield from click(page, "Look Up", "button", about=""))
 
 
-def _what(data: Data, rng: random.Random) -> Instance | None:
-    slots, (x, y) = _there(data, rng)
-    away = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
-    first, second = places(data, f"listed ORDER BY {away}, place.id LIMIT 2", x, x, y, y)
-    far = [between((x, y), (each["x"], each["y"])) for each in (first, second)]
-    return Instance(slots, answers(first["name"])) if far[1] - far[0] > 15 else None
+def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
+    slots, (x, y) = _sample_coordinates_of_place(data, rng)
+    distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
+    first, second = places(data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y)
+    distances = [between((x, y), (each["x"], each["y"])) for each in (first, second)]
+    return (
+        TaskInstance(slots, answer_includes(first["name"]))
+        if distances[1] - distances[0] > 15
+        else None
+    )
 
 
 @tasks.add(
     "place-at",
-    _what,
+    _sample_place_at,
     "What place is at latitude {lat}, longitude {lon}?",
     "Which place is closest to the point {lat}, {lon}?",
     "A friend sent me the coordinates {lat}, {lon}. What is there?",
@@ -266,6 +276,6 @@ def _what(data: Data, rng: random.Random) -> Instance | None:
     "Tell me the name of the place at {lat} (latitude) and {lon} (longitude)",
 )
 def place_at(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_point(slots, page)
+    page = yield from _look_up_point(slots, page)
     name = names_after(page, "Look Up", "link")[0]
     yield from answer(name, why="The nearest place comes first")

@@ -1,4 +1,4 @@
-"""My lists and notes: questions about them, and changes; and reports of what is wrong."""
+"""Tasks on saved lists, notes and problem reports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from webagent_jax.arena.expert_steps import (
     choose,
     click,
     done,
-    flat,
     found,
     names,
-    read_on,
+    page_text,
+    scroll_until,
     type_text,
 )
 from webagent_jax.arena.map.saved_lists import PROBLEMS
-from webagent_jax.arena.map.tasks.helpers import MAP, ME, a_place, to_place
-from webagent_jax.arena.task import Data, Instance, Templates, answers, page_has, page_is, pick
+from webagent_jax.arena.map.tasks.helpers import AGENT_USER_ID, MAP, go_to_place, sample_place
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    page_equals,
+    page_includes,
+    pick,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("map", "map")
@@ -41,24 +49,28 @@ _NOTES = (
 _NEW_LISTS = ("Summer 2023", "With the kids", "Team outing", "Rainy days", "Date night", "Visitors")
 
 
-def _saved(data: Data) -> list[Any]:
+def _read_saved(data: Data) -> list[Any]:
     return (
         data["map"]
         .execute(
             "SELECT saved.*, list.name AS list, place.name, town FROM saved"
             " JOIN list ON list.id = list_id JOIN place ON place.id = place_id"
-            f" WHERE person_id = {ME} ORDER BY saved.id"
+            f" WHERE person_id = {AGENT_USER_ID} ORDER BY saved.id"
         )
         .fetchall()
     )
 
 
-def _a_list(data: Data, rng: random.Random) -> Any:
-    rows = data["map"].execute(f"SELECT * FROM list WHERE person_id = {ME} ORDER BY id").fetchall()
+def _sample_list(data: Data, rng: random.Random) -> Any:
+    rows = (
+        data["map"]
+        .execute(f"SELECT * FROM list WHERE person_id = {AGENT_USER_ID} ORDER BY id")
+        .fetchall()
+    )
     return pick(rng, rows)
 
 
-def _to_list(page: Observation, name: str) -> Moves:
+def _go_to_list(page: Observation, name: str) -> Moves:
     page = yield from click(page, "My Lists", "link", about="", why="My lists are all there")
     return (yield from click(page, name, "link", why="This is the list"))
 
@@ -66,14 +78,14 @@ def _to_list(page: Observation, name: str) -> Moves:
 # --- questions -----------------------------------------------------------------------------------
 
 
-def _note(data: Data, rng: random.Random) -> Instance | None:
-    row = pick(rng, [row for row in _saved(data) if row["note"]])
-    return Instance({"place": row["name"], "list": row["list"]}, answers(row["note"]))
+def _sample_note(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = pick(rng, [row for row in _read_saved(data) if row["note"]])
+    return TaskInstance({"place": row["name"], "list": row["list"]}, answer_includes(row["note"]))
 
 
 @tasks.add(
     "note",
-    _note,
+    _sample_note,
     "What is my note on {place} in my list {list}?",
     "In my list {list} there is a note on {place}. What does it say?",
     "Tell me what I noted about {place} in the list {list}.",
@@ -81,25 +93,25 @@ def _note(data: Data, rng: random.Random) -> Instance | None:
     "Look into my list {list}: what did I write about {place}?",
 )
 def note(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_list(page, slots["list"])
+    page = yield from _go_to_list(page, slots["list"])
     page = yield from click(page, f"Note on {slots['place']}", "link", about=slots["place"])
-    told = next(e.value for e in page.elements.values() if e.name == "Note" and e.value)
-    yield from answer(told, seen="Note", why="This is what I wrote")
+    note_text = next(e.value for e in page.elements.values() if e.name == "Note" and e.value)
+    yield from answer(note_text, seen="Note", why="This is what I wrote")
 
 
-def _in_list(data: Data, rng: random.Random) -> Instance | None:
-    row = pick(rng, _saved(data))
-    fitting = [
+def _sample_list_in_town(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = pick(rng, _read_saved(data))
+    place_names = [
         each["name"]
-        for each in _saved(data)
+        for each in _read_saved(data)
         if each["list"] == row["list"] and each["town"] == row["town"]
     ]
-    return Instance({"list": row["list"], "town": row["town"]}, answers(*fitting))
+    return TaskInstance({"list": row["list"], "town": row["town"]}, answer_includes(*place_names))
 
 
 @tasks.add(
     "list-in-town",
-    _in_list,
+    _sample_list_in_town,
     "Which places of my list {list} are in {town}?",
     "I am going to {town}. What have I saved there in my list {list}?",
     "Name what is in {town} among the places in my list {list}.",
@@ -107,30 +119,30 @@ def _in_list(data: Data, rng: random.Random) -> Instance | None:
     "From my list {list}, which places can I visit in {town}?",
 )
 def list_in_town(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_list(page, slots["list"])
-    fitting: list[str] = []
-    for name in _listed(page):
-        page, match = yield from read_on(page, rf"{re.escape(name)} [^,]+, {slots['town']}\b")
+    page = yield from _go_to_list(page, slots["list"])
+    place_names: list[str] = []
+    for name in _parse_place_names(page):
+        page, match = yield from scroll_until(page, rf"{re.escape(name)} [^,]+, {slots['town']}\b")
         if match:
-            fitting.append(name)
-    yield from answer(", ".join(fitting), why=f"They are in {slots['town']}")
+            place_names.append(name)
+    yield from answer(", ".join(place_names), why=f"They are in {slots['town']}")
 
 
-def _listed(page: Observation) -> list[str]:
-    """The names of the places of a list."""
+def _parse_place_names(page: Observation) -> list[str]:
+    """Return the names of the places of a list."""
     return [
         name.removeprefix("Note on ") for name in names(page, "link") if name.startswith("Note on ")
     ]
 
 
-def _address(data: Data, rng: random.Random) -> Instance | None:
-    row = pick(rng, _saved(data))
+def _sample_list_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = pick(rng, _read_saved(data))
     sql = "SELECT category.name FROM place JOIN category ON category.id = category_id"
     kinds = {
         each["id"]: data["map"]
         .execute(f"{sql} WHERE place.id = ?", [each["place_id"]])
         .fetchone()[0]
-        for each in _saved(data)
+        for each in _read_saved(data)
         if each["list"] == row["list"]
     }
     kind = kinds[row["id"]]
@@ -141,7 +153,7 @@ def _address(data: Data, rng: random.Random) -> Instance | None:
     )
     slots = {"list": row["list"], "category": kind.lower()}
     return (
-        Instance(slots, answers(street, row["town"], zip_code))
+        TaskInstance(slots, answer_includes(street, row["town"], zip_code))
         if list(kinds.values()).count(kind) == 1
         else None
     )
@@ -149,7 +161,7 @@ def _address(data: Data, rng: random.Random) -> Instance | None:
 
 @tasks.add(
     "list-address",
-    _address,
+    _sample_list_address,
     "What is the address of the {category} in my list {list}?",
     "I saved a {category} in my list {list}. Tell me its full address with zip code.",
     "Give me street, town and zip code of the {category} on my list {list}.",
@@ -157,29 +169,31 @@ def _address(data: Data, rng: random.Random) -> Instance | None:
     "Look up the {category} of my list {list} and tell me its address, zip code included.",
 )
 def list_address(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_list(page, slots["list"])
-    for name in _listed(page):
-        if re.search(rf"{re.escape(name)} {slots['category']},", flat(page), re.IGNORECASE):
+    page = yield from _go_to_list(page, slots["list"])
+    for name in _parse_place_names(page):
+        if re.search(rf"{re.escape(name)} {slots['category']},", page_text(page), re.IGNORECASE):
             page = yield from click(page, name, "link", about=slots["category"])
             break
-    told = found(page, r"Address (.+? \d{5})")
-    yield from answer(told, seen="Address", why="Its page tells it")
+    address_text = found(page, r"Address (.+? \d{5})")
+    yield from answer(address_text, seen="Address", why="Its page tells it")
 
 
-# --- changes -------------------------------------------------------------------------------------
+# --- edits ---------------------------------------------------------------------------------------
 
 
-def _save(data: Data, rng: random.Random) -> Instance | None:
-    place, kept = a_place(data, rng), _a_list(data, rng)
-    if any(row["name"] == place["name"] for row in _saved(data)):
+def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
+    place, target_list = sample_place(data, rng), _sample_list(data, rng)
+    if any(row["name"] == place["name"] for row in _read_saved(data)):
         return None
-    slots = {"place": place["name"], "list": kept["name"]}
-    return Instance(slots, page_has(f"{MAP}/lists/{kept['id']}", "ol.saved", place["name"]))
+    slots = {"place": place["name"], "list": target_list["name"]}
+    return TaskInstance(
+        slots, page_includes(f"{MAP}/lists/{target_list['id']}", "ol.saved", place["name"])
+    )
 
 
 @tasks.add(
     "save",
-    _save,
+    _sample_save,
     "Save {place} to my list {list}.",
     "Add {place} to the list {list}.",
     "Put {place} on my list {list}",
@@ -187,29 +201,31 @@ def _save(data: Data, rng: random.Random) -> Instance | None:
     "Find {place} and keep it in the list {list}.",
 )
 def save(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
+    page = yield from go_to_place(page, slots["place"])
     yield from keep(page, slots["list"])
     yield from done("The place is in the list")
 
 
 def keep(page: Observation, name: str) -> Moves:
-    """From the page of a place."""
+    """Save the place of the current page in a list."""
     page = yield from choose(page, "List", name)
     return (yield from click(page, "Save", "button", about=""))
 
 
-def _save_noted(data: Data, rng: random.Random) -> Instance | None:
-    place, kept, note = a_place(data, rng), _a_list(data, rng), rng.choice(_NOTES)
-    if any(row["name"] == place["name"] for row in _saved(data)):
+def _sample_save_with_note(data: Data, rng: random.Random) -> TaskInstance | None:
+    place, target_list, note = sample_place(data, rng), _sample_list(data, rng), rng.choice(_NOTES)
+    if any(row["name"] == place["name"] for row in _read_saved(data)):
         return None
-    slots = {"place": place["name"], "list": kept["name"], "note": note}
-    spec = page_has(f"{MAP}/lists/{kept['id']}", "ol.saved li:last-child", place["name"], note)
-    return Instance(slots, spec)
+    slots = {"place": place["name"], "list": target_list["name"], "note": note}
+    spec = page_includes(
+        f"{MAP}/lists/{target_list['id']}", "ol.saved li:last-child", place["name"], note
+    )
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "save-with-note",
-    _save_noted,
+    _sample_save_with_note,
     'Save {place} to my list {list} with the note "{note}".',
     'Add {place} to the list {list}, and note "{note}" on it.',
     'Put {place} on my list {list} and write "{note}" beside it',
@@ -217,7 +233,7 @@ def _save_noted(data: Data, rng: random.Random) -> Instance | None:
     'I want {place} in the list {list} with this note: "{note}"',
 )
 def save_with_note(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
+    page = yield from go_to_place(page, slots["place"])
     page = yield from keep(page, slots["list"])
     page = yield from click(page, slots["list"], "link", why="The place is saved there now")
     page = yield from _write_note(page, slots["place"], slots["note"])
@@ -230,15 +246,15 @@ def _write_note(page: Observation, place: str, note: str) -> Moves:
     return (yield from click(page, "Save Note", "button", about=""))
 
 
-def _renote(data: Data, rng: random.Random) -> Instance | None:
-    row, note = pick(rng, _saved(data)), rng.choice(_NOTES)
+def _sample_change_note(data: Data, rng: random.Random) -> TaskInstance | None:
+    row, note = pick(rng, _read_saved(data)), rng.choice(_NOTES)
     slots = {"place": row["name"], "list": row["list"], "note": note}
-    return Instance(slots, page_has(f"{MAP}/lists/{row['list_id']}", "ol.saved", note))
+    return TaskInstance(slots, page_includes(f"{MAP}/lists/{row['list_id']}", "ol.saved", note))
 
 
 @tasks.add(
     "change-note",
-    _renote,
+    _sample_change_note,
     'Change my note on {place} in the list {list} to "{note}".',
     'In my list {list}, the note on {place} should say "{note}".',
     'Write "{note}" as the note on {place} in my list {list}',
@@ -246,27 +262,28 @@ def _renote(data: Data, rng: random.Random) -> Instance | None:
     'Note "{note}" on {place} in my list {list}, instead of what is there.',
 )
 def change_note(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_list(page, slots["list"])
+    page = yield from _go_to_list(page, slots["list"])
     yield from _write_note(page, slots["place"], slots["note"])
     yield from done("The note is changed")
 
 
-def _remove(data: Data, rng: random.Random) -> Instance | None:
-    row = pick(rng, _saved(data))
-    left = [
+def _sample_remove(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = pick(rng, _read_saved(data))
+    other_names = [
         each["name"]
-        for each in _saved(data)
+        for each in _read_saved(data)
         if each["list_id"] == row["list_id"] and each["id"] != row["id"]
     ]
     url, links = f"{MAP}/lists/{row['list_id']}", "ol.saved li > a"
-    return Instance(
-        {"place": row["name"], "list": row["list"]}, page_is(url, links, " ; ".join(left))
+    return TaskInstance(
+        {"place": row["name"], "list": row["list"]},
+        page_equals(url, links, " ; ".join(other_names)),
     )
 
 
 @tasks.add(
     "remove",
-    _remove,
+    _sample_remove,
     "Remove {place} from my list {list}.",
     "Take {place} off the list {list}.",
     "Delete {place} from my list {list}, and nothing else",
@@ -274,22 +291,22 @@ def _remove(data: Data, rng: random.Random) -> Instance | None:
     "{place} should no longer be in my list {list}.",
 )
 def remove(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_list(page, slots["list"])
+    page = yield from _go_to_list(page, slots["list"])
     yield from click(page, f"Remove {slots['place']}", "button", about=slots["place"])
     yield from done("The place is removed")
 
 
-def _new(data: Data, rng: random.Random) -> Instance | None:
-    first, second = a_place(data, rng), a_place(data, rng)
+def _sample_new_list(data: Data, rng: random.Random) -> TaskInstance | None:
+    first, second = sample_place(data, rng), sample_place(data, rng)
     number = 1 + data["map"].execute("SELECT max(id) FROM list").fetchone()[0]
     slots = {"list": rng.choice(_NEW_LISTS), "first": first["name"], "second": second["name"]}
     url = f"{MAP}/lists/{number}"
-    return Instance(slots, page_has(url, "h1, ol.saved li > a", *slots.values()))
+    return TaskInstance(slots, page_includes(url, "h1, ol.saved li > a", *slots.values()))
 
 
 @tasks.add(
     "new-list",
-    _new,
+    _sample_new_list,
     'Make a new list "{list}" and save {first} and {second} in it.',
     'Create the list "{list}" with two places: {first} and {second}.',
     'I need a list called "{list}" that has {first} and {second} in it',
@@ -301,7 +318,7 @@ def new_list(slots: Slots, page: Observation) -> Expert:
     page = yield from type_text(page, "New list", slots["list"])
     page = yield from click(page, "Create List", "button", about="")
     for name in (slots["first"], slots["second"]):
-        page = yield from to_place(page, name)
+        page = yield from go_to_place(page, name)
         page = yield from keep(page, slots["list"])
     yield from done("Both places are in the new list")
 
@@ -315,16 +332,16 @@ _BODIES = {
 }
 
 
-def _report(data: Data, rng: random.Random) -> Instance | None:
-    place, problem = a_place(data, rng), rng.choice(PROBLEMS)
+def _sample_report(data: Data, rng: random.Random) -> TaskInstance | None:
+    place, problem = sample_place(data, rng), rng.choice(PROBLEMS)
     slots = {"place": place["name"], "problem": problem, "body": rng.choice(_BODIES[problem])}
-    spec = page_has(f"{MAP}/reports", ".report:first-of-type", *slots.values())
-    return Instance(slots, spec)
+    spec = page_includes(f"{MAP}/reports", ".report:first-of-type", *slots.values())
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "report",
-    _report,
+    _sample_report,
     'Report a problem with {place}: "{problem}". Describe it as "{body}".',
     'Tell the map makers about {place}: problem "{problem}", text "{body}".',
     'Send a report on {place} of the kind "{problem}" that says "{body}"',
@@ -332,7 +349,7 @@ def _report(data: Data, rng: random.Random) -> Instance | None:
     'File a problem report for {place}, "{problem}": "{body}"',
 )
 def report(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_place(page, slots["place"])
+    page = yield from go_to_place(page, slots["place"])
     page = yield from click(page, "Report a Problem", "link", about="")
     page = yield from choose(page, "Problem", slots["problem"])
     page = yield from type_text(page, "What is wrong?", slots["body"])

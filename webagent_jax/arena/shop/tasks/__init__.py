@@ -1,4 +1,4 @@
-"""What there is to do in the shop."""
+"""Tasks of the shop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from webagent_jax.arena.shop.tasks import (
     reviews_and_contact,
     wishlist,
 )
-from webagent_jax.arena.task import Template
+from webagent_jax.arena.task import TaskTemplate
 
-TEMPLATES: tuple[Template, ...] = (
+TEMPLATES: tuple[TaskTemplate, ...] = (
     *orders.tasks,
     *order_history.tasks,
     *products.tasks,

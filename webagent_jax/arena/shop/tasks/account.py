@@ -1,4 +1,4 @@
-"""What I change about myself and my orders."""
+"""Changes of the user's account and orders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from webagent_jax.arena import common, random_data
 from webagent_jax.arena.expert_steps import Moves, click, done, tick, type_text
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    an_order,
     dollars,
+    go_to_order,
+    go_to_orders,
     order_rows,
-    to_order,
-    to_orders,
+    sample_order,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, page_has, pick
+from webagent_jax.arena.task import Data, TaskInstance, Templates, page_includes, pick
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -23,10 +23,10 @@ tasks = Templates("shop", "shopping")
 Slots = Mapping[str, str]
 
 
-def _somewhere(rng: random.Random) -> dict[str, str]:
-    """An address to move to."""
+def _sample_address(rng: random.Random) -> dict[str, str]:
+    """Return a random address."""
     city = rng.choice(common.cities())
-    street = f"{rng.randint(1, 300)} {rng.choice(random_data.lines('streets'))}"
+    street = f"{rng.randint(1, 300)} {rng.choice(random_data.read_lines('streets'))}"
     return {"street": street, "city": city.name, "zip_code": city.zip_code}
 
 
@@ -36,19 +36,19 @@ def _fill_address(page: Observation, slots: Slots) -> Moves:
     return (yield from type_text(page, "Zip code", slots["zip_code"]))
 
 
-def _new_address(data: Data, rng: random.Random) -> Instance | None:
-    slots = _somewhere(rng) | {"name": common.me().name, "phone": common.me().phone}
-    spec = page_has(f"{SHOP}/account/addresses", "address", _told(slots))
-    return Instance(slots, spec)
+def _sample_new_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    slots = _sample_address(rng) | {"name": common.me().name, "phone": common.me().phone}
+    spec = page_includes(f"{SHOP}/account/addresses", "address", _format_address(slots))
+    return TaskInstance(slots, spec)
 
 
-def _told(slots: Slots) -> str:
+def _format_address(slots: Slots) -> str:
     return f"{slots['street']}, {slots['city']} {slots['zip_code']}"
 
 
 @tasks.add(
     "new-address",
-    _new_address,
+    _sample_new_address,
     "Add a new address to my address book: {name}, {street}, {city} {zip_code}, phone {phone}.",
     "Save this address in my account: {name}, {street}, {city}, {zip_code}. Phone: {phone}.",
     "I want to have things sent to {name}, {street}, {city}, zip code {zip_code}, phone {phone}, "
@@ -68,15 +68,17 @@ def new_address(slots: Slots, page: Observation) -> Expert:
     yield from done("The address is saved")
 
 
-def _moved(data: Data, rng: random.Random) -> Instance | None:
-    slots = _somewhere(rng)
-    spec = page_has(f"{SHOP}/account/addresses", "tr:first-of-type address", _told(slots))
-    return Instance(slots, spec)
+def _sample_moved(data: Data, rng: random.Random) -> TaskInstance | None:
+    slots = _sample_address(rng)
+    spec = page_includes(
+        f"{SHOP}/account/addresses", "tr:first-of-type address", _format_address(slots)
+    )
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "moved",
-    _moved,
+    _sample_moved,
     "I recently moved, my address is {street}, {city}, {zip_code}: update my default address.",
     "Change my default address to {street}, {city} {zip_code}.",
     "My home is now {street}, {city}, {zip_code}. Correct the default address in my account",
@@ -93,16 +95,16 @@ def moved(slots: Slots, page: Observation) -> Expert:
     yield from done("The address is changed")
 
 
-def _order_moved(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status IN ('Pending', 'Processing')")
-    slots = {"number": str(order["id"])} | _somewhere(rng)
-    spec = page_has(f"{SHOP}/account/orders/{order['id']}", "address", _told(slots))
-    return Instance(slots, spec)
+def _sample_order_address(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status IN ('Pending', 'Processing')")
+    slots = {"number": str(order["id"])} | _sample_address(rng)
+    spec = page_includes(f"{SHOP}/account/orders/{order['id']}", "address", _format_address(slots))
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "order-address",
-    _order_moved,
+    _sample_order_address,
     "Change the delivery address of my order {number} to {street}, {city}, {zip_code}.",
     "Order {number} should go to {street}, {city} {zip_code}: change its address.",
     "Send my order {number} to {street}, {city}, zip code {zip_code} instead",
@@ -110,25 +112,25 @@ def _order_moved(data: Data, rng: random.Random) -> Instance | None:
     "Update where order {number} is delivered: {street}, {city}, {zip_code}.",
 )
 def order_address(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     page = yield from click(page, "Change Address", "link", about="")
     page = yield from _fill_address(page, slots)
     yield from click(page, "Save Address", "button", about="")
     yield from done("The order goes to the new address")
 
 
-def _cancel(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status IN ('Pending', 'Processing')")
-    which = rng.choice(
+def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status IN ('Pending', 'Processing')")
+    description = rng.choice(
         (f"number {order['id']}", f"of {dollars(order['total'])} dollars", f"{order['id']}")
     )
-    spec = page_has(f"{SHOP}/account/orders/{order['id']}", "h1", "Cancelled")
-    return Instance({"which": which}, spec)
+    spec = page_includes(f"{SHOP}/account/orders/{order['id']}", "h1", "Cancelled")
+    return TaskInstance({"which": description}, spec)
 
 
 @tasks.add(
     "cancel",
-    _cancel,
+    _sample_cancel,
     "Cancel my order {which}.",
     "I do not want my order {which} any more: cancel it.",
     "Please cancel the order {which}",
@@ -136,7 +138,7 @@ def _cancel(data: Data, rng: random.Random) -> Instance | None:
     "Go to my order {which} and cancel it.",
 )
 def cancel(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
+    page = yield from go_to_orders(page)
     word = slots["which"].split()[-2 if "dollars" in slots["which"] else -1]
     row = next(row for row in order_rows(page) if word in (row[1], row[3]))
     page = yield from click(page, row[1], "link", about=word)
@@ -152,21 +154,21 @@ _DETAILS = {
 }
 
 
-def _details(data: Data, rng: random.Random) -> Instance | None:
+def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
     field = pick(rng, list(_DETAILS))
     value = {
         "first name": rng.choice(("Eleonora", "Norah", "Nory", "Honora")),
-        "last name": rng.choice(random_data.lines("last_names")),
+        "last name": rng.choice(random_data.read_lines("last_names")),
         "phone number": f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}",
         "email": f"nora{rng.randint(10, 99)}@letterbox.example",
     }[field]
-    spec = page_has(f"{SHOP}/account", "section p:first-of-type", value)
-    return Instance({"field": field, "value": value}, spec)
+    spec = page_includes(f"{SHOP}/account", "section p:first-of-type", value)
+    return TaskInstance({"field": field, "value": value}, spec)
 
 
 @tasks.add(
     "details",
-    _details,
+    _sample_details,
     "Change my {field} to {value}.",
     "Update the {field} in my account to {value}.",
     "My {field} is {value} now. Correct it in my details",
@@ -181,14 +183,14 @@ def details(slots: Slots, page: Observation) -> Expert:
     yield from done("The details are saved")
 
 
-def _newsletter(data: Data, rng: random.Random) -> Instance | None:
-    spec = page_has(f"{SHOP}/account", "main", "Newsletter: subscribed")
-    return Instance({"shop": rng.choice(("Marigold", "this shop"))}, spec)
+def _sample_newsletter(data: Data, rng: random.Random) -> TaskInstance | None:
+    spec = page_includes(f"{SHOP}/account", "main", "Newsletter: subscribed")
+    return TaskInstance({"shop": rng.choice(("Marigold", "this shop"))}, spec)
 
 
 @tasks.add(
     "newsletter",
-    _newsletter,
+    _sample_newsletter,
     "Subscribe to the newsletter of {shop}.",
     "Sign me up for the newsletter of {shop}.",
     "I want to get the newsletter of {shop}",

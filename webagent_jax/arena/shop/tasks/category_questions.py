@@ -1,4 +1,4 @@
-"""Questions about categories and brands: cheapest, best, how many; and about the shop itself."""
+"""Questions about categories, brands and the shop: cheapest, best, number of products."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from webagent_jax.arena.expert_steps import (
     search,
     type_text,
 )
-from webagent_jax.arena.shop.tasks.helpers import a_category, a_product, dollars, to_category
-from webagent_jax.arena.task import Data, Instance, Templates, answers, pick
+from webagent_jax.arena.shop.tasks.helpers import (
+    dollars,
+    go_to_category,
+    sample_category,
+    sample_product,
+)
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -24,19 +29,23 @@ tasks = Templates("shop", "shopping")
 Slots = Mapping[str, str]
 
 
-def _cheapest(data: Data, rng: random.Random) -> Instance | None:
-    category = a_category(data, rng)
+def _sample_cheapest(data: Data, rng: random.Random) -> TaskInstance | None:
+    category = sample_category(data, rng)
     end = rng.choice(("cheapest", "most expensive"))
     order = "price" if end == "cheapest" else "price DESC"
     sql = f"SELECT name, price FROM product WHERE category_id = ? ORDER BY {order} LIMIT 2"
     first, second = data["shop"].execute(sql, [category["id"]]).fetchall()
     slots = {"category": category["name"], "end": end}
-    return Instance(slots, answers(first["name"])) if first["price"] != second["price"] else None
+    return (
+        TaskInstance(slots, answer_includes(first["name"]))
+        if first["price"] != second["price"]
+        else None
+    )
 
 
 @tasks.add(
     "cheapest",
-    _cheapest,
+    _sample_cheapest,
     "What is the {end} product in the category {category}?",
     "Which product of {category} is the {end} one?",
     "Tell me the name of the {end} product under {category}.",
@@ -44,7 +53,7 @@ def _cheapest(data: Data, rng: random.Random) -> Instance | None:
     "In the {category} category, name the {end} product",
 )
 def cheapest(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
     page = yield from choose(
         page, "Sort by", option[slots["end"]], about=slots["end"], why="Then it stands first"
@@ -52,8 +61,8 @@ def cheapest(slots: Slots, page: Observation) -> Expert:
     yield from answer(names_after(page, "Sort by", "link")[0], why="It is the first of the list")
 
 
-def _between(data: Data, rng: random.Random) -> Instance | None:
-    category = a_category(data, rng)
+def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None:
+    category = sample_category(data, rng)
     sql = "SELECT price FROM product WHERE category_id = ? ORDER BY price"
     prices = [price for (price,) in data["shop"].execute(sql, [category["id"]])]
     low, high = (
@@ -64,12 +73,12 @@ def _between(data: Data, rng: random.Random) -> Instance | None:
     if low >= high or low < 5:
         return None
     slots = {"category": category["name"], "low": str(low), "high": str(high)}
-    return Instance(slots, answers(str(count)))
+    return TaskInstance(slots, answer_includes(str(count)))
 
 
 @tasks.add(
     "count-between",
-    _between,
+    _sample_count_between,
     "How many products of the category {category} cost between ${low} and ${high}?",
     "Count the products in {category} with a price from ${low} to ${high}.",
     "In {category}, how many products are priced between {low} and {high} dollars?",
@@ -77,7 +86,7 @@ def _between(data: Data, rng: random.Random) -> Instance | None:
     "How large is the choice in {category} if I want to spend {low} to {high} dollars?",
 )
 def count_between(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price from", slots["low"], why="The filter narrows it down")
     page = yield from type_text(page, "Price to", slots["high"])
     page = yield from click(page, "Apply", "button", about="")
@@ -85,8 +94,8 @@ def count_between(slots: Slots, page: Observation) -> Expert:
     yield from answer(count, seen="of", why="The list tells how many products it has")
 
 
-def _range(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
     sql = (
@@ -96,22 +105,24 @@ def _range(data: Data, rng: random.Random) -> Instance | None:
     brand, category = product["brand"], product["category"]
     values = [brand, product["category_id"], category]
     low, high, count = data["shop"].execute(sql, values).fetchone()
-    every = " AND ".join("instr(words, ?)" for _ in f"{brand} {category}".lower().split())
-    (listed,) = (
+    condition = " AND ".join("instr(words, ?)" for _ in f"{brand} {category}".lower().split())
+    (num_results,) = (
         data["shop"]
         .execute(
-            f"SELECT count(*) FROM product WHERE {every}", f"{brand} {category}".lower().split()
+            f"SELECT count(*) FROM product WHERE {condition}", f"{brand} {category}".lower().split()
         )
         .fetchone()
     )
-    if not 2 <= count == listed:
+    if not 2 <= count == num_results:
         return None
-    return Instance({"brand": brand, "category": category}, answers(dollars(low), dollars(high)))
+    return TaskInstance(
+        {"brand": brand, "category": category}, answer_includes(dollars(low), dollars(high))
+    )
 
 
 @tasks.add(
     "price-range",
-    _range,
+    _sample_price_range,
     "What is the price range of {brand} products in {category}?",
     "From what to what price does {brand} sell {category}?",
     "Tell me the lowest and the highest price of {brand} products in the category {category}.",
@@ -121,16 +132,16 @@ def _range(data: Data, rng: random.Random) -> Instance | None:
 def price_range(slots: Slots, page: Observation) -> Expert:
     words = f"{slots['brand']} {slots['category']}"
     page = yield from search(page, "Search products", words, why="Brand and category at once")
-    ends: list[str] = []
+    limits: list[str] = []
     for option in ("Price: low to high", "Price: high to low"):
         page = yield from choose(page, "Sort by", option, about="", why="The end stands first")
         first = names_after(page, "Sort by", "link")[0]
-        ends.append(found(page, rf"{re.escape(first)} \$([\d,.]+)"))
-    yield from answer(f"${ends[0]} to ${ends[1]}", why="Both ends of the range are known")
+        limits.append(found(page, rf"{re.escape(first)} \$([\d,.]+)"))
+    yield from answer(f"${limits[0]} to ${limits[1]}", why="Both ends of the range are known")
 
 
-def _best(data: Data, rng: random.Random) -> Instance | None:
-    category, limit = a_category(data, rng), rng.choice((20, 30, 40, 50, 60, 80, 100, 150))
+def _sample_best_rated(data: Data, rng: random.Random) -> TaskInstance | None:
+    category, limit = sample_category(data, rng), rng.choice((20, 30, 40, 50, 60, 80, 100, 150))
     sql = (
         "SELECT name, stars_sum * 1.0 / max(review_count, 1) AS rating FROM product"
         " WHERE category_id = ? AND price <= ? ORDER BY rating DESC LIMIT 2"
@@ -139,12 +150,12 @@ def _best(data: Data, rng: random.Random) -> Instance | None:
     if len(rows) < 2 or rows[0]["rating"] == rows[1]["rating"]:
         return None
     slots = {"category": category["name"], "limit": str(limit)}
-    return Instance(slots, answers(rows[0]["name"]))
+    return TaskInstance(slots, answer_includes(rows[0]["name"]))
 
 
 @tasks.add(
     "best-rated",
-    _best,
+    _sample_best_rated,
     "Which product in {category} for at most ${limit} has the best rating?",
     "What is the best-rated product of {category} that costs no more than ${limit}?",
     "Name the product with the highest customer rating in {category} up to ${limit}.",
@@ -152,7 +163,7 @@ def _best(data: Data, rng: random.Random) -> Instance | None:
     "Among the {category} products under ${limit}, which one do customers rate highest?",
 )
 def best_rated(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"], why="The budget is a filter")
     page = yield from click(page, "Apply", "button", about="")
     page = yield from choose(
@@ -169,14 +180,14 @@ _FACTS = {
 }
 
 
-def _help(data: Data, rng: random.Random) -> Instance | None:
+def _sample_help_desk(data: Data, rng: random.Random) -> TaskInstance | None:
     question = pick(rng, list(_FACTS))
-    return Instance({"question": question}, answers(_FACTS[question]))
+    return TaskInstance({"question": question}, answer_includes(_FACTS[question]))
 
 
 @tasks.add(
     "help",
-    _help,
+    _sample_help_desk,
     "Find out {question}.",
     "Tell me {question} at Marigold.",
     "I would like to know {question}",

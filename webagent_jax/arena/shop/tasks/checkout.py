@@ -1,4 +1,4 @@
-"""Products to put into the cart, and to order."""
+"""Changes of the cart, and orders."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    a_category,
-    a_product,
-    an_order,
     dollars,
-    to_category,
-    to_order,
-    to_product,
+    go_to_category,
+    go_to_order,
+    go_to_product,
+    sample_category,
+    sample_order,
+    sample_product,
 )
 from webagent_jax.arena.task import (
     Data,
-    Instance,
-    Spec,
+    EvalSpec,
+    TaskInstance,
     Templates,
-    page_has,
+    page_includes,
     page_lists,
     unachievable,
 )
@@ -44,20 +44,20 @@ tasks = Templates("shop", "shopping")
 
 Slots = Mapping[str, str]
 
-NEXT_ORDER = FIRST_NUMBER + PURCHASES  # number of the first order of a world
+NEXT_ORDER = FIRST_NUMBER + PURCHASES  # number of the first order in a new world
 
 
-def cart_holds(*lines: str) -> Spec:
-    """Lines such as "Tilda Nordic Wok, 28 cm, 2"."""
+def cart_holds(*lines: str) -> EvalSpec:
+    """Require lines in the cart, such as "Tilda Nordic Wok, 28 cm, 2"."""
     return page_lists(f"{SHOP}/cart", "tr.line", "a, td:nth-child(2), input.few", *lines)
 
 
 # --- cart ----------------------------------------------------------------------------------------
 
 
-def _choice(data: Data, rng: random.Random) -> tuple[dict[str, str], str] | None:
-    """Slots of a product to buy, and its line in the cart."""
-    product = a_product(data, rng)
+def _sample_cart_line(data: Data, rng: random.Random) -> tuple[dict[str, str], str] | None:
+    """Return the slots of a product to buy, and its line in the cart."""
+    product = sample_product(data, rng)
     if product is None:
         return None
     choice = rng.choice(product["option_values"].split(", "))
@@ -71,14 +71,14 @@ def _choice(data: Data, rng: random.Random) -> tuple[dict[str, str], str] | None
     return slots, f"{product['name']}, {choice}, {quantity}"
 
 
-def _add(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _choice(data, rng)
-    return drawn and Instance(drawn[0], cart_holds(drawn[1]))
+def _sample_add_to_cart(data: Data, rng: random.Random) -> TaskInstance | None:
+    sample = _sample_cart_line(data, rng)
+    return sample and TaskInstance(sample[0], cart_holds(sample[1]))
 
 
 @tasks.add(
     "add-to-cart",
-    _add,
+    _sample_add_to_cart,
     "Add {quantity} of the {product} ({option} {choice}) to my cart.",
     "Put the {product} into the cart: {option} {choice}, quantity {quantity}.",
     "I need {quantity} x {product}, {option} {choice}. Add it to the cart, but do not order yet",
@@ -86,13 +86,13 @@ def _add(data: Data, rng: random.Random) -> Instance | None:
     "Place {quantity} piece(s) of the {product} with {option} {choice} in my cart.",
 )
 def add_to_cart(slots: Slots, page: Observation) -> Expert:
-    page = yield from _into_cart(slots, page)
+    page = yield from _add_product(slots, page)
     yield from done("It is in the cart")
 
 
-def _into_cart(slots: Slots, page: Observation) -> Moves:
-    """The product as the slots want it, from anywhere."""
-    page = yield from to_product(page, slots["product"])
+def _add_product(slots: Slots, page: Observation) -> Moves:
+    """Add the product of the slots to the cart, from any page."""
+    page = yield from go_to_product(page, slots["product"])
     option = slots["option"].capitalize()
     page = yield from choose(page, option, slots["choice"], why="The choice comes first")
     if slots["quantity"] != "1":
@@ -100,15 +100,15 @@ def _into_cart(slots: Slots, page: Observation) -> Moves:
     return (yield from click(page, "Add to Cart", "button", about=""))
 
 
-def _coupon(data: Data, rng: random.Random) -> Instance | None:
+def _sample_coupon(data: Data, rng: random.Random) -> TaskInstance | None:
     code, minimum = rng.choice((("SPRING10", 5_000), ("GARDEN15", 8_000), ("WELCOME5", 0)))
-    product = a_product(data, rng, f"stock > 20 AND price >= {minimum}")
+    product = sample_product(data, rng, f"stock > 20 AND price >= {minimum}")
     if product is None:
         return None
     percent = int(code[-2:]) if code[-2:].isdecimal() else int(code[-1])
     discount = product["price"] * percent // 100
-    spec = page_has(f"{SHOP}/cart", "table", product["name"], f"-${dollars(discount)}")
-    return Instance({"product": product["name"], "code": code}, spec)
+    spec = page_includes(f"{SHOP}/cart", "table", product["name"], f"-${dollars(discount)}")
+    return TaskInstance({"product": product["name"], "code": code}, spec)
 
 
 _COUPON = (
@@ -120,60 +120,60 @@ _COUPON = (
 )
 
 
-@tasks.add("coupon", _coupon, *_COUPON)
+@tasks.add("coupon", _sample_coupon, *_COUPON)
 def coupon(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from click(page, "Add to Cart", "button", about="")
-    page = yield from _to_cart(page)
+    page = yield from _go_to_cart(page)
     page = yield from type_text(page, "Coupon code", slots["code"])
     yield from click(page, "Apply Coupon", "button", about="")
     yield from done("The discount is there")
 
 
-def _expired(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "stock > 20 AND price >= 10000")
+def _sample_coupon_expired(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "stock > 20 AND price >= 10000")
     code = rng.choice(("WINTER20", "HOLIDAY10", "SUMMER12"))
     if product is None:
         return None
     slots = {"product": product["name"], "code": code}
-    return Instance(slots, unachievable("the coupon has expired"))
+    return TaskInstance(slots, unachievable("the coupon has expired"))
 
 
-@tasks.add("coupon-expired", _expired, *_COUPON)
+@tasks.add("coupon-expired", _sample_coupon_expired, *_COUPON)
 def coupon_expired(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from click(page, "Add to Cart", "button", about="")
-    page = yield from _to_cart(page)
+    page = yield from _go_to_cart(page)
     page = yield from type_text(page, "Coupon code", slots["code"])
     yield from click(page, "Apply Coupon", "button", about="")
     yield from give_up("The coupon code is not valid")
 
 
-def _to_cart(page: Observation) -> Moves:
+def _go_to_cart(page: Observation) -> Moves:
     cart = found(page, r"Wish List (Cart \d+)")
     return (yield from click(page, cart, "link", about="cart", why="The next step is in the cart"))
 
 
-# --- buying --------------------------------------------------------------------------------------
+# --- orders --------------------------------------------------------------------------------------
 
 
-def _buy(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _choice(data, rng)
-    if drawn is None:
+def _sample_buy(data: Data, rng: random.Random) -> TaskInstance | None:
+    sample = _sample_cart_line(data, rng)
+    if sample is None:
         return None
     delivery, payment = rng.choice(list(DELIVERIES)), rng.choice(PAYMENTS)
-    slots = drawn[0] | {"delivery": delivery, "payment": payment.lower()}
-    return Instance(slots, _ordered(drawn[0], f"{payment}, {delivery} delivery"))
+    slots = sample[0] | {"delivery": delivery, "payment": payment.lower()}
+    return TaskInstance(slots, _order_includes(sample[0], f"{payment}, {delivery} delivery"))
 
 
-def _ordered(slots: Slots, *terms: str) -> Spec:
+def _order_includes(slots: Slots, *terms: str) -> EvalSpec:
     line = "\t".join((slots["product"], slots["choice"], slots["quantity"]))
-    return page_has(f"{SHOP}/account/orders/{NEXT_ORDER}", "main", line, *terms)
+    return page_includes(f"{SHOP}/account/orders/{NEXT_ORDER}", "main", line, *terms)
 
 
 @tasks.add(
     "buy",
-    _buy,
+    _sample_buy,
     "Buy {quantity} of the {product} ({option} {choice}) with {delivery} delivery and pay by "
     "{payment}.",
     "Order {quantity} {product}, {option} {choice}. Delivery: {delivery}, payment: {payment}.",
@@ -185,14 +185,14 @@ def _ordered(slots: Slots, *terms: str) -> Spec:
     "{payment}.",
 )
 def buy(slots: Slots, page: Observation) -> Expert:
-    page = yield from _into_cart(slots, page)
+    page = yield from _add_product(slots, page)
     page = yield from _check_out(page, slots["delivery"], slots["payment"].capitalize())
     yield from done("The order is placed")
 
 
 def _check_out(page: Observation, delivery: str = "", payment: str = "") -> Moves:
-    """From anywhere, with something in the cart; what is not told stays as it is."""
-    page = yield from _to_cart(page)
+    """Order the products in the cart, from any page; "" keeps the default delivery or payment."""
+    page = yield from _go_to_cart(page)
     page = yield from click(page, "Proceed to Checkout", "link", about="")
     page = yield from click(
         page, "Continue to Delivery", "button", about="", why="The address is right"
@@ -210,8 +210,8 @@ def _check_out(page: Observation, delivery: str = "", payment: str = "") -> Move
     return (yield from click(page, "Place Order", "button", about=""))
 
 
-def _buy_best(data: Data, rng: random.Random) -> Instance | None:
-    category, limit = a_category(data, rng), rng.choice((20, 30, 40, 50, 80, 100))
+def _sample_buy_best(data: Data, rng: random.Random) -> TaskInstance | None:
+    category, limit = sample_category(data, rng), rng.choice((20, 30, 40, 50, 80, 100))
     sql = (
         "SELECT name, stock, stars_sum * 1.0 / max(review_count, 1) AS rating FROM product"
         " WHERE category_id = ? AND price <= ? ORDER BY rating DESC LIMIT 2"
@@ -219,13 +219,13 @@ def _buy_best(data: Data, rng: random.Random) -> Instance | None:
     rows = data["shop"].execute(sql, [category["id"], 100 * limit]).fetchall()
     if len(rows) < 2 or rows[0]["rating"] == rows[1]["rating"] or not rows[0]["stock"]:
         return None
-    spec = page_has(f"{SHOP}/account/orders/{NEXT_ORDER}", "main", rows[0]["name"])
-    return Instance({"category": category["name"], "limit": str(limit)}, spec)
+    spec = page_includes(f"{SHOP}/account/orders/{NEXT_ORDER}", "main", rows[0]["name"])
+    return TaskInstance({"category": category["name"], "limit": str(limit)}, spec)
 
 
 @tasks.add(
     "buy-best",
-    _buy_best,
+    _sample_buy_best,
     "Buy the highest rated product from {category} within a budget of ${limit}.",
     "Order the best-rated product of {category} that costs at most ${limit}.",
     "In {category}, find the product with the best rating for up to {limit} dollars and buy it",
@@ -233,7 +233,7 @@ def _buy_best(data: Data, rng: random.Random) -> Instance | None:
     "Purchase the best product of {category} by customer rating, for no more than ${limit}.",
 )
 def buy_best(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
     page = yield from click(page, "Apply", "button", about="")
     page = yield from choose(page, "Sort by", "Customer rating", about="")
@@ -244,8 +244,8 @@ def buy_best(slots: Slots, page: Observation) -> Expert:
     yield from done("The order is placed")
 
 
-def _reorder(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
+def _sample_reorder(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
     sql = (
         "SELECT name, choice, quantity FROM purchase_item JOIN product ON product.id = product_id"
         " WHERE purchase_id = ?"
@@ -254,12 +254,12 @@ def _reorder(data: Data, rng: random.Random) -> Instance | None:
     if len({row[:2] for row in rows}) < len(rows):
         return None
     lines = [", ".join(map(str, row)) for row in rows]
-    return Instance({"number": str(order["id"])}, cart_holds(*lines))
+    return TaskInstance({"number": str(order["id"])}, cart_holds(*lines))
 
 
 @tasks.add(
     "reorder",
-    _reorder,
+    _sample_reorder,
     "Put everything from my order {number} into the cart again.",
     "Reorder the products of order {number}, but only fill the cart.",
     "I want the same things as in order {number}. Get them into my cart",
@@ -267,13 +267,13 @@ def _reorder(data: Data, rng: random.Random) -> Instance | None:
     "Use the reorder function for my order {number}. Do not check out.",
 )
 def reorder(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     yield from click(page, "Reorder", "button", about="", why="It fills the cart")
     yield from done("Everything is in the cart")
 
 
-def _search_buy(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_cheapest_of_brand(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
     sql = (
@@ -281,10 +281,10 @@ def _search_buy(data: Data, rng: random.Random) -> Instance | None:
     )
     rows = data["shop"].execute(sql, [product["brand"], product["kind"]]).fetchall()
     words = f"{product['brand']} {product['kind']}"
-    every = " AND ".join("instr(words, ?)" for _ in words.split())
-    (listed,) = (
+    condition = " AND ".join("instr(words, ?)" for _ in words.split())
+    (num_results,) = (
         data["shop"]
-        .execute(f"SELECT count(*) FROM product WHERE {every}", words.lower().split())
+        .execute(f"SELECT count(*) FROM product WHERE {condition}", words.lower().split())
         .fetchone()
     )
     (count,) = (
@@ -295,15 +295,15 @@ def _search_buy(data: Data, rng: random.Random) -> Instance | None:
         )
         .fetchone()
     )
-    if len(rows) < 2 or listed != count or rows[0]["price"] == rows[1]["price"]:
+    if len(rows) < 2 or num_results != count or rows[0]["price"] == rows[1]["price"]:
         return None
-    spec = page_has(f"{SHOP}/cart", "tr.line", rows[0]["name"])
-    return Instance({"words": words}, spec) if rows[0]["stock"] > 3 else None
+    spec = page_includes(f"{SHOP}/cart", "tr.line", rows[0]["name"])
+    return TaskInstance({"words": words}, spec) if rows[0]["stock"] > 3 else None
 
 
 @tasks.add(
     "cheapest-of-brand",
-    _search_buy,
+    _sample_cheapest_of_brand,
     "Put the cheapest {words} into my cart.",
     "Find the least expensive {words} and add it to the cart.",
     "I want a {words}, the cheapest there is. Add it to my cart",

@@ -1,4 +1,4 @@
-"""How one gets about in the shop, and what tasks of it are drawn from."""
+"""Helpers of the shop's tasks: draws from its data, and moves on its pages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, click, flat, has, names, search
+from webagent_jax.arena.expert_steps import Moves, click, has, names, page_text, search
 from webagent_jax.arena.shop.product_catalog import categories
 from webagent_jax.arena.task import Data, pick
 from webagent_jax.types import Decision, Observation
 
 SHOP = "__SHOPPING__"
-ME = 1  # customer id of whose browser it is
+AGENT_USER_ID = 1  # customer id of the user whose browser the agent controls
 
 ORDER_ROW = r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) \$([\d,.]+) ([A-Z][a-z]+)"
-"""On the page of orders: number, date, total, status."""
+"""Pattern of a row of the user's orders: number, date, total, status."""
 
 
-# --- drawing -------------------------------------------------------------------------------------
+# --- draws ---------------------------------------------------------------------------------------
 
 
-def a_product(data: Data, rng: random.Random, where: str = "stock > 20") -> Any:
-    """A row of product; None when the drawn one is not as it must be."""
+def sample_product(data: Data, rng: random.Random, where: str = "stock > 20") -> Any:
+    """Return a random product; None if it does not meet the SQL condition `where`."""
     sql = (
         "SELECT product.*, category.name AS category, category.slug AS category_slug,"
         " department.name AS department FROM product JOIN category ON category.id = category_id"
@@ -33,36 +33,38 @@ def a_product(data: Data, rng: random.Random, where: str = "stock > 20") -> Any:
     return data["shop"].execute(sql, [rng.randint(1, 2000)]).fetchone()
 
 
-def a_category(data: Data, rng: random.Random) -> Any:
+def sample_category(data: Data, rng: random.Random) -> Any:
+    """Return a random category."""
     return pick(rng, data["shop"].execute("SELECT * FROM category").fetchall())
 
 
-def an_order(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """One of my own."""
-    sql = f"SELECT * FROM purchase WHERE customer_id = {ME} AND {where} ORDER BY id DESC"
+def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
+    """Return a random order of the user that meets the SQL condition `where`; None without one."""
+    sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} AND {where} ORDER BY id DESC"
     return pick(rng, data["shop"].execute(sql).fetchall())
 
 
 def dollars(cents: int) -> str:
-    """As pages write it, without the sign: 123450 -> 1,234.50"""
+    """Return an amount as pages write it, without the sign: 123450 gives 1,234.50."""
     return f"{cents / 100:,.2f}"
 
 
 def cents(text: str) -> int:
-    """1,234.50 -> 123450"""
+    """Return the cents of an amount in dollars: 1,234.50 gives 123450."""
     return round(float(text.replace(",", "")) * 100)
 
 
-# --- ways ----------------------------------------------------------------------------------------
+# --- moves ---------------------------------------------------------------------------------------
 
 
 @functools.cache
 def department_of(category: str) -> str:
-    """Where a visitor would look for it: known to who knows the shop."""
-    return next(each.department for each in categories() if each.name == category)
+    """Return the department of a category; experts use it as knowledge about the shop."""
+    return next(entry.department for entry in categories() if entry.name == category)
 
 
-def to_product(page: Observation, product: str) -> Moves:
+def go_to_product(page: Observation, product: str) -> Moves:
+    """Open the page of a product by a search."""
     page = yield from search(
         page, "Search products", product, why="The search finds a product by its name"
     )
@@ -71,14 +73,15 @@ def to_product(page: Observation, product: str) -> Moves:
     )
 
 
-def to_reviews(page: Observation) -> Moves:
-    """From the page of a product."""
+def go_to_reviews(page: Observation) -> Moves:
+    """Open the reviews of a product from its page."""
     links = names(page, "link")
     link = next(name for name in links if re.fullmatch(r"\d+ reviews?", name))
     return (yield from click(page, link, "link", why="The product has a page of reviews"))
 
 
-def to_category(page: Observation, category: str) -> Moves:
+def go_to_category(page: Observation, category: str) -> Moves:
+    """Open a category by its department."""
     department = department_of(category)
     if not has(page, department, "link"):
         page = yield from click(page, "Departments", about="", why="The menu lists all departments")
@@ -86,18 +89,19 @@ def to_category(page: Observation, category: str) -> Moves:
     return (yield from click(page, category, "link", why="The department lists its categories"))
 
 
-def to_orders(page: Observation) -> Moves:
+def go_to_orders(page: Observation) -> Moves:
+    """Open the list of the user's orders."""
     page = yield from click(page, "Account", "link", about="", why="My orders are there")
     return (yield from click(page, "My Orders", "link", about="", why="It has them all"))
 
 
-def to_order_row(
+def go_to_order_row(
     page: Observation, number: str
 ) -> Generator[Decision, Observation, tuple[Observation, re.Match[str] | None]]:
-    """The page of orders that lists it, and its row; None when I have no such order."""
-    page = yield from to_orders(page)
-    while (row := _row(page, number)) is None and has(page, "Next", "link"):
-        if min(map(int, _numbers(page))) < int(number):
+    """Open the page of the list with an order; return it and the row, None without such a row."""
+    page = yield from go_to_orders(page)
+    while (row := _find_row(page, number)) is None and has(page, "Next", "link"):
+        if min(map(int, _order_numbers(page))) < int(number):
             break
         page = yield from click(
             page, "Next", "link", why=f"Order {number} is older than those on this page"
@@ -105,18 +109,20 @@ def to_order_row(
     return page, row
 
 
-def to_order(page: Observation, number: str) -> Moves:
-    page, _ = yield from to_order_row(page, number)
+def go_to_order(page: Observation, number: str) -> Moves:
+    """Open one of the user's orders."""
+    page, _ = yield from go_to_order_row(page, number)
     return (yield from click(page, number, "link", why="Here it is, so I open it"))
 
 
 def order_rows(page: Observation) -> list[re.Match[str]]:
-    return list(re.finditer(ORDER_ROW, flat(page)))
+    """Return the rows of the user's orders on a page."""
+    return list(re.finditer(ORDER_ROW, page_text(page)))
 
 
-def _row(page: Observation, number: str) -> re.Match[str] | None:
+def _find_row(page: Observation, number: str) -> re.Match[str] | None:
     return next((row for row in order_rows(page) if row[1] == number), None)
 
 
-def _numbers(page: Observation) -> list[str]:
+def _order_numbers(page: Observation) -> list[str]:
     return [name for name in names(page, "link") if re.fullmatch(r"\d{6}", name)]

@@ -1,4 +1,4 @@
-"""Questions about my orders by when they were made and what is in them, and orders to find."""
+"""Questions about the user's orders by date and content, and orders to open."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import Moves, answer, click, done, found, go_back, has, names
 from webagent_jax.arena.shop.tasks.helpers import (
-    ME,
+    AGENT_USER_ID,
     SHOP,
-    an_order,
     cents,
     dollars,
+    go_to_orders,
     order_rows,
-    to_orders,
+    sample_order,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, answers, dates, ends_at
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    dates,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -26,12 +33,12 @@ tasks = Templates("shop", "shopping")
 Slots = Mapping[str, str]
 
 
-_PLACES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest": 3}
+_INDICES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest": 3}
 _FACTS = {"number": "id", "date": "placed", "total": "total", "status": "status"}
 
 
-def _written(fact: str, value: Any) -> str:
-    """The reference for a fact of an order."""
+def _reference(fact: str, value: Any) -> str:
+    """Return the reference answer for a fact of an order."""
     match fact:
         case "date":
             return dates(value)
@@ -40,16 +47,16 @@ def _written(fact: str, value: Any) -> str:
     return str(value)
 
 
-def _recent_order(data: Data, rng: random.Random) -> Instance | None:
-    place, fact = rng.choice(list(_PLACES)), rng.choice(list(_FACTS))
-    sql = f"SELECT * FROM purchase WHERE customer_id = {ME} ORDER BY id DESC LIMIT 4"
-    value = data["shop"].execute(sql).fetchall()[_PLACES[place]][_FACTS[fact]]
-    return Instance({"place": place, "fact": fact}, answers(_written(fact, value)))
+def _sample_recent_order(data: Data, rng: random.Random) -> TaskInstance | None:
+    place, fact = rng.choice(list(_INDICES)), rng.choice(list(_FACTS))
+    sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} ORDER BY id DESC LIMIT 4"
+    value = data["shop"].execute(sql).fetchall()[_INDICES[place]][_FACTS[fact]]
+    return TaskInstance({"place": place, "fact": fact}, answer_includes(_reference(fact, value)))
 
 
 @tasks.add(
     "recent-order",
-    _recent_order,
+    _sample_recent_order,
     "What is the {fact} of my {place} order?",
     "Tell me the {fact} of my {place} order.",
     "Look at my {place} order: what is its {fact}?",
@@ -57,21 +64,23 @@ def _recent_order(data: Data, rng: random.Random) -> Instance | None:
     "Find my {place} order and give me its {fact}.",
 )
 def recent_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
-    row = order_rows(page)[_PLACES[slots["place"]]]
-    yield from answer(_fact(row, slots["fact"]), seen=row[0], why="The newest orders come first")
+    page = yield from go_to_orders(page)
+    row = order_rows(page)[_INDICES[slots["place"]]]
+    yield from answer(
+        _read_fact(row, slots["fact"]), seen=row[0], why="The newest orders come first"
+    )
 
 
-def _first_order(data: Data, rng: random.Random) -> Instance | None:
+def _sample_first_order(data: Data, rng: random.Random) -> TaskInstance | None:
     fact = rng.choice(list(_FACTS))
-    sql = f"SELECT * FROM purchase WHERE customer_id = {ME} ORDER BY id LIMIT 1"
+    sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} ORDER BY id LIMIT 1"
     value = data["shop"].execute(sql).fetchone()[_FACTS[fact]]
-    return Instance({"fact": fact}, answers(_written(fact, value)))
+    return TaskInstance({"fact": fact}, answer_includes(_reference(fact, value)))
 
 
 @tasks.add(
     "first-order",
-    _first_order,
+    _sample_first_order,
     "What is the {fact} of the very first order I made here?",
     "Tell me the {fact} of my first order at Marigold.",
     "Look up the oldest order in my account and give me its {fact}.",
@@ -79,40 +88,42 @@ def _first_order(data: Data, rng: random.Random) -> Instance | None:
     "I would like to know the {fact} of my oldest order",
 )
 def first_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
+    page = yield from go_to_orders(page)
     while has(page, "Next", "link"):
         page = yield from click(page, "Next", "link", why="The first order is on the last page")
     row = order_rows(page)[-1]
     yield from answer(
-        _fact(row, slots["fact"]), seen=row[0], why="The last row is the oldest order"
+        _read_fact(row, slots["fact"]), seen=row[0], why="The last row is the oldest order"
     )
 
 
-def _fact(row: re.Match[str], fact: str) -> str:
+def _read_fact(row: re.Match[str], fact: str) -> str:
     number, date, total, status = row.groups()
     return {"number": number, "date": date, "total": f"${total}", "status": status}[fact]
 
 
-def _month(data: Data, rng: random.Random) -> tuple[str, list[tuple[int, str]]] | None:
-    """A month, and total and status of my orders of it; none of them refunded."""
-    order = an_order(data, rng)
-    sql = f"SELECT total, status FROM purchase WHERE customer_id = {ME} AND placed LIKE ?"
+def _sample_month(data: Data, rng: random.Random) -> tuple[str, list[tuple[int, str]]] | None:
+    """Return a month, and total and status of the user's orders in it; None if one is refunded."""
+    order = sample_order(data, rng)
+    sql = (
+        f"SELECT total, status FROM purchase WHERE customer_id = {AGENT_USER_ID} AND placed LIKE ?"
+    )
     rows = [tuple(row) for row in data["shop"].execute(sql, [f"{order['placed'][:7]}-%"])]
     month = f"{datetime.date.fromisoformat(order['placed'][:10]):%B %Y}"
     return None if any(status == "Refunded" for _, status in rows) else (month, rows)
 
 
-def _spent(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _month(data, rng)
-    if drawn is None:
+def _sample_spent_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
+    sample = _sample_month(data, rng)
+    if sample is None:
         return None
-    total = sum(total for total, status in drawn[1] if status != "Cancelled")
-    return Instance({"month": drawn[0]}, answers(dollars(total))) if total else None
+    total = sum(total for total, status in sample[1] if status != "Cancelled")
+    return TaskInstance({"month": sample[0]}, answer_includes(dollars(total))) if total else None
 
 
 @tasks.add(
     "spent-in-month",
-    _spent,
+    _sample_spent_in_month,
     "How much did I spend at Marigold in {month}? Cancelled orders do not count.",
     "What is the sum of all orders I placed in {month}, without cancelled ones?",
     "Add up the totals of my orders from {month}, leaving out those that were cancelled.",
@@ -120,17 +131,17 @@ def _spent(data: Data, rng: random.Random) -> Instance | None:
     "For my budget: what did my orders of {month} cost altogether, cancelled ones left out?",
 )
 def spent_in_month(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
+    page = yield from go_to_orders(page)
     totals: list[int] = []
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     while True:
         rows = order_rows(page)
-        ordered = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row) for row in rows]
-        of_month = [
-            row for date, row in ordered if (date.year, date.month) == (month.year, month.month)
+        dated_rows = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row) for row in rows]
+        month_rows = [
+            row for date, row in dated_rows if (date.year, date.month) == (month.year, month.month)
         ]
-        totals += [cents(row[3]) for row in of_month if row[4] != "Cancelled"]
-        if ordered[-1][0] < month or not has(page, "Next", "link"):
+        totals += [cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
+        if dated_rows[-1][0] < month or not has(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
     sums = " + ".join(dollars(total) for total in totals)
@@ -138,17 +149,17 @@ def spent_in_month(slots: Slots, page: Observation) -> Expert:
     yield from answer(text, seen=sums, why="These are the orders of the month")
 
 
-def _count(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
+def _sample_orders_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
     month = f"{datetime.date.fromisoformat(order['placed'][:10]):%B %Y}"
-    sql = f"SELECT count(*) FROM purchase WHERE customer_id = {ME} AND placed LIKE ?"
+    sql = f"SELECT count(*) FROM purchase WHERE customer_id = {AGENT_USER_ID} AND placed LIKE ?"
     (count,) = data["shop"].execute(sql, [f"{order['placed'][:7]}-%"]).fetchone()
-    return Instance({"month": month}, answers(str(count)))
+    return TaskInstance({"month": month}, answer_includes(str(count)))
 
 
 @tasks.add(
     "orders-in-month",
-    _count,
+    _sample_orders_in_month,
     "How many orders did I place in {month}?",
     "Tell me the number of orders I made in {month}.",
     "Count my orders from {month}, whatever became of them.",
@@ -156,48 +167,48 @@ def _count(data: Data, rng: random.Random) -> Instance | None:
     "How many times did I order here in {month}?",
 )
 def orders_in_month(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
+    page = yield from go_to_orders(page)
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
-    counted: list[str] = []
+    numbers: list[str] = []
     while True:
         rows = order_rows(page)
-        ordered = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row[1]) for row in rows]
-        counted += [
-            n for date, n in ordered if (date.year, date.month) == (month.year, month.month)
+        dated_numbers = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row[1]) for row in rows]
+        numbers += [
+            n for date, n in dated_numbers if (date.year, date.month) == (month.year, month.month)
         ]
-        if ordered[-1][0] < month or not has(page, "Next", "link"):
+        if dated_numbers[-1][0] < month or not has(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
-    yield from answer(str(len(counted)), seen=", ".join(counted), why="I count them")
+    yield from answer(str(len(numbers)), seen=", ".join(numbers), why="I count them")
 
 
-# --- the order that holds a product --------------------------------------------------------------
+# --- orders by product ---------------------------------------------------------------------------
 
 
-def _ordered_product(data: Data, rng: random.Random) -> tuple[str, str, str] | None:
-    """A product of one of my latest six orders and of no other: name, number, moment."""
+def _sample_product_of_order(data: Data, rng: random.Random) -> tuple[str, str, str] | None:
+    """Return name, order number and time of a product in just one order, of the latest six."""
     sql = (
         "SELECT product.name, purchase.id, placed FROM purchase"
         " JOIN purchase_item ON purchase_id = purchase.id"
-        f" JOIN product ON product.id = product_id WHERE customer_id = {ME} ORDER BY purchase.id "
-        f"DESC"
+        f" JOIN product ON product.id = product_id WHERE customer_id = {AGENT_USER_ID}"
+        " ORDER BY purchase.id DESC"
     )
     rows = [tuple(row) for row in data["shop"].execute(sql)]
-    latest = list(dict.fromkeys(number for _, number, _ in rows))[:6]
-    product, number, placed = rng.choice([row for row in rows if row[1] in latest])
+    latest_numbers = list(dict.fromkeys(number for _, number, _ in rows))[:6]
+    product, number, time = rng.choice([row for row in rows if row[1] in latest_numbers])
     if sum(row[0] == product for row in rows) > 1:
         return None
-    return product, str(number), placed
+    return product, str(number), time
 
 
-def _ordered_when(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _ordered_product(data, rng)
-    return drawn and Instance({"product": drawn[0]}, answers(dates(drawn[2])))
+def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
+    sample = _sample_product_of_order(data, rng)
+    return sample and TaskInstance({"product": sample[0]}, answer_includes(dates(sample[2])))
 
 
 @tasks.add(
     "ordered-when",
-    _ordered_when,
+    _sample_ordered_when,
     "When did I order the {product}?",
     "On which day did I buy the {product}? It was one of my latest orders.",
     "Tell me the date of the order with the {product}.",
@@ -205,19 +216,21 @@ def _ordered_when(data: Data, rng: random.Random) -> Instance | None:
     "Find out when I last ordered my {product}",
 )
 def ordered_when(slots: Slots, page: Observation) -> Expert:
-    page = yield from _to_order_with(slots["product"], page)
+    page = yield from _go_to_order_with(slots["product"], page)
     date = found(page, r"Placed ([A-Z][a-z]{2} \d+, \d{4})")
     yield from answer(date, seen="Placed", why=f"This order holds the {slots['product']}")
 
 
-def _order_page(data: Data, rng: random.Random) -> Instance | None:
-    drawn = _ordered_product(data, rng)
-    return drawn and Instance({"product": drawn[0]}, ends_at(f"{SHOP}/account/orders/{drawn[1]}"))
+def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance | None:
+    sample = _sample_product_of_order(data, rng)
+    return sample and TaskInstance(
+        {"product": sample[0]}, url_equals(f"{SHOP}/account/orders/{sample[1]}")
+    )
 
 
 @tasks.add(
     "order-with-product",
-    _order_page,
+    _sample_order_with_product,
     "Open the order in which I bought the {product}.",
     "Show me the order with the {product}; it is one of my latest.",
     "Go to the page of the order that contains the {product}",
@@ -225,12 +238,12 @@ def _order_page(data: Data, rng: random.Random) -> Instance | None:
     "Find the order that has the {product} in it and leave it open.",
 )
 def order_with_product(slots: Slots, page: Observation) -> Expert:
-    yield from _to_order_with(slots["product"], page)
+    yield from _go_to_order_with(slots["product"], page)
     yield from done(f"This order holds the {slots['product']}")
 
 
-def _to_order_with(product: str, page: Observation) -> Moves:
-    page = yield from to_orders(page)
+def _go_to_order_with(product: str, page: Observation) -> Moves:
+    page = yield from go_to_orders(page)
     for row in order_rows(page):
         page = yield from click(page, row[1], "link", why=f"It may hold the {product}")
         if product in names(page, "link"):
@@ -239,17 +252,17 @@ def _to_order_with(product: str, page: Observation) -> Moves:
     raise LookupError(f"no order with {product}")
 
 
-def _status_order(data: Data, rng: random.Random) -> Instance | None:
+def _sample_latest_with_status(data: Data, rng: random.Random) -> TaskInstance | None:
     status = rng.choice(("Complete", "Cancelled", "Refunded", "Processing", "Pending", "Shipped"))
-    sql = f"SELECT max(id) FROM purchase WHERE customer_id = {ME} AND status = ?"
+    sql = f"SELECT max(id) FROM purchase WHERE customer_id = {AGENT_USER_ID} AND status = ?"
     (number,) = data["shop"].execute(sql, [status]).fetchone()
     url = f"{SHOP}/account/orders/{number}"
-    return Instance({"status": status.lower()}, ends_at(url)) if number else None
+    return TaskInstance({"status": status.lower()}, url_equals(url)) if number else None
 
 
 @tasks.add(
     "latest-with-status",
-    _status_order,
+    _sample_latest_with_status,
     "Show me my most recent {status} order.",
     "Open the page of my latest {status} order.",
     "Go to my newest order that is {status}",
@@ -257,11 +270,11 @@ def _status_order(data: Data, rng: random.Random) -> Instance | None:
     "Bring up the last order of mine with the status {status}.",
 )
 def latest_with_status(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_orders(page)
+    page = yield from go_to_orders(page)
     while True:
-        fitting = [row for row in order_rows(page) if row[4].lower() == slots["status"]]
-        if fitting:
+        matches = [row for row in order_rows(page) if row[4].lower() == slots["status"]]
+        if matches:
             break
         page = yield from click(page, "Next", "link", why="None on this page has this status")
-    yield from click(page, fitting[0][1], "link", why="It is the newest with this status")
+    yield from click(page, matches[0][1], "link", why="It is the newest with this status")
     yield from done()

@@ -1,4 +1,4 @@
-"""Questions about one of my orders, told by its number."""
+"""Questions about an order of the user, by its number."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import answer, found, give_up
-from webagent_jax.arena.shop.tasks.helpers import ME, an_order, dollars, to_order, to_order_row
-from webagent_jax.arena.task import Data, Instance, Templates, answers, pick, unachievable
+from webagent_jax.arena.shop.tasks.helpers import (
+    AGENT_USER_ID,
+    dollars,
+    go_to_order,
+    go_to_order_row,
+    sample_order,
+)
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    Templates,
+    answer_includes,
+    pick,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -16,17 +29,14 @@ tasks = Templates("shop", "shopping")
 Slots = Mapping[str, str]
 
 
-# --- one order by its number ---------------------------------------------------------------------
-
-
-def _order_status(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
-    return Instance({"number": str(order["id"])}, answers(order["status"]))
+def _sample_order_status(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
+    return TaskInstance({"number": str(order["id"])}, answer_includes(order["status"]))
 
 
 @tasks.add(
     "order-status",
-    _order_status,
+    _sample_order_status,
     "What is the status of my order {number}?",
     "Tell me the status of order {number}.",
     "Check how far my order number {number} has come. What does its status say?",
@@ -34,19 +44,19 @@ def _order_status(data: Data, rng: random.Random) -> Instance | None:
     "Look up order {number} in my account and report its status.",
 )
 def order_status(slots: Slots, page: Observation) -> Expert:
-    page, row = yield from to_order_row(page, slots["number"])
+    page, row = yield from go_to_order_row(page, slots["number"])
     assert row is not None
     yield from answer(row[4], seen=row[0], why="The row of the order ends with its status")
 
 
-def _order_total(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
-    return Instance({"number": str(order["id"])}, answers(dollars(order["total"])))
+def _sample_order_total(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
+    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(order["total"])))
 
 
 @tasks.add(
     "order-total",
-    _order_total,
+    _sample_order_total,
     "How much did I pay for order {number}?",
     "What was the total of my order {number}?",
     "Tell me the total cost of order number {number}, delivery included.",
@@ -54,19 +64,19 @@ def _order_total(data: Data, rng: random.Random) -> Instance | None:
     "Find my order {number} and tell me how much it cost in all",
 )
 def order_total(slots: Slots, page: Observation) -> Expert:
-    page, row = yield from to_order_row(page, slots["number"])
+    page, row = yield from go_to_order_row(page, slots["number"])
     assert row is not None
     yield from answer(f"${row[3]}", seen=f"{row[1]} {row[2]}", why="Its row tells the total")
 
 
-def _order_delivery(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
-    return Instance({"number": str(order["id"])}, answers(order["delivery"]))
+def _sample_order_delivery(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
+    return TaskInstance({"number": str(order["id"])}, answer_includes(order["delivery"]))
 
 
 @tasks.add(
     "order-delivery",
-    _order_delivery,
+    _sample_order_delivery,
     "Which kind of delivery did I choose for order {number}?",
     "How was order {number} delivered: Standard, Express or Pick-up point?",
     "What delivery method did I take for my order {number}?",
@@ -74,19 +84,19 @@ def _order_delivery(data: Data, rng: random.Random) -> Instance | None:
     "Look into order {number}: which delivery option did I pick?",
 )
 def order_delivery(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     method = found(page, r"(Standard|Express|Pick-up point) delivery")
     yield from answer(method, why="The order says how it was delivered")
 
 
-def _order_payment(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
-    return Instance({"number": str(order["id"])}, answers(order["payment"]))
+def _sample_order_payment(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
+    return TaskInstance({"number": str(order["id"])}, answer_includes(order["payment"]))
 
 
 @tasks.add(
     "order-payment",
-    _order_payment,
+    _sample_order_payment,
     "How did I pay for order {number}?",
     "What was the payment method of order {number}?",
     "Tell me which payment method I used for my order {number}.",
@@ -94,13 +104,13 @@ def _order_payment(data: Data, rng: random.Random) -> Instance | None:
     "Find out how order number {number} was paid",
 )
 def order_payment(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     method = found(page, r"\d{4}\. (Credit card|Bank transfer|Cash on delivery),")
     yield from answer(method, why="The order says how it was paid")
 
 
-def _order_choice(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng)
+def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng)
     item = pick(
         rng,
         data["shop"]
@@ -116,12 +126,12 @@ def _order_choice(data: Data, rng: random.Random) -> Instance | None:
         "product": item["name"],
         "option": item["option_name"].lower(),
     }
-    return Instance(slots, answers(item["choice"]))
+    return TaskInstance(slots, answer_includes(item["choice"]))
 
 
 @tasks.add(
     "order-choice",
-    _order_choice,
+    _sample_order_choice,
     "Which {option} did I choose for the {product} in order {number}?",
     "What {option} is the {product} that I bought with order {number}?",
     "In my order {number} there is a {product}. In which {option}?",
@@ -129,22 +139,24 @@ def _order_choice(data: Data, rng: random.Random) -> Instance | None:
     "I want to buy the {product} of order {number} again. Which {option} was it?",
 )
 def order_choice(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_order(page, slots["number"])
+    page = yield from go_to_order(page, slots["number"])
     choice = found(page, rf"{re.escape(slots['product'])} (.+?) \d+ \$[\d,.]+")
     yield from answer(choice, seen=slots["product"], why="The choice stands behind the product")
 
 
-def _order_missing(data: Data, rng: random.Random) -> Instance | None:
+def _sample_order_missing(data: Data, rng: random.Random) -> TaskInstance | None:
     number = str(rng.randint(300_400, 304_900))
-    sql = f"SELECT 1 FROM purchase WHERE id = {number} AND customer_id = {ME}"
+    sql = f"SELECT 1 FROM purchase WHERE id = {number} AND customer_id = {AGENT_USER_ID}"
     if data["shop"].execute(sql).fetchone():
         return None
-    return Instance({"number": number}, unachievable("the customer has no order with this number"))
+    return TaskInstance(
+        {"number": number}, unachievable("the customer has no order with this number")
+    )
 
 
 @tasks.add(
     "order-missing",
-    _order_missing,
+    _sample_order_missing,
     "What is the status of my order {number}?",
     "Tell me the status of order {number}.",
     "Which products are in my order {number}?",
@@ -152,5 +164,5 @@ def _order_missing(data: Data, rng: random.Random) -> Instance | None:
     "How much did I pay for order {number}?",
 )
 def order_missing(slots: Slots, page: Observation) -> Expert:
-    yield from to_order_row(page, slots["number"])
+    yield from go_to_order_row(page, slots["number"])
     yield from give_up(f"there is no order {slots['number']}")

@@ -1,4 +1,4 @@
-"""Pages to bring up: categories, searches, sorted and narrowed lists."""
+"""Pages to open: categories, searches, and lists with an order and filters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from webagent_jax.arena.expert_steps import (
 from webagent_jax.arena.shop.catalog import SORTS
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    a_category,
-    a_product,
-    to_category,
-    to_product,
-    to_reviews,
+    go_to_category,
+    go_to_product,
+    go_to_reviews,
+    sample_category,
+    sample_product,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, ends_at, pick
+from webagent_jax.arena.task import Data, TaskInstance, Templates, pick, url_equals
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -39,14 +39,14 @@ _ORDERS = {
 }
 
 
-def _category(data: Data, rng: random.Random) -> Instance | None:
-    row = a_category(data, rng)
-    return Instance({"category": row["name"]}, ends_at(f"{SHOP}/category/{row['slug']}"))
+def _sample_category_page(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = sample_category(data, rng)
+    return TaskInstance({"category": row["name"]}, url_equals(f"{SHOP}/category/{row['slug']}"))
 
 
 @tasks.add(
     "category",
-    _category,
+    _sample_category_page,
     "Open the category {category}.",
     "Show me the {category} category.",
     "Go to {category}",
@@ -54,19 +54,19 @@ def _category(data: Data, rng: random.Random) -> Instance | None:
     "I want to browse everything in {category}.",
 )
 def category(slots: Slots, page: Observation) -> Expert:
-    yield from to_category(page, slots["category"])
+    yield from go_to_category(page, slots["category"])
     yield from done("The category is open")
 
 
-def _sorted(data: Data, rng: random.Random) -> Instance | None:
-    row, order = a_category(data, rng), rng.choice(list(_ORDERS))
+def _sample_sorted_category(data: Data, rng: random.Random) -> TaskInstance | None:
+    row, order = sample_category(data, rng), rng.choice(list(_ORDERS))
     url = f"{SHOP}/category/{row['slug']}?sort={_ORDERS[order]}"
-    return Instance({"category": row["name"], "order": order}, ends_at(url))
+    return TaskInstance({"category": row["name"], "order": order}, url_equals(url))
 
 
 @tasks.add(
     "sorted",
-    _sorted,
+    _sample_sorted_category,
     "List the products of {category} by {order}.",
     "Show me the {category} category sorted by {order}.",
     'Show the "{category}" listing by {order}.',
@@ -74,22 +74,22 @@ def _sorted(data: Data, rng: random.Random) -> Instance | None:
     "Open {category} and put the products in this order: {order}.",
 )
 def sorted_category(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     yield from _sort(page, slots["order"])
     yield from done("The list is in the wanted order")
 
 
-def _search(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_search_words(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     if product is None:
         return None
     words = rng.choice((product["kind"], f"{product['brand']} {product['category']}")).lower()
-    return Instance({"words": words}, ends_at(f"{SHOP}/search?{urlencode({'q': words})}"))
+    return TaskInstance({"words": words}, url_equals(f"{SHOP}/search?{urlencode({'q': words})}"))
 
 
 @tasks.add(
     "search",
-    _search,
+    _sample_search_words,
     'Search for "{words}".',
     'Look for "{words}" in the shop.',
     'Use the search to find "{words}"',
@@ -101,19 +101,19 @@ def search_words(slots: Slots, page: Observation) -> Expert:
     yield from done("These are the results")
 
 
-def _search_sorted(data: Data, rng: random.Random) -> Instance | None:
-    product, order = a_product(data, rng), rng.choice(list(_ORDERS))
+def _sample_search_sorted(data: Data, rng: random.Random) -> TaskInstance | None:
+    product, order = sample_product(data, rng), rng.choice(list(_ORDERS))
     if product is None:
         return None
     words = product["kind"].lower()
     query = urlencode({"q": words, "sort": _ORDERS[order]})
     slots = {"words": words, "order": order}
-    return Instance(slots, ends_at(f"{SHOP}/search?{query}"))
+    return TaskInstance(slots, url_equals(f"{SHOP}/search?{query}"))
 
 
 @tasks.add(
     "search-sorted",
-    _search_sorted,
+    _sample_search_sorted,
     'Search for "{words}" and sort the results by {order}.',
     'Show me the results for "{words}" by {order}.',
     'Look for "{words}", sorted by {order}',
@@ -126,15 +126,15 @@ def search_sorted(slots: Slots, page: Observation) -> Expert:
     yield from done("The results are in the wanted order")
 
 
-def _under(data: Data, rng: random.Random) -> Instance | None:
-    row, limit = a_category(data, rng), rng.choice((15, 20, 25, 30, 40, 50, 60, 75, 100))
+def _sample_under(data: Data, rng: random.Random) -> TaskInstance | None:
+    row, limit = sample_category(data, rng), rng.choice((15, 20, 25, 30, 40, 50, 60, 75, 100))
     url = f"{SHOP}/category/{row['slug']}?to={limit}"
-    return Instance({"category": row["name"], "limit": str(limit)}, ends_at(url))
+    return TaskInstance({"category": row["name"], "limit": str(limit)}, url_equals(url))
 
 
 @tasks.add(
     "under",
-    _under,
+    _sample_under,
     'Show me products up to ${limit} in the "{category}" category.',
     "In {category}, show only what costs at most {limit} dollars.",
     "Filter {category} by price: no more than ${limit}.",
@@ -142,23 +142,23 @@ def _under(data: Data, rng: random.Random) -> Instance | None:
     "Open {category} and set the highest price to {limit}",
 )
 def under(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
     yield from click(page, "Apply", "button", about="", why="The filter has to be applied")
     yield from done("Only products within the limit are listed")
 
 
-def _rated(data: Data, rng: random.Random) -> Instance | None:
-    row, stars, order = a_category(data, rng), rng.choice("432"), rng.choice(list(_ORDERS))
+def _sample_rated_sorted(data: Data, rng: random.Random) -> TaskInstance | None:
+    row, stars, order = sample_category(data, rng), rng.choice("432"), rng.choice(list(_ORDERS))
     url = f"{SHOP}/category/{row['slug']}?sort={_ORDERS[order]}&stars={stars}"
     other = f"{SHOP}/category/{row['slug']}?stars={stars}&sort={_ORDERS[order]}"
     slots = {"category": row["name"], "stars": stars, "order": order}
-    return Instance(slots, ends_at(url, other))
+    return TaskInstance(slots, url_equals(url, other))
 
 
 @tasks.add(
     "rated-sorted",
-    _rated,
+    _sample_rated_sorted,
     "Show the products of {category} rated {stars} stars and up, by {order}.",
     "In {category}, list everything with {stars} or more stars, sorted by {order}.",
     "Filter {category} by a rating of {stars} and up and sort it by {order}.",
@@ -166,7 +166,7 @@ def _rated(data: Data, rng: random.Random) -> Instance | None:
     "Open {category}, keep only products with {stars} stars and up, and sort by {order}.",
 )
 def rated_sorted(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     option = f"{slots['stars']} and up"
     page = yield from choose(page, "Rating", option, about=slots["stars"])
     page = yield from click(page, "Apply", "button", about="", why="The filter has to be applied")
@@ -174,15 +174,15 @@ def rated_sorted(slots: Slots, page: Observation) -> Expert:
     yield from done("The list is narrowed down and sorted")
 
 
-def _product(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_product_page(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     url = product and f"{SHOP}/product/{product['slug']}"
-    return product and Instance({"product": product["name"]}, ends_at(url))
+    return product and TaskInstance({"product": product["name"]}, url_equals(url))
 
 
 @tasks.add(
     "product",
-    _product,
+    _sample_product_page,
     "Open the page of the {product}.",
     "Show me the {product}.",
     "Go to the product page of the {product}",
@@ -190,12 +190,12 @@ def _product(data: Data, rng: random.Random) -> Instance | None:
     "Bring up the {product}.",
 )
 def product(slots: Slots, page: Observation) -> Expert:
-    yield from to_product(page, slots["product"])
+    yield from go_to_product(page, slots["product"])
     yield from done("The product is open")
 
 
-def _end(data: Data, rng: random.Random) -> Instance | None:
-    row = a_category(data, rng)
+def _sample_first_of_category(data: Data, rng: random.Random) -> TaskInstance | None:
+    row = sample_category(data, rng)
     end, sort = rng.choice(
         (("cheapest", "price"), ("most expensive", "price DESC"), ("newest", "added DESC"))
     )
@@ -205,12 +205,12 @@ def _end(data: Data, rng: random.Random) -> Instance | None:
     if first[1] == second[1]:
         return None
     slots = {"category": row["name"], "end": end}
-    return Instance(slots, ends_at(f"{SHOP}/product/{first['slug']}"))
+    return TaskInstance(slots, url_equals(f"{SHOP}/product/{first['slug']}"))
 
 
 @tasks.add(
     "first-of-category",
-    _end,
+    _sample_first_of_category,
     "Open the {end} product of {category}.",
     "Show me the {end} product in the category {category}.",
     "Go to the page of the {end} product in {category}",
@@ -218,7 +218,7 @@ def _end(data: Data, rng: random.Random) -> Instance | None:
     "I am looking for the {end} product of {category}. Bring it up.",
 )
 def first_of_category(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     order = {
         "cheapest": "ascending price",
         "most expensive": "descending price",
@@ -230,8 +230,8 @@ def first_of_category(slots: Slots, page: Observation) -> Expert:
     yield from done("The product is open")
 
 
-def _reviews(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "review_count > 3")
+def _sample_reviews_with_stars(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "review_count > 3")
     if product is None:
         return None
     sql = (
@@ -240,12 +240,12 @@ def _reviews(data: Data, rng: random.Random) -> Instance | None:
     )
     stars = pick(rng, [str(n) for (n,) in data["shop"].execute(sql, [product["id"]])])
     url = f"{SHOP}/product/{product['slug']}/reviews?stars={stars}"
-    return stars and Instance({"product": product["name"], "stars": stars}, ends_at(url))
+    return stars and TaskInstance({"product": product["name"], "stars": stars}, url_equals(url))
 
 
 @tasks.add(
     "reviews-with-stars",
-    _reviews,
+    _sample_reviews_with_stars,
     "Show me only the {stars}-star reviews of the {product}.",
     "Open the reviews with {stars} stars of the {product}.",
     "List the reviews of the {product} that give {stars} stars",
@@ -253,20 +253,20 @@ def _reviews(data: Data, rng: random.Random) -> Instance | None:
     "Bring up the {stars}-star reviews for the {product}.",
 )
 def reviews_with_stars(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
-    page = yield from to_reviews(page)
+    page = yield from go_to_product(page, slots["product"])
+    page = yield from go_to_reviews(page)
     yield from choose(page, "Show", f"{slots['stars']} stars", about=slots["stars"])
     yield from done("These are the wanted reviews")
 
 
-def _deals(data: Data, rng: random.Random) -> Instance | None:
+def _sample_deals(data: Data, rng: random.Random) -> TaskInstance | None:
     order = rng.choice(list(_ORDERS))
-    return Instance({"order": order}, ends_at(f"{SHOP}/deals?sort={_ORDERS[order]}"))
+    return TaskInstance({"order": order}, url_equals(f"{SHOP}/deals?sort={_ORDERS[order]}"))
 
 
 @tasks.add(
     "deals",
-    _deals,
+    _sample_deals,
     "Show me all reduced products by {order}.",
     "List the deals by {order}.",
     "Which products are on sale? Show them by {order}",

@@ -1,4 +1,4 @@
-"""Questions about one product, and about what people say of it."""
+"""Questions about a product and its reviews."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from webagent_jax.arena.expert_steps import (
     answer,
     choose,
     click,
-    flat,
     found,
     give_up,
     has,
-    read_all,
+    page_text,
+    scroll_through,
     search,
 )
-from webagent_jax.arena.shop.tasks.helpers import a_product, cents, dollars, to_product, to_reviews
-from webagent_jax.arena.task import Data, Instance, Templates, answers, unachievable
+from webagent_jax.arena.shop.tasks.helpers import (
+    cents,
+    dollars,
+    go_to_product,
+    go_to_reviews,
+    sample_product,
+)
+from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -28,14 +34,16 @@ Slots = Mapping[str, str]
 # --- one product ---------------------------------------------------------------------------------
 
 
-def _price(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
-    return product and Instance({"product": product["name"]}, answers(dollars(product["price"])))
+def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
+    return product and TaskInstance(
+        {"product": product["name"]}, answer_includes(dollars(product["price"]))
+    )
 
 
 @tasks.add(
     "price",
-    _price,
+    _sample_price,
     "How much is the {product}?",
     "What does the {product} cost?",
     "Tell me the price of the {product}.",
@@ -48,14 +56,14 @@ def price(slots: Slots, page: Observation) -> Expert:
     yield from answer(f"${price}", seen=slots["product"], why="The price stands below the name")
 
 
-def _sku(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
-    return product and Instance({"product": product["name"]}, answers(product["sku"]))
+def _sample_sku(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
+    return product and TaskInstance({"product": product["name"]}, answer_includes(product["sku"]))
 
 
 @tasks.add(
     "sku",
-    _sku,
+    _sample_sku,
     "What is the SKU of the {product}?",
     "Tell me the article number (SKU) of the {product}.",
     "I need the SKU of the {product} for a list",
@@ -63,18 +71,22 @@ def _sku(data: Data, rng: random.Random) -> Instance | None:
     "Which SKU does the {product} have?",
 )
 def sku(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     yield from answer(found(page, r"SKU (\w+)"), seen="SKU", why="It is among the details")
 
 
-def _material(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "department.name NOT IN ('Food & Drink', 'Beauty & Health')")
-    return product and Instance({"product": product["name"]}, answers(product["material"]))
+def _sample_material(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(
+        data, rng, "department.name NOT IN ('Food & Drink', 'Beauty & Health')"
+    )
+    return product and TaskInstance(
+        {"product": product["name"]}, answer_includes(product["material"])
+    )
 
 
 @tasks.add(
     "material",
-    _material,
+    _sample_material,
     "What is the {product} made of?",
     "Tell me the material of the {product}.",
     "Which material is the {product} made from?",
@@ -82,21 +94,21 @@ def _material(data: Data, rng: random.Random) -> Instance | None:
     "Look up the material of the {product}",
 )
 def material(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     yield from answer(found(page, r"Material (.+?) SKU"), seen="Material", why="See the details")
 
 
-def _difference(data: Data, rng: random.Random) -> Instance | None:
-    dear, cheap = a_product(data, rng), a_product(data, rng)
+def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | None:
+    dear, cheap = sample_product(data, rng), sample_product(data, rng)
     if dear is None or cheap is None or dear["price"] <= cheap["price"]:
         return None
     slots = {"dear": dear["name"], "cheap": cheap["name"]}
-    return Instance(slots, answers(dollars(dear["price"] - cheap["price"])))
+    return TaskInstance(slots, answer_includes(dollars(dear["price"] - cheap["price"])))
 
 
 @tasks.add(
     "price-difference",
-    _difference,
+    _sample_price_difference,
     "How much more expensive is the {dear} than the {cheap}?",
     "What is the price difference between the {dear} and the {cheap}?",
     "By how many dollars does the {dear} cost more than the {cheap}?",
@@ -110,24 +122,24 @@ def price_difference(slots: Slots, page: Observation) -> Expert:
         page = yield from search(page, "Search products", product, why="I need both prices")
         prices.append(cents(found(page, rf"{re.escape(product)} \$([\d,.]+)")))
     dear, cheap = prices
-    seen = f"{dollars(dear)} - {dollars(cheap)}"
-    yield from answer(f"${dollars(dear - cheap)}", seen=seen, why="Now I can subtract")
+    difference = f"{dollars(dear)} - {dollars(cheap)}"
+    yield from answer(f"${dollars(dear - cheap)}", seen=difference, why="Now I can subtract")
 
 
-def _product_missing(data: Data, rng: random.Random) -> Instance | None:
-    product, other = a_product(data, rng), a_product(data, rng)
+def _sample_product_missing(data: Data, rng: random.Random) -> TaskInstance | None:
+    product, other = sample_product(data, rng), sample_product(data, rng)
     if product is None or other is None:
         return None
     name = f"{product['brand']} {other['name'].removeprefix(other['brand']).strip()}"
     sql = "SELECT 1 FROM product WHERE name = ?"
     if product["brand"] == other["brand"] or data["shop"].execute(sql, [name]).fetchone():
         return None
-    return Instance({"product": name}, unachievable("the shop does not sell such a product"))
+    return TaskInstance({"product": name}, unachievable("the shop does not sell such a product"))
 
 
 @tasks.add(
     "product-missing",
-    _product_missing,
+    _sample_product_missing,
     "How much is the {product}?",
     "What does the {product} cost?",
     "Add the {product} to my wish list.",
@@ -139,23 +151,25 @@ def product_missing(slots: Slots, page: Observation) -> Expert:
     yield from give_up("No products found")
 
 
-# --- what people say -----------------------------------------------------------------------------
+# --- reviews -------------------------------------------------------------------------------------
 
 _APPROVED = "SELECT * FROM review WHERE product_id = ? AND status = 'Approved' ORDER BY id DESC"
 
 
-def _latest_reviewer(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "review_count > 1")
+def _sample_latest_reviewer(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "review_count > 1")
     if product is None:
         return None
     sql = f"{_APPROVED.rpartition(' ORDER')[0]} ORDER BY written DESC, id DESC"
     review = data["shop"].execute(sql, [product["id"]]).fetchone()
-    return Instance({"product": product["name"]}, answers(review["nickname"].rstrip(".")))
+    return TaskInstance(
+        {"product": product["name"]}, answer_includes(review["nickname"].rstrip("."))
+    )
 
 
 @tasks.add(
     "latest-reviewer",
-    _latest_reviewer,
+    _sample_latest_reviewer,
     "Who wrote the latest review of the {product}?",
     "Tell me the name of the person who reviewed the {product} last.",
     "Look at the {product}: who is the author of its newest review?",
@@ -163,24 +177,24 @@ def _latest_reviewer(data: Data, rng: random.Random) -> Instance | None:
     "Find the nickname of the last reviewer of the {product}",
 )
 def latest_reviewer(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     name = found(page, r"Latest review \d .+? by ([^,]+),")
     yield from answer(name, seen="by", why="The product page shows the latest review")
 
 
-def _star_count(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "review_count > 4")
+def _sample_star_count(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "review_count > 4")
     if product is None:
         return None
-    given = [row["stars"] for row in data["shop"].execute(_APPROVED, [product["id"]])]
-    stars = rng.choice(sorted(set(given)))
+    ratings = [row["stars"] for row in data["shop"].execute(_APPROVED, [product["id"]])]
+    stars = rng.choice(sorted(set(ratings)))
     slots = {"product": product["name"], "stars": str(stars)}
-    return Instance(slots, answers(str(given.count(stars)))) if stars > 1 else None
+    return TaskInstance(slots, answer_includes(str(ratings.count(stars)))) if stars > 1 else None
 
 
 @tasks.add(
     "star-count",
-    _star_count,
+    _sample_star_count,
     "How many {stars}-star reviews does the {product} have?",
     "Count the reviews with {stars} stars of the {product}.",
     "How many people gave the {product} exactly {stars} stars?",
@@ -188,29 +202,29 @@ def _star_count(data: Data, rng: random.Random) -> Instance | None:
     "Of the reviews of the {product}, how many have {stars} stars?",
 )
 def star_count(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
-    page = yield from to_reviews(page)
+    page = yield from go_to_product(page, slots["product"])
+    page = yield from go_to_reviews(page)
     option = f"{slots['stars']} stars"
     page = yield from choose(page, "Show", option, about=slots["stars"], why="One rating only")
     yield from answer(found(page, r"(\d+) reviews?,"), why="The page tells how many there are")
 
 
-def _mentioned(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng, "review_count > 4")
+def _sample_reviewers_who_say(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng, "review_count > 4")
     if product is None:
         return None
     reviews = data["shop"].execute(_APPROVED, [product["id"]]).fetchall()
-    said = re.search(r": ([^:]+?)\.", rng.choice(reviews)["body"])
-    if said is None:
+    match = re.search(r": ([^:]+?)\.", rng.choice(reviews)["body"])
+    if match is None:
         return None
-    authors = {row["nickname"].rstrip(".") for row in reviews if said[1] in row["body"]}
-    slots = {"product": product["name"], "phrase": said[1]}
-    return Instance(slots, answers(*sorted(authors))) if len(authors) < 4 else None
+    authors = {row["nickname"].rstrip(".") for row in reviews if match[1] in row["body"]}
+    slots = {"product": product["name"], "phrase": match[1]}
+    return TaskInstance(slots, answer_includes(*sorted(authors))) if len(authors) < 4 else None
 
 
 @tasks.add(
     "reviewers-who-say",
-    _mentioned,
+    _sample_reviewers_who_say,
     'Which reviewers of the {product} say "{phrase}"?',
     'List the people whose review of the {product} contains "{phrase}".',
     'Who writes "{phrase}" about the {product}? Give me all names.',
@@ -218,14 +232,14 @@ def _mentioned(data: Data, rng: random.Random) -> Instance | None:
     'Find all reviewers of the {product} who mention "{phrase}"',
 )
 def reviewers_who_say(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
-    page = yield from to_reviews(page)
+    page = yield from go_to_product(page, slots["product"])
+    page = yield from go_to_reviews(page)
     authors: list[str] = []
     while True:
-        page, views = yield from read_all(page)
+        page, views = yield from scroll_through(page)
         for view in views:
             for review in re.finditer(
-                r"by ([^,]+), [A-Z][a-z]{2} \d+, \d{4} (.+?)(?= \d |$)", flat(view)
+                r"by ([^,]+), [A-Z][a-z]{2} \d+, \d{4} (.+?)(?= \d |$)", page_text(view)
             ):
                 if slots["phrase"] in review[2] and review[1] not in authors:
                     authors.append(review[1])

@@ -1,4 +1,4 @@
-"""What I write: reviews, and messages to the shop."""
+"""Reviews, and messages to the shop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import choose, click, done, type_text
-from webagent_jax.arena.shop.tasks.helpers import SHOP, a_product, an_order, to_product
-from webagent_jax.arena.task import Data, Instance, Templates, both, field_has, page_has
+from webagent_jax.arena.shop.tasks.helpers import SHOP, go_to_product, sample_order, sample_product
+from webagent_jax.arena.task import Data, TaskInstance, Templates, all_of, field_has, page_includes
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -25,8 +25,8 @@ _REVIEWS = (
 )
 
 
-def _review(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(data, rng)
+def _sample_review(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(data, rng)
     stars, title, body = rng.choice(_REVIEWS)
     if product is None:
         return None
@@ -38,14 +38,14 @@ def _review(data: Data, rng: random.Random) -> Instance | None:
         "body": body,
         "nickname": nickname,
     }
-    told = f"{stars} {title} {body}"
-    spec = page_has(f"{SHOP}/account/reviews", ".review:first-of-type", product["name"], told)
-    return Instance(slots, spec)
+    text = f"{stars} {title} {body}"
+    spec = page_includes(f"{SHOP}/account/reviews", ".review:first-of-type", product["name"], text)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "review",
-    _review,
+    _sample_review,
     'Review the {product} with {stars} stars as "{nickname}", summary "{title}", text "{body}"',
     'Rate the {product}: {stars} stars, nickname "{nickname}", summary "{title}", and the review '
     '"{body}"',
@@ -57,7 +57,7 @@ def _review(data: Data, rng: random.Random) -> Instance | None:
     'reads "{body}"',
 )
 def review(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     page = yield from click(page, "Write a Review", "link", about="")
     option = "1 star" if slots["stars"] == "1" else f"{slots['stars']} stars"
     page = yield from choose(page, "Rating", option, about=slots["stars"])
@@ -68,8 +68,8 @@ def review(slots: Slots, page: Observation) -> Expert:
     yield from done("The review is submitted")
 
 
-def _draft(data: Data, rng: random.Random) -> Instance | None:
-    order = an_order(data, rng, "status = 'Complete'")
+def _sample_draft_message(data: Data, rng: random.Random) -> TaskInstance | None:
+    order = sample_order(data, rng, "status = 'Complete'")
     topic, reason = rng.choice(
         (
             ("Return or refund", "It broke after three days of use"),
@@ -81,17 +81,17 @@ def _draft(data: Data, rng: random.Random) -> Instance | None:
         )
     )
     slots = {"number": str(order["id"]), "topic": topic, "reason": reason}
-    spec = both(
+    spec = all_of(
         field_has("#topic", topic),
         field_has("#order_number", str(order["id"])),
         field_has("#body", reason),
     )
-    return Instance(slots, spec)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
     "draft-message",
-    _draft,
+    _sample_draft_message,
     'Fill in the contact form about order {number}: topic "{topic}", message "{reason}". Do not '
     "send it.",
     'Draft a message to the shop on order {number} with the topic "{topic}" that says "{reason}". '

@@ -1,4 +1,4 @@
-"""Products to put on the wish list, take off it, and lay side by side."""
+"""Changes of the wish list and the comparison."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import choose, click, done, names_after
 from webagent_jax.arena.shop.tasks.helpers import (
-    ME,
+    AGENT_USER_ID,
     SHOP,
-    a_category,
-    a_product,
-    to_category,
-    to_product,
+    go_to_category,
+    go_to_product,
+    sample_category,
+    sample_product,
 )
-from webagent_jax.arena.task import Data, Instance, Templates, page_has, page_is, pick
+from webagent_jax.arena.task import Data, TaskInstance, Templates, page_equals, page_includes, pick
 from webagent_jax.types import Expert, Observation
 
 tasks = Templates("shop", "shopping")
@@ -22,17 +22,19 @@ tasks = Templates("shop", "shopping")
 Slots = Mapping[str, str]
 
 
-def _wish(data: Data, rng: random.Random) -> Instance | None:
-    product = a_product(
-        data, rng, f"product.id NOT IN (SELECT product_id FROM wish WHERE customer_id = {ME})"
+def _sample_wish(data: Data, rng: random.Random) -> TaskInstance | None:
+    product = sample_product(
+        data,
+        rng,
+        f"product.id NOT IN (SELECT product_id FROM wish WHERE customer_id = {AGENT_USER_ID})",
     )
-    spec = product and page_has(f"{SHOP}/wishlist", "#wishes a", product["name"])
-    return product and Instance({"product": product["name"]}, spec)
+    spec = product and page_includes(f"{SHOP}/wishlist", "#wishes a", product["name"])
+    return product and TaskInstance({"product": product["name"]}, spec)
 
 
 @tasks.add(
     "wish",
-    _wish,
+    _sample_wish,
     "Add the {product} to my wish list.",
     "Put the {product} on my wish list.",
     "I want to remember the {product}: add it to my wish list",
@@ -40,30 +42,30 @@ def _wish(data: Data, rng: random.Random) -> Instance | None:
     "Find the {product} and wish for it.",
 )
 def wish(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_product(page, slots["product"])
+    page = yield from go_to_product(page, slots["product"])
     yield from click(page, "Add to Wish List", "button", about="")
     yield from done("It is on the wish list")
 
 
-def _wish_end(data: Data, rng: random.Random) -> Instance | None:
-    category = a_category(data, rng)
+def _sample_wish_end(data: Data, rng: random.Random) -> TaskInstance | None:
+    category = sample_category(data, rng)
     end, sort = rng.choice((("cheapest", "price"), ("most expensive", "price DESC")))
     sql = f"SELECT id, name, price FROM product WHERE category_id = ? ORDER BY {sort} LIMIT 2"
     first, second = data["shop"].execute(sql, [category["id"]]).fetchall()
-    if first["price"] == second["price"] or _wished(data, first["id"]):
+    if first["price"] == second["price"] or _is_on_wish_list(data, first["id"]):
         return None
-    spec = page_has(f"{SHOP}/wishlist", "#wishes a", first["name"])
-    return Instance({"category": category["name"], "end": end}, spec)
+    spec = page_includes(f"{SHOP}/wishlist", "#wishes a", first["name"])
+    return TaskInstance({"category": category["name"], "end": end}, spec)
 
 
-def _wished(data: Data, product: int) -> bool:
-    sql = f"SELECT 1 FROM wish WHERE customer_id = {ME} AND product_id = ?"
+def _is_on_wish_list(data: Data, product: int) -> bool:
+    sql = f"SELECT 1 FROM wish WHERE customer_id = {AGENT_USER_ID} AND product_id = ?"
     return data["shop"].execute(sql, [product]).fetchone() is not None
 
 
 @tasks.add(
     "wish-end",
-    _wish_end,
+    _sample_wish_end,
     "Add the {end} product of {category} to my wish list.",
     "Put the {end} thing in {category} on my wish list.",
     "Find the {end} product in the category {category} and save it to my wish list",
@@ -71,7 +73,7 @@ def _wished(data: Data, product: int) -> bool:
     "Look for the {end} {category} product and add it to the wish list.",
 )
 def wish_end(slots: Slots, page: Observation) -> Expert:
-    page = yield from to_category(page, slots["category"])
+    page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
     page = yield from choose(page, "Sort by", option[slots["end"]], about=slots["end"])
     first = names_after(page, "Sort by", "link")[0]
@@ -80,20 +82,22 @@ def wish_end(slots: Slots, page: Observation) -> Expert:
     yield from done("It is on the wish list")
 
 
-def _unwish(data: Data, rng: random.Random) -> Instance | None:
+def _sample_unwish(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
         "SELECT name FROM wish JOIN product ON product.id = product_id"
-        f" WHERE customer_id = {ME} ORDER BY wish.id"
+        f" WHERE customer_id = {AGENT_USER_ID} ORDER BY wish.id"
     )
-    wished = [name for (name,) in data["shop"].execute(sql)]
-    gone = pick(rng, wished)
-    left = " ; ".join(name for name in wished if name != gone)
-    return Instance({"product": gone}, page_is(f"{SHOP}/wishlist", "#wishes a", left))
+    wishes = [name for (name,) in data["shop"].execute(sql)]
+    product = pick(rng, wishes)
+    expected = " ; ".join(name for name in wishes if name != product)
+    return TaskInstance(
+        {"product": product}, page_equals(f"{SHOP}/wishlist", "#wishes a", expected)
+    )
 
 
 @tasks.add(
     "unwish",
-    _unwish,
+    _sample_unwish,
     "Remove the {product} from my wish list.",
     "Take the {product} off my wish list.",
     "I no longer want the {product}: delete it from the wish list",
@@ -106,17 +110,17 @@ def unwish(slots: Slots, page: Observation) -> Expert:
     yield from done("It is off the list")
 
 
-def _compare(data: Data, rng: random.Random) -> Instance | None:
-    first, second = a_product(data, rng), a_product(data, rng)
+def _sample_compare(data: Data, rng: random.Random) -> TaskInstance | None:
+    first, second = sample_product(data, rng), sample_product(data, rng)
     if first is None or second is None or first["id"] == second["id"]:
         return None
-    spec = page_has(f"{SHOP}/compare", ".grid", first["name"], second["name"])
-    return Instance({"first": first["name"], "second": second["name"]}, spec)
+    spec = page_includes(f"{SHOP}/compare", ".grid", first["name"], second["name"])
+    return TaskInstance({"first": first["name"], "second": second["name"]}, spec)
 
 
 @tasks.add(
     "compare",
-    _compare,
+    _sample_compare,
     "Compare the {first} with the {second}.",
     "Put the {first} and the {second} on the comparison list.",
     "I want to see the {first} and the {second} side by side: add both to the comparison",
@@ -125,6 +129,6 @@ def _compare(data: Data, rng: random.Random) -> Instance | None:
 )
 def compare(slots: Slots, page: Observation) -> Expert:
     for product in (slots["first"], slots["second"]):
-        page = yield from to_product(page, product)
+        page = yield from go_to_product(page, product)
         page = yield from click(page, "Compare", "button", about="")
     yield from done("Both are on the comparison list")

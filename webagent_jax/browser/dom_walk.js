@@ -1,10 +1,10 @@
-// What the walks of all formats share: the ids of elements, their bounds, and the way down.
+// DOM traversal shared by all formats: element ids, boxes and child nodes.
 "use strict";
 const DEPTH_LIMIT = 400;
 
 const ids = new WeakMap(); // Element -> id
 const byId = new Map(); // id -> WeakRef(Element)
-let lastId = 0; // of this document, or of frames beside it that share the numbers
+let lastId = 0; // highest id in this document, or in other frames of the page
 
 function idOf(element) {
   if (!ids.has(element)) {
@@ -15,25 +15,25 @@ function idOf(element) {
   return ids.get(element);
 }
 
-/** The nodes drawn inside an element: of its shadow, of what fills its slot, else its own. */
+/** Returns the rendered child nodes: those of the shadow root, of the slot, or of the element. */
 function nodesIn(element) {
   if (element.shadowRoot) return element.shadowRoot.childNodes;
   const assigned = element.tagName === "SLOT" ? element.assignedNodes() : [];
   return assigned.length ? assigned : element.childNodes;
 }
 
-/** A walk over one document; `limits` bound it in characters, elements and time. */
+/** Traversal of one document with limits on characters, elements and time. */
 class Walk {
   constructor({ chars, nodes, millis }) {
     this.entries = [];
-    this.seen = 0; // elements
+    this.seen = 0; // visited elements
     this.chars = 0;
     this.limits = { chars, nodes, end: performance.now() + millis };
     this.stopped = false;
   }
 
-  /** Counts one more element; false when the walk has to end. */
-  goesOn() {
+  /** Counts an element; returns false if the traversal has to end. */
+  countElement() {
     this.seen += 1;
     if (
       this.seen > this.limits.nodes ||
@@ -43,7 +43,7 @@ class Walk {
     return !this.stopped;
   }
 
-  /** Counts characters that are told; the walk ends when there is no room for more. */
+  /** Counts characters of the observation; the traversal ends at the limit. */
   spend(chars) {
     this.chars += chars;
     if (this.chars > this.limits.chars) this.stopped = true;
@@ -51,7 +51,7 @@ class Walk {
 }
 
 // --- places -------------------------------------------------------------------------------------
-// A place is where a document lies in the page's viewport, and what of it can be seen there:
+// A place is the position of a document in the page's viewport, and its visible part there:
 //   {x, y, left, top, right, bottom}
 
 const wholeViewport = () => ({
@@ -63,7 +63,7 @@ const wholeViewport = () => ({
   bottom: window.innerHeight,
 });
 
-/** The place of the document in a frame, given that of the document around it. */
+/** Returns the place of the document in a frame, given the place of its parent document. */
 function placeIn(frame, outer) {
   const rect = frame.getBoundingClientRect();
   const [x, y] = [outer.x + rect.x + frame.clientLeft, outer.y + rect.y + frame.clientTop];
@@ -77,7 +77,7 @@ function placeIn(frame, outer) {
   };
 }
 
-/** [x, y, width, height] of an element in the page's viewport. */
+/** Returns [x, y, width, height] of an element in the page's viewport. */
 function boxAt(element, { x, y }) {
   const box = boxOf(element);
   return [x + box.x, y + box.y, box.width, box.height].map((v) => Math.round(v * 10) / 10);

@@ -1,4 +1,4 @@
-// What pictures show: colours, shapes of drawings, areas of maps.
+// Descriptions of graphics: colors, shapes of drawings, areas of image maps.
 "use strict";
 const HUES = [
   [15, "red"],
@@ -13,8 +13,8 @@ const HUES = [
   [361, "red"],
 ];
 
-/** The everyday word for a computed CSS colour; "" for none. */
-function colourWord(css) {
+/** Returns the everyday word for a computed CSS color; "" for none. */
+function colorWord(css) {
   const [r, g, b, alpha = 1] = (css.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
   if (!css.startsWith("rgb") || alpha === 0) return "";
   const high = Math.max(r, g, b);
@@ -37,21 +37,21 @@ function colourWord(css) {
 const FIGURES = new Set(["circle", "ellipse", "rect", "polygon"]);
 const SHAPES = new Set([...FIGURES, "polyline", "line", "path"]);
 
-/** "circle red": what there is to say of a drawn shape. */
+/** Returns the name of a drawn shape, such as "circle red". */
 function shapeName(element, style) {
   const tag = element.tagName.toLowerCase();
-  const colour = colourWord(style.fill) || colourWord(style.stroke);
+  const color = colorWord(style.fill) || colorWord(style.stroke);
   const names = { rect: "rectangle", polyline: "line", path: "shape" };
   if (tag === "polygon")
     names.polygon =
       { 3: "triangle", 4: "quadrilateral" }[element.points.numberOfItems] ?? "polygon";
-  return squeeze(`${names[tag] ?? tag} ${colour}`);
+  return squeeze(`${names[tag] ?? tag} ${color}`);
 }
 
-/** The colour of a thing known by something else: black, white and gray say nothing then. */
-const accent = (css) => colourWord(css).replace(/black|white|gray/, "");
+/** Returns the color of an element with another name; black, white and gray are omitted. */
+const accent = (css) => colorWord(css).replace(/black|white|gray/, "");
 
-/** Adds "large" or "small" to the figures of drawings that hold both sizes. */
+/** Adds "large" or "small" to the names of figures in drawings with both sizes. */
 function sizeFigures(entries) {
   const drawings = new Map();
   for (const entry of entries) {
@@ -74,14 +74,14 @@ function sizeFigures(entries) {
   }
 }
 
-/** The picture that an area of a map is a part of. */
+/** Returns the image that an area of an image map belongs to. */
 function pictureOf(area) {
   const map = area.closest("map");
   const pictures = [...area.ownerDocument.querySelectorAll("img[usemap]")];
   return map && pictures.find((picture) => picture.useMap === `#${map.name}`);
 }
 
-/** The box around an area, in its frame's viewport. Coordinates: x, y by turns; a circle's x, y, r. */
+/** Returns the box of an area in its frame's viewport; coords are x, y pairs, or x, y, r. */
 function areaRect(area) {
   const picture = pictureOf(area).getBoundingClientRect();
   const numbers = area.coords.split(",").map(Number);

@@ -1,6 +1,6 @@
-// Runs before any script of the page. Remembers what only a script can see happen: which elements
-// listen to the pointer, and which short timers are pending. Everything the browser room keeps in
-// a page hangs on one name that `for ... in` does not list.
+// Runs before the scripts of the page and records what is not observable later: the elements with
+// pointer listeners, and the pending short timers. All data in the page is a property of one global
+// name, which `for ... in` does not list.
 "use strict";
 const POINTER_EVENTS = new Set([
   "click",
@@ -11,7 +11,7 @@ const POINTER_EVENTS = new Set([
   "pointerup",
   "touchstart",
 ]);
-const SHORT_TIMER = 500; // ms; what a page promises to do so soon, an action waits for
+const SHORT_TIMER = 500; // ms; actions wait for timers up to this delay
 
 const listeners = new WeakMap(); // Element -> Map(event type -> Set(listener))
 const timers = new Set(); // ids of pending short timers
@@ -38,7 +38,7 @@ EventTarget.prototype.removeEventListener = function removeEventListener(type, l
   return native.removeEventListener.call(this, type, listener, ...rest);
 };
 
-// Timers set by a timer are left out, or a page that polls itself would never count as quiet.
+// Timers set by a timer do not count; otherwise a page that polls would never be quiet.
 let insideTimer = false;
 window.setTimeout = function setTimeout(callback, delay = 0, ...values) {
   if (typeof callback !== "function") return native.setTimeout(callback, delay, ...values);
@@ -61,18 +61,18 @@ window.clearTimeout = function clearTimeout(id) {
   native.clearTimeout(id);
 };
 
-/** Whether `element` itself listens to the pointer, or to the pointer event `type` alone. */
+/** Returns whether `element` has listeners of pointer events, or of the event `type` if given. */
 function listensToPointer(element, type) {
   const byType = listeners.get(element);
-  const heard = type ? [byType?.get(type)] : [...(byType?.values() ?? [])];
-  return heard.some((some) => some?.size > 0);
+  const sets = type ? [byType?.get(type)] : [...(byType?.values() ?? [])];
+  return sets.some((set) => set?.size > 0);
 }
 
-// A new tab comes some time after the click that asks for it: whoever waits should know of it.
-let tabAsked = false;
+// A new tab opens some time after the click that requests it, so `quiet` reports the request.
+let tabRequested = false;
 const opensTab = (target) => Boolean(target) && !/^_(self|top|parent)$/i.test(target);
 window.open = function open(url, target = "_blank", ...rest) {
-  if (opensTab(target)) tabAsked = true;
+  if (opensTab(target)) tabRequested = true;
   return native.open(url, target, ...rest);
 };
 native.addEventListener.call(
@@ -81,18 +81,18 @@ native.addEventListener.call(
   (event) => {
     const link = event.composedPath()[0]?.closest?.("a[href], area[href]");
     const held = event.ctrlKey || event.shiftKey || event.metaKey;
-    // Looked at when all listeners have run: one of them may have prevented it.
+    // Checked after all listeners, because one of them may prevent the default.
     if (link && (held || opensTab(link.target)))
-      native.setTimeout(() => (tabAsked ||= !event.defaultPrevented), 0);
+      native.setTimeout(() => (tabRequested ||= !event.defaultPrevented), 0);
   },
   true,
 );
 
-let restless = false; // a page that never stops changing is not waited for twice
+let restless = false; // after one timeout, changes of the document are not waited for again
 
 /**
- * Resolves when nothing changed for `calm` ms and no short timer is pending, or after `limit` ms:
- * to whether the page has asked for a new tab since the last time.
+ * Waits until nothing has changed for `calm` ms and no short timer is pending, or for `limit` ms.
+ * Resolves to whether the page has requested a new tab since the last call.
  */
 function quiet(calm, limit) {
   const started = performance.now();
@@ -111,8 +111,8 @@ function quiet(calm, limit) {
       if (now - started > limit && calmFor < calm) restless = true;
       if (now - started > limit || (calmFor >= calm && timers.size === 0)) {
         observer.disconnect();
-        resolve(tabAsked);
-        tabAsked = false;
+        resolve(tabRequested);
+        tabRequested = false;
       } else {
         native.setTimeout(look, Math.max(5, calm - calmFor));
       }

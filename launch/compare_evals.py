@@ -1,10 +1,10 @@
-"""Evaluations side by side: one table and one figure, as the paper shows its ablations.
+"""Compare evaluations in one table and one bar chart, like the ablations of the paper.
 
-python launch/compare.py "R1/after BC=runs/r1/eval/bc" "R1/after RL=runs/r1/eval/grpo" \
-    "R1-Zero/after RL=runs/zero/eval/grpo" --out=runs/ablation
+python launch/compare_evals.py "R1/after BC=runs/r1/eval/bc" "R1/after RL=runs/r1/eval/grpo" \
+    "R1-Zero/after RL=runs/zero/eval/grpo" --output_dir=runs/ablation
 
-NAME=DIR is one bar; NAME/SERIES=DIR is one of several bars over the same name, and every series has
-a colour of its own. DIR holds an eval.json, or is one. Writes compare.md and compare.svg.
+NAME=DIR adds one bar; NAME/SERIES=DIR adds one of several bars with the same name, and each series
+has its own color. DIR is an eval.json or a folder with one. Writes compare.md and compare.svg.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from webagent_jax import cli
 from webagent_jax.report import eval_table, tables
 from webagent_jax.tracking import atomic_files
 
-_OUT = flags.DEFINE_string("out", None, "Folder for compare.md and compare.svg.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Folder for compare.md and compare.svg.", required=True
+)
 
 
 def main(argv: Sequence[str]) -> None:
-    with cli.told_plainly():
+    """Write and print the comparison."""
+    with cli.exit_on_user_error():
         entries = eval_table.read(argv[1:])
     rows, notes = eval_table.table(entries), eval_table.warnings(entries)
-    out = Path(_OUT.value)
+    out = Path(_OUTPUT_DIR.value)
     atomic_files.write_text(
         out / "compare.md", "\n".join([tables.markdown(rows), *_paragraphs(notes)])
     )
