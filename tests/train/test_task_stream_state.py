@@ -1,4 +1,4 @@
-"""Where a run stands, for each of its hosts, and when it goes on with other hosts."""
+"""Task stream state of each process, also after a resume with other processes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _WEIGHTS = np.array([0.22, 0.22, 0.16, 0.14, 0.06, 0.06, 0.06, 0.04, 0.04])
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a page: text, a table row, or an element with an id."""
+    """Line of a page: text, a table row, or an element with an id."""
 
     kind: str  # "text", "row" or an element kind
     name: str  # text, left cell of a row, or name of the element

@@ -22,7 +22,7 @@ _ERROR_ENDINGS = ["is disabled", "is not a text field", "is covered", "cannot be
 
 @dataclass(frozen=True)
 class Instruction:
-    """One step on a page: its text, and the correct thought and action."""
+    """Step on a page: its text, and the correct thought and action."""
 
     words: str  # text of the step; empty if the text of an earlier step includes it
     thought: str  # thought of the correct response

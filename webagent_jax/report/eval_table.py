@@ -31,7 +31,7 @@ svg { --ink: #1d1c1a; --faint: #e4e1da; background: #ffffff; font-family: system
 
 @dataclass(frozen=True)
 class EvalEntry:
-    """One evaluation of an ablation: the bar of one series in one group."""
+    """Evaluation of an ablation: the bar of one series in one group."""
 
     group: str  # "R1-Zero"
     series: str  # "after RL"; empty for one bar per group

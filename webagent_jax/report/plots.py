@@ -38,7 +38,7 @@ SERIES = len(COLORS)
 
 @dataclass(frozen=True)
 class Line:
-    """One metric of one run, or of several runs that differ in the seed only."""
+    """Metric of a run, or of several runs that differ in the seed only."""
 
     steps: Sequence[float]  # updates
     values: Sequence[Sequence[float]]  # one row per seed, at `steps`; NaN for a missing value
