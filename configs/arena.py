@@ -13,8 +13,8 @@ read pages of this size. Hardware: two CPU cores.
         --config.policy.path=runs/arena/grpo/policy
 
 `:smollm2` trains LoRA adapters of SmolLM2-135M-Instruct on thoughts that restate the task.
-docs/results.md has its decision accuracy after one epoch on the first turns of one site; there is
-no measurement over all turns.
+docs/results.md has its decision accuracy on the first turns of one site; success has not been
+measured.
 """
 
 from __future__ import annotations
