@@ -45,7 +45,7 @@ def load(
     if not (directory / "params").is_dir():
         return hf.load_hf(directory, dtype, remat, attention, mesh)
     config = hf.load_config(directory, dtype, remat, attention)
-    shapes = with_shardings(abstract_params(config), mesh)
+    shapes = with_default_shardings(abstract_params(config), mesh)
     return config, restore_params(directory / "params", shapes)
 
 
@@ -76,7 +76,7 @@ def mesh_for(directory: Path) -> Mesh:
     return sharding.make_mesh(fsdp=count, devices=jax.devices()[:count])
 
 
-def with_shardings(shapes: Params, mesh: Mesh | None) -> Params:
+def with_default_shardings(shapes: Params, mesh: Mesh | None) -> Params:
     """Return abstract params with the default shardings of a mesh, or of one device."""
     return sharding.with_shardings(shapes, sharding.default_shardings(shapes, mesh))
 

@@ -60,7 +60,7 @@ def export_adapter(
     )
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
         adapters = checkpoints.restore_params(
-            weights.with_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
+            weights.with_default_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
         )
     peft_adapter.save(
         destination,
@@ -98,5 +98,7 @@ def _trained_params(workdir: Path, step: int | None) -> tuple[Path, ModelConfig,
         config = policy.load_config(policy_dir)
         abstract_params = policy.abstract_params(config)
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
-        trained = checkpoints.restore_params(weights.with_shardings(abstract_params, mesh), step)
+        trained = checkpoints.restore_params(
+            weights.with_default_shardings(abstract_params, mesh), step
+        )
     return policy_dir, config, lora.merge(lora.attach(base, trained))
