@@ -103,6 +103,7 @@ class Bomb(dict):
 checkpointer = Checkpointer(sys.argv[1])
 save(checkpointer, 1)
 checkpointer.save(2, state_of(2), {"next_update": Bomb(a=1)})
+checkpointer.close()
 """
 
 
