@@ -257,18 +257,14 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     )
     engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
 
+    loss_fn = learn.GRPOLoss.from_config(model, cfg.grpo, cfg.rollout.temperature, mesh)
+    train_step = learn.make_train_step(loss_fn, optimizer, mesh)
     yield _Program(
         "update",
-        lambda: learn.lower_grpo_step(
-            model,
-            optimizer,
+        lambda: train_step.lower(
             state,
+            learn.FrozenParams(base, reference),
             _rows((_MICROBATCHES, microbatch), cfg.grpo.row_tokens, mesh),
-            grpo=cfg.grpo,
-            temperature=cfg.rollout.temperature,
-            base=base,
-            ref_params=reference,
-            mesh=mesh,
         ),
         _update_work(cfg, model, mesh),
         resident=bytes_per_device(serving),

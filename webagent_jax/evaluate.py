@@ -20,6 +20,7 @@ from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files, episode_log, episode_stats, run_metadata
+from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.types import (
     Agent,
@@ -63,16 +64,16 @@ def evaluate(
     """
     progress = progress or NullProgress()
     run_metadata.init_workdir(workdir, cfg)
-    journal = _Journal(workdir / "episodes")
-    keys = _completed_keys(workdir / "eval.json", journal)
+    state = _State(workdir / "episodes")
+    keys = _completed_keys(workdir / "eval.json", state)
     if keys:
-        report = _report(cfg, journal, keys)
+        report = _report(cfg, state, keys)
     else:
         with RolloutRuntime(cfg, progress, *initial_policy(cfg)) as runtime:
-            jobs = _jobs(cfg, runtime, journal.wait_timer)
-            progress.start_phase(name, len(jobs), "episodes", done=len(journal.episodes))
-            _run_jobs(jobs, runtime, journal, progress)
-        report = _report(cfg, journal, [_key(job) for job in jobs])
+            jobs = _jobs(cfg, runtime, state.wait_timer)
+            progress.start_phase(name, len(jobs), "episodes", done=len(state.episodes))
+            _run_jobs(jobs, runtime, state, progress)
+        report = _report(cfg, state, [_key(job) for job in jobs])
         atomic_files.write_json(
             workdir / "eval.json", episode_log.eval_json(report, cfg, run_metadata.commit())
         )
@@ -80,28 +81,28 @@ def evaluate(
     return report
 
 
-def _completed_keys(path: Path, journal: _Journal) -> list[_Key]:
+def _completed_keys(path: Path, state: _State) -> list[_Key]:
     """Return the keys of all episodes of a complete evaluation; empty if one has no reward."""
     if not path.exists():
         return []
     keys = [(task["task_id"], task["attempt"]) for task in atomic_files.read_json(path)["tasks"]]
-    return keys if all(key in journal.episodes for key in keys) else []
+    return keys if all(key in state.episodes for key in keys) else []
 
 
-def _report(cfg: RunConfig, journal: _Journal, keys: Sequence[_Key]) -> EvalReport:
-    episodes = [journal.episodes[key] for key in keys]
-    seconds = journal.totals["seconds"]
+def _report(cfg: RunConfig, state: _State, keys: Sequence[_Key]) -> EvalReport:
+    episodes = [state.episodes[key] for key in keys]
+    seconds = state.totals["seconds"]
     utilization = {
         "browser": episode_stats.browser_seconds(episodes)
         / max(seconds * cfg.rollout.max_concurrent_episodes, 1e-9),
-        "engine": journal.totals["engine"] / max(seconds, 1e-9),
+        "engine": state.totals["engine"] / max(seconds, 1e-9),
     }
     return episode_stats.summarize(
         episodes,
         seconds,
         max_turns=cfg.eval.max_turns,
         busy=utilization,
-        usage=journal.totals.get("usage"),
+        usage=state.totals.get("usage"),
     )
 
 
@@ -164,44 +165,42 @@ def _key(job: Job) -> _Key:
 
 
 def _run_jobs(
-    jobs: Sequence[Job], runtime: RolloutRuntime, journal: _Journal, progress: Progress
+    jobs: Sequence[Job], runtime: RolloutRuntime, state: _State, progress: Progress
 ) -> None:
     """Run the jobs that the journal does not contain; run those without a reward once more."""
-    pending = [job for job in jobs if _key(job) not in journal.episodes]
-    with journal.record_time(lambda: runtime.usage):
+    pending = [job for job in jobs if _key(job) not in state.episodes]
+    with state.record_time(lambda: runtime.usage):
         episodes = runtime.run(
-            pending, lambda episode: _record(episode, journal, progress, is_last_run=False)
+            pending, lambda episode: _record(episode, state, progress, is_last_run=False)
         )
         pending = [job for job, e in zip(pending, episodes, strict=True) if e.reward is None]
         if pending:
             progress.log(f"{len(pending)} episodes have no reward: running them once more")
             runtime.run(
-                pending, lambda episode: _record(episode, journal, progress, is_last_run=True)
+                pending, lambda episode: _record(episode, state, progress, is_last_run=True)
             )
 
 
-def _record(episode: Episode, journal: _Journal, progress: Progress, *, is_last_run: bool) -> None:
+def _record(episode: Episode, state: _State, progress: Progress, *, is_last_run: bool) -> None:
     if is_last_run or episode.reward is not None:
-        journal.add(episode)
+        state.add(episode)
         progress.advance()
 
 
-# --- journal -------------------------------------------------------------------------------------
+# --- completed episodes and costs ----------------------------------------------------------------
 
 
-class _Journal:
-    """Episodes and costs of an evaluation on disk, read on resume.
+class _State:
+    """Completed episodes and costs of an evaluation, on disk for resuming.
 
-    `episodes.jsonl` contains the episodes; the last one of a task and attempt counts. `spent.json`
-    contains sums over all calls: seconds of running, seconds with at least one agent that waits for
-    a response, and the usage of an endpoint.
+    `spent.json` contains sums over all calls: seconds of running, seconds with at least one agent
+    that waits for a response, and the usage of an endpoint.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._log, self._totals_file = folder / "episodes.jsonl", folder / "spent.json"
-        loaded = episode_log.load_episodes(self._log)
-        self.episodes = {(e.task.id, e.attempt): e for e in loaded if e.reward is not None}
-        file = self._totals_file
+        self._journal = EpisodeJournal(folder, key=lambda e: (e.task.id, e.attempt))
+        self.episodes: dict[_Key, Episode] = self._journal.load()
+        self._totals_file = file = folder / "spent.json"
         content = atomic_files.read_json(file) if file.exists() else {}
         self._previous_totals: dict[str, Any] = {"seconds": 0.0, "engine": 0.0} | content
         self.totals = self._previous_totals
@@ -217,7 +216,8 @@ class _Journal:
         self._write_totals()
 
     def add(self, episode: Episode) -> None:
-        episode_log.append_episodes(self._log, [episode])
+        """Add a completed episode."""
+        self._journal.add(episode)
         self.episodes[episode.task.id, episode.attempt] = episode
         self._write_totals()
 

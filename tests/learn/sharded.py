@@ -13,6 +13,7 @@ import tempfile
 import jax
 import numpy as np
 
+from tests.learn.tiny import run_step
 from webagent_jax import learn, policy
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.policy import lora, sharding
@@ -40,14 +41,12 @@ def make_rows():
 
 
 def updated(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
-    return learn.grpo_step(
-        MODEL,
+    return run_step(
+        learn.GRPOLoss.from_config(MODEL, grpo, mesh=mesh),
         OPTIMIZER,
         state,
         make_rows() if rows is None else rows,
-        grpo=grpo,
-        base=base,
-        ref_params=reference,
+        learn.FrozenParams(base, reference),
         microbatch=MICROBATCH,
         mesh=mesh,
     )

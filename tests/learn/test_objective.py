@@ -76,7 +76,8 @@ def drawn_for(name: str) -> st.SearchStrategy[Batch]:
 def learnt(batch: Batch, config: GRPOConfig, groups=None, **options) -> ForestRows:
     """The rows of all groups, or of those given, with the proximal policy where there is one."""
     given = batch.groups if groups is None else groups
-    rows = pack_groups(given, config, ROLLOUT, decode=random_batches.decode(batch), **options).rows
+    layout = learn.make_layout(config, random_batches.decode(batch))
+    rows = pack_groups(given, config, ROLLOUT, layout=layout, **options).rows
     rows = learn.pad_to_shape(rows, count=64, row_targets=ROW)
     numbers = np.take_along_axis(rows.tokens, rows.target_indices, axis=1) % TOKENS
     return replace(rows, prox_logp=np.where(rows.loss_weights != 0, batch.prox_logp[numbers], 0))
@@ -98,7 +99,8 @@ def assert_same(found, expected):
 
 
 def has_something(batch: Batch, config: GRPOConfig) -> bool:
-    return count_totals(batch.groups, config, random_batches.decode(batch)).episodes > 0
+    layout = learn.make_layout(config, random_batches.decode(batch))
+    return count_totals(batch.groups, config, layout).episodes > 0
 
 
 @every_objective
@@ -146,18 +148,18 @@ def test_hosts_add_up_to_the_batch(name, data):
     batch, config = data.draw(drawn_for(name)), config_of(name)
     if not has_something(batch, config):
         return
-    decode = random_batches.decode(batch)
+    layout = learn.make_layout(config, random_batches.decode(batch))
     cut = data.draw(st.integers(0, len(batch.groups)))
     hosts = [batch.groups[:cut], batch.groups[cut:]]
     totals = BatchTotals(
-        *np.sum([count_totals(groups, config, decode) for groups in hosts], axis=0)
+        *np.sum([count_totals(groups, config, layout) for groups in hosts], axis=0)
     )
-    assert totals == pytest.approx(count_totals(batch.groups, config, decode))
+    assert totals == pytest.approx(count_totals(batch.groups, config, layout))
     parts = [
-        loss_and_grad(batch, config, learnt(batch, config, groups, totals=totals, whole=4))
+        loss_and_grad(batch, config, learnt(batch, config, groups, totals=totals, full_size=4))
         for groups in hosts
     ]
-    alone = loss_and_grad(batch, config, learnt(batch, config, whole=4))
+    alone = loss_and_grad(batch, config, learnt(batch, config, full_size=4))
     assert_same((sum(p[0] for p in parts), sum(p[1] for p in parts)), alone)
     stats = [sum(part) for part in zip(*(p[2] for p in parts), strict=True)]
     np.testing.assert_allclose(stats, alone[2], rtol=1e-5, atol=1e-6)
@@ -261,12 +263,14 @@ def test_full_minibatches_keep_the_advantages_of_their_groups(tasks, count):
     parts = split_minibatches(groups, grpo)
     assert sum(len(part.groups) for part in parts) == tasks
     for part in parts:
-        rows = pack_groups(part.groups, grpo, ROLLOUT, whole=part.full_size).rows
+        rows = pack_groups(part.groups, grpo, ROLLOUT, full_size=part.full_size).rows
         assert rows.advantages.max() == pytest.approx(2**-0.5)
     # Without two of the groups, those that are left push as much as they do in a full batch.
     fewer = split_minibatches(groups[:-2], grpo)
     pushes = [
-        np.abs(pack_groups(part.groups, grpo, ROLLOUT, whole=part.full_size).rows.advantages).max()
+        np.abs(
+            pack_groups(part.groups, grpo, ROLLOUT, full_size=part.full_size).rows.advantages
+        ).max()
         for part in fewer
         if part.groups
     ]
@@ -350,7 +354,7 @@ def test_episodes_without_a_reward_or_a_turn_never_get_in():
 def test_a_group_weighs_in_a_rest_what_it_weighs_in_the_whole_batch():
     def push(count, whole):
         groups = as_batch([[episode(1, 2, 3), episode(0, 5)]] * count).groups
-        rows = pack_groups(groups, replace(PAPER, std_eps=0.0), ROLLOUT, whole=whole).rows
+        rows = pack_groups(groups, replace(PAPER, std_eps=0.0), ROLLOUT, full_size=whole).rows
         return np.sum(np.abs(rows.advantages) * rows.loss_weights)
 
     assert push(6, 6) == pytest.approx(2**-0.5)

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.learn.tiny import MODEL, make_params
+from tests.learn.tiny import MODEL, make_params, run_step
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.policy import lora
 
 GRPO = GRPOConfig(kl_beta=0.1, std_eps=1e-4)
+GRPO_LOSS = learn.GRPOLoss.from_config(MODEL, GRPO)
+BC_LOSS = learn.BCLoss(MODEL)
 OPTIMIZER = learn.make_optimizer(OptimizerConfig(learning_rate=0.01, max_grad_norm=10.0), 10)
 PROMPTS = [[3, 4, 5, 6], [3, 4, 7], [3, 4, 5, 6], [3, 4, 5, 6, 8]]
 RESPONSES = [[10, 11], [12, 13, 14], [15], [10, 16]]
@@ -54,9 +56,8 @@ def make_rows(rewards=REWARDS, behavior_logp=-4.0):
 
 def update(state, ref_params, rows=None, base=None):
     rows = make_rows() if rows is None else rows
-    return learn.grpo_step(
-        MODEL, OPTIMIZER, state, rows, grpo=GRPO, base=base, ref_params=ref_params, microbatch=2
-    )
+    frozen = learn.FrozenParams(base, ref_params)
+    return run_step(GRPO_LOSS, OPTIMIZER, state, rows, frozen, microbatch=2)
 
 
 def assert_same(a, b):
@@ -125,9 +126,12 @@ def test_a_resumed_run_is_the_same_run_bit_for_bit(params, ref_params, tmp_path)
 def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behavior_logp):
     state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
     before = jax.tree.map(np.array, state)
-    with pytest.raises(FloatingPointError, match="step 2 was not applied") as caught:
-        update(state, ref_params, make_rows(behavior_logp=behavior_logp))
-    assert_same(caught.value.state, before)
+    train_step = learn.make_train_step(GRPO_LOSS, OPTIMIZER)
+    microbatches = learn.split_microbatches(make_rows(behavior_logp=behavior_logp), 2)
+    state, sums = train_step(state, learn.FrozenParams(reference=ref_params), microbatches)
+    with pytest.raises(learn.NonFiniteStepError, match="step 2 was not applied"):
+        learn.fetch_metrics(sums)
+    assert_same(state, before)
 
 
 def test_an_update_consumes_the_state_but_no_params_of_others(params, ref_params):
@@ -141,7 +145,7 @@ def test_cloning_learns_the_demonstrations(params):
     rows = make_rows()
     losses = []
     for _ in range(12):
-        state, metrics = learn.bc_step(MODEL, OPTIMIZER, state, rows, microbatch=2)
+        state, metrics = run_step(BC_LOSS, OPTIMIZER, state, rows, microbatch=2)
         losses.append(metrics["loss"])
     assert losses[0] == pytest.approx(np.log(61), abs=0.3)
     assert losses[-1] < losses[0] - 0.5
@@ -217,8 +221,8 @@ def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
 
     def update_at(temperature):
         state = learn.init_state(params, OPTIMIZER)
-        options = {"grpo": grpo, "temperature": temperature, "microbatch": 2}
-        return learn.grpo_step(MODEL, OPTIMIZER, state, rows, **options)[1]
+        loss_fn = learn.GRPOLoss.from_config(MODEL, grpo, temperature)
+        return run_step(loss_fn, OPTIMIZER, state, rows, microbatch=2)[1]
 
     metrics = update_at(0.5)
     assert metrics["logp_difference"] < 1e-5
@@ -240,10 +244,16 @@ def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
 
 def test_what_cannot_be_updated_with_is_refused(params, ref_params):
     state = learn.init_state(params, OPTIMIZER)
-    with pytest.raises(ValueError, match="pass ref_params"):
-        learn.grpo_step(MODEL, OPTIMIZER, state, make_rows(), grpo=GRPO)
+    with pytest.raises(ValueError, match="pass a reference policy"):
+        run_step(GRPO_LOSS, OPTIMIZER, state, make_rows())
     with pytest.raises(ValueError, match="row_multiple=3"):
-        learn.bc_step(MODEL, OPTIMIZER, state, make_rows(), microbatch=3)
+        run_step(BC_LOSS, OPTIMIZER, state, make_rows(), microbatch=3)
+    short = dataclasses.replace(make_rows(), advantages=np.zeros((2, 3), np.float32))
+    with pytest.raises(ValueError, match=r"ForestRows\.advantages must be float32 \[2, 8\]"):
+        run_step(BC_LOSS, OPTIMIZER, state, short)
+    wide = dataclasses.replace(make_rows(), tokens=make_rows().tokens.astype(np.int64))
+    with pytest.raises(ValueError, match=r"ForestRows\.tokens must be int32"):
+        run_step(BC_LOSS, OPTIMIZER, state, wide)
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ def episode(replies: list[list[int]], pages: list[list[int]], reward: float = 1.
     return Episode(TASK, "do", tuple(turns), reward, Outcome.FAILURE)
 
 
+LAYOUT = learn.make_layout(CONFIG, decode)
 LONG = episode(
     [[20, 21, THOUGHT_ENDS, 22, 23, STOP], [24, 25, STOP], [26, THOUGHT_ENDS, 27]],
     [[30, 31], [32], [33, 34, 35]],
@@ -61,7 +62,7 @@ ROLES = "ppppptttaaaeeaaaeeeetta"
 
 def rows_and_offset():
     """The one row that both episodes share, and where LONG begins in it."""
-    rows = pack_groups([Group(TASK, (SHORT, LONG))], CONFIG, RolloutConfig(), decode=decode).rows
+    rows = pack_groups([Group(TASK, (SHORT, LONG))], CONFIG, RolloutConfig(), layout=LAYOUT).rows
     assert rows.tokens.shape == (1, 64)
     return rows, rows.tokens[0].tolist().index(TOKENS[0])
 
@@ -128,11 +129,11 @@ def test_replies_are_found_where_they_were_said():
     """Though the same tokens stand in the prompts and in every turn."""
     twice = episode([SYSTEM[1:], SYSTEM[1:], [40, STOP]], [[30], [PLACEHOLDER, 31], [32]])
     echo = episode([[PLACEHOLDER], [41, STOP]], [[30], [31]])
-    rows = pack_groups([Group(TASK, (twice, SHORT))], CONFIG, RolloutConfig()).rows
+    rows = pack_groups([Group(TASK, (twice, SHORT))], CONFIG, RolloutConfig(), layout=LAYOUT).rows
     start = rows.tokens[0].tolist().index(SYSTEM[0])
     scored = rows.target_indices[rows.loss_weights > 0] - start
     assert scored[:6].tolist() == [5, 6, 9, 10, 13, 14]
-    rows = pack_groups([Group(TASK, (echo, SHORT))], CONFIG, RolloutConfig()).rows
+    rows = pack_groups([Group(TASK, (echo, SHORT))], CONFIG, RolloutConfig(), layout=LAYOUT).rows
     assert rows.target_indices[rows.loss_weights > 0].tolist()[:3] == [5, 8, 9]
 
 
@@ -143,14 +144,12 @@ def test_what_cannot_be_told_apart_is_refused():
     changed = Turn(encoded_again, last.completion, "", last.action, last.observation)
     broken = Episode(TASK, "do", (*earlier, changed), 1.0, Outcome.FAILURE)
     with pytest.raises(ValueError, match=r"turn 0 of shop/7 is missing"):
-        pack_groups([Group(TASK, (broken, SHORT))], CONFIG, RolloutConfig(), decode=decode)
-    with pytest.raises(ValueError, match="pass decode"):
-        pack_groups([Group(TASK, (LONG, SHORT))], CONFIG, RolloutConfig())
+        pack_groups([Group(TASK, (broken, SHORT))], CONFIG, RolloutConfig(), layout=LAYOUT)
 
 
 def test_as_many_sequences_stand_in_a_row_as_fit():
     group = Group(TASK, (LONG, SHORT, LONG, SHORT, LONG))
-    forest = pack_groups([group], CONFIG, RolloutConfig(), decode=decode)
+    forest = pack_groups([group], CONFIG, RolloutConfig(), layout=LAYOUT)
     used = 3 * len(TOKENS) + 2 * 7
     assert np.count_nonzero(forest.rows.loss_weights.any(axis=1)) == 2
     assert forest.padding_fraction == pytest.approx(1 - used / 128)

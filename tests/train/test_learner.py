@@ -30,10 +30,16 @@ def rows_of(learner, logps):
     return learn.pack_branches(branches, row_tokens=12, row_multiple=learner.row_multiple).rows
 
 
+def grpo_loss(learner, cfg):
+    return learn.GRPOLoss.from_config(
+        learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
+    )
+
+
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory):
     with Learner(CFG, tmp_path_factory.mktemp("learner")) as learner:
-        learner.restore_or_init(STEPS, 10, reference=True)
+        learner.restore_or_init(grpo_loss(learner, CFG), STEPS, 10, reference=True)
         yield learner
 
 
@@ -43,9 +49,9 @@ def test_the_rows_that_spoil_an_update_are_named_and_nothing_is_lost(learner):
     spoilt = [i for i in range(5) if not np.isfinite(rows.behavior_logp[i]).all()]
     named = ", ".join(map(str, spoilt))
     with pytest.raises(NonFiniteStepError, match=f"step 1 was not applied.*Rows {named} of the"):
-        learner.grpo_step(rows)
+        learner.step(rows).fetch()
     jax.tree.map(np.testing.assert_array_equal, learner.state.params, before)
-    stats = learner.grpo_step(rows_of(learner, [-1.0, -2.0]))
+    stats = learner.step(rows_of(learner, [-1.0, -2.0])).fetch()
     assert np.isfinite(stats["loss"]) and int(learner.state.step) == 1
 
 
@@ -53,7 +59,7 @@ def test_learner_and_engine_agree_at_the_temperature_of_rollouts(tmp_path):
     temperature = 0.6
     cfg = replace(CFG, rollout=replace(CFG.rollout, temperature=temperature))
     with Learner(cfg, tmp_path) as learner:
-        learner.restore_or_init(STEPS, 10, reference=True)
+        learner.restore_or_init(grpo_loss(learner, cfg), STEPS, 10, reference=True)
         snapshot = learner.snapshot()
         prompt = np.arange(10, 40, dtype=np.int32)
         with Engine(learner.model, snapshot.params, slots=2, max_model_len=64) as engine:
@@ -71,7 +77,7 @@ def test_learner_and_engine_agree_at_the_temperature_of_rollouts(tmp_path):
         weighted = rows.loss_weights != 0
         prox_logp = learner.compute_prox_logp(rows).prox_logp[weighted]
         np.testing.assert_allclose(prox_logp, rows.behavior_logp[weighted], atol=1e-4)
-        stats = learner.grpo_step(rows)
+        stats = learner.step(rows).fetch()
         assert stats["logp_difference"] < 1e-4
         assert stats["kl"] == pytest.approx(0, abs=1e-6)
         assert np.abs(done.logp - done.behavior_logp).max() > 0.01  # the temperature matters
@@ -82,10 +88,10 @@ def test_other_weights_under_a_run_are_refused(tmp_path):
     shutil.copytree(policy.resolve_dir("webagent-tiny"), weights)
     cfg = replace(CFG, policy=PolicyConfig(path=str(weights)))
     with Learner(cfg, tmp_path / "run") as learner:
-        assert learner.restore_or_init(STEPS, 10) == {}
+        assert learner.restore_or_init(learn.BCLoss(learner.model), STEPS, 10) == {}
         learner.save(1, {"update": 1})
     with Learner(cfg, tmp_path / "run") as learner:
-        assert learner.restore_or_init(STEPS, 10) == {"update": 1}
+        assert learner.restore_or_init(learn.BCLoss(learner.model), STEPS, 10) == {"update": 1}
     model, params = policy.load_hf(weights)
     params["final_norm"] = params["final_norm"] * 1.01
     policy.save_hf(weights, model, params)
@@ -93,4 +99,4 @@ def test_other_weights_under_a_run_are_refused(tmp_path):
         Learner(cfg, tmp_path / "run") as learner,
         pytest.raises(ConfigError, match="differ from those that this run and its reference"),
     ):
-        learner.restore_or_init(STEPS, 10)
+        learner.restore_or_init(learn.BCLoss(learner.model), STEPS, 10)

@@ -17,8 +17,9 @@ from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.config import GRPOConfig
 from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
+from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.train.batches import Batch, collect_batch
-from webagent_jax.train.resume import EpisodeJournal, TaskStreamState
+from webagent_jax.train.resume import TaskStreamState, episode_file, episode_files
 from webagent_jax.types import AgentRequest, Completion
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
@@ -94,15 +95,16 @@ class Run:
             for this in range(count):
                 monkeypatch.setattr(distributed, "process_index", lambda this=this: this)
                 position = TaskStreamState.from_checkpoint(self.saved[-1] if after else {})
-                journal = EpisodeJournal(self.folder, this)
+                journal = EpisodeJournal(self.folder, key=lambda e: (e.group, e.attempt))
+                files = episode_files(self.folder, since=after - self.staleness)
                 known = {
                     key: episode
-                    for key, episode in journal.load(since=after - self.staleness).items()
+                    for key, episode in journal.load(files).items()
                     if not lost(episode)
                 }
 
-                def on_episode(episode, journal=journal, ended=ended):
-                    journal.add(episode)
+                def on_episode(episode, journal=journal, ended=ended, process=this):
+                    journal.add(episode, episode_file(episode.update, process))
                     ended.add((episode.group, episode.attempt))
 
                 groups = GroupScheduler(

@@ -102,9 +102,12 @@ def _update(
     optimizer = learn.make_optimizer(OptimizerConfig(), 1_000)
     state = learn.init_state(params, optimizer)
 
+    loss_fn = learn.GRPOLoss.from_config(config, GRPOConfig(kl_beta=0.0))
+    train_step = learn.make_train_step(loss_fn, optimizer)
+
     def step() -> Any:
         nonlocal state
-        state, _ = learn.grpo_step(config, optimizer, state, rows, grpo=GRPOConfig(kl_beta=0.0))
+        state, _ = train_step(state, learn.FrozenParams(), learn.split_microbatches(rows, 1))
         return state.params
 
     seconds = timing.seconds(step, repeats)

@@ -113,15 +113,16 @@ def _measure(rows: ForestRows, microbatch: int, repeats: int) -> _Result:
     params = policy.init(MODEL, jax.random.key(0))
     state = learn.init_state(params, _OPTIMIZER)
 
+    train_step = learn.make_train_step(learn.GRPOLoss.from_config(MODEL, _GRPO), _OPTIMIZER)
+    frozen = learn.FrozenParams(reference=params)
+    parts = learn.split_microbatches(rows, microbatch)
+
     def update() -> Any:
         nonlocal state
-        state, _ = learn.grpo_step(
-            MODEL, _OPTIMIZER, state, rows, grpo=_GRPO, ref_params=params, microbatch=microbatch
-        )
+        state, _ = train_step(state, frozen, parts)
         return state
 
-    parts = jax.tree.map(lambda x: np.reshape(x, (-1, microbatch, *x.shape[1:])), rows)
-    program = learn.lower_grpo_step(MODEL, _OPTIMIZER, state, parts, grpo=_GRPO, ref_params=params)
+    program = train_step.lower(state, frozen, parts)
     return _Result(
         rows=num_rows,
         tokens=num_rows * rows.tokens.shape[1],
@@ -197,17 +198,14 @@ def _compare_with_tunix(baseline_python: str, repeats: int) -> dict[str, Any]:
     params = policy.init(baseline.MODEL, jax.random.key(0))
     state = learn.init_state(params, _OPTIMIZER)
 
+    loss_fn = learn.GRPOLoss.from_config(baseline.MODEL, _GRPO)
+    train_step = learn.make_train_step(loss_fn, _OPTIMIZER)
+    frozen = learn.FrozenParams(reference=params)
+    parts = learn.split_microbatches(rows, _BASELINE_ROWS)
+
     def update() -> Any:
         nonlocal state
-        state, _ = learn.grpo_step(
-            baseline.MODEL,
-            _OPTIMIZER,
-            state,
-            rows,
-            grpo=_GRPO,
-            ref_params=params,
-            microbatch=_BASELINE_ROWS,
-        )
+        state, _ = train_step(state, frozen, parts)
         return state
 
     first_seconds = timing.seconds(update, repeats)

@@ -15,27 +15,40 @@ from webagent_jax.learn.forest import (
     pad_to_shape,
 )
 from webagent_jax.learn.losses import GRPOStats, PolicyLossConfig, bc_loss, grpo_loss
-from webagent_jax.learn.microbatches import accumulate_gradients
-from webagent_jax.learn.objective import BatchTotals, count_totals, has_signal, pack_groups
+from webagent_jax.learn.microbatches import accumulate_gradients, split_microbatches
+from webagent_jax.learn.objective import (
+    BatchTotals,
+    count_totals,
+    has_signal,
+    make_layout,
+    pack_groups,
+)
 from webagent_jax.learn.optimizer import learning_rate_schedule, make_optimizer
 from webagent_jax.learn.train_step import (
+    BCLoss,
+    FrozenParams,
+    GRPOLoss,
+    LossFn,
     NonFiniteStepError,
     Optimizer,
     TrainState,
     abstract_state,
-    bc_step,
     compute_prox_logp,
-    grpo_step,
+    fetch_metrics,
     init_state,
-    lower_grpo_step,
+    make_train_step,
     policy_snapshot,
 )
 
 __all__ = [
+    "BCLoss",
     "BatchTotals",
     "Branch",
     "Forest",
+    "FrozenParams",
+    "GRPOLoss",
     "GRPOStats",
+    "LossFn",
     "NonFiniteStepError",
     "Optimizer",
     "PolicyLossConfig",
@@ -43,24 +56,25 @@ __all__ = [
     "abstract_state",
     "accumulate_gradients",
     "bc_loss",
-    "bc_step",
     "branches_from_episodes",
     "compute_prox_logp",
     "count_totals",
     "episode_turn_token_weights",
+    "fetch_metrics",
     "group_advantages",
     "grpo_loss",
-    "grpo_step",
     "has_equal_rewards",
     "has_signal",
     "init_state",
     "learning_rate_schedule",
-    "lower_grpo_step",
+    "make_layout",
     "make_optimizer",
+    "make_train_step",
     "pack_branches",
     "pack_groups",
     "pad_to_shape",
     "policy_snapshot",
+    "split_microbatches",
     "token_mean_weights",
     "turn_mean_weights",
 ]

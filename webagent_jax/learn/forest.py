@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,19 +39,71 @@ class Forest:
     padding_fraction: float  # fraction of padding tokens in the rows that are not empty
 
 
+class RowLayout(Protocol):
+    """Arrangement of the tokens of episodes in rows."""
+
+    def turn_lengths(self, episode: Episode) -> list[int]:
+        """Return the number of scored tokens of each turn."""
+        ...
+
+    def pack(
+        self,
+        episodes: Sequence[Episode],
+        advantages: Sequence[float],
+        token_weight_fn: TokenWeightFn,
+        *,
+        row_tokens: int,
+        row_multiple: int = 1,
+    ) -> Forest:
+        """Pack episodes into rows.
+
+        Args:
+            episodes: of a batch, or of a part of it; at least one.
+            advantages: advantage of each episode.
+            token_weight_fn: returns the loss weights for the `turn_lengths` of `episodes`.
+            row_tokens: L, the length of every row.
+            row_multiple: as in `pack_branches`.
+
+        Raises:
+            ValueError: an episode does not fit this layout or a row.
+        """
+        ...
+
+
+class TurnLayout:
+    """Layout of one branch per turn, scored under the prompt that the policy saw."""
+
+    def turn_lengths(self, episode: Episode) -> list[int]:
+        """Return the number of response tokens of each turn."""
+        return [len(turn.completion.token_ids) for turn in episode.turns]
+
+    def pack(
+        self,
+        episodes: Sequence[Episode],
+        advantages: Sequence[float],
+        token_weight_fn: TokenWeightFn,
+        *,
+        row_tokens: int,
+        row_multiple: int = 1,
+    ) -> Forest:
+        """Pack episodes into rows; arguments and errors are those of `RowLayout.pack`."""
+        branches = branches_from_episodes(episodes, advantages, token_weight_fn)
+        return pack_branches(branches, row_tokens=row_tokens, row_multiple=row_multiple)
+
+
 def branches_from_episodes(
     episodes: Sequence[Episode],
     advantages: Sequence[float],
-    weigh: TokenWeightFn = episode_turn_token_weights,
+    token_weight_fn: TokenWeightFn = episode_turn_token_weights,
 ) -> list[Branch]:
     """Return one branch per turn.
 
     Args:
         episodes: of a batch, or of a part of it.
         advantages: advantage of each episode.
-        weigh: returns the loss weights for the response tokens of each turn of `episodes`.
+        token_weight_fn: returns the loss weights of the response tokens of `episodes`, by turn.
     """
-    weights = weigh([[len(t.completion.token_ids) for t in e.turns] for e in episodes])
+    weights = token_weight_fn([[len(t.completion.token_ids) for t in e.turns] for e in episodes])
     return [
         Branch(
             turn.prompt_ids,
@@ -85,7 +137,9 @@ def pack_branches(branches: Sequence[Branch], *, row_tokens: int, row_multiple: 
             raise ValueError("a turn needs at least one token of prompt and one of response")
     rows = [_fill_row(leaves, row_tokens) for leaves in _assign_rows(branches, row_tokens)]
     num_tokens = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)
-    return stack_rows(rows, row_tokens=row_tokens, row_multiple=row_multiple, alone=num_tokens)
+    return stack_rows(
+        rows, row_tokens=row_tokens, row_multiple=row_multiple, num_path_tokens=num_tokens
+    )
 
 
 def check_length(length: int, row_tokens: int) -> None:
@@ -208,23 +262,23 @@ def padding(row_tokens: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
 
 def stack_rows(
-    filled: Sequence[PackedRow], *, row_tokens: int, row_multiple: int, alone: int
+    packed_rows: Sequence[PackedRow], *, row_tokens: int, row_multiple: int, num_path_tokens: int
 ) -> Forest:
     """Stack rows into a forest of one of few shapes; empty rows come last.
 
     Args:
-        filled: rows that are not empty; none for an empty forest.
+        packed_rows: rows that are not empty; none for an empty forest.
         row_tokens: L, the length of every row.
         row_multiple: B is this times a power of two.
-        alone: number of tokens of the same turns with one row each.
+        num_path_tokens: number of tokens of the same turns with one row each.
     """
-    max_targets = max((len(row.target_indices) for row in filled), default=1)
+    max_targets = max((len(row.target_indices) for row in packed_rows), default=1)
     rows = _empty_rows(
-        _round_up(max(len(filled), 1), row_multiple),
+        _round_up(max(len(packed_rows), 1), row_multiple),
         row_tokens,
         min(_round_up(max_targets, max(row_tokens // 4, 1)), row_tokens),
     )
-    for number, row in enumerate(filled):
+    for number, row in enumerate(packed_rows):
         rows.tokens[number], rows.positions[number] = row.tokens, row.positions
         rows.parents[number], rows.subtree_ends[number] = row.parents, row.subtree_ends
         targets = np.s_[number, : len(row.target_indices)]
@@ -232,10 +286,10 @@ def stack_rows(
         rows.loss_weights[targets] = row.loss_weights
         rows.advantages[targets] = row.advantages
         rows.behavior_logp[targets] = rows.prox_logp[targets] = row.behavior_logp
-    used = sum(row.used for row in filled)
-    if not filled:
+    used = sum(row.used for row in packed_rows)
+    if not packed_rows:
         return Forest(rows, 0.0, 0.0)
-    return Forest(rows, 1 - used / alone, 1 - used / (len(filled) * row_tokens))
+    return Forest(rows, 1 - used / num_path_tokens, 1 - used / (len(packed_rows) * row_tokens))
 
 
 def pad_to_shape(rows: ForestRows, *, count: int, row_targets: int) -> ForestRows:

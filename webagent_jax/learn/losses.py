@@ -83,8 +83,17 @@ def grpo_loss(
         The loss, a float32 scalar, and statistics.
 
     Raises:
-        ValueError: `kl_beta` is above 0 without `ref_logp`.
+        ValueError: `kl_beta` is above 0 without `ref_logp`, or an array has another shape than
+            `logp` or is not of floats.
     """
+    _check_arrays(
+        logp,
+        behavior_logp=behavior_logp,
+        advantages=advantages,
+        weights=weights,
+        prox_logp=prox_logp,
+        ref_logp=ref_logp,
+    )
     if ref_logp is None and surrogate.kl_beta > 0:
         raise ValueError("kl_beta is above 0: pass ref_logp to grpo_loss, or set kl_beta to 0")
     weights = jnp.asarray(weights)
@@ -135,6 +144,21 @@ def bc_loss(logp: Array, weights: ArrayLike) -> Array:
 
     Returns:
         A float32 scalar.
+
+    Raises:
+        ValueError: the shapes differ, or an array is not of floats.
     """
+    _check_arrays(logp, weights=weights)
     weights = jnp.asarray(weights)
     return -jnp.sum(weights * jnp.where(weights != 0, logp, 0.0))
+
+
+def _check_arrays(logp: Array, **arrays: ArrayLike | None) -> None:
+    """Check shapes and dtypes: a wrong shape would broadcast to a wrong loss without an error."""
+    for name, array in ({"logp": logp} | arrays).items():
+        if array is None:
+            continue
+        if jnp.shape(array) != logp.shape:
+            raise ValueError(f"{name} has the shape {jnp.shape(array)}, but logp has {logp.shape}")
+        if not jnp.issubdtype(jnp.result_type(array), jnp.floating):
+            raise ValueError(f"{name} has the dtype {jnp.result_type(array)}, not float")

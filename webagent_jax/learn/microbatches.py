@@ -22,7 +22,7 @@ Sums = dict[str, Array]  # scalars that add up over microbatches, including "los
 Objective = Callable[[Params, ForestRows], tuple[Array, Sums]]
 
 
-def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> ForestRows:
+def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None = None) -> ForestRows:
     """Split rows [B, ...] into microbatches [B / b, b, ...], each sharded over the mesh.
 
     If the mesh spans several processes, each contributes the same number of rows and an equal part
@@ -34,8 +34,10 @@ def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> 
         mesh: None on a single device.
 
     Raises:
-        ValueError: the rows do not divide evenly into microbatches.
+        ValueError: the rows do not divide evenly into microbatches, or an array has a wrong shape
+            or dtype.
     """
+    _check_rows(rows)
     num_processes = _num_processes(mesh)
     num_local = microbatch // num_processes
     if microbatch % num_processes or len(rows.tokens) % num_local:
@@ -54,6 +56,28 @@ def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None) -> 
 
     sharded: ForestRows = jax.tree.map(shard, parts)
     return sharded
+
+
+def _check_rows(rows: ForestRows) -> None:
+    """Check the arrays against the shapes and dtypes that `ForestRows` documents."""
+    per_token, per_target = np.shape(rows.tokens), np.shape(rows.target_indices)
+    for name, shape, dtype in (
+        ("tokens", per_token, np.int32),
+        ("positions", per_token, np.int32),
+        ("parents", per_token, np.int32),
+        ("subtree_ends", per_token, np.int32),
+        ("target_indices", (*per_token[:1], *per_target[1:]), np.int32),
+        ("loss_weights", per_target, np.float32),
+        ("advantages", per_target, np.float32),
+        ("behavior_logp", per_target, np.float32),
+        ("prox_logp", per_target, np.float32),
+    ):
+        array = getattr(rows, name)
+        if array is not None and (np.shape(array) != shape or array.dtype != dtype):
+            raise ValueError(
+                f"ForestRows.{name} must be {np.dtype(dtype)} {list(shape)}, not {array.dtype} "
+                f"{list(np.shape(array))}"
+            )
 
 
 def _num_processes(mesh: Mesh | None) -> int:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from webagent_jax.config import GRPOConfig, RolloutConfig
-from webagent_jax.learn import advantages, forest, webagent_r1_layout
+from webagent_jax.learn import advantages, forest
 from webagent_jax.learn.advantages import TokenWeightFn
-from webagent_jax.learn.forest import Forest
-from webagent_jax.learn.webagent_r1_layout import Decode
+from webagent_jax.learn.forest import Forest, RowLayout, TurnLayout
+from webagent_jax.learn.webagent_r1_layout import Decode, ReleaseLayout
 from webagent_jax.types import Episode, FloatArray, Group
 
 
@@ -35,22 +35,31 @@ class BatchTotals(NamedTuple):
     tokens: float  # number of response tokens of these
 
 
+_TURN_LAYOUT = TurnLayout()
+
+
+def make_layout(grpo: GRPOConfig, decode: Decode) -> RowLayout:
+    """Return the layout `grpo.sequence_layout`; `decode` is a function from token ids to text."""
+    is_release = grpo.sequence_layout == "webagent_r1_release"
+    return ReleaseLayout(decode) if is_release else _TURN_LAYOUT
+
+
 def count_totals(
-    groups: Sequence[Group], grpo: GRPOConfig, decode: Decode | None = None
+    groups: Sequence[Group], grpo: GRPOConfig, layout: RowLayout = _TURN_LAYOUT
 ) -> BatchTotals:
     """Return the totals of groups.
 
     Args:
         groups: of a batch, or of a part of it.
         grpo: objective.
-        decode: as in `pack_groups`.
+        layout: as in `pack_groups`.
     """
     scored = rewards = episodes = tokens = 0.0
     for group in groups:
         for episode, reward in _scored(group, grpo):
             scored, rewards = scored + 1, rewards + reward
             if _is_trainable(episode, reward, grpo):
-                episodes, tokens = episodes + 1, tokens + sum(_lengths(episode, grpo, decode))
+                episodes, tokens = episodes + 1, tokens + sum(layout.turn_lengths(episode))
     return BatchTotals(float(len(groups)), scored, rewards, episodes, tokens)
 
 
@@ -74,9 +83,9 @@ def pack_groups(
     rollout: RolloutConfig,
     *,
     row_multiple: int = 1,
-    whole: float = 0.0,
+    full_size: float = 0.0,
     totals: BatchTotals | None = None,
-    decode: Decode | None = None,
+    layout: RowLayout = _TURN_LAYOUT,
 ) -> Forest:
     """Pack groups into the forest rows of one step, with the loss weights and advantages of `grpo`.
 
@@ -85,11 +94,11 @@ def pack_groups(
         grpo: objective.
         rollout: its limits define the constant of loss_aggregation="constant_length".
         row_multiple: as in `forest.pack_branches`.
-        whole: number of groups of a complete step. A missing group counts like one with equal
-            rewards: the advantages of the others shrink by groups / whole, so that a few groups do
-            not make as long a step as all of them.
+        full_size: number of groups of a complete step. A missing group counts like one with equal
+            rewards: the advantages of the others shrink by groups / full_size, so that a few groups
+            do not make as long a step as all of them.
         totals: of the batch that contains these groups; by default they are the complete batch.
-        decode: maps ids to text, for sequence_layout="webagent_r1_release" only.
+        layout: arrangement of episodes in rows (`make_layout`).
 
     Returns:
         A forest; empty if only other parts of the batch have episodes to train on.
@@ -97,26 +106,21 @@ def pack_groups(
     Raises:
         ValueError: the complete batch has no episode to train on, or one does not fit a row.
     """
-    totals = count_totals(groups, grpo, decode) if totals is None else totals
+    totals = count_totals(groups, grpo, layout) if totals is None else totals
     if totals.episodes == 0:
         raise ValueError(
             "no episode of the batch can be trained on: each is INFRA, or excluded by "
             "grpo.advantage_estimator or grpo.truncated_episodes"
         )
-    scale = min(1.0, totals.groups / whole) if whole else 1.0
+    scale = min(1.0, totals.groups / full_size) if full_size else 1.0
     pairs = list(_with_advantages(groups, grpo, totals))
     episodes = [episode for episode, _ in pairs]
     gains = [scale * gain for _, gain in pairs]
     weight_fn = _token_weight_fn(grpo, rollout, totals)
     size = {"row_tokens": grpo.row_tokens, "row_multiple": row_multiple}
     if not episodes:
-        return forest.stack_rows([], **size, alone=0)
-    if grpo.sequence_layout == "webagent_r1_release":
-        sequences = [webagent_r1_layout.to_sequence(episode, decode) for episode in episodes]
-        lengths = [[len(sequence.targets)] for sequence in sequences]
-        weights = [float(w) for (w,) in weight_fn(lengths)]
-        return webagent_r1_layout.pack_sequences(sequences, weights, gains, **size)
-    return forest.pack_branches(forest.branches_from_episodes(episodes, gains, weight_fn), **size)
+        return forest.stack_rows([], **size, num_path_tokens=0)
+    return layout.pack(episodes, gains, weight_fn, **size)
 
 
 def _with_advantages(
@@ -152,13 +156,6 @@ def _is_trainable(episode: Episode, reward: float, grpo: GRPOConfig) -> bool:
     is_masked = grpo.truncated_episodes == "mask" and episode.truncated
     is_failure = grpo.advantage_estimator == "success" and reward <= 0
     return bool(episode.turns) and not is_masked and not is_failure
-
-
-def _lengths(episode: Episode, grpo: GRPOConfig, decode: Decode | None) -> list[int]:
-    """Return the response tokens of each turn; webagent_r1_release has one turn per episode."""
-    if grpo.sequence_layout == "webagent_r1_release":
-        return [len(webagent_r1_layout.to_sequence(episode, decode).targets)]
-    return [len(turn.completion.token_ids) for turn in episode.turns]
 
 
 def _advantages(rewards: FloatArray, grpo: GRPOConfig, totals: BatchTotals) -> FloatArray:

@@ -1,12 +1,15 @@
-"""Optimizer steps of M-GRPO and BC: jitted functions of forest rows and a donated TrainState.
+"""Train step of M-GRPO and BC: a jitted function of forest rows and a donated TrainState.
 
-The loss is a sum over rows, so accumulating the gradient over microbatches does not change it. The
-loop skips trailing empty microbatches, so rows that only pad a shape cost nothing.
+`make_train_step` builds it from a loss function. The loss is a sum over rows, so accumulating the
+gradient over microbatches does not change it. The loop skips trailing empty microbatches, so rows
+that only pad a shape cost nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,7 +25,6 @@ from webagent_jax.config import GRPOConfig
 from webagent_jax.learn import losses
 from webagent_jax.learn.losses import PolicyLossConfig
 from webagent_jax.learn.microbatches import (
-    Objective,
     Params,
     Sums,
     accumulate_gradients,
@@ -47,12 +49,23 @@ class TrainState:
     opt_state: Any
 
 
-class NonFiniteStepError(FloatingPointError):
-    """Loss or gradient that is not finite; `state` is the valid state before the step."""
+@flax.struct.dataclass
+class FrozenParams:
+    """Params that a loss reads and no step changes."""
 
-    def __init__(self, message: str, state: TrainState) -> None:
-        super().__init__(message)
-        self.state = state
+    base: FrozenBase | None = None  # base of trained adapters; None if all params are trained
+    reference: Params | None = None  # reference policy; required if `grpo.kl_beta` is above 0
+
+
+LossFn: TypeAlias = Callable[[FrozenParams, Params, ForestRows], tuple[Array, Sums]]
+"""Function of frozen params, trained params and one microbatch: its loss and sums over tokens.
+
+It is hashable, and a sum over rows. The sums include "loss", "weight" and "entropy".
+"""
+
+
+class NonFiniteStepError(FloatingPointError):
+    """Loss or gradient that is not finite; the step was not applied."""
 
 
 def init_state(params: Params, optimizer: Optimizer) -> TrainState:
@@ -94,118 +107,136 @@ def policy_snapshot(state: TrainState, base: FrozenBase | None = None) -> Policy
     return PolicySnapshot(int(state.step), lora.attach(base, state.params))
 
 
-def grpo_step(
-    config: ModelConfig,
-    optimizer: Optimizer,
-    state: TrainState,
-    rows: ForestRows,
-    *,
-    grpo: GRPOConfig,
-    temperature: float = 1.0,
-    base: FrozenBase | None = None,
-    ref_params: Params | None = None,
-    microbatch: int = 1,
-    mesh: Mesh | None = None,
-) -> tuple[TrainState, dict[str, float]]:
-    """Run one M-GRPO optimizer step.
+@functools.cache
+def make_train_step(
+    loss_fn: LossFn, optimizer: Optimizer, mesh: Mesh | None = None
+) -> jax.stages.Wrapped:
+    """Return the jitted optimizer step `train_step(state, frozen, microbatches)`.
+
+    It returns the new state and the sums that `fetch_metrics` reads. `state` is donated: params and
+    moments are updated in place, so memory contains them once. If loss or gradient are not finite,
+    params, moments and step count are returned unchanged. Equal arguments return the same function.
 
     Args:
-        config: config of the policy.
+        loss_fn: loss of a microbatch, `BCLoss` or `GRPOLoss`.
         optimizer: applied to the accumulated gradient.
-        state: donated, so it cannot be used again.
-        rows: B rows, a multiple of `microbatch`.
-        grpo: options of the policy loss.
-        temperature: sampling temperature; policy and reference are scored at it.
-        base: frozen base of trained adapters; None if the state contains all params.
-        ref_params: reference policy; ignored if `grpo.kl_beta` is 0.
-        microbatch: number of rows whose activations exist at once.
-        mesh: shards the params, and the rows of a microbatch.
+        mesh: shards the params, and the rows of a microbatch; None on a single device.
+    """
+
+    @partial(jax.jit, donate_argnames="state")
+    def train_step(
+        state: TrainState, frozen: FrozenParams, microbatches: ForestRows
+    ) -> tuple[TrainState, Sums]:
+        objective = partial(loss_fn, frozen)
+        grads, sums = accumulate_gradients(objective, state.params, microbatches, mesh)
+        metrics = sums | {"grad_norm": optax.tree.norm(grads), "step": state.step + 1}
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        is_finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
+        new_state = TrainState(metrics["step"], params, opt_state)
+        state = jax.tree.map(partial(jnp.where, is_finite), new_state, state)
+        # XLA may otherwise choose other shardings for the result than those of the input.
+        if mesh is not None:
+            shardings = state_shardings(state, sharding.param_shardings(state.params, mesh))
+            state = jax.lax.with_sharding_constraint(state, shardings)
+        return state, metrics
+
+    return train_step
+
+
+def fetch_metrics(sums: Sums) -> dict[str, float]:
+    """Wait for a train step and return its metrics.
 
     Returns:
-        The new state, and metrics: "loss", "grad_norm", and means over the weighted tokens of
-        "entropy" and the fields of `losses.GRPOStats`.
+        "loss", "grad_norm", and the other sums divided by the sum of the loss weights: "entropy"
+        and, for M-GRPO, the fields of `losses.GRPOStats`.
 
     Raises:
         NonFiniteStepError: loss or gradient is not finite; the step was not applied.
-        ValueError: the reference policy is missing, or `microbatch` does not divide B.
     """
-    options = _grpo_options(grpo, temperature, base, ref_params, mesh)
-    parts = split_microbatches(rows, microbatch, mesh)
-    return _check_finite(*_jit_grpo_step(config, optimizer, state, parts, **options))
+    values = {name: float(value) for name, value in jax.device_get(sums).items()}
+    step = int(values.pop("step"))
+    # The weight of empty rows is 0, and so are their sums.
+    weight = values.pop("weight") or 1.0
+    values |= {k: v / weight for k, v in values.items() if k not in ("loss", "grad_norm")}
+    if not np.isfinite([values["loss"], values["grad_norm"]]).all():
+        raise NonFiniteStepError(
+            f"step {step} was not applied: its loss is {values['loss']} and its gradient norm is "
+            f"{values['grad_norm']}. Lower the learning rate, or check rewards and "
+            "log-probabilities for values that are not finite"
+        )
+    return values
 
 
-def lower_grpo_step(
-    config: ModelConfig,
-    optimizer: Optimizer,
-    state: TrainState,
-    parts: ForestRows,
-    *,
-    grpo: GRPOConfig,
-    temperature: float = 1.0,
-    base: FrozenBase | None = None,
-    ref_params: Params | None = None,
-    mesh: Mesh | None = None,
-) -> jax.stages.Lowered:
-    """Lower `grpo_step` for ahead-of-time compilation.
+@dataclasses.dataclass(frozen=True)
+class BCLoss:
+    """Loss of behavior cloning over forest rows."""
 
-    Args:
-        config: config of the policy.
-        optimizer: as in `grpo_step`.
-        state: shapes with shardings, see `abstract_state`.
-        parts: shapes with shardings of microbatches [n, b, ...].
-        grpo: options of the policy loss.
-        temperature: sampling temperature.
-        base: shapes with shardings of the frozen base; None without adapters.
-        ref_params: shapes with shardings of the reference policy.
-        mesh: as in `grpo_step`.
-    """
-    options = _grpo_options(grpo, temperature, base, ref_params, mesh)
-    lowered: jax.stages.Lowered = _jit_grpo_step.lower(config, optimizer, state, parts, **options)
-    return lowered
+    model: ModelConfig
+    mesh: Mesh | None = None
+
+    def __call__(
+        self, frozen: FrozenParams, params: Params, rows: ForestRows
+    ) -> tuple[Array, Sums]:
+        """Return the loss and the sums of one microbatch."""
+        scores = score(self.model, lora.attach(frozen.base, params), rows, mesh=self.mesh)
+        loss = losses.bc_loss(scores.logp, rows.loss_weights)
+        return loss, _sums(loss, rows, scores)
 
 
-def _grpo_options(
-    grpo: GRPOConfig,
-    temperature: float,
-    base: FrozenBase | None,
-    ref_params: Params | None,
-    mesh: Mesh | None,
-) -> dict[str, Any]:
-    if grpo.kl_beta > 0 and ref_params is None:
-        raise ValueError("grpo.kl_beta is above 0: pass ref_params, or set grpo.kl_beta=0")
-    return {
-        # Only these options are static: changing others must not trigger a compilation.
-        "surrogate": PolicyLossConfig(
-            policy_loss=grpo.policy_loss,
-            clip_low=grpo.clip_low,
-            clip_high=grpo.clip_high,
-            kl_estimator=grpo.kl_estimator,
-            kl_beta=grpo.kl_beta,
-            importance_weight_cap=grpo.importance_weight_cap,
-        ),
-        "temperature": temperature,
-        "base": base,
-        "ref_params": ref_params if grpo.kl_beta > 0 else None,
-        "mesh": mesh,
-    }
+@dataclasses.dataclass(frozen=True)
+class GRPOLoss:
+    """Loss of M-GRPO over forest rows; policy and reference are scored at `temperature`."""
+
+    model: ModelConfig
+    options: PolicyLossConfig
+    temperature: float = 1.0
+    mesh: Mesh | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        model: ModelConfig,
+        grpo: GRPOConfig,
+        temperature: float = 1.0,
+        mesh: Mesh | None = None,
+    ) -> GRPOLoss:
+        """Return the loss with the options of `grpo` that affect the compiled step."""
+        names = PolicyLossConfig._fields
+        options = PolicyLossConfig(**{name: getattr(grpo, name) for name in names})
+        return cls(model, options, temperature, mesh)
+
+    def __call__(
+        self, frozen: FrozenParams, params: Params, rows: ForestRows
+    ) -> tuple[Array, Sums]:
+        """Return the loss and the sums of one microbatch.
+
+        Raises:
+            ValueError: `kl_beta` is above 0 and there is no reference policy.
+        """
+
+        def score_rows(params: Params) -> Scores:
+            return score(self.model, params, rows, temperature=self.temperature, mesh=self.mesh)
+
+        if self.options.kl_beta > 0 and frozen.reference is None:
+            raise ValueError("kl_beta is above 0: pass a reference policy, or set grpo.kl_beta=0")
+        scores = score_rows(lora.attach(frozen.base, params))
+        ref_logp = score_rows(frozen.reference).logp if self.options.kl_beta > 0 else None
+        loss, stats = losses.grpo_loss(
+            scores.logp,
+            rows.behavior_logp,
+            rows.advantages,
+            rows.loss_weights,
+            surrogate=self.options,
+            prox_logp=rows.prox_logp,
+            ref_logp=ref_logp,
+        )
+        return loss, _sums(loss, rows, scores) | stats._asdict()
 
 
-def bc_step(
-    config: ModelConfig,
-    optimizer: Optimizer,
-    state: TrainState,
-    rows: ForestRows,
-    *,
-    base: FrozenBase | None = None,
-    microbatch: int = 1,
-    mesh: Mesh | None = None,
-) -> tuple[TrainState, dict[str, float]]:
-    """Run one optimizer step of behavior cloning.
-
-    Args and errors are those of `grpo_step`; the metrics are "loss", "grad_norm" and "entropy".
-    """
-    parts = split_microbatches(rows, microbatch, mesh)
-    return _check_finite(*_jit_bc_step(config, optimizer, state, parts, base=base, mesh=mesh))
+def _sums(loss: Array, rows: ForestRows, scores: Scores) -> Sums:
+    entropy = jnp.sum(rows.loss_weights * scores.entropy)
+    return {"loss": loss, "weight": jnp.sum(rows.loss_weights), "entropy": entropy}
 
 
 def compute_prox_logp(
@@ -225,101 +256,13 @@ def compute_prox_logp(
         params: `TrainState.params` before the update; not donated.
         rows: B rows, a multiple of `microbatch`.
         temperature: sampling temperature.
-        base: as in `grpo_step`.
-        microbatch: as in `grpo_step`.
-        mesh: as in `grpo_step`.
+        base: base of trained adapters.
+        microbatch: number of rows whose activations exist at once.
+        mesh: as in `make_train_step`.
     """
     parts = split_microbatches(rows, microbatch, mesh)
     logp = gather_local_rows(_score_parts(config, params, parts, temperature, base=base, mesh=mesh))
     return dataclasses.replace(rows, prox_logp=logp.reshape(rows.loss_weights.shape))
-
-
-@partial(
-    jax.jit,
-    static_argnames=("config", "optimizer", "surrogate", "temperature", "mesh"),
-    donate_argnames=("state",),
-)
-def _jit_grpo_step(
-    config: ModelConfig,
-    optimizer: Optimizer,
-    state: TrainState,
-    parts: ForestRows,
-    *,
-    surrogate: PolicyLossConfig,
-    temperature: float,
-    base: FrozenBase | None,
-    ref_params: Params | None,
-    mesh: Mesh | None,
-) -> tuple[TrainState, Sums]:
-    """Run one step on microbatches [n, b, ...].
-
-    `state` is donated: params and moments are updated in place, so memory contains them once.
-    """
-
-    def score_rows(params: Params, rows: ForestRows) -> Scores:
-        return score(config, params, rows, temperature=temperature, mesh=mesh)
-
-    def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score_rows(lora.attach(base, params), rows)
-        ref_logp = None if ref_params is None else score_rows(ref_params, rows).logp
-        loss, stats = losses.grpo_loss(
-            scores.logp,
-            rows.behavior_logp,
-            rows.advantages,
-            rows.loss_weights,
-            surrogate=surrogate,
-            prox_logp=rows.prox_logp,
-            ref_logp=ref_logp,
-        )
-        return loss, _sums(loss, rows, scores) | stats._asdict()
-
-    return _apply_gradients(objective, optimizer, state, parts, mesh)
-
-
-@partial(jax.jit, static_argnames=("config", "optimizer", "mesh"), donate_argnames=("state",))
-def _jit_bc_step(
-    config: ModelConfig,
-    optimizer: Optimizer,
-    state: TrainState,
-    parts: ForestRows,
-    *,
-    base: FrozenBase | None,
-    mesh: Mesh | None,
-) -> tuple[TrainState, Sums]:
-    """Run one step on microbatches [n, b, ...]; `state` is donated."""
-
-    def objective(params: Params, rows: ForestRows) -> tuple[Array, Sums]:
-        scores = score(config, lora.attach(base, params), rows, mesh=mesh)
-        loss = losses.bc_loss(scores.logp, rows.loss_weights)
-        return loss, _sums(loss, rows, scores)
-
-    return _apply_gradients(objective, optimizer, state, parts, mesh)
-
-
-def _sums(loss: Array, rows: ForestRows, scores: Scores) -> Sums:
-    entropy = jnp.sum(rows.loss_weights * scores.entropy)
-    return {"loss": loss, "weight": jnp.sum(rows.loss_weights), "entropy": entropy}
-
-
-def _apply_gradients(
-    objective: Objective,
-    optimizer: Optimizer,
-    state: TrainState,
-    parts: ForestRows,
-    mesh: Mesh | None,
-) -> tuple[TrainState, Sums]:
-    """Return the state after one step, or unchanged if loss or gradient are not finite."""
-    grads, sums = accumulate_gradients(objective, state.params, parts, mesh)
-    metrics = sums | {"grad_norm": optax.tree.norm(grads)}
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    new_state = TrainState(state.step + 1, optax.apply_updates(state.params, updates), opt_state)
-    is_finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
-    state = jax.tree.map(partial(jnp.where, is_finite), new_state, state)
-    # XLA may otherwise choose other shardings for the result than those of the input.
-    if mesh is not None:
-        shardings = state_shardings(state, sharding.param_shardings(state.params, mesh))
-        state = jax.lax.with_sharding_constraint(state, shardings)
-    return state, metrics
 
 
 @partial(jax.jit, static_argnames=("config", "temperature", "mesh"))
@@ -347,23 +290,3 @@ def _score_parts(
         batch_sharding = sharding.batch_sharding(mesh, logp.shape, rows_axis=1)
         logp = jax.lax.with_sharding_constraint(logp, batch_sharding)
     return logp
-
-
-def _check_finite(state: TrainState, metrics: Sums) -> tuple[TrainState, dict[str, float]]:
-    """Return the state and the metrics as floats.
-
-    Raises:
-        NonFiniteStepError: loss or gradient is not finite.
-    """
-    values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-    # The weight of empty rows is 0, and so are their sums.
-    weight = values.pop("weight") or 1.0
-    values |= {k: v / weight for k, v in values.items() if k not in ("loss", "grad_norm")}
-    if not np.isfinite([values["loss"], values["grad_norm"]]).all():
-        raise NonFiniteStepError(
-            f"step {int(state.step) + 1} was not applied: its loss is {values['loss']} and its "
-            f"gradient norm is {values['grad_norm']}. Lower the learning rate, or check rewards "
-            "and log-probabilities for values that are not finite",
-            state,
-        )
-    return state, values

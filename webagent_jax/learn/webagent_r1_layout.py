@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webagent_jax.learn import forest
+from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.learn.forest import Forest, PackedRow
 from webagent_jax.types import Episode, FloatArray, IntArray, Turn
 
@@ -24,6 +25,37 @@ Decode = Callable[[IntArray], str]
 """Function from token ids to text."""
 
 _THOUGHT_ENDS = "</think>"
+
+
+class ReleaseLayout:
+    """Layout of one sequence per episode, which counts as one turn."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+
+    def turn_lengths(self, episode: Episode) -> list[int]:
+        """Return the number of scored tokens of the episode as a list of one number."""
+        return [len(to_sequence(episode, self._decode).targets)]
+
+    def pack(
+        self,
+        episodes: Sequence[Episode],
+        advantages: Sequence[float],
+        token_weight_fn: TokenWeightFn,
+        *,
+        row_tokens: int,
+        row_multiple: int = 1,
+    ) -> Forest:
+        """Pack episodes into rows; arguments and errors are those of `RowLayout.pack`."""
+        sequences = [to_sequence(episode, self._decode) for episode in episodes]
+        weights = token_weight_fn([[len(sequence.targets)] for sequence in sequences])
+        return pack_sequences(
+            sequences,
+            [float(weight) for (weight,) in weights],
+            advantages,
+            row_tokens=row_tokens,
+            row_multiple=row_multiple,
+        )
 
 
 class EpisodeSequence(NamedTuple):
@@ -35,16 +67,15 @@ class EpisodeSequence(NamedTuple):
     behavior_logp: FloatArray  # [R] log-probabilities when sampled
 
 
-def to_sequence(episode: Episode, decode: Decode | None) -> EpisodeSequence:
+def to_sequence(episode: Episode, decode: Decode) -> EpisodeSequence:
     """Return the sequence of an episode in the layout of the published trainer.
 
     Args:
         episode: at least one turn.
-        decode: required if responses contain thoughts.
+        decode: function from token ids to text, called if a response contains a thought.
 
     Raises:
-        ValueError: the last prompt does not contain a response as it was sampled, or a response has
-            a thought and `decode` is None.
+        ValueError: the last prompt does not contain a response as it was sampled.
     """
     *earlier, last = episode.turns
     starts: list[int] = []
@@ -87,15 +118,10 @@ def _find_response(turn: Turn, history: IntArray, start: int) -> int:
     return start + int(np.argmax(is_match)) if is_match.any() else -1
 
 
-def _count_thought_tokens(turn: Turn, decode: Decode | None) -> int:
+def _count_thought_tokens(turn: Turn, decode: Decode) -> int:
     """Return the number of tokens up to the end of the thought, less than all of the response."""
     if _THOUGHT_ENDS not in turn.response_text:
         return 0
-    if decode is None:
-        raise ValueError(
-            'grpo.sequence_layout="webagent_r1_release" excludes thoughts: pass decode to '
-            "pack_groups"
-        )
     ids = turn.completion.token_ids
     return bisect_left(range(len(ids) - 1), True, key=lambda n: _THOUGHT_ENDS in decode(ids[:n]))
 
@@ -136,7 +162,7 @@ def pack_sequences(
         _fill_row([(paths[i], weights[i], advantages[i]) for i in row], row_tokens) for row in rows
     ]
     return forest.stack_rows(
-        packed_rows, row_tokens=row_tokens, row_multiple=row_multiple, alone=sum(used)
+        packed_rows, row_tokens=row_tokens, row_multiple=row_multiple, num_path_tokens=sum(used)
     )
 
 

@@ -84,13 +84,13 @@ def pretrain(cfg: PretrainConfig, directory: Path, log: Callable[[str], None] = 
     tokenizer = ChatTokenizer(directory)
     optimizer = learn.make_optimizer(cfg.optimizer, cfg.updates)
     state = learn.init_state(init_with_induction_heads(MODEL, jax.random.key(cfg.seed)), optimizer)
+    train_step = learn.make_train_step(learn.BCLoss(MODEL), optimizer)
     start = time.monotonic()
     losses: list[float] = []
     for update, forest in enumerate(_prefetch(cfg, tokenizer), start=1):
-        state, metrics = learn.bc_step(
-            MODEL, optimizer, state, forest.rows, microbatch=cfg.microbatch
-        )
-        losses.append(metrics["loss"])
+        microbatches = learn.split_microbatches(forest.rows, cfg.microbatch)
+        state, sums = train_step(state, learn.FrozenParams(), microbatches)
+        losses.append(learn.fetch_metrics(sums)["loss"])
         if update % 100 == 0:
             log(
                 f"update {update}/{cfg.updates} loss {np.mean(losses[-100:]):.4f} "

@@ -1,4 +1,4 @@
-"""JSON serialization of episodes and evaluations.
+"""JSON serialization of episodes and evaluations, and the journal for resuming.
 
 An episode is one line of JSON. Token ids and log-probabilities are base64 of little-endian arrays.
 Screenshots are JPEG files in `pictures/` next to the log, named by a hash of their content, so that
@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from absl import logging
@@ -22,6 +23,7 @@ from webagent_jax.config import RunConfig
 from webagent_jax.tracking import atomic_files, episode_stats
 
 Json = dict[str, Any]
+Key = TypeVar("Key", bound=Hashable)
 
 
 def append_episodes(path: Path, episodes: Iterable[types.Episode]) -> None:
@@ -52,6 +54,33 @@ def read_episodes(path: Path) -> Iterator[types.Episode]:
     pictures = path.parent / "pictures"
     for record in atomic_files.read_jsonl(path):
         yield _decode_episode(record, pictures)
+
+
+class EpisodeJournal(Generic[Key]):
+    """Episodes of a run on disk, from which an interrupted run resumes. Thread-safe.
+
+    Args:
+        folder: folder of the log files.
+        key: returns the identity of an episode within the run.
+    """
+
+    def __init__(self, folder: Path, key: Callable[[types.Episode], Key]) -> None:
+        self._folder, self._key = folder, key
+        self._lock = threading.Lock()
+
+    def add(self, episode: types.Episode, file: str = "episodes.jsonl") -> None:
+        """Append an episode to a file of the folder; it is on disk when the method returns."""
+        with self._lock:
+            append_episodes(self._folder / file, [episode])
+
+    def load(self, files: Iterable[str] = ("episodes.jsonl",)) -> dict[Key, types.Episode]:
+        """Return the episodes of the files by key.
+
+        Episodes without a reward are omitted, since they run again. The latest episode of a key
+        replaces earlier ones.
+        """
+        episodes = (e for file in files for e in load_episodes(self._folder / file))
+        return {self._key(e): e for e in episodes if e.reward is not None}
 
 
 def picture_name(picture: bytes) -> str:

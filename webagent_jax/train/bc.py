@@ -67,39 +67,62 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
             train, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
         ).map(partial(make_forest, cfg, learner.row_multiple, tokenizer))
         total = len(forests)
-        loop_state = learner.restore_or_init(cfg.bc.optimizer, total) or {"update": 0, "best": None}
-        done, best = loop_state["update"], loop_state["best"]
+        loss_fn = learn.BCLoss(learner.model, learner.mesh)
+        loop_state = learner.restore_or_init(loss_fn, cfg.bc.optimizer, total)
+        done = loop_state.get("update", 0)
+        best = _BestPolicy(workdir / "best", loop_state.get("best"))
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
         writer.truncate_after(done)
+        step_writer = metrics.StepWriter(writer)
         log = _DecisionLog(workdir, done)
         progress.log(learner.describe())
         progress.start_phase("behavior cloning", total, "updates", done=done)
         forest: learn.Forest
         for update, forest in enumerate(demos.iterate(forests, start=done), done + 1):
-            stats = learner.bc_step(
-                learner.pad_across_processes(forest.rows)
-            ) | metrics.packing_metrics(forest, learner.model.attention)
+            pending = learner.step(learner.pad_across_processes(forest.rows))
+            stats = metrics.packing_metrics(forest, learner.model.attention)
             is_last = update == total
             if is_last or (cfg.bc.eval_interval and update % cfg.bc.eval_interval == 0):
                 eval_stats, records = _evaluate(cfg, tokenizer, learner, validation, decisions)
                 log.append(update, records)
                 stats |= eval_stats
-                success = stats.get("validation/success", 0.0)
-                if validation and (best is None or success > best["success"]):
-                    best = {"update": update, "success": success}
-                    weights.save_params(workdir / "best", learner.state.params)
-            writer.write(update, stats)
+                if validation:
+                    best.add(update, stats["validation/success"], learner.state.params)
+            step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
             if update % cfg.bc.checkpoint_interval == 0 or is_last:
-                learner.save(update, {"update": update, "best": best})
-        best_params = None
-        if best is not None:
-            progress.log(
-                f"exporting update {best['update']} with the best validation success, "
-                f"{best['success']:.1%}"
-            )
-            best_params = weights.restore_params(workdir / "best", learner.state.params)
-        return learner.export(workdir / "policy", best_params)
+                step_writer.flush()
+                learner.save(update, {"update": update, "best": best.record})
+        return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
+
+
+class _BestPolicy:
+    """Params of the update with the highest validation success, on disk."""
+
+    def __init__(self, directory: Path, record: Json | None) -> None:
+        self._directory = directory
+        self.record = record  # update and success rate; None before the first validation
+
+    def add(self, update: int, success: float, params: policy.Params) -> None:
+        """Save the params if their success rate is the highest."""
+        if self.record is None or success > self.record["success"]:
+            self.record = {"update": update, "success": success}
+            weights.save_params(self._directory, params)
+
+    def restore(self, params: policy.Params, progress: Progress) -> policy.Params | None:
+        """Return the best params; None without validation.
+
+        Args:
+            params: shapes, dtypes and shardings of the result.
+            progress: receives a log message.
+        """
+        if self.record is None:
+            return None
+        progress.log(
+            f"exporting update {self.record['update']} with the best validation success, "
+            f"{self.record['success']:.1%}"
+        )
+        return weights.restore_params(self._directory, params)
 
 
 def _split(

@@ -17,14 +17,16 @@ from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import GroupScheduler
 from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train import metrics
 from webagent_jax.train.batches import Batch, collect_batch, group_jobs, split_minibatches
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.metrics import Guards
 from webagent_jax.train.resume import (
-    EpisodeJournal,
     TaskStreamState,
+    episode_file,
+    episode_files,
     init_shared_workdir,
     make_process_writer,
 )
@@ -55,8 +57,11 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
         steps = cfg.grpo.minibatches * cfg.grpo.epochs
+        loss_fn = learn.GRPOLoss.from_config(
+            learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
+        )
         loop_state = learner.restore_or_init(
-            cfg.grpo.optimizer, total * steps, reference=cfg.grpo.kl_beta > 0
+            loss_fn, cfg.grpo.optimizer, total * steps, reference=cfg.grpo.kl_beta > 0
         )
         stream = TaskStreamState.from_checkpoint(loop_state)
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
@@ -64,11 +69,11 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
         )
-        journal = EpisodeJournal(workdir / "episodes", distributed.process_index())
+        journal = EpisodeJournal(workdir / "episodes", key=lambda e: (e.group, e.attempt))
         timer = metrics.UpdateTimer(runtime)
 
         def record_episode(episode: Episode) -> None:
-            journal.add(episode)
+            journal.add(episode, episode_file(episode.update, distributed.process_index()))
             timer.add(episode)
 
         scheduler = GroupScheduler(
@@ -78,7 +83,9 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             stride=distributed.process_count(),
             resume=stream.pending,
             backlog=stream.backlog,
-            finished=journal.load(since=stream.update - cfg.grpo.max_staleness),
+            finished=journal.load(
+                episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
+            ),
             staleness=cfg.grpo.max_staleness,
             timeout=cfg.rollout.group_timeout,
             on_episode=record_episode,
@@ -156,10 +163,10 @@ def _train_on_batch(
 
     A minibatch without trainable episodes on any process is skipped.
     """
-    grpo, decode = cfg.grpo, runtime.tokenizer.decode
+    grpo, layout = cfg.grpo, learn.make_layout(cfg.grpo, runtime.tokenizer.decode)
     minibatches = split_minibatches(batch.groups, _process_options(grpo))
     process_totals = distributed.allgather(
-        [learn.count_totals(minibatch.groups, grpo, decode) for minibatch in minibatches]
+        [learn.count_totals(minibatch.groups, grpo, layout) for minibatch in minibatches]
     )
     forests: list[learn.Forest] = []
     for number, minibatch in enumerate(minibatches):
@@ -171,17 +178,19 @@ def _train_on_batch(
             grpo,
             cfg.rollout,
             row_multiple=learner.row_multiple,
-            whole=minibatch.full_size * distributed.process_count(),
+            full_size=minibatch.full_size * distributed.process_count(),
             totals=totals,
-            decode=decode,
+            layout=layout,
         )
         rows = learner.pad_across_processes(forest.rows)
         forests.append(
             replace(forest, rows=learner.compute_prox_logp(rows) if grpo.max_staleness else rows)
         )
+    # All steps are dispatched before the first metrics are read, so the device never waits.
+    pending = [(learner.step(forest.rows), forest) for forest in forests * grpo.epochs]
     stats = [
-        learner.grpo_step(forest.rows) | metrics.packing_metrics(forest, learner.model.attention)
-        for forest in forests * grpo.epochs
+        step.fetch() | metrics.packing_metrics(forest, learner.model.attention)
+        for step, forest in pending
     ]
     if not stats:
         return {}

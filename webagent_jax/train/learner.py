@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +13,8 @@ from jax.sharding import Mesh
 from webagent_jax import distributed, learn, policy, seeds
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import ConfigError, OptimizerConfig, RunConfig
-from webagent_jax.learn import NonFiniteStepError, TrainState
+from webagent_jax.learn import FrozenParams, LossFn, NonFiniteStepError, TrainState
+from webagent_jax.learn.microbatches import Sums
 from webagent_jax.policy import lora, sharding
 from webagent_jax.policy.loading import load_policy
 from webagent_jax.policy.lora import FrozenBase
@@ -45,17 +44,18 @@ class Learner:
         self.model, params = load_policy(cfg, self.mesh)
         self._initial_params_checksum = int(_checksum(params))
         self._base, trained = _split_trainable(cfg, params, self.mesh)
-        self._reference: policy.Params | None = params
+        self._frozen = FrozenParams(self._base, reference=params)
         # `restore_or_init` replaces this state.
         self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
         self._checkpoints = Checkpointer(workdir / "checkpoints")
 
     def restore_or_init(
-        self, optimizer: OptimizerConfig, steps: int, *, reference: bool = False
+        self, loss_fn: LossFn, optimizer: OptimizerConfig, steps: int, *, reference: bool = False
     ) -> Json:
         """Restore the latest checkpoint, or initialize the train state if there is none.
 
         Args:
+            loss_fn: loss of `step`.
             optimizer: options of the optimizer.
             steps: optimizer steps of the complete run, for the learning rate schedule.
             reference: keep the initial policy in memory as the reference policy.
@@ -66,8 +66,9 @@ class Learner:
         Raises:
             ConfigError: the run started from other weights than those at `policy.path`.
         """
-        self._optimizer = learn.make_optimizer(optimizer, steps)
-        initial = learn.init_state(self.state.params, self._optimizer)
+        transform = learn.make_optimizer(optimizer, steps)
+        self._train_step = learn.make_train_step(loss_fn, transform, self.mesh)
+        initial = learn.init_state(self.state.params, transform)
         self.state, loop_state = self._checkpoints.restore(initial) or (initial, {})
         if loop_state and loop_state.pop("begun_with") != self._initial_params_checksum:
             raise ConfigError(
@@ -75,7 +76,7 @@ class Learner:
                 "reference policy started from: restore them, or choose another --workdir"
             )
         if not reference:
-            self._reference = None
+            self._frozen = FrozenParams(self._base)
         return loop_state
 
     def __enter__(self) -> Self:
@@ -113,40 +114,13 @@ class Learner:
             mesh=self.mesh,
         )
 
-    def bc_step(self, rows: ForestRows) -> dict[str, float]:
-        """Run one optimizer step of behavior cloning and return its metrics.
+    def step(self, rows: ForestRows) -> PendingMetrics:
+        """Dispatch one optimizer step and return its metrics, which are still on the device."""
+        microbatches = learn.split_microbatches(rows, self.microbatch, self.mesh)
+        self.state, sums = self._train_step(self.state, self._frozen, microbatches)
+        return PendingMetrics(self, rows, sums)
 
-        Raises:
-            NonFiniteStepError: loss or gradient is not finite; the message lists the rows.
-        """
-        return self._step(partial(learn.bc_step, base=self._base), rows)
-
-    def grpo_step(self, rows: ForestRows) -> dict[str, float]:
-        """Run one M-GRPO optimizer step and return its metrics.
-
-        Raises:
-            NonFiniteStepError: loss or gradient is not finite; the message lists the rows.
-        """
-        step_fn = partial(
-            learn.grpo_step,
-            grpo=self._cfg.grpo,
-            temperature=self._cfg.rollout.temperature,
-            base=self._base,
-            ref_params=self._reference,
-        )
-        return self._step(step_fn, rows)
-
-    def _step(self, step_fn: Callable[..., Any], rows: ForestRows) -> dict[str, float]:
-        layout = {"microbatch": self.microbatch, "mesh": self.mesh}
-        try:
-            self.state, stats = step_fn(self.model, self._optimizer, self.state, rows, **layout)
-        except NonFiniteStepError as error:
-            self.state = error.state
-            message = f"{error}. {self._find_nonfinite_rows(rows)}"
-            raise NonFiniteStepError(message, error.state) from error
-        return dict(stats)
-
-    def _find_nonfinite_rows(self, rows: ForestRows) -> str:
+    def find_nonfinite_rows(self, rows: ForestRows) -> str:
         """Describe the rows whose inputs or log-probabilities are not finite."""
         inputs = np.stack([rows.behavior_logp, rows.advantages, rows.loss_weights])
         for problem, values in (
@@ -206,6 +180,25 @@ class Learner:
             policy.copy_tokenizer(policy.resolve_dir(self._cfg.policy.path), directory)
         distributed.barrier("export")
         return directory
+
+
+class PendingMetrics:
+    """Metrics of a dispatched optimizer step."""
+
+    def __init__(self, learner: Learner, rows: ForestRows, sums: Sums) -> None:
+        self._learner, self._rows, self._sums = learner, rows, sums
+
+    def fetch(self) -> dict[str, float]:
+        """Wait for the step and return its metrics, see `learn.fetch_metrics`.
+
+        Raises:
+            NonFiniteStepError: loss or gradient is not finite; the message lists the rows.
+        """
+        try:
+            return learn.fetch_metrics(self._sums)
+        except NonFiniteStepError as error:
+            cause = self._learner.find_nonfinite_rows(self._rows)
+            raise NonFiniteStepError(f"{error}. {cause}") from error
 
 
 def _split_trainable(

@@ -17,7 +17,9 @@ from webagent_jax.inference import EngineStats
 from webagent_jax.learn import Forest
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking import episode_stats
+from webagent_jax.tracking.metric_writers import MetricsWriter
 from webagent_jax.train.batches import Batch
+from webagent_jax.train.learner import PendingMetrics
 from webagent_jax.types import Episode, Outcome, Turn
 
 # Summed over processes; other metrics are averaged.
@@ -136,6 +138,38 @@ def staleness_metrics(batch: Batch, version: int, steps: int) -> dict[str, float
         return {}
     age = (version - np.concatenate(versions)) / steps
     return {"staleness/mean": float(np.mean(age)), "staleness/max": float(np.max(age))}
+
+
+class StepWriter:
+    """Writer that reads the metrics of a step after the next step was dispatched.
+
+    Reading them at once would leave the device idle until the host dispatches the next step.
+    """
+
+    def __init__(self, writer: MetricsWriter) -> None:
+        self._writer = writer
+        self._unwritten: tuple[int, PendingMetrics, Mapping[str, float]] | None = None
+
+    def write(self, update: int, pending: PendingMetrics, others: Mapping[str, float]) -> None:
+        """Write the record of the previous call, and keep this one.
+
+        Args:
+            update: number of the update, from 1.
+            pending: metrics of its optimizer step.
+            others: other metrics of the update.
+
+        Raises:
+            NonFiniteStepError: loss or gradient of the previous step is not finite.
+        """
+        self.flush()
+        self._unwritten = update, pending, others
+
+    def flush(self) -> None:
+        """Wait for the last step and write its record; raises like `write`."""
+        if self._unwritten:
+            update, pending, others = self._unwritten
+            self._unwritten = None
+            self._writer.write(update, pending.fetch() | dict(others))
 
 
 class UpdateTimer:

@@ -1,8 +1,7 @@
-"""State that lets an interrupted training resume: task stream, episode journal, shared workdir."""
+"""State that lets an interrupted training resume: task stream, episode files, shared workdir."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,8 @@ from typing import Any
 from webagent_jax import distributed
 from webagent_jax.config import RunConfig
 from webagent_jax.rollout import GroupScheduler
-from webagent_jax.rollout.groups import Key
-from webagent_jax.tracking import episode_log, metric_writers, run_metadata
+from webagent_jax.tracking import metric_writers, run_metadata
 from webagent_jax.tracking.metric_writers import MetricsWriter
-from webagent_jax.types import Episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +71,19 @@ class TaskStreamState:
         return {"update": update, "processes": distributed.allgather(own)}
 
 
-class EpisodeJournal:
-    """Episode log of a training, with one file per update at which groups were scheduled.
+def episode_file(update: int, process: int) -> str:
+    """Return the file name in `workdir/episodes` of groups that a process scheduled at `update`.
 
-    Thread-safe. Each episode is on disk when `add` returns.
+    Updates count from 0; file names count them from 1.
     """
+    suffix = f"-host-{process}" if process else ""
+    return f"update-{update + 1:05d}{suffix}.jsonl"
 
-    def __init__(self, folder: Path, host: int = 0) -> None:
-        self._folder = folder
-        self._suffix = f"-host-{host}" if host else ""
-        self._lock = threading.Lock()
 
-    def add(self, episode: Episode) -> None:
-        """Append an episode to the file of its update; file names count updates from 1."""
-        path = self._folder / f"update-{episode.update + 1:05d}{self._suffix}.jsonl"
-        with self._lock:
-            episode_log.append_episodes(path, [episode])
-
-    def load(self, since: int) -> dict[Key, Episode]:
-        """Return the episodes of all processes in groups scheduled at update `since` or later.
-
-        Updates count from 0. Episodes without a reward are omitted, since they run again. The
-        latest episode of a key replaces earlier ones.
-        """
-        episodes = (
-            episode
-            for path in sorted(self._folder.glob("update-*.jsonl"))
-            if int(path.stem.split("-")[1]) > since
-            for episode in episode_log.load_episodes(path)
-        )
-        return {(e.group, e.attempt): e for e in episodes if e.reward is not None}
+def episode_files(folder: Path, since: int) -> list[str]:
+    """Return the files of all processes with groups scheduled at update `since` or later."""
+    names = sorted(path.name for path in folder.glob("update-*.jsonl"))
+    return [name for name in names if int(Path(name).stem.split("-")[1]) > since]
 
 
 def init_shared_workdir(workdir: Path, cfg: RunConfig) -> None:
