@@ -117,6 +117,14 @@ class _Dispatch:
     version: int  # version of the params
 
 
+def _max_unread_dispatches() -> int:
+    """Return the number of decode dispatches enqueued before earlier results are read.
+
+    On a CPU, an idle slot costs more than reading the results.
+    """
+    return 0 if jax.default_backend() == "cpu" else 1
+
+
 class Engine:
     """Samples completions for any number of threads; a context manager that owns a thread.
 
@@ -129,9 +137,6 @@ class Engine:
         seed: seed of requests that have none of their own.
         version: version of `params`, reported with each token.
         steps_per_dispatch: maximum number of decode steps before the host reads the results.
-        dispatches_ahead: decode dispatches enqueued before the results of earlier ones are read.
-            None uses 0 on CPU, where an idle slot costs more than reading the results, and 1
-            elsewhere.
         cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and half
             as many for cached prefixes. With less, requests wait for pages.
         mesh: devices of this process, sharded over "tensor" alone; None uses one device (see
@@ -146,7 +151,7 @@ class Engine:
         ShardingError: the params do not divide over the mesh.
     """
 
-    def __init__(  # noqa: PLR0913 (all but two are keywords with a default)
+    def __init__(
         self,
         config: ModelConfig,
         params: Params,
@@ -156,7 +161,6 @@ class Engine:
         seed: int = 0,
         version: int = 0,
         steps_per_dispatch: int = 16,
-        dispatches_ahead: int | None = None,
         cache_bytes: int | None = None,
         mesh: Mesh | None = None,
         shared_prefix: Sequence[int] | IntArray = (),
@@ -175,8 +179,7 @@ class Engine:
             preamble_tokens=len(self._shared_prefix_ids),
         )
         self._config, self._sizes = config, sizes
-        default_ahead = 0 if jax.default_backend() == "cpu" else 1
-        self._max_unread = default_ahead if dispatches_ahead is None else dispatches_ahead
+        self._max_unread = _max_unread_dispatches()
         self._copy_params = partial(
             _copy_params,
             jax.jit(partial(prefill_decode.serving_params, config)),

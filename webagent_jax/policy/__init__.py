@@ -12,23 +12,19 @@ from webagent_jax.policy.hf import (
 )
 from webagent_jax.policy.scoring import Scores, score
 from webagent_jax.policy.transformer import (
-    Cache,
     ModelConfig,
     Params,
     RopeScaling,
     abstract_params,
     count_params,
     forward,
-    forward_cached,
     init,
-    init_cache,
     logits,
     unembed,
     weight_bytes,
 )
 
 __all__ = [
-    "Cache",
     "ModelConfig",
     "Params",
     "RopeScaling",
@@ -38,10 +34,8 @@ __all__ = [
     "copy_tokenizer",
     "count_params",
     "forward",
-    "forward_cached",
     "import_gguf",
     "init",
-    "init_cache",
     "is_policy_dir",
     "load_config",
     "load_hf",

@@ -30,9 +30,6 @@ Params = Any
 the embedding is tied}.
 """
 
-Cache = tuple[tuple[Array, Array], ...]
-"""Keys and values of each layer, both [B, S, K, E]."""
-
 REMAT: dict[str, Callable[..., Any] | None] = {
     # All values.
     "none": None,
@@ -299,51 +296,6 @@ def forward(
     body = jax.checkpoint(layer, policy=remat_policy) if remat_policy else layer
     x, _ = jax.lax.scan(body, x, params["layers"], unroll=min(config.unroll, config.num_layers))
     return final_norm(config, params, x)
-
-
-def init_cache(config: ModelConfig, batch: int, length: int) -> Cache:
-    """Return a zero-filled cache of `batch` sequences of at most `length` tokens."""
-    shape = (batch, length, config.num_kv_heads, config.head_dim)
-    return tuple(
-        (jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
-        for _ in range(config.num_layers)
-    )
-
-
-def forward_cached(
-    config: ModelConfig, params: Params, tokens: Array, positions: Array, cache: Cache
-) -> tuple[Array, Cache]:
-    """Return the hidden states [B, T, D] of T tokens after the cached ones, and the new cache.
-
-    Token t of row b is stored at `positions[b, t]` and attends to all positions up to its own.
-    Padding after a prompt has no effect: it is overwritten before any token attends to it.
-
-    Args:
-        config: architecture of the decoder.
-        params: params of the decoder.
-        tokens: token ids int32 [B, T].
-        positions: int32 [B, T], below S.
-        cache: keys and values of B rows and S positions.
-    """
-    rows = jnp.arange(tokens.shape[0])[:, None]
-    cache_positions = jnp.arange(cache[0][0].shape[1])
-    mask = cache_positions[None, None, :] <= positions[:, :, None]
-    rotation = rope_angles(config, positions)
-    x = params["embed"][tokens].astype(config.dtype)
-    new_cache = []
-    for index, (cached_k, cached_v) in enumerate(cache):
-
-        def attend(
-            q: Array, k: Array, v: Array, cached_k: Array = cached_k, cached_v: Array = cached_v
-        ) -> tuple[Array, tuple[Array, Array]]:
-            keys = cached_k.at[rows, positions].set(k, unique_indices=True)
-            values = cached_v.at[rows, positions].set(v, unique_indices=True)
-            return attention.masked_attention(q, keys, values, mask), (keys, values)
-
-        layer_params = jax.tree.map(lambda stacked, i=index: stacked[i], params["layers"])
-        x, layer_cache = apply_block(config, layer_params, x, rotation, attend)
-        new_cache.append(layer_cache)
-    return final_norm(config, params, x), tuple(new_cache)
 
 
 def gather_embeddings(config: ModelConfig, params: Params, mesh: Mesh | None) -> Params:

@@ -14,8 +14,9 @@ from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
 from webagent_jax.suites import evaluators, site_state, task_file
+from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.site_state import BrowserSiteState
-from webagent_jax.types import Action, Expert, InfraError, ResetResult, Split, StepResult, Task
+from webagent_jax.types import Expert, InfraError, ResetResult, Split, Task
 
 VIEWPORT = (1280, 720)  # CSS pixels
 
@@ -152,11 +153,12 @@ def _has_prefix(task: str, name: str) -> bool:
     return f"{task}/".startswith(f"{name}/")
 
 
-class ArenaEnvironment:
+class ArenaEnvironment(BrowserEnvironment):
     """Environment of one task in one world, in its own browser context."""
 
     def __init__(self, host: ArenaServerHandle, world: str, session: Session, task: Task) -> None:
-        self._server, self._world, self._session = host, world, session
+        super().__init__(session)
+        self._server, self._world = host, world
         self._addresses = host.addresses(world)
         self._task = replace(
             task,
@@ -173,17 +175,6 @@ class ArenaEnvironment:
         site_state.open_tabs(self._session, task_file.start_urls(self._task))
         return ResetResult(self._task.intent, self._session.observe(), self._session.take_timings())
 
-    def step(self, action: Action) -> StepResult:
-        """Execute an action; the observation contains the reason if it is refused.
-
-        Raises:
-            InfraError: the browser fails.
-        """
-        error = self._session.act(action)
-        return StepResult(
-            self._session.observe(error), terminated=False, seconds=self._session.take_timings()
-        )
-
     def compute_reward(self, answer: str | None) -> float:
         """Return 1.0 if all evaluators of the task pass, else 0.0.
 
@@ -194,13 +185,9 @@ class ArenaEnvironment:
             self._task, answer, BrowserSiteState(self._session, self._addresses)
         )
 
-    def screenshot(self) -> bytes:
-        """Return a JPEG screenshot of the page."""
-        return self._session.screenshot()
-
     def close(self) -> None:
         """Close the browser context and delete the world."""
-        self._session.close()
+        super().close()
         try:
             self._server.drop(self._world)
         except InfraError:

@@ -10,9 +10,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -211,75 +210,3 @@ def _write_cache(path: Path, record: dict[str, str]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
     os.replace(temporary, path)
-
-
-# --- agreement with human verdicts ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GoldCase:
-    """Answer with a human verdict, which also determines the question to the judge."""
-
-    intent: str
-    reference: str  # reference answer, or the reason why the task cannot be done
-    answer: str
-    verdict: str  # one of ANSWER_VERDICTS or REASON_VERDICTS
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Comparison of a judge with human verdicts."""
-
-    agreed: int  # cases with equal verdicts
-    false_accepts: tuple[GoldCase, ...]  # wrong answers that the judge accepts
-    false_rejects: tuple[GoldCase, ...]  # right answers that the judge rejects
-
-    def __str__(self) -> str:
-        n = self.agreed + len(self.false_accepts) + len(self.false_rejects)
-        num_accepts, num_rejects = len(self.false_accepts), len(self.false_rejects)
-        return (
-            f"{self.agreed} of {n} agreed, {num_accepts} false accepts, {num_rejects} false rejects"
-        )
-
-
-def gold_cases(path: Path | None = None) -> tuple[GoldCase, ...]:
-    """Return the cases of a JSONL file; None for the cases of this package.
-
-    Raises:
-        ConfigError: a line is not a case.
-    """
-    source = path or resources.files("webagent_jax.suites").joinpath("judge_gold.jsonl")
-    lines = source.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    return tuple(
-        _parse_gold_case(line, f"{source}, line {i}") for i, line in enumerate(lines, start=1)
-    )
-
-
-def _parse_gold_case(line: str, source: str) -> GoldCase:
-    try:
-        case = GoldCase(**json.loads(line))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{source} is not a gold case: {error}") from error
-    if case.verdict not in (*ANSWER_VERDICTS, *REASON_VERDICTS):
-        verdicts = ", ".join((*ANSWER_VERDICTS, *REASON_VERDICTS))
-        raise ConfigError(f"{source}: the verdict {case.verdict!r} must be one of {verdicts}")
-    return case
-
-
-def agreement(judge: Judge, gold: Iterable[GoldCase]) -> Agreement:
-    """Compare a judge with human verdicts.
-
-    Raises:
-        InfraError: the judge gave no verdict.
-    """
-    num_agreed = 0
-    false_accepts: list[GoldCase] = []
-    false_rejects: list[GoldCase] = []
-    for case in gold:
-        decide = judge.unachievable if case.verdict in REASON_VERDICTS else judge.same_meaning
-        is_accepted = decide(case.intent, case.reference, case.answer)
-        if is_accepted == (case.verdict in _POSITIVE_VERDICTS):
-            num_agreed += 1
-        else:
-            (false_accepts if is_accepted else false_rejects).append(case)
-    return Agreement(num_agreed, tuple(false_accepts), tuple(false_rejects))

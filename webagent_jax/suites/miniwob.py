@@ -17,8 +17,17 @@ from pathlib import Path
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
+from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.miniwob_experts import EXPERTS
-from webagent_jax.types import Action, ActionKind, Expert, ResetResult, Split, StepResult, Task
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Expert,
+    Observation,
+    ResetResult,
+    Split,
+    Task,
+)
 
 FIRST_TEST_SEED = 1_000_000
 """First test seed; training seeds are 0 .. train_seeds - 1, so that the splits are disjoint."""
@@ -169,11 +178,15 @@ class MiniWob:
         self._site.close()
 
 
-class MiniWobEnvironment:
-    """Environment of one seeded problem of one page, in its own browser context."""
+class MiniWobEnvironment(BrowserEnvironment):
+    """Environment of one seeded problem of one page, in its own browser context.
+
+    Leaving the page would end the episode with reward 0.0, because its problem is lost. Therefore
+    Goto, links, forms and reloads are refused.
+    """
 
     def __init__(self, session: Session, url: str, task: Task) -> None:
-        self._session = session
+        super().__init__(session)
         self._url = url
         self._seed = task.seed
         (self._page,) = task.sites
@@ -188,26 +201,6 @@ class MiniWobEnvironment:
         self._session.goto(self._url)
         intent = str(self._session.evaluate(_START_SCRIPT, [self._seed, self._nonce]))
         return ResetResult(intent, self._session.observe(), self._session.take_timings())
-
-    def step(self, action: Action) -> StepResult:
-        """Execute an action on the page; the observation contains the reason if it is refused.
-
-        Leaving the page would end the episode with reward 0.0, because its problem is lost.
-        Therefore Goto, links, forms and reloads are refused.
-
-        Raises:
-            InfraError: the browser fails.
-        """
-        if action.kind is ActionKind.GOTO:
-            error: str | None = _refusal(action.value or "")
-        else:
-            error = self._session.act(action)
-        observation = self._session.observe(error)
-        verdict = self._read_verdict()
-        if verdict.refused:
-            errors = (_refusal(verdict.refused), observation.error)
-            observation = replace(observation, error="; ".join(filter(None, errors)))
-        return StepResult(observation, verdict.done, self._session.take_timings())
 
     def compute_reward(self, answer: str | None) -> float:
         """Return 1.0 if the page has ended the episode with its full reward, else 0.0.
@@ -227,13 +220,17 @@ class MiniWobEnvironment:
         min_reward = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
         return float(verdict.done and verdict.reward > 0.0 and verdict.reward >= min_reward)
 
-    def screenshot(self) -> bytes:
-        """Return a JPEG screenshot of the page."""
-        return bytes(self._session.screenshot())
+    def _act(self, action: Action) -> str | None:
+        if action.kind is ActionKind.GOTO:
+            return _refusal(action.value or "")
+        return super()._act(action)
 
-    def close(self) -> None:
-        """Close the browser context."""
-        self._session.close()
+    def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
+        verdict = self._read_verdict()
+        if verdict.refused:
+            errors = (_refusal(verdict.refused), observation.error)
+            observation = replace(observation, error="; ".join(filter(None, errors)))
+        return observation, verdict.done
 
     def _read_verdict(self) -> _Verdict:
         return _Verdict(**self._session.evaluate(_VERDICT_SCRIPT, self._nonce))

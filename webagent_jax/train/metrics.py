@@ -24,6 +24,8 @@ from webagent_jax.types import Episode, Outcome, Turn
 
 # Summed over processes; other metrics are averaged.
 _COUNT_METRICS = (
+    "browser/crashes",
+    "browser/launches",
     "episodes/infra_errors",
     "episodes/total",
     "engine/prompt_tokens",
@@ -173,13 +175,13 @@ class StepWriter:
 
 
 class UpdateTimer:
-    """Time of an update and utilization of learner, engine and browsers. Thread-safe."""
+    """Time of an update, and the work of learner, engine and browsers. Thread-safe."""
 
     def __init__(self, runtime: RolloutRuntime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._browser_seconds = 0.0
-        self._engine_stats = runtime.engine.stats()
+        self._engine_stats, self._pool_stats = runtime.engine.stats(), runtime.pool.stats()
         self._start_time = self._batch_ready_time = time.monotonic()
 
     def add(self, episode: Episode) -> None:
@@ -198,12 +200,16 @@ class UpdateTimer:
         time of all `rollout.max_concurrent_episodes`.
         """
         now, engine_stats = time.monotonic(), self._runtime.engine.stats()
+        pool_stats, previous = self._runtime.pool.stats(), self._pool_stats
+        self._pool_stats = pool_stats
         with self._lock:
             browser_seconds, self._browser_seconds = self._browser_seconds, 0.0
         wall, learner = now - self._start_time, now - self._batch_ready_time
         delta = engine_stats.delta(self._engine_stats)
         self._start_time, self._engine_stats = now, engine_stats
         return _engine_metrics(delta) | {
+            "browser/launches": float(pool_stats.launches - previous.launches),
+            "browser/crashes": float(pool_stats.crashes - previous.crashes),
             "seconds/rollout": wall - learner,
             "seconds/update": learner,
             "utilization/learner": learner / wall,

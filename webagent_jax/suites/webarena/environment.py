@@ -10,6 +10,7 @@ from typing import Any
 
 from webagent_jax.browser import Session
 from webagent_jax.suites import evaluators, site_state, task_file
+from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.judge import Judge
 from webagent_jax.suites.matching import MatchingRules
 from webagent_jax.suites.site_state import BrowserSiteState
@@ -56,7 +57,7 @@ class Scoring:
         return _call_rest_api(f"{shop}{path}", headers={"Authorization": f"Bearer {token}"})
 
 
-class WebArenaEnvironment:
+class WebArenaEnvironment(BrowserEnvironment):
     """Environment that owns its session, authentication states and lease; `close` releases them.
 
     Args:
@@ -79,7 +80,8 @@ class WebArenaEnvironment:
         ended_session: Callable[[Mapping[str, Any]], str | None],
         opened: ExitStack,
     ) -> None:
-        self._task, self._session, self._lease = task, session, lease
+        super().__init__(session)
+        self._task, self._lease = task, lease
         self._scoring, self._ended_session, self._resources = scoring, ended_session, opened
         self._elements: Mapping[str, Element] = {}  # elements of the last observation
         self._agent_signed_out = False
@@ -92,7 +94,11 @@ class WebArenaEnvironment:
         """
         with self._mark_faults():
             site_state.open_tabs(self._session, task_file.start_urls(self._task))
-            return ResetResult(self._task.intent, self._observe(), self._session.take_timings())
+            return ResetResult(
+                self._task.intent,
+                self._remember(self._session.observe()),
+                self._session.take_timings(),
+            )
 
     def step(self, action: Action) -> StepResult:
         """Execute an action; the observation contains the reason if it is refused.
@@ -101,11 +107,7 @@ class WebArenaEnvironment:
             InfraError: the browser fails.
         """
         with self._mark_faults():
-            self._agent_signed_out |= self._is_sign_out(action)
-            error = self._session.act(action)
-            return StepResult(
-                self._observe(error), terminated=False, seconds=self._session.take_timings()
-            )
+            return super().step(action)
 
     def compute_reward(self, answer: str | None) -> float:
         """Return the score of the task in the current state of the sites.
@@ -125,16 +127,19 @@ class WebArenaEnvironment:
                     raise InfraError(session_error)
             return score
 
-    def screenshot(self) -> bytes:
-        """Return a JPEG screenshot of the page."""
-        return self._session.screenshot()
-
     def close(self) -> None:
         """Release the resources; idempotent."""
         self._resources.close()
 
-    def _observe(self, error: str | None = None) -> Observation:
-        observation = self._session.observe(error)
+    def _act(self, action: Action) -> str | None:
+        self._agent_signed_out |= self._is_sign_out(action)
+        return super()._act(action)
+
+    def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
+        return self._remember(observation), False
+
+    def _remember(self, observation: Observation) -> Observation:
+        """Keep the elements, so that `_is_sign_out` can look up the next action's."""
         self._elements = observation.elements
         return observation
 
