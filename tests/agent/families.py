@@ -1,7 +1,7 @@
-"""Small tokenizers with the parts of the published ones that control tokens depend on.
+"""Small tokenizers with the control tokens of published tokenizer families.
 
-The pre-tokenizers, the added tokens with their flags, and what the chat templates do are those of
-the families; the vocabularies are trained here, and the templates are written anew.
+Pre-tokenizers, added tokens with their flags, and the behavior of chat templates match the
+families. Vocabularies are trained here; templates are independent implementations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tokenizers import (
     trainers,
 )
 
-_WORDS = (
+_PRETOKENIZER_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -32,7 +32,7 @@ _CHATML = (
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-_HEADED = (
+_LLAMA_MESSAGE = (
     "{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim"
     " + '<|eot_id|>' }}"
 )
@@ -42,7 +42,7 @@ _LLAMA = (
     "{% set messages = messages[1:] %}{% else %}{% set first = '' %}{% endif %}"
     "{{ '<|start_header_id|>system<|end_header_id|>\n\nToday Date: ' + date + '\n\n' + first"
     " + '<|eot_id|>' }}"
-    "{% for m in messages %}" + _HEADED + "{% endfor %}"
+    "{% for m in messages %}" + _LLAMA_MESSAGE + "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
     "{% endif %}"
 )
@@ -53,11 +53,11 @@ class Family:
     eos: str
     control: tuple[str, ...]
     template: str
-    words: tuple[str, ...] = ()  # added tokens that are no control tokens
-    digits: str = ""  # in the pattern of the pre-tokenizer; empty: that of GPT-2, digits apart
+    words: tuple[str, ...] = ()  # added tokens other than control tokens
+    digits: str = ""  # digits in the pre-tokenizer pattern; empty: GPT-2 pattern, single digits
     nfc: bool = False
     ignore_merges: bool = False
-    in_vocabulary: bool = False  # control tokens are trained with, and have the first ids
+    in_vocabulary: bool = False  # training includes the control tokens, which have the first ids
     bos: str | None = None
 
 
@@ -67,8 +67,8 @@ FAMILIES = {
         control=(
             *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
             *(
-                f"<|{of}_{end}|>"
-                for of in ("object_ref", "box", "quad")
+                f"<|{name}_{end}|>"
+                for name in ("object_ref", "box", "quad")
                 for end in ("start", "end")
             ),
             *(f"<|vision_{end}|>" for end in ("start", "end", "pad")),
@@ -79,7 +79,7 @@ FAMILIES = {
             *("<tool_call>", "</tool_call>"),
             *(f"<|fim_{part}|>" for part in ("prefix", "middle", "suffix", "pad")),
             *("<|repo_name|>", "<|file_sep|>"),
-            *("<tool_response>", "</tool_response>", "<think>", "</think>"),  # of Qwen3
+            *("<tool_response>", "</tool_response>", "<think>", "</think>"),  # Qwen3
         ),
         digits=r"\p{N}",
         nfc=True,
@@ -112,18 +112,18 @@ FAMILIES = {
 }
 
 
-def write(family: Family, directory: Path, texts: Iterable[str]) -> None:
-    """A Hugging Face directory with a tokenizer of the family, trained on `texts`."""
+def write_tokenizer(family: Family, directory: Path, texts: Iterable[str]) -> None:
+    """Write a Hugging Face directory with a tokenizer of the family, trained on `texts`."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=family.ignore_merges))
     if family.nfc:
         tokenizer.normalizer = normalizers.NFC()
     if family.digits:
-        pattern = Regex(_WORDS.replace("NUMBER", family.digits))
-        first = pre_tokenizers.Split(pattern, "isolated")
+        pattern = Regex(_PRETOKENIZER_PATTERN.replace("NUMBER", family.digits))
+        split = pre_tokenizers.Split(pattern, "isolated")
     else:
-        first = pre_tokenizers.Digits(individual_digits=True)
-    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not family.digits)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([first, last])
+        split = pre_tokenizers.Digits(individual_digits=True)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not family.digits)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=1000,

@@ -1,4 +1,4 @@
-"""The action grammar: both spellings, bad replies as values, round trips."""
+"""Tests of the action grammar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ K = ActionKind
 
 
 @pytest.mark.parametrize(
-    ("reply", "action"),
+    ("response", "action"),
     [
         ('do(action="Click", element="7")', Action(K.CLICK, "7")),
         ("do(action='Click', element='7')", Action(K.CLICK, "7")),
@@ -50,12 +50,12 @@ K = ActionKind
         ('I will click. do(action="Click", element="7") Done.', Action(K.CLICK, "7")),
     ],
 )
-def test_reads(reply, action):
-    assert actions.parse(reply) == action
+def test_parse_returns_action(response, action):
+    assert actions.parse(response) == action
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("response", "reason"),
     [
         ("", "no action"),
         ("click 7", "no action"),
@@ -77,35 +77,38 @@ def test_reads(reply, action):
         ('do(action="Click\0", element="7")', "cannot be read"),
     ],
 )
-def test_refuses_with_a_reason(reply, reason):
-    error = actions.parse(reply)
+def test_parse_error_contains_reason(response, reason):
+    error = actions.parse(response)
     assert isinstance(error, ParseError)
     assert reason in error.reason
 
 
 texts = st.text(max_size=40)
-ids = st.integers(1, 999).map(str)
-typed = st.builds(Action, st.sampled_from([K.TYPE, K.SEARCH, K.SELECT]), ids, texts)
-clicks = st.builds(Action, st.sampled_from([K.CLICK, K.HOVER, K.RIGHT_CLICK]), ids)
-moves = st.builds(Action, st.sampled_from([K.PRESS, K.GOTO, K.SWITCH_TAB]), st.none(), texts)
-keys = st.builds(Action, st.just(K.PRESS), ids, texts)
-exits = st.builds(lambda value: Action(K.EXIT, value=value), texts)
-bare = st.sampled_from([K.GO_BACK, K.GO_FORWARD, K.WAIT, K.SCROLL_UP]).map(Action)
+element_ids = st.integers(1, 999).map(str)
+text_actions = st.builds(Action, st.sampled_from([K.TYPE, K.SEARCH, K.SELECT]), element_ids, texts)
+click_actions = st.builds(Action, st.sampled_from([K.CLICK, K.HOVER, K.RIGHT_CLICK]), element_ids)
+page_actions = st.builds(Action, st.sampled_from([K.PRESS, K.GOTO, K.SWITCH_TAB]), st.none(), texts)
+key_actions = st.builds(Action, st.just(K.PRESS), element_ids, texts)
+exit_actions = st.builds(lambda value: Action(K.EXIT, value=value), texts)
+plain_actions = st.sampled_from([K.GO_BACK, K.GO_FORWARD, K.WAIT, K.SCROLL_UP]).map(Action)
 
 
-@given(st.one_of(typed, clicks, moves, keys, exits, bare), st.booleans())
+@given(
+    st.one_of(text_actions, click_actions, page_actions, key_actions, exit_actions, plain_actions),
+    st.booleans(),
+)
 @settings(max_examples=300, deadline=None)
-def test_what_is_written_is_read_back(action, thinking):
+def test_parse_inverts_format_response(action, thinking):
     assert actions.parse(prompts.format_response("hm", action, thinking)) == action
 
 
 @given(st.text() | st.text('do(action="Click",element)<answer>/\'# \\\n', max_size=80))
 @settings(max_examples=500, deadline=None)
-def test_nothing_raises(reply):
-    assert isinstance(actions.parse(reply), Action | ParseError)
+def test_parse_never_raises(response):
+    assert isinstance(actions.parse(response), Action | ParseError)
 
 
-_PIECES = (
+_FRAGMENTS = (
     *r"do( exit( go_backward( ) , = ' \ # < > <answer> </answer> <think> </think> ( [ { }".split(),
     *"action argument element message Click Type Press Goto Wait None 7".split(),
     *"-1e999 0x 1_ **{} *a b'a'".split(),
@@ -119,15 +122,15 @@ _PIECES = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-def test_a_million_replies_raise_nothing():
+def test_parse_never_raises_on_random_fragments():
     rng = random.Random(0)
-    known = tuple(ActionKind)
+    kinds = tuple(ActionKind)
     for _ in range(1_000_000):
-        reply = "".join(rng.choices(_PIECES, k=rng.randrange(12)))
-        read = actions.parse(reply)
-        assert isinstance(read, ParseError) or read.kind in known
+        response = "".join(rng.choices(_FRAGMENTS, k=rng.randrange(12)))
+        result = actions.parse(response)
+        assert isinstance(result, ParseError) or result.kind in kinds
 
 
-def test_thoughts():
+def test_extract_thought_reads_both_formats():
     assert actions.extract_thought("<think> a b </think> <answer> exit() </answer>") == "a b"
     assert actions.extract_thought("# Element: the box\nexit()") == "the box"

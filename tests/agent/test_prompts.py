@@ -1,4 +1,4 @@
-"""Dynamic context compression, word for word."""
+"""Tests of chat templates and dynamic context compression."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from webagent_jax.agent import TEMPLATES, TaskQuoter, build_messages, format_res
 from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
 
 
-def turn(reply: str, page: str, error: str | None = None) -> Turn:
+def make_turn(response: str, page: str, error: str | None = None) -> Turn:
     ids = np.arange(3, dtype=np.int32)
     completion = Completion(ids, np.zeros(3, np.float32), np.zeros(3, np.int32), "stop")
     action = Action(ActionKind.CLICK, "1")
-    return Turn(ids, completion, reply, action, Observation(page, "http://a/", error=error))
+    return Turn(ids, completion, response, action, Observation(page, "http://a/", error=error))
 
 
-PAST = [turn("r0", "first page"), turn("r1", "second page", error="it is covered")]
-NOW = Observation("third page", "http://a/", error="no element 9")
+HISTORY = [make_turn("r0", "first page"), make_turn("r1", "second page", error="it is covered")]
+OBSERVATION = Observation("third page", "http://a/", error="no element 9")
 
 
-def test_paper_format():
-    told = build_messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
-    assert [(m.role, m.text) for m in told[1:]] == [
+def test_webarena_template_matches_paper_format():
+    messages = build_messages(TEMPLATES["webarena"], True, "Find it", HISTORY, OBSERVATION)
+    assert [(m.role, m.text) for m in messages[1:]] == [
         ("user", "Task Instruction: Find it\n\nRound 0\n\n** Simplified html **"),
         ("assistant", "r0"),
         ("user", "Round 1\n\nThe last action failed: it is covered\n\n** Simplified html **"),
         ("assistant", "r1"),
         ("user", "Round 2\n\nThe last action failed: no element 9\n\nthird page"),
     ]
-    assert told[0].role == "system"
-    assert "<think>" in told[0].text
+    assert messages[0].role == "system"
+    assert "<think>" in messages[0].text
 
 
-def test_compact_format():
-    told = build_messages(TEMPLATES["compact"], False, "Find it", PAST, NOW)
-    assert [(m.role, m.text) for m in told] == [
+def test_compact_template_renders_history():
+    messages = build_messages(TEMPLATES["compact"], False, "Find it", HISTORY, OBSERVATION)
+    assert [(m.role, m.text) for m in messages] == [
         ("system", "Act."),
         ("user", "Task: Find it\nPage 0\n..."),
         ("assistant", "r0"),
@@ -44,48 +44,49 @@ def test_compact_format():
     ]
 
 
-def test_first_turn_shows_the_page_in_full():
-    told = build_messages(
+def test_first_turn_contains_full_page():
+    messages = build_messages(
         TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/")
     )
-    assert [(m.role, m.text) for m in told] == [
+    assert [(m.role, m.text) for m in messages] == [
         ("system", "Think, then act."),
         ("user", "Task: Find it\nPage 0\npage"),
     ]
 
 
-def test_past_replies_keep_their_ids():
-    told = build_messages(TEMPLATES["webarena"], True, "Find it", PAST, NOW)
-    assert [m.token_ids is not None for m in told] == [m.role == "assistant" for m in told]
+def test_past_responses_have_token_ids():
+    messages = build_messages(TEMPLATES["webarena"], True, "Find it", HISTORY, OBSERVATION)
+    assert [m.token_ids is not None for m in messages] == [m.role == "assistant" for m in messages]
 
 
-def test_replies():
+def test_format_response_writes_both_formats():
     action = Action(ActionKind.TYPE, "2", "tea")
     call = 'do(action="Type", argument="tea", element="2")'
     assert format_response("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
     assert format_response("why", action, False) == f"# Element: why\n{call}"
 
 
-def test_thoughts_read_the_task_from_what_was_done_last_to_what_comes_next():
-    reader = TaskQuoter('Put "Al Bo" in name, tick Alma and press Ok.')
-    assert reader.thought("Al Bo", 'type "Al Bo" in name [2]') == (
+def test_task_quoter_quotes_task_between_actions():
+    quoter = TaskQuoter('Put "Al Bo" in name, tick Alma and press Ok.')
+    assert quoter.thought("Al Bo", 'type "Al Bo" in name [2]') == (
         'Task: Put "Al Bo: type "Al Bo" in name [2]'
     )
-    assert reader.thought("alma", "click ALMA [4]") == (
+    assert quoter.thought("alma", "click ALMA [4]") == (
         'type "Al Bo" in name, tick Alma: click ALMA [4]'
     )
-    assert reader.thought("Ok", "click Ok [5]") == "click ALMA and press Ok: click Ok [5]"
+    assert quoter.thought("Ok", "click Ok [5]") == "click ALMA and press Ok: click Ok [5]"
 
 
-def test_a_decision_that_the_task_does_not_speak_of_stands_alone():
-    reader = TaskQuoter("Tick Almast, then B.")
-    assert reader.thought("Alma", "click Alma [1]") == "click Alma [1]"  # a word of its own only
-    assert reader.thought("", "wait") == "wait"
-    assert reader.thought("B", "click B [2]") == "Task: Tick Almast, then B: click B [2]"
-    assert reader.thought("Almast", "click Almast [3]") == "click Almast [3]"  # that is behind us
+def test_task_quoter_omits_quote_without_match():
+    quoter = TaskQuoter("Tick Almast, then B.")
+    assert quoter.thought("Alma", "click Alma [1]") == "click Alma [1]"  # only whole words match
+    assert quoter.thought("", "wait") == "wait"
+    assert quoter.thought("B", "click B [2]") == "Task: Tick Almast, then B: click B [2]"
+    # "Almast" precedes the last match.
+    assert quoter.thought("Almast", "click Almast [3]") == "click Almast [3]"
 
 
-def test_what_the_task_calls_otherwise_is_said_in_its_words():
-    reader = TaskQuoter("Open the item (1), then B")
-    assert reader.thought("item", "click Mail [1]") == "Task: Open the item: click Mail [1]"
-    assert reader.thought("B", "click B [2]") == "item (1), then B: click B [2]"
+def test_task_quoter_accepts_phrase_other_than_label():
+    quoter = TaskQuoter("Open the item (1), then B")
+    assert quoter.thought("item", "click Mail [1]") == "Task: Open the item: click Mail [1]"
+    assert quoter.thought("B", "click B [2]") == "item (1), then B: click B [2]"

@@ -1,4 +1,4 @@
-"""One server for all tests of the arena, and a visitor who asks it without a browser."""
+"""Arena server and HTTP client shared by the arena tests."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ from webagent_jax.arena.task import Data
 class Page:
     status: int
     text: str
-    location: str  # where a redirect leads
+    location: str  # target of a redirect, else empty
 
     @property
     def errors(self) -> list[str]:
         return re.findall(r'<p class="error"[^>]*>(.*?)</p>', self.text)
 
 
-class Visitor:
-    """Goes about one site of one world."""
+class SiteClient:
+    """HTTP client of one site of one world."""
 
-    def __init__(self, host: ArenaServerHandle, world: str, site: str = "shop") -> None:
-        self._host = f"{site}.{world}.localhost:{host.port}"
-        self._port = host.port
+    def __init__(self, server: ArenaServerHandle, world: str, site: str = "shop") -> None:
+        self._host = f"{site}.{world}.localhost:{server.port}"
+        self._port = server.port
 
     def get(self, path: str) -> Page:
-        return self._ask("GET", path, None)
+        return self._request("GET", path, None)
 
     def post(self, path: str, **fields: object) -> Page:
-        """Sends a form; follows the redirect that answers a good one."""
-        page = self._ask("POST", path, urlencode(fields))
+        """Submit a form and follow the redirect of the response."""
+        page = self._request("POST", path, urlencode(fields))
         return self.get(page.location) if page.location else page
 
-    def _ask(self, method: str, path: str, body: str | None) -> Page:
-        return ask(self._port, self._host, path, method=method, body=body)
+    def _request(self, method: str, path: str, body: str | None) -> Page:
+        return send_request(self._port, self._host, path, method=method, body=body)
 
 
-def ask(port: int, host: str, path: str, method: str = "GET", body: str | None = None) -> Page:
-    """One request to 127.0.0.1, under the given name."""
+def send_request(
+    port: int, host: str, path: str, method: str = "GET", body: str | None = None
+) -> Page:
+    """Send one request to 127.0.0.1 with `host` as the Host header."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request(method, path, body, {"Host": host})
         response = connection.getresponse()
@@ -56,26 +58,26 @@ def ask(port: int, host: str, path: str, method: str = "GET", body: str | None =
 
 
 @pytest.fixture(scope="session")
-def host() -> Iterator[ArenaServerHandle]:
-    with ArenaServerHandle() as host:
-        yield host
+def server() -> Iterator[ArenaServerHandle]:
+    with ArenaServerHandle() as server:
+        yield server
 
 
 @pytest.fixture
-def world(host: ArenaServerHandle) -> Iterator[str]:
-    name = host.new()
+def world(server: ArenaServerHandle) -> Iterator[str]:
+    name = server.new()
     yield name
-    host.drop(name)
+    server.drop(name)
 
 
 @pytest.fixture
-def shop(host: ArenaServerHandle, world: str) -> Visitor:
-    return Visitor(host, world)
+def shop(server: ArenaServerHandle, world: str) -> SiteClient:
+    return SiteClient(server, world)
 
 
 @pytest.fixture(scope="session")
 def data() -> Iterator[Data]:
-    opened = seed_data()
-    yield opened
-    for connection in opened.values():
+    connections = seed_data()
+    yield connections
+    for connection in connections.values():
         connection.close()

@@ -1,4 +1,4 @@
-"""The code host over HTTP: what its pages refuse, and what they do."""
+"""HTTP tests of the code site."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 
 import pytest
 
-from tests.arena.conftest import Visitor
-from tests.arena.test_suite import first_of, opened, played
+from tests.arena.conftest import SiteClient
+from tests.arena.test_suite import first_task, open_suite, run_expert
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.code.data import DATABASE
 from webagent_jax.arena.code.tasks import TEMPLATES
 
-LANTERN = "/lanternworks/lantern"  # I am a maintainer of it
-MOTHS = "/fieldnotes/moth-trap"  # I am nobody there
+LANTERN = "/lanternworks/lantern"  # the signed-in user is a maintainer
+MOTH_TRAP = "/fieldnotes/moth-trap"  # the signed-in user is not a member
 
 
 @pytest.fixture
-def code(host: ArenaServerHandle, world: str) -> Visitor:
-    return Visitor(host, world, "code")
+def code(server: ArenaServerHandle, world: str) -> SiteClient:
+    return SiteClient(server, world, "code")
 
 
 @pytest.mark.parametrize(
@@ -31,21 +31,21 @@ def code(host: ArenaServerHandle, world: str) -> Visitor:
     + [f"{LANTERN}/{part}" for part in ("milestones", "members", "merge-requests", "settings")]
     + [f"{LANTERN}/{part}" for part in ("issues/1", "merge-requests/1", "issues/1/edit", "labels")],
 )
-def test_every_page_answers(code: Visitor, path: str) -> None:
+def test_pages_return_200(code: SiteClient, path: str) -> None:
     assert code.get(path).status == 200
 
 
 @pytest.mark.parametrize("path", ["/nobody", "/lanternworks/none", f"{LANTERN}/issues/9999"])
-def test_what_is_not_there_is_told_in_the_layout_of_the_site(code: Visitor, path: str) -> None:
+def test_missing_pages_return_404(code: SiteClient, path: str) -> None:
     page = code.get(path)
     assert page.status == 404 and "Slipway" in page.text
 
 
-def test_the_data_are_the_same_every_time() -> None:
+def test_database_build_is_deterministic() -> None:
     assert database.build(DATABASE) == database.build(DATABASE)
 
 
-def test_what_is_private_is_hidden_from_those_who_are_no_members(code: Visitor) -> None:
+def test_private_project_is_hidden_from_non_members(code: SiteClient) -> None:
     assert code.get("/whitfieldno33/dotfiles").status == 200
     code.post("/sign-out")
     assert code.get("/whitfieldno33/dotfiles").status == 404
@@ -54,20 +54,20 @@ def test_what_is_private_is_hidden_from_those_who_are_no_members(code: Visitor) 
     assert code.get("/issues").location == "/sign-in?back=%2Fissues"
 
 
-def test_issues_are_narrowed_searched_and_paged(code: Visitor) -> None:
+def test_issue_list_filters_searches_and_paginates(code: SiteClient) -> None:
     path = f"{LANTERN}/issues"
-    every = code.get(f"{path}?state=all&page=99").text
-    assert re.search(r"Page (\d+) of \1<", every)
-    labelled = code.get(f"{path}?label=bug&state=all").text
-    rows = re.findall(r"<p>#\d+ .+? by .+?\. (.+?)\.", labelled)
+    last_page = code.get(f"{path}?state=all&page=99").text
+    assert re.search(r"Page (\d+) of \1<", last_page)
+    bug_page = code.get(f"{path}?label=bug&state=all").text
+    rows = re.findall(r"<p>#\d+ .+? by .+?\. (.+?)\.", bug_page)
     assert rows and all("bug" in row for row in rows)
     assert "No issues found." in code.get(f"{path}?q=zebra").text
     assert code.get(f"{path}?q=&label=bug&author=").location == f"{path}?label=bug"
 
 
-def test_an_issue_from_writing_to_closing(code: Visitor) -> None:
-    refused = code.post(f"{LANTERN}/issues/new", title="", due="soon", assignee="9999")
-    assert refused.status == 422 and len(refused.errors) == 3
+def test_issue_can_be_created_commented_and_closed(code: SiteClient) -> None:
+    error_page = code.post(f"{LANTERN}/issues/new", title="", due="soon", assignee="9999")
+    assert error_page.status == 422 and len(error_page.errors) == 3
     page = code.post(f"{LANTERN}/issues/new", title="A <b> title", body="Text", due="2023-07-01")
     assert "A &lt;b&gt; title" in page.text and "Jul 1, 2023" in page.text
     number = re.findall(r"#(\d+) opened", page.text)[0]
@@ -77,10 +77,10 @@ def test_an_issue_from_writing_to_closing(code: Visitor) -> None:
     assert "Reopen Issue" in code.post(f"{path}/state").text
 
 
-def test_a_merge_request_is_approved_and_merged(
-    host: ArenaServerHandle, world: str, code: Visitor
+def test_merge_request_can_be_approved_and_merged(
+    server: ArenaServerHandle, world: str, code: SiteClient
 ) -> None:
-    ((number, source),) = host.rows(
+    ((number, source),) = server.rows(
         world,
         "code",
         "SELECT number, source FROM merge_request JOIN project ON project.id = project_id"
@@ -93,17 +93,17 @@ def test_a_merge_request_is_approved_and_merged(
     assert f">{source}<" not in code.get(f"{LANTERN}/branches").text
 
 
-def test_who_is_nobody_in_a_project_cannot_change_it(
-    host: ArenaServerHandle, world: str, code: Visitor
+def test_non_members_cannot_edit_project(
+    server: ArenaServerHandle, world: str, code: SiteClient
 ) -> None:
     for path in ("settings", "members/invite", "branches", "milestones/new", "edit/README.md"):
-        page = code.post(f"{MOTHS}/{path}", name="mine", title="mine", content="mine")
+        page = code.post(f"{MOTH_TRAP}/{path}", name="mine", title="mine", content="mine")
         assert "do not have the permission" in page.text
-    mine = "SELECT count(*) FROM branch WHERE name = 'mine'"
-    assert host.rows(world, "code", mine) == [[0]]
+    sql = "SELECT count(*) FROM branch WHERE name = 'mine'"
+    assert server.rows(world, "code", sql) == [[0]]
 
 
-def test_members_are_invited_once_and_by_a_name_that_exists(code: Visitor) -> None:
+def test_invitation_requires_existing_non_member(code: SiteClient) -> None:
     path = f"{LANTERN}/members/invite"
     assert code.post(path, user="nobody here", role="Guest").errors
     assert code.post(path, user="whitfieldno33", role="Guest").errors == [
@@ -111,25 +111,29 @@ def test_members_are_invited_once_and_by_a_name_that_exists(code: Visitor) -> No
     ]
 
 
-def test_a_project_needs_an_owner(host: ArenaServerHandle, world: str, code: Visitor) -> None:
+def test_last_owner_cannot_be_demoted(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
     page = code.post("/whitfieldno33/recipe-box/members/1/role", role="Guest")
     assert "needs an owner" in page.text
 
 
-def test_what_one_world_writes_no_other_sees(host: ArenaServerHandle, code: Visitor) -> None:
+def test_code_writes_stay_in_world(server: ArenaServerHandle, code: SiteClient) -> None:
     page = code.post("/projects/new", name="Kite Log", space="whitfieldno33", visibility="public")
     assert "The project Kite Log was created." in page.text
-    other = host.new()
-    assert Visitor(host, other, "code").get("/whitfieldno33/kite-log").status == 404
-    host.drop(other)
-    again = code.post("/projects/new", name="kite log", space="whitfieldno33", visibility="public")
-    assert again.errors == ["There is a project with this name already."]
+    other_world = server.new()
+    assert SiteClient(server, other_world, "code").get("/whitfieldno33/kite-log").status == 404
+    server.drop(other_world)
+    error_page = code.post(
+        "/projects/new", name="kite log", space="whitfieldno33", visibility="public"
+    )
+    assert error_page.errors == ["There is a project with this name already."]
 
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_oracles_win() -> None:
-    for suite in opened("compact"):
+def test_expert_solves_every_template() -> None:
+    for suite in open_suite("compact"):
         for template in TEMPLATES:
-            reward, _ = played(suite, first_of(suite, template.name))
+            reward, _ = run_expert(suite, first_task(suite, template.name))
             assert reward == 1.0, template.name

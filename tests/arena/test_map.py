@@ -1,4 +1,4 @@
-"""The map over HTTP, its roads, and its tasks."""
+"""Tests of the map site: pages, routes and formats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.arena.conftest import Visitor
+from tests.arena.conftest import SiteClient
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.map.data import DATABASE, week
@@ -19,13 +19,13 @@ from webagent_jax.arena.task import Data
 
 
 @pytest.fixture
-def atlas(host: ArenaServerHandle, world: str) -> Visitor:
-    return Visitor(host, world, "map")
+def atlas(server: ArenaServerHandle, world: str) -> SiteClient:
+    return SiteClient(server, world, "map")
 
 
 @pytest.fixture(scope="session")
-def some(data: Data):
-    """Places of the same town, and of another."""
+def places(data: Data):
+    """Return two places of one town and one place of another town."""
     rows = data["map"].execute("SELECT * FROM place WHERE id > 18 ORDER BY id").fetchall()
     first = rows[0]
     near = next(row for row in rows[1:] if row["town"] == first["town"])
@@ -33,7 +33,7 @@ def some(data: Data):
     return first, near, far
 
 
-def test_two_builds_are_the_same_bytes() -> None:
+def test_database_build_is_deterministic() -> None:
     assert database.build(DATABASE) == database.build(DATABASE)
 
 
@@ -60,7 +60,7 @@ def test_two_builds_are_the_same_bytes() -> None:
         "/place/dunmore/nearby",
     ],
 )
-def test_every_page_answers_and_has_a_picture(atlas: Visitor, path: str) -> None:
+def test_pages_return_200_with_map(atlas: SiteClient, path: str) -> None:
     page = atlas.get(path)
     assert page.status == 200 and "<h1" in page.text and '<svg class="map"' in page.text
 
@@ -68,107 +68,109 @@ def test_every_page_answers_and_has_a_picture(atlas: Visitor, path: str) -> None
 @pytest.mark.parametrize(
     "path", ["/nothing", "/place/none", "/lists/99", "/route/boat/dunmore/fairhaven", "/browse/x"]
 )
-def test_what_is_not_there_is_told_in_the_layout_of_the_map(atlas: Visitor, path: str) -> None:
+def test_missing_pages_return_404(atlas: SiteClient, path: str) -> None:
     page = atlas.get(path)
     assert page.status == 404 and "Cairn" in page.text
 
 
-def test_search_finds_all_words_in_any_order_and_nothing_else(atlas: Visitor) -> None:
+def test_search_matches_all_words_in_any_order(atlas: SiteClient) -> None:
     assert "of 1 place" in atlas.get("/search?q=hall+dunmore+town").text
     assert "No places found" in atlas.get("/search?q=dunmore+zebra").text
     assert atlas.get("/category/cafes?town=&open=now").location == "/category/cafes?open=now"
 
 
-def test_nearby_places_are_in_the_order_of_their_distance(atlas: Visitor) -> None:
+def test_nearby_places_are_sorted_by_distance(atlas: SiteClient) -> None:
     page = atlas.get("/place/alder-falls/nearby?category=banks")
-    told = re.findall(r": ([\d.]+) (k?m)</span>", page.text)
-    far = [float(number) * (1000 if unit == "km" else 1) for number, unit in told]
-    assert len(far) == 8 and far == sorted(far)
+    matches = re.findall(r": ([\d.]+) (k?m)</span>", page.text)
+    distances = [float(number) * (1000 if unit == "km" else 1) for number, unit in matches]
+    assert len(distances) == 8 and distances == sorted(distances)
 
 
-def test_coordinates_lead_to_the_place_they_are_from(atlas: Visitor, some) -> None:
-    latitude, longitude = degrees((some[0]["x"], some[0]["y"]))
-    assert some[0]["town"] in atlas.get(f"/coordinates?lat={latitude}&lon={longitude}").text
+def test_coordinates_round_trip_to_place(atlas: SiteClient, places) -> None:
+    latitude, longitude = degrees((places[0]["x"], places[0]["y"]))
+    assert places[0]["town"] in atlas.get(f"/coordinates?lat={latitude}&lon={longitude}").text
     x, y = metres(latitude, longitude)
-    assert abs(x - some[0]["x"]) < 12 and abs(y - some[0]["y"]) < 12
-    wrong = atlas.get("/coordinates?lat=north&lon=900")
-    assert wrong.status == 422 and len(wrong.errors) == 2
+    assert abs(x - places[0]["x"]) < 12 and abs(y - places[0]["y"]) < 12
+    error_page = atlas.get("/coordinates?lat=north&lon=900")
+    assert error_page.status == 422 and len(error_page.errors) == 2
 
 
-def test_directions_want_both_ends_to_be_clear(atlas: Visitor) -> None:
-    good = atlas.get("/directions?from=dunmore&to=161+Ashgrove+Road,+Port+Hadley&by=foot")
-    assert good.location == "/route/foot/dunmore/161-ashgrove-road-port-hadley"
-    vague = atlas.get("/directions?from=museum&to=nowhere&by=car")
-    assert vague.status == 422 and len(vague.errors) == 2 and "Museum" in vague.text
-    same = atlas.get("/directions?from=Dunmore&to=dunmore&by=car")
-    assert same.errors == ["You are there already: both ends are the same place."]
+def test_directions_require_unambiguous_endpoints(atlas: SiteClient) -> None:
+    route_page = atlas.get("/directions?from=dunmore&to=161+Ashgrove+Road,+Port+Hadley&by=foot")
+    assert route_page.location == "/route/foot/dunmore/161-ashgrove-road-port-hadley"
+    error_page = atlas.get("/directions?from=museum&to=nowhere&by=car")
+    assert error_page.status == 422 and len(error_page.errors) == 2 and "Museum" in error_page.text
+    same_place_page = atlas.get("/directions?from=Dunmore&to=dunmore&by=car")
+    assert same_place_page.errors == ["You are there already: both ends are the same place."]
 
 
-def test_what_is_saved_is_seen_in_its_own_world_alone(
-    host: ArenaServerHandle, atlas: Visitor, some
-) -> None:
-    other = Visitor(host, host.new(), "map")
+def test_saved_lists_stay_in_world(server: ArenaServerHandle, atlas: SiteClient, places) -> None:
+    other_client = SiteClient(server, server.new(), "map")
     assert "was created" in atlas.post("/lists", name="Visitors").text
     assert atlas.post("/lists", name="visitors").errors
-    assert "was saved" in atlas.post(f"/place/{some[0]['slug']}/save", list=5).text
-    assert some[0]["name"].replace("&", "&amp;") in atlas.get("/lists/5").text
-    assert other.get("/lists/5").status == 404
+    assert "was saved" in atlas.post(f"/place/{places[0]['slug']}/save", list=5).text
+    assert places[0]["name"].replace("&", "&amp;") in atlas.get("/lists/5").text
+    assert other_client.get("/lists/5").status == 404
     assert "renamed" in atlas.post("/lists/5/rename", name="Guests").text
     assert "was deleted" in atlas.post("/lists/5/delete").text
 
 
-def test_notes_and_reports(atlas: Visitor, some) -> None:
+def test_notes_and_reports_are_validated_and_stored(atlas: SiteClient, places) -> None:
     assert "Two &lt;b&gt;" in atlas.post("/saved/1", note="Two <b>").text
     assert atlas.post("/saved/1", note="x" * 201).status == 422
-    path = f"/place/{some[0]['slug']}/report"
+    path = f"/place/{places[0]['slug']}/report"
     assert len(atlas.post(path, problem="", body="short").errors) == 2
     assert "was sent" in atlas.post(path, problem="Closed for good", body="Nobody is here.").text
-    assert "Closed for good" in atlas.get(f"/place/{some[0]['slug']}").text
+    assert "Closed for good" in atlas.get(f"/place/{places[0]['slug']}").text
 
 
-def test_lists_are_for_those_who_are_signed_in(atlas: Visitor, some) -> None:
+def test_saved_lists_require_sign_in(atlas: SiteClient, places) -> None:
     atlas.post("/sign-out")
     assert atlas.get("/lists").location == "/sign-in?back=%2Flists"
-    assert "Sign in" in atlas.post(f"/place/{some[0]['slug']}/save", list=1).text
+    assert "Sign in" in atlas.post(f"/place/{places[0]['slug']}/save", list=1).text
     assert atlas.post("/saved/1/remove").status == 404
 
 
 # --- roads ---------------------------------------------------------------------------------------
 
 
-def _spot(row) -> Spot:
+def _to_spot(row) -> Spot:
     return Spot(row["edge"], row["along"])
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_route_is_made_of_what_may_be_gone(some, mode) -> None:
-    for end in some[1:]:
-        found = route(_spot(some[0]), _spot(end), mode)
-        assert sum(step.metres for step in found.steps) == found.metres
-        allowed = {edge.name for edge in network().edges if mode in SPEEDS[edge.kind]}
-        assert {step.road for step in found.steps} <= allowed
-        fastest = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
-        assert found.seconds >= found.metres / fastest
-        straight = ((some[0]["x"] - end["x"]) ** 2 + (some[0]["y"] - end["y"]) ** 2) ** 0.5
-        assert found.metres >= straight - 5
+def test_route_uses_allowed_roads_at_feasible_speed(places, mode) -> None:
+    for end in places[1:]:
+        result = route(_to_spot(places[0]), _to_spot(end), mode)
+        assert sum(step.metres for step in result.steps) == result.metres
+        allowed_roads = {edge.name for edge in network().edges if mode in SPEEDS[edge.kind]}
+        assert {step.road for step in result.steps} <= allowed_roads
+        max_speed = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
+        assert result.seconds >= result.metres / max_speed
+        straight_metres = (
+            (places[0]["x"] - end["x"]) ** 2 + (places[0]["y"] - end["y"]) ** 2
+        ) ** 0.5
+        assert result.metres >= straight_metres - 5
 
 
-def test_the_quickest_way_is_no_slower_than_one_through_a_third_place(some) -> None:
-    first, near, far = map(_spot, some)
-    direct = route(first, far, "car").seconds
-    assert direct <= route(first, near, "car").seconds + route(near, far, "car").seconds + 40
+def test_route_durations_satisfy_triangle_inequality(places) -> None:
+    first, near, far = map(_to_spot, places)
+    direct_seconds = route(first, far, "car").seconds
+    assert (
+        direct_seconds <= route(first, near, "car").seconds + route(near, far, "car").seconds + 40
+    )
     assert route(first, near, "foot").seconds > route(first, near, "bike").seconds
 
 
-def test_every_place_can_be_reached(data: Data) -> None:
+def test_places_are_on_reachable_edges(data: Data) -> None:
     edges = {edge for (edge,) in data["map"].execute("SELECT DISTINCT edge FROM place")}
     assert edges <= network().open
 
 
-# --- how things are written ----------------------------------------------------------------------
+# --- formats -------------------------------------------------------------------------------------
 
 
-def test_hours_distances_and_times() -> None:
+def test_hours_distances_and_durations_are_formatted() -> None:
     days = week("Tu-Sa 09:00-17:00")
     assert hours_told(";".join(days)) == ["Mon closed", "Tue-Sat 09:00-17:00", "Sun closed"]
     assert week("We-Mo 17:00-23:00")[1] == "" and week("We-Mo 17:00-23:00")[0]

@@ -1,4 +1,4 @@
-"""The benchmark of the arena visits real pages and real worlds."""
+"""Tests of the arena benchmark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tools.benchmarks import arena
 from webagent_jax.arena.registry import SITES
 
 
-def test_every_site_and_its_worlds_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {"_PAGES": 3, "_ROUNDS": 1, "_WORLDS": 2, "_COPIES": 1}
-    for name, value in small.items():
+def test_benchmark_reports_all_sites_and_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"_PAGES": 3, "_ROUNDS": 1, "_WORLDS": 2, "_COPIES": 1}
+    for name, value in sizes.items():
         monkeypatch.setattr(arena, name, value)
     *pages, worlds = arena.run(1)
     assert [page["name"] for page in pages] == [f"page, ms: {site.name}" for site in SITES]

@@ -1,4 +1,4 @@
-"""The shop over HTTP: what its pages refuse, and what they do."""
+"""HTTP tests of the shop site."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.arena.conftest import Visitor
+from tests.arena.conftest import SiteClient
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.task import Data
 
@@ -20,7 +20,7 @@ def product(data: Data):
     )
 
 
-def add(shop: Visitor, product, quantity: object = 1):
+def add_to_cart(shop: SiteClient, product, quantity: object = 1):
     choice = product["option_values"].split(", ")[0]
     return shop.post("/cart/add", slug=product["slug"], choice=choice, quantity=quantity)
 
@@ -31,107 +31,113 @@ def add(shop: Visitor, product, quantity: object = 1):
     "/account /account/orders /account/addresses /account/addresses/new /account/details "
     "/account/reviews /help /contact /sign-in /register".split(),
 )
-def test_every_page_answers(shop: Visitor, path: str) -> None:
+def test_pages_return_200(shop: SiteClient, path: str) -> None:
     page = shop.get(path)
     assert page.status == 200 and "<h1>" in page.text
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/product/none", "/account/orders/1"])
-def test_what_is_not_there_is_told_in_the_layout_of_the_shop(shop: Visitor, path: str) -> None:
+def test_missing_pages_return_404(shop: SiteClient, path: str) -> None:
     page = shop.get(path)
     assert page.status == 404 and "Marigold" in page.text
 
 
-def test_search_finds_all_words_in_any_order_and_nothing_else(shop: Visitor) -> None:
+def test_search_matches_all_words_in_any_order(shop: SiteClient) -> None:
     assert "of 10 products" in shop.get("/search?q=PAN+frying").text
     assert "No products found" in shop.get("/search?q=frying+zebra").text
     assert shop.get("/search?q=").location == "/"
 
 
-def test_lists_are_narrowed_sorted_and_paged(shop: Visitor) -> None:
+def test_product_list_filters_sorts_and_paginates(shop: SiteClient) -> None:
     page = shop.get("/category/cookware?sort=price-up&from=30&to=60")
-    prices = [float(p) for p in re.findall(r'class="price">\$([\d.]+)', page.text)]
+    prices = [float(price) for price in re.findall(r'class="price">\$([\d.]+)', page.text)]
     assert prices == sorted(prices) and prices[0] >= 30 and prices[-1] <= 60
-    last = shop.get("/category/cookware?page=99")
-    assert "Page 7 of 7" in last.text and "49-50 of 50 products" in last.text
-    empty = shop.get("/category/cookware?sort=newest&from=&to=&stars=")
-    assert empty.location == "/category/cookware?sort=newest"
+    last_page = shop.get("/category/cookware?page=99")
+    assert "Page 7 of 7" in last_page.text and "49-50 of 50 products" in last_page.text
+    redirect_page = shop.get("/category/cookware?sort=newest&from=&to=&stars=")
+    assert redirect_page.location == "/category/cookware?sort=newest"
     assert shop.get("/category/cookware?from=cheap").errors == ["Enter an amount, such as 12.50."]
 
 
 @pytest.mark.parametrize("quantity", ["0", "-1", "21", "two", ""])
-def test_odd_quantities_are_refused(shop: Visitor, product, quantity: str) -> None:
-    assert "Not added to your cart." in add(shop, product, quantity).text
+def test_cart_rejects_invalid_quantities(shop: SiteClient, product, quantity: str) -> None:
+    assert "Not added to your cart." in add_to_cart(shop, product, quantity).text
     assert "Your cart is empty." in shop.get("/cart").text
 
 
-def test_no_more_can_be_bought_than_there_is(shop: Visitor, data: Data) -> None:
-    scarce = data["shop"].execute("SELECT * FROM product WHERE stock BETWEEN 1 AND 5").fetchone()
-    page = add(shop, scarce, scarce["stock"] + 1)
-    assert f"Only {scarce['stock']} in stock." in page.text
-    assert "was added to your cart" in add(shop, scarce, scarce["stock"]).text
+def test_cart_rejects_quantity_above_stock(shop: SiteClient, data: Data) -> None:
+    scarce_product = (
+        data["shop"].execute("SELECT * FROM product WHERE stock BETWEEN 1 AND 5").fetchone()
+    )
+    page = add_to_cart(shop, scarce_product, scarce_product["stock"] + 1)
+    assert f"Only {scarce_product['stock']} in stock." in page.text
+    assert (
+        "was added to your cart" in add_to_cart(shop, scarce_product, scarce_product["stock"]).text
+    )
 
 
-def test_from_the_cart_to_an_order(
-    host: ArenaServerHandle, world: str, shop: Visitor, product
+def test_checkout_creates_order(
+    server: ArenaServerHandle, world: str, shop: SiteClient, product
 ) -> None:
-    add(shop, product, 2)
+    add_to_cart(shop, product, 2)
     assert shop.post("/cart/coupon", code="nonsense").errors
     assert "SPRING10 was applied" in shop.post("/cart/coupon", code="spring10").text
     shop.post("/checkout", address=1)
     shop.post("/checkout/delivery", delivery="Express")
     assert f">{NEXT_ORDER}</a>" in shop.post("/checkout/payment", payment="Bank transfer").text
-    ((subtotal, discount, total, status),) = host.rows(
+    ((subtotal, discount, total, status),) = server.rows(
         world,
         "shop",
         f"SELECT subtotal, discount, total, status FROM purchase WHERE id = {NEXT_ORDER}",
     )
     assert subtotal == 2 * product["price"] and discount == subtotal // 10
     assert total == subtotal - discount + 1295 and status == "Pending"
-    ((stock,),) = host.rows(world, "shop", f"SELECT stock FROM product WHERE id = {product['id']}")
+    ((stock,),) = server.rows(
+        world, "shop", f"SELECT stock FROM product WHERE id = {product['id']}"
+    )
     assert stock == product["stock"] - 2
     assert "Your cart is empty." in shop.get("/cart").text
     assert "was cancelled" in shop.post(f"/account/orders/{NEXT_ORDER}/cancel").text
     assert "cannot be cancelled" in shop.post(f"/account/orders/{NEXT_ORDER}/cancel").text
 
 
-def test_no_step_of_the_checkout_can_be_left_out(shop: Visitor, product) -> None:
+def test_checkout_steps_cannot_be_skipped(shop: SiteClient, product) -> None:
     assert shop.get("/checkout").location == "/cart"
-    add(shop, product)
+    add_to_cart(shop, product)
     assert shop.get("/checkout/payment").location == "/checkout"
     assert "address first" in shop.post("/checkout/payment", payment="Credit card").text
 
 
-def test_a_review_waits_for_approval(shop: Visitor, product) -> None:
+def test_review_requires_approval(shop: SiteClient, product) -> None:
     path = f"/product/{product['slug']}/review"
-    refused = shop.post(path, stars="", title="", body="", nickname="")
-    assert refused.status == 422 and len(refused.errors) == 4
+    error_page = shop.post(path, stars="", title="", body="", nickname="")
+    assert error_page.status == 422 and len(error_page.errors) == 4
     shop.post(path, stars=2, title="Hm <b>", body="Not for me.", nickname="Nora")
     assert "waiting for approval" in shop.get("/account/reviews").text
     assert "Hm &lt;b&gt;" in shop.get("/account/reviews").text
     assert "Hm" not in shop.get(f"/product/{product['slug']}/reviews").text
 
 
-def test_signing_out_and_in(shop: Visitor, data: Data) -> None:
+def test_account_requires_sign_in(shop: SiteClient, data: Data) -> None:
     shop.post("/sign-out")
     assert shop.get("/account").location == "/sign-in?back=%2Faccount"
-    wrong = shop.post("/sign-in", email="nora.whitfield@mailbox.example", password="guess")
-    assert wrong.errors == ["The email address or the password is wrong."]
+    error_page = shop.post("/sign-in", email="nora.whitfield@mailbox.example", password="guess")
+    assert error_page.errors == ["The email address or the password is wrong."]
     (password,) = data["shop"].execute("SELECT password FROM customer WHERE id = 1").fetchone()
     email = "Nora.Whitfield@mailbox.example"
     assert "Welcome back." in shop.post("/sign-in", email=email, password=password).text
 
 
-def test_nobody_sees_the_orders_of_others(shop: Visitor, data: Data) -> None:
-    (other,) = data["shop"].execute("SELECT id FROM purchase WHERE customer_id != 1").fetchone()
-    assert shop.get(f"/account/orders/{other}").status == 404
-    assert shop.post(f"/account/orders/{other}/cancel").status == 404
+def test_data_of_other_customers_returns_404(shop: SiteClient, data: Data) -> None:
+    (order_id,) = data["shop"].execute("SELECT id FROM purchase WHERE customer_id != 1").fetchone()
+    assert shop.get(f"/account/orders/{order_id}").status == 404
+    assert shop.post(f"/account/orders/{order_id}/cancel").status == 404
     assert shop.get("/account/addresses/2").status == 404
 
 
-def test_what_is_written_is_undone_when_it_cannot_be_finished(
-    host: ArenaServerHandle, world: str, shop: Visitor, product
+def test_failed_cart_request_writes_nothing(
+    server: ArenaServerHandle, world: str, shop: SiteClient, product
 ) -> None:
-    add(shop, product)
+    add_to_cart(shop, product)
     assert shop.post("/cart/add", slug="none", choice="S", quantity=1).status == 404
-    assert host.rows(world, "shop", "SELECT count(*) FROM cart_item") == [[1]]
+    assert server.rows(world, "shop", "SELECT count(*) FROM cart_item") == [[1]]

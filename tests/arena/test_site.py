@@ -1,4 +1,4 @@
-"""What views may count on: which database they get, what is undone, what forms and lists read."""
+"""Tests of the arena's web framework: database access, rollback, forms and pagination."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def count(visit: RequestContext) -> Response:
 
 
 @views.get("/writes")
-def get_that_writes(visit: RequestContext) -> Response:
+def write_on_get(visit: RequestContext) -> Response:
     visit.execute("INSERT INTO t VALUES (0)")
     return PlainTextResponse("never")
 
@@ -38,18 +38,18 @@ def add(visit: RequestContext) -> Response:
 
 
 @views.get("/list")
-def pages(visit: RequestContext) -> Response:
-    found = paginate(visit, "x", "FROM t ORDER BY x", size=3)
-    rows = "".join(str(row["x"]) for row in found.rows)
-    return PlainTextResponse(f"{rows} {found.first}-{found.last} of {found.total} {found.href}")
+def list_rows(visit: RequestContext) -> Response:
+    page = paginate(visit, "x", "FROM t ORDER BY x", size=3)
+    rows = "".join(str(row["x"]) for row in page.rows)
+    return PlainTextResponse(f"{rows} {page.first}-{page.last} of {page.total} {page.href}")
 
 
 def fill(connection: sqlite3.Connection) -> None:
     connection.executemany("INSERT INTO t VALUES (?)", [(x,) for x in range(1, 8)])
 
 
-class Asked:
-    """A site asked without a server."""
+class AsgiClient:
+    """Client that calls the ASGI app without a server."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "templates").mkdir()
@@ -69,13 +69,13 @@ class Asked:
         self.world = self.arena.worlds.new()
 
     def __call__(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
-        sent: list[dict] = []
+        messages: list[dict] = []
 
         async def receive() -> dict:
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: dict) -> None:
-            sent.append(message)
+            messages.append(message)
 
         path, _, query = path.partition("?")
         scope = {
@@ -88,37 +88,37 @@ class Asked:
             "scheme": "http",
         }
         asyncio.run(self.arena(scope, receive, send))
-        return sent[0]["status"], sent[1]["body"].decode()
+        return messages[0]["status"], messages[1]["body"].decode()
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsgiClient:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Asked(tmp_path)
+    return AsgiClient(tmp_path)
 
 
-def test_a_get_that_writes_is_an_error_before_and_after_the_first_write(ask: Asked) -> None:
+def test_get_request_cannot_write(client: AsgiClient) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        ask("GET", "/writes")
-    assert ask("POST", "/add", b"x=1")[0] == 303
+        client("GET", "/writes")
+    assert client("POST", "/add", b"x=1")[0] == 303
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        ask("GET", "/writes")
+        client("GET", "/writes")
 
 
-def test_a_post_that_fails_leaves_nothing(ask: Asked) -> None:
-    assert ask("POST", "/add", b"x=good")[0] == 303
-    assert ask("POST", "/add", b"x=bad")[0] == 404
-    assert ask("GET", "/count") == (200, "8")
+def test_failed_post_rolls_back(client: AsgiClient) -> None:
+    assert client("POST", "/add", b"x=good")[0] == 303
+    assert client("POST", "/add", b"x=bad")[0] == 404
+    assert client("GET", "/count") == (200, "8")
 
 
-def test_a_flash_is_told_once(ask: Asked) -> None:
-    ask("POST", "/add", b"x=1")
-    assert "Added." in ask("GET", "/nothing")[1]
-    assert "Added." not in ask("GET", "/nothing")[1]
+def test_flash_message_appears_once(client: AsgiClient) -> None:
+    client("POST", "/add", b"x=1")
+    assert "Added." in client("GET", "/nothing")[1]
+    assert "Added." not in client("GET", "/nothing")[1]
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ("", "123 1-3 of 7 /list?page="),
         ("?page=2&a=b&c=", "456 4-6 of 7 /list?a=b&page="),
@@ -128,11 +128,13 @@ def test_a_flash_is_told_once(ask: Asked) -> None:
         ("?page=9999999999", "123 1-3 of 7 /list?page="),
     ],
 )
-def test_lists_go_on_over_pages(ask: Asked, query: str, told: str) -> None:
-    assert ask("GET", f"/list{query}") == (200, told)
+def test_paginate_returns_rows_range_and_link(
+    client: AsgiClient, query: str, expected: str
+) -> None:
+    assert client("GET", f"/list{query}") == (200, expected)
 
 
-def test_forms_read_their_fields_and_tell_what_is_wrong() -> None:
+def test_form_parses_fields_and_reports_errors() -> None:
     form = Form({"n": " 7 ", "price": "$1,234.5", "mail": "a@b.example", "on": "1", "kind": "x"})
     assert (form.integer("n", 1, 9), form.cents("price"), form.email("mail")) == (
         7,
@@ -142,13 +144,16 @@ def test_forms_read_their_fields_and_tell_what_is_wrong() -> None:
     assert form.is_checked("on") and not form.is_checked("off") and form.choice("kind", "xy") == "x"
     assert not form.errors
     for name in ("n", "price", "mail", "kind"):
-        bad = Form({name: "?"})
-        bad.integer("n", 1, 9), bad.cents("price"), bad.email("mail"), bad.choice("kind", "xy")
-        assert set(bad.errors) == {"n", "price", "mail", "kind"}
-        assert bad.errors[name] != "This is a required field."
+        invalid_form = Form({name: "?"})
+        invalid_form.integer("n", 1, 9)
+        invalid_form.cents("price")
+        invalid_form.email("mail")
+        invalid_form.choice("kind", "xy")
+        assert set(invalid_form.errors) == {"n", "price", "mail", "kind"}
+        assert invalid_form.errors[name] != "This is a required field."
 
 
-def test_numbers_and_days_as_pages_write_them() -> None:
+def test_money_day_and_plural_format_values() -> None:
     assert [money(5), money(123450), money(-5)] == ["$0.05", "$1,234.50", "-$0.05"]
     assert day("2023-06-05 10:00:00") == "Jun 5, 2023"
     assert [plural(1, "city"), plural(0, "city", "cities"), plural(1234, "post")] == [

@@ -1,4 +1,4 @@
-"""The suite on live Chromium: oracles win in both formats, and who does nothing wins nothing."""
+"""Tests of the arena suite on live Chromium."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 
 pytestmark = pytest.mark.browser
 
-SOME = ("shop/buy", "shop/spent-in-month", "shop/reviewers-who-say", "shop/rated-sorted")
+TEMPLATE_NAMES = ("shop/buy", "shop/spent-in-month", "shop/reviewers-who-say", "shop/rated-sorted")
 
 
 @pytest.fixture(scope="module", params=["compact", "webarena_lite"])
 def suite(request: pytest.FixtureRequest) -> Iterator[ArenaSuite]:
-    yield from opened(request.param)
+    yield from open_suite(request.param)
 
 
-def opened(
+def open_suite(
     observation: ObservationFormat, config: ArenaConfig | None = None
 ) -> Iterator[ArenaSuite]:
-    busy_machine = BrowserConfig(
+    # Long timeouts: test machines are often busy.
+    browser_config = BrowserConfig(
         observation_format=observation, call_timeout=60.0, navigation_timeout=60.0
     )
-    with BrowserPool(busy_machine) as pool:
+    with BrowserPool(browser_config) as pool:
         suite = ArenaSuite(pool, config=config or ArenaConfig())
         yield suite
         suite.close()
 
 
-def first_of(suite: ArenaSuite, template: str) -> Task:
+def first_task(suite: ArenaSuite, template: str) -> Task:
     tasks = [*suite.tasks("test"), *suite.tasks("train")]
     return next(task for task in tasks if task.id.startswith(f"arena/{template}/"))
 
 
-def played(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
-    """Reward and decisions of the oracle's episode."""
+def run_expert(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
+    """Return the reward and the decisions of the expert's episode."""
     environment = suite.make_env(task)
     try:
-        start = environment.reset()
-        expert = suite.make_expert(task, start)
+        reset_result = environment.reset()
+        expert = suite.make_expert(task, reset_result)
         decisions = [next(expert)]
         while decisions[-1].action.kind is not ActionKind.EXIT:
             page = environment.step(decisions[-1].action).observation
@@ -56,15 +57,15 @@ def played(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
         environment.close()
 
 
-@pytest.mark.parametrize("template", SOME)
-def test_oracles_win(suite: ArenaSuite, template: str) -> None:
-    reward, decisions = played(suite, first_of(suite, template))
+@pytest.mark.parametrize("template", TEMPLATE_NAMES)
+def test_expert_solves_task(suite: ArenaSuite, template: str) -> None:
+    reward, decisions = run_expert(suite, first_task(suite, template))
     assert reward == 1.0 and len(decisions) > 3
 
 
-@pytest.mark.parametrize("template", SOME)
-def test_who_exits_at_once_wins_nothing(suite: ArenaSuite, template: str) -> None:
-    task = first_of(suite, template)
+@pytest.mark.parametrize("template", TEMPLATE_NAMES)
+def test_immediate_exit_gets_no_reward(suite: ArenaSuite, template: str) -> None:
+    task = first_task(suite, template)
     environment = suite.make_env(task)
     try:
         environment.reset()
@@ -75,61 +76,65 @@ def test_who_exits_at_once_wins_nothing(suite: ArenaSuite, template: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("template", [template.name for template in TEMPLATES])
-def test_every_oracle_wins(suite: ArenaSuite, template: str) -> None:
-    reward, _ = played(suite, first_of(suite, template))
+def test_expert_solves_every_template(suite: ArenaSuite, template: str) -> None:
+    reward, _ = run_expert(suite, first_task(suite, template))
     assert reward == 1.0
 
 
-def test_long_thoughts_tell_the_task_what_is_done_and_why() -> None:
-    for suite in opened("compact", ArenaConfig(expert_thoughts="long")):
-        task = first_of(suite, "shop/sku")
-        reward, decisions = played(suite, task)
+def test_long_thoughts_contain_intent_history_and_reason() -> None:
+    for suite in open_suite("compact", ArenaConfig(expert_thoughts="long")):
+        task = first_task(suite, "shop/sku")
+        reward, decisions = run_expert(suite, task)
         assert reward == 1.0
         assert all(task.intent in decision.thought for decision in decisions)
         assert "Done so far: search" in decisions[1].thought
         assert "It is among the details" in decisions[-1].thought
 
 
-def test_restating_thoughts_name_the_task_before_the_same_decisions() -> None:
-    for other in opened("compact"):
-        short = played(other, first_of(other, "shop/sku"))[1]
-    for other in opened("compact", ArenaConfig(expert_thoughts="restate")):
-        task = first_of(other, "shop/sku")
-        reward, decisions = played(other, task)
+def test_restate_thoughts_prepend_task_to_short_thoughts() -> None:
+    for suite in open_suite("compact"):
+        short_decisions = run_expert(suite, first_task(suite, "shop/sku"))[1]
+    for suite in open_suite("compact", ArenaConfig(expert_thoughts="restate")):
+        task = first_task(suite, "shop/sku")
+        reward, decisions = run_expert(suite, task)
         assert reward == 1.0
-        assert [decision.action for decision in decisions] == [each.action for each in short]
-        for decision, each in zip(decisions, short, strict=True):
-            assert decision.thought == f"Task: {task.intent} Next: {each.thought}"
+        assert [decision.action for decision in decisions] == [
+            expected.action for expected in short_decisions
+        ]
+        for decision, expected in zip(decisions, short_decisions, strict=True):
+            assert decision.thought == f"Task: {task.intent} Next: {expected.thought}"
 
 
-def test_fresh_tasks_are_played_like_the_others() -> None:
-    for suite in opened("compact", ArenaConfig(task_seed=5, num_generated_tasks=20)):
+def test_expert_solves_generated_tasks() -> None:
+    for suite in open_suite("compact", ArenaConfig(task_seed=5, num_generated_tasks=20)):
         task = suite.tasks("train")[0]
         assert "fresh-5" in task.id and len(suite.tasks("train")) == 20
-        assert played(suite, task)[0] == 1.0
+        assert run_expert(suite, task)[0] == 1.0
 
 
-def test_worlds_end_with_their_episodes(suite: ArenaSuite) -> None:
-    environment = suite.make_env(first_of(suite, "shop/sku"))
+def test_environment_close_drops_world(suite: ArenaSuite) -> None:
+    environment = suite.make_env(first_task(suite, "shop/sku"))
     environment.reset()
-    live = suite._server._call("count")
+    num_worlds = suite._server._call("count")
     environment.close()
-    assert suite._server._call("count") == live - 1
+    assert suite._server._call("count") == num_worlds - 1
 
 
-def test_both_formats_have_the_same_words() -> None:
-    words: list[str] = []
+def test_observation_formats_contain_same_text() -> None:
+    texts: list[str] = []
     for observation in ("compact", "webarena_lite"):
-        for suite in opened(observation):
-            environment = suite.make_env(first_of(suite, "shop/order-status"))
+        for suite in open_suite(observation):
+            environment = suite.make_env(first_task(suite, "shop/order-status"))
             page = environment.reset().observation
             for name in ("Account", "My Orders"):
-                page = environment.step(Action(ActionKind.CLICK, id_of(page, name))).observation
-            words.append(page_text(page))
+                page = environment.step(
+                    Action(ActionKind.CLICK, element_id(page, name))
+                ).observation
+            texts.append(page_text(page))
             environment.close()
-    compact, lite = (text[text.index("My orders") :] for text in words)
+    compact, lite = (text[text.index("My orders") :] for text in texts)
     assert compact == lite and "$" in compact
 
 
-def id_of(page: Observation, name: str) -> str:
+def element_id(page: Observation, name: str) -> str:
     return next(i for i, element in page.elements.items() if element.name == name)

@@ -1,4 +1,4 @@
-"""The tasks: what is selected, that it is WebArena's schema, and that nothing is won by chance."""
+"""Tests of the generated arena tasks: selection, splits and WebArena's schema."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ADDRESSES = {site.task_name: f"http://{site.name}.w1.localhost:1" for site in SI
 
 
 @pytest.fixture(scope="module")
-def drafts(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
+def tasks_by_split(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
     return selection.select(TEMPLATES, data)
 
 
-def test_the_shares_are_those_of_webarena_lite() -> None:
+def test_task_counts_match_webarena_lite() -> None:
     sums = {
         group: tuple(map(sum, zip(*kinds.values(), strict=True)))
         for group, kinds in TASK_COUNTS.items()
@@ -43,75 +43,82 @@ def test_the_shares_are_those_of_webarena_lite() -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_a_template_has_five_phrasings_that_tell_all_of_its_slots(
-    template: TaskTemplate, data: Data
-) -> None:
+def test_template_has_five_phrasings_with_all_slots(template: TaskTemplate, data: Data) -> None:
     assert len(set(template.phrasings)) >= 5
-    draft = next(selection.generate_tasks([template], data, seed=0))
+    item = next(selection.generate_tasks([template], data, seed=0))
     for phrasing in template.phrasings:
-        told = {name for _, name, _, _ in string.Formatter().parse(phrasing) if name}
-        assert told == set(draft.instance.slots)
-    assert not any(mark in draft.task.intent for mark in "{}")
+        slots = {name for _, name, _, _ in string.Formatter().parse(phrasing) if name}
+        assert slots == set(item.instance.slots)
+    assert not any(mark in item.task.intent for mark in "{}")
 
 
-def test_names_of_templates_are_unique_and_of_a_known_group() -> None:
+def test_template_names_are_unique_and_groups_known() -> None:
     names = [template.name for template in TEMPLATES]
     assert len(set(names)) == len(names)
     assert {template.group for template in TEMPLATES} <= set(TASK_COUNTS)
 
 
-def test_every_site_with_templates_has_its_share(
-    drafts: dict[Split, tuple[GeneratedTask, ...]],
+def test_selection_matches_task_counts(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]],
 ) -> None:
     for index, split in enumerate(("train", "test")):
-        counted = collections.Counter(
-            (draft.template.group, kind_of(draft.instance.eval)) for draft in drafts[split]
+        counts = collections.Counter(
+            (item.template.group, kind_of(item.instance.eval)) for item in tasks_by_split[split]
         )
         for group in {template.group for template in TEMPLATES} - {"across"}:
-            wanted = {(group, kind): numbers[index] for kind, numbers in TASK_COUNTS[group].items()}
-            assert {key: counted[key] for key in wanted} == wanted
+            expected = {
+                (group, kind): numbers[index] for kind, numbers in TASK_COUNTS[group].items()
+            }
+            assert {key: counts[key] for key in expected} == expected
 
 
-def test_no_drawing_is_in_both_splits(drafts: dict[Split, tuple[GeneratedTask, ...]]) -> None:
+def test_splits_share_no_instance(tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]) -> None:
     keys = {
-        split: {(d.template.name, json.dumps(dict(d.instance.slots))) for d in chosen}
-        for split, chosen in drafts.items()
+        split: {(item.template.name, json.dumps(dict(item.instance.slots))) for item in items}
+        for split, items in tasks_by_split.items()
     }
     assert not keys["train"] & keys["test"]
-    assert all(len(keys[split]) == len(chosen) for split, chosen in drafts.items())
-    ids = [draft.task.id for split in drafts.values() for draft in split]
+    assert all(len(keys[split]) == len(items) for split, items in tasks_by_split.items())
+    ids = [item.task.id for split in tasks_by_split.values() for item in split]
     assert len(set(ids)) == len(ids)
 
 
-def test_the_selection_is_the_same_every_time(
-    data: Data, drafts: dict[Split, tuple[GeneratedTask, ...]]
+def test_selection_is_deterministic(
+    data: Data, tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
-    again = selection.select(TEMPLATES, data)
-    for split, chosen in drafts.items():
-        assert [d.task for d in again[split]] == [d.task for d in chosen]
+    repeat = selection.select(TEMPLATES, data)
+    for split, items in tasks_by_split.items():
+        assert [item.task for item in repeat[split]] == [item.task for item in items]
 
 
-def test_fresh_tasks_are_none_of_the_test_split(
-    data: Data, drafts: dict[Split, tuple[GeneratedTask, ...]]
+def test_generated_tasks_exclude_test_split(
+    data: Data, tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
-    tested = {(d.template.name, json.dumps(dict(d.instance.slots))) for d in drafts["test"]}
-    source = selection.generate_tasks(TEMPLATES, data, seed=3, besides=drafts["test"])
-    some = list(itertools.islice(source, 400))
-    assert not tested & {(d.template.name, json.dumps(dict(d.instance.slots))) for d in some}
-    assert len({d.task.id for d in some}) == 400
-    other = list(itertools.islice(selection.generate_tasks(TEMPLATES, data, seed=4), 400))
-    assert [d.task.intent for d in other] != [d.task.intent for d in some]
+    test_keys = {
+        (item.template.name, json.dumps(dict(item.instance.slots)))
+        for item in tasks_by_split["test"]
+    }
+    source = selection.generate_tasks(TEMPLATES, data, seed=3, besides=tasks_by_split["test"])
+    sample = list(itertools.islice(source, 400))
+    assert not test_keys & {
+        (item.template.name, json.dumps(dict(item.instance.slots))) for item in sample
+    }
+    assert len({item.task.id for item in sample}) == 400
+    other_sample = list(itertools.islice(selection.generate_tasks(TEMPLATES, data, seed=4), 400))
+    assert [item.task.intent for item in other_sample] != [item.task.intent for item in sample]
 
 
-def test_every_task_is_read_by_the_loader_of_webarena(
-    drafts: dict[Split, tuple[GeneratedTask, ...]], tmp_path: Path
+def test_task_file_loads_generated_tasks(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]], tmp_path: Path
 ) -> None:
-    rows = [selection.to_webarena_json(draft) for split in drafts.values() for draft in split]
+    rows = [selection.to_webarena_json(item) for split in tasks_by_split.values() for item in split]
     path = tmp_path / "arena.json"
     path.write_text(json.dumps(rows))
-    loaded = task_file.load(path, ADDRESSES)
-    assert not any(map(task_file.needs_judge, loaded))
-    for draft, read in zip((d for split in drafts.values() for d in split), loaded, strict=True):
-        spec = task_file.fill_placeholders(dict(draft.task.eval), ADDRESSES)
-        assert read.start_url == task_file.fill_placeholders(draft.task.start_url, ADDRESSES)
-        assert dict(read.eval) == {key: spec[key] for key in read.eval}
+    tasks = task_file.load(path, ADDRESSES)
+    assert not any(map(task_file.needs_judge, tasks))
+    for item, task in zip(
+        (item for split in tasks_by_split.values() for item in split), tasks, strict=True
+    ):
+        spec = task_file.fill_placeholders(dict(item.task.eval), ADDRESSES)
+        assert task.start_url == task_file.fill_placeholders(item.task.start_url, ADDRESSES)
+        assert dict(task.eval) == {key: spec[key] for key in task.eval}

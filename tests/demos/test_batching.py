@@ -1,4 +1,4 @@
-"""Every demonstration once an epoch, in an order that a resumed run goes on with."""
+"""Tests of demonstration batches: epochs, order and resumption."""
 
 from __future__ import annotations
 
@@ -12,71 +12,79 @@ from tests.demos.test_demos import episode, store
 from webagent_jax import demos
 from webagent_jax.demos import Demonstration
 
-SOME = [demos.from_episode(episode(n, turns=2)) for n in range(11)]
+DEMONSTRATIONS = [demos.from_episode(episode(n, turns=2)) for n in range(11)]
 
 
-def ordered(source, *, size=4, epochs=3, seed=0, begin=0) -> list[list[int]]:
+def collect_seeds(source, *, size=4, epochs=3, seed=0, start=0) -> list[list[int]]:
     batches = demos.make_batches(source, size=size, epochs=epochs, seed=seed)
-    return list(map(seeds_of, demos.iterate(batches, start=begin)))
+    return list(map(batch_seeds, demos.iterate(batches, start=start)))
 
 
-def seeds_of(batch: list[Demonstration]) -> list[int]:
+def batch_seeds(batch: list[Demonstration]) -> list[int]:
     return [demonstration.task.seed for demonstration in batch]
 
 
-def test_an_epoch_has_each_once_in_an_order_of_its_own() -> None:
-    batches = ordered(SOME)
-    assert len(batches) == len(demos.make_batches(SOME, size=4, epochs=3, seed=0)) == 9
+def test_epoch_contains_each_demonstration_in_new_order() -> None:
+    batches = collect_seeds(DEMONSTRATIONS)
+    assert len(batches) == len(demos.make_batches(DEMONSTRATIONS, size=4, epochs=3, seed=0)) == 9
     assert Counter(map(len, batches)) == {4: 6, 3: 3}
     epochs = [list(chain(*batches[i : i + 3])) for i in range(0, 9, 3)]
     assert all(sorted(epoch) == list(range(11)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_a_resumed_run_goes_on_with_what_it_would_have_seen() -> None:
-    whole = ordered(SOME)
-    for done in range(len(whole) + 1):
-        assert ordered(SOME, begin=done) == whole[done:]
+def test_resume_continues_with_same_batches() -> None:
+    batches = collect_seeds(DEMONSTRATIONS)
+    for start in range(len(batches) + 1):
+        assert collect_seeds(DEMONSTRATIONS, start=start) == batches[start:]
 
 
-def test_the_order_follows_from_the_seed() -> None:
-    assert ordered(SOME) == ordered(SOME) != ordered(SOME, seed=1)
+def test_order_depends_on_seed() -> None:
+    assert (
+        collect_seeds(DEMONSTRATIONS)
+        == collect_seeds(DEMONSTRATIONS)
+        != collect_seeds(DEMONSTRATIONS, seed=1)
+    )
 
 
-def test_what_is_mapped_onto_batches_is_made_of_them_in_order() -> None:
-    batches = demos.make_batches(SOME, size=4, epochs=2, seed=0)
-    made = list(demos.iterate(batches.map(seeds_of), start=2))
-    assert made == ordered(SOME, epochs=2)[2:]
+def test_map_applies_to_batches_in_order() -> None:
+    batches = demos.make_batches(DEMONSTRATIONS, size=4, epochs=2, seed=0)
+    actual = list(demos.iterate(batches.map(batch_seeds), start=2))
+    assert actual == collect_seeds(DEMONSTRATIONS, epochs=2)[2:]
 
 
-def test_an_error_in_what_is_mapped_reaches_the_learner() -> None:
-    def refuse(batch: list[Demonstration]) -> None:
+def test_map_error_propagates() -> None:
+    def raise_error(batch: list[Demonstration]) -> None:
         raise demos.DemosError("damaged")
 
     with pytest.raises(demos.DemosError, match="damaged"):
-        next(demos.iterate(demos.make_batches(SOME, size=4, epochs=1, seed=0).map(refuse)))
+        next(
+            demos.iterate(
+                demos.make_batches(DEMONSTRATIONS, size=4, epochs=1, seed=0).map(raise_error)
+            )
+        )
 
 
-def test_a_directory_is_read_batch_by_batch(tmp_path: Path) -> None:
+def test_dataset_is_read_one_batch_at_a_time(tmp_path: Path) -> None:
     store(tmp_path, (episode(n, turns=2) for n in range(11)))
-    written = demos.read(tmp_path)
-    assert ordered(written) == ordered(SOME)
-    read: list[int] = []
-    source = written._source
+    demonstrations = demos.read(tmp_path)
+    assert collect_seeds(demonstrations) == collect_seeds(DEMONSTRATIONS)
+    indices: list[int] = []
+    source = demonstrations._source
 
-    class Noted:
+    class RecordingSource:
         def __len__(self) -> int:
             return len(source)
 
         def __getitem__(self, index: int) -> object:
-            read.append(index)
+            indices.append(index)
             return source[index]
 
-    watched = demos.Demonstrations(Noted(), tmp_path)
-    assert len(demos.make_batches(watched, size=4, epochs=3, seed=0)[2]) == 3
-    assert len(read) == 3
+    recorded_demonstrations = demos.Demonstrations(RecordingSource(), tmp_path)
+    assert len(demos.make_batches(recorded_demonstrations, size=4, epochs=3, seed=0)[2]) == 3
+    assert len(indices) == 3
 
 
-def test_an_empty_batch_is_refused() -> None:
+def test_batch_size_zero_raises() -> None:
     with pytest.raises(ValueError, match="set it to 1 or more"):
-        demos.make_batches(SOME, size=0, epochs=1, seed=0)
+        demos.make_batches(DEMONSTRATIONS, size=0, epochs=1, seed=0)

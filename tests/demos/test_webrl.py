@@ -1,4 +1,4 @@
-"""Conversations in WebRL's form, put together again as episodes."""
+"""Tests of the import of WebRL conversations."""
 
 from __future__ import annotations
 
@@ -15,65 +15,67 @@ from webagent_jax.demos import webrl
 from webagent_jax.types import Action, ActionKind
 
 PLACEHOLDER = "** Simplified html **"
-REPLIES = (
+RESPONSES = (
     '# Element: the search button\ndo(action="Click", element="7")',
     '# Note: it costs 5\nexit(message="5")',
 )
 PAGES = ("<html> one </html>", "<html> two\n\nlines </html>")
 
 
-def conversation(shown: int, intent: str = "What does\nit cost?", replies: Any = REPLIES) -> Any:
-    """Of the turns up to the shown one, whose page alone is there."""
+def make_conversation(
+    last_turn: int, intent: str = "What does\nit cost?", responses: Any = RESPONSES
+) -> Any:
+    """Return the turns up to `last_turn`; only `last_turn` contains its page."""
     messages = []
-    for number in range(shown + 1):
-        page = PAGES[number] if number == shown else PLACEHOLDER
+    for number in range(last_turn + 1):
+        page = PAGES[number] if number == last_turn else PLACEHOLDER
         task = f"Task Instruction: {intent}\n\n" if number == 0 else ""
-        asked = f"{task}Round {number}\n\n{page}"
+        prompt = f"{task}Round {number}\n\n{page}"
         messages += [
-            {"from": "human", "value": asked},
-            {"from": "gpt", "value": replies[number]},
+            {"from": "human", "value": prompt},
+            {"from": "gpt", "value": responses[number]},
         ]
     return {"conversations": messages}
 
 
-def written(tmp_path: Path, rows: Any) -> Path:
+def write_rows(tmp_path: Path, rows: Any) -> Path:
     path = tmp_path / "sft.json"
     path.write_text(json.dumps(rows))
     return path
 
 
-def test_half_a_character_is_replaced(tmp_path):
-    rows = [conversation(0, "Buy \ud83d"), conversation(1, "Buy \ud83d")]
-    (demonstration,) = webrl.load(written(tmp_path, rows)).demonstrations
+def test_load_replaces_lone_surrogates(tmp_path):
+    rows = [make_conversation(0, "Buy \ud83d"), make_conversation(1, "Buy \ud83d")]
+    (demonstration,) = webrl.load(write_rows(tmp_path, rows)).demonstrations
     assert demonstration.intent == "Buy \ufffd"
 
 
-def test_turns_in_conversations_of_their_own_are_one_episode(tmp_path):
-    other = conversation(1, "Another", REPLIES)
+def test_load_merges_conversations_of_one_episode(tmp_path):
+    other = make_conversation(1, "Another", RESPONSES)
     other["conversations"][0]["value"] = f"Task Instruction: Another\n\nRound 0\n\n{PAGES[0]}"
-    rows = [conversation(0), conversation(1), other]
-    imported = webrl.load(written(tmp_path, rows))
-    assert not imported.skipped
-    first, second = imported.demonstrations
+    rows = [make_conversation(0), make_conversation(1), other]
+    result = webrl.load(write_rows(tmp_path, rows))
+    assert not result.skipped
+    first, second = result.demonstrations
     assert (first.intent, second.intent) == ("What does\nit cost?", "Another")
     assert [turn.observation.text for turn in first.turns] == list(PAGES)
     assert first.turns == second.turns
-    clicked, ended = (turn.decision for turn in first.turns)
-    assert clicked.action == Action(ActionKind.CLICK, "7")
-    assert clicked.thought == "the search button"
-    assert ended.action == Action(ActionKind.EXIT, value="5")
+    click, stop = (turn.decision for turn in first.turns)
+    assert click.action == Action(ActionKind.CLICK, "7")
+    assert click.thought == "the search button"
+    assert stop.action == Action(ActionKind.EXIT, value="5")
 
 
-def test_what_cannot_be_learned_from_is_left_out_and_counted(tmp_path):
+def test_load_skips_and_counts_unusable_conversations(tmp_path):
     rows = [
-        conversation(1),  # its first page is nowhere
-        conversation(0, "a", ["do something"]),
-        conversation(0, "b"),
-        conversation(0, "c", ['exit(message="")']),
+        make_conversation(1),  # its first page is missing
+        make_conversation(0, "a", ["do something"]),
+        make_conversation(0, "b"),
+        make_conversation(0, "c", ['exit(message="")']),
     ]
-    imported = webrl.load(written(tmp_path, rows))
-    assert [one.intent for one in imported.demonstrations] == ["c"]
-    assert imported.skipped == {
+    result = webrl.load(write_rows(tmp_path, rows))
+    assert [demonstration.intent for demonstration in result.demonstrations] == ["c"]
+    assert result.skipped == {
         "a page is missing from all conversations": 1,
         "a response contains no action": 1,
         "it does not end with exit()": 1,
@@ -86,23 +88,25 @@ def test_what_cannot_be_learned_from_is_left_out_and_counted(tmp_path):
         ({}, "list of conversations"),
         ([{"conversations": []}], "conversation 0: messages must alternate"),
         ([{"conversations": [{"from": "gpt", "value": ""}] * 2}], "human first"),
-        ([{"conversations": conversation(0)["conversations"][:1]}], "alternate"),
+        ([{"conversations": make_conversation(0)["conversations"][:1]}], "alternate"),
         (
             [{"conversations": [{"from": r, "value": "Hi"} for r in ("human", "gpt")]}],
             "Task Instruction",
         ),
     ],
 )
-def test_another_form_is_refused_by_name(tmp_path, rows, message):
+def test_load_rejects_other_formats(tmp_path, rows, message):
     with pytest.raises(demos.DemosError, match=message):
-        webrl.load(written(tmp_path, rows))
+        webrl.load(write_rows(tmp_path, rows))
 
 
-def test_the_launcher_writes_a_dataset(tmp_path, capsys):
-    path = written(tmp_path, [conversation(0), conversation(1), conversation(0, "b")])
+def test_import_demos_writes_dataset(tmp_path, capsys):
+    path = write_rows(
+        tmp_path, [make_conversation(0), make_conversation(1), make_conversation(0, "b")]
+    )
     main = main_of("import_demos")  # defines its flags
     with flagsaver.flagsaver(workdir=str(tmp_path / "run"), webrl=str(path)):
         main(["import_demos"])
-    (one,) = demos.read(tmp_path / "run" / "demos")
-    assert [turn.observation.text for turn in one.turns] == list(PAGES)
+    (demonstration,) = demos.read(tmp_path / "run" / "demos")
+    assert [turn.observation.text for turn in demonstration.turns] == list(PAGES)
     assert "1 skipped: it does not end" in capsys.readouterr().out

@@ -1,3 +1,5 @@
+"""Tests of the episode log and of eval.json."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -12,22 +14,22 @@ from webagent_jax import types
 from webagent_jax.config import RunConfig
 from webagent_jax.tracking import episode_log
 
-PICTURES = (b"\xff\xd8 one", b"\xff\xd8 two")
+SCREENSHOTS = (b"\xff\xd8 one", b"\xff\xd8 two")
 
 
-def same(a: Any, b: Any) -> bool:
-    """Equality of nouns that hold arrays: types, shapes and bits."""
+def are_equal(a: Any, b: Any) -> bool:
+    """Compare values that contain arrays by type, shape and bits."""
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if dataclasses.is_dataclass(a):
         fields = [field.name for field in dataclasses.fields(a)]
-        return type(a) is type(b) and all(same(getattr(a, f), getattr(b, f)) for f in fields)
+        return type(a) is type(b) and all(are_equal(getattr(a, f), getattr(b, f)) for f in fields)
     if isinstance(a, tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+        return type(a) is type(b) and len(a) == len(b) and all(map(are_equal, a, b))
     return type(a) is type(b) and a == b
 
 
-def turn(action: types.Action | types.ParseError, picture: bytes | None) -> types.Turn:
+def make_turn(action: types.Action | types.ParseError, screenshot: bytes | None) -> types.Turn:
     return types.Turn(
         prompt_ids=np.array([1, 2**31 - 1, 0], np.int32),
         completion=types.Completion(
@@ -46,85 +48,90 @@ def turn(action: types.Action | types.ParseError, picture: bytes | None) -> type
             elements={"1": types.Element("button", "Ok", box=(0.1, 2.0, 1e-9, 4.0))},
         ),
         seconds={"model": 0.1 + 0.2},
-        screenshot=picture,
+        screenshot=screenshot,
     )
 
 
-def episode() -> types.Episode:
+def make_episode() -> types.Episode:
     return types.Episode(
         task=types.Task("a/b/1", "a", ("b", "c"), "do", "http://x/", 5, None, {"kind": ["x", 1]}),
         intent="do it",
         turns=(
-            turn(types.Action(types.ActionKind.TYPE, "1", "text"), PICTURES[0]),
-            turn(types.Action(types.ActionKind.GO_BACK), PICTURES[0]),
-            turn(types.ParseError("no action"), None),
+            make_turn(types.Action(types.ActionKind.TYPE, "1", "text"), SCREENSHOTS[0]),
+            make_turn(types.Action(types.ActionKind.GO_BACK), SCREENSHOTS[0]),
+            make_turn(types.ParseError("no action"), None),
         ),
         reward=1.0,
         outcome=types.Outcome.SUCCESS,
         answer="",
         seconds=1.5,
-        final_screenshot=PICTURES[1],
+        final_screenshot=SCREENSHOTS[1],
         truncated=True,
         group=3,
         update=2,
     )
 
 
-def infra() -> types.Episode:
+def make_infra_episode() -> types.Episode:
     task = types.Task("a/b/2", "a", ("b",), "do", "http://x/")
     return types.Episode(task, "", (), None, types.Outcome.INFRA, infra_error="Chromium is gone")
 
 
-def test_episodes_come_back_exactly(tmp_path: Path) -> None:
+def test_load_returns_appended_episodes(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "episodes.jsonl"
-    episode_log.append_episodes(path, [episode()])
-    episode_log.append_episodes(path, [infra(), episode()])
-    assert same(episode_log.load_episodes(path), (episode(), infra(), episode()))
+    episode_log.append_episodes(path, [make_episode()])
+    episode_log.append_episodes(path, [make_infra_episode(), make_episode()])
+    assert are_equal(
+        episode_log.load_episodes(path), (make_episode(), make_infra_episode(), make_episode())
+    )
 
 
-def test_equal_pictures_are_kept_once_beside_the_log(tmp_path: Path) -> None:
-    episode_log.append_episodes(tmp_path / "episodes.jsonl", [episode(), episode()])
-    kept = sorted(picture.read_bytes() for picture in (tmp_path / "pictures").glob("*.jpg"))
-    assert kept == sorted(PICTURES)
+def test_equal_screenshots_are_stored_once(tmp_path: Path) -> None:
+    episode_log.append_episodes(tmp_path / "episodes.jsonl", [make_episode(), make_episode()])
+    contents = sorted(path.read_bytes() for path in (tmp_path / "pictures").glob("*.jpg"))
+    assert contents == sorted(SCREENSHOTS)
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_no_log_holds_no_episodes(tmp_path: Path) -> None:
+def test_load_without_log_returns_no_episodes(tmp_path: Path) -> None:
     assert episode_log.load_episodes(tmp_path / "episodes.jsonl") == ()
 
 
 @pytest.mark.parametrize("cut", [1, 10, 500])
-def test_half_written_line_is_left_out_and_written_over(
+def test_half_written_line_is_skipped_and_overwritten(
     tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "episodes.jsonl"
-    episode_log.append_episodes(path, [episode(), infra(), episode()])
+    episode_log.append_episodes(path, [make_episode(), make_infra_episode(), make_episode()])
     path.write_bytes(path.read_bytes()[:-cut])
     with caplog.at_level("WARNING", logger="absl"):
-        assert same(episode_log.load_episodes(path), (episode(), infra()))
+        assert are_equal(episode_log.load_episodes(path), (make_episode(), make_infra_episode()))
     assert "half-written" in caplog.text
-    episode_log.append_episodes(path, [infra()])
-    assert same(episode_log.load_episodes(path), (episode(), infra(), infra()))
+    episode_log.append_episodes(path, [make_infra_episode()])
+    assert are_equal(
+        episode_log.load_episodes(path),
+        (make_episode(), make_infra_episode(), make_infra_episode()),
+    )
 
 
-def test_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_load_error_names_broken_line(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    episode_log.append_episodes(path, [infra()])
+    episode_log.append_episodes(path, [make_infra_episode()])
     path.write_bytes(b"{oops\n" + path.read_bytes())
     with pytest.raises(ValueError, match="line 1"):
         episode_log.load_episodes(path)
 
 
-def test_lost_picture_costs_the_picture_alone(tmp_path: Path) -> None:
+def test_load_tolerates_missing_screenshots(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    episode_log.append_episodes(path, [episode()])
-    for picture in (tmp_path / "pictures").iterdir():
-        picture.unlink()
-    (loaded,) = episode_log.load_episodes(path)
-    assert loaded.final_screenshot is None and len(loaded.turns) == 3
+    episode_log.append_episodes(path, [make_episode()])
+    for screenshot in (tmp_path / "pictures").iterdir():
+        screenshot.unlink()
+    (episode,) = episode_log.load_episodes(path)
+    assert episode.final_screenshot is None and len(episode.turns) == 3
 
 
-def test_eval_json_has_the_documented_form() -> None:
+def test_eval_json_matches_documented_schema() -> None:
     report = types.EvalReport(
         success_rate=1.0,
         n=1,
@@ -134,7 +141,7 @@ def test_eval_json_has_the_documented_form() -> None:
         mean_turns=3.0,
         mean_response_tokens=0.0,
         seconds=2.0,
-        episodes=(episode(), infra()),
+        episodes=(make_episode(), make_infra_episode()),
         turns=types.SummaryStats(3.0, 3.0, 3.0, 3.0),
         parse_error_rate=0.25,
         invalid_action_rate=0.5,
@@ -144,7 +151,7 @@ def test_eval_json_has_the_documented_form() -> None:
         json.dumps(episode_log.eval_json(report, RunConfig(), "abc"), allow_nan=False)
     )
     assert record.pop("config")["grpo"]["updates"] == RunConfig().grpo.updates
-    nothing = {"mean": 0.0, "p50": 0.0, "p90": 0.0, "max": 0.0}
+    zeros = {"mean": 0.0, "p50": 0.0, "p90": 0.0, "max": 0.0}
     assert record == {
         "success_rate": 1.0,
         "n": 1,
@@ -155,8 +162,8 @@ def test_eval_json_has_the_documented_form() -> None:
         "mean_turns": 3.0,
         "mean_response_tokens": 0.0,
         "turns": {"mean": 3.0, "p50": 3.0, "p90": 3.0, "max": 3.0},
-        "response_tokens": nothing,
-        "episode_seconds": nothing,
+        "response_tokens": zeros,
+        "episode_seconds": zeros,
         "parse_error_rate": 0.25,
         "invalid_action_rate": 0.5,
         "busy": {"browser": 0.5, "engine": 1.0},
@@ -196,7 +203,7 @@ def test_eval_json_has_the_documented_form() -> None:
     }
 
 
-def test_eval_json_tells_what_was_asked_for_several_times() -> None:
+def test_eval_json_contains_pass_at_k_turn_limits_and_usage() -> None:
     report = types.EvalReport(
         success_rate=0.5,
         n=2,

@@ -1,3 +1,5 @@
+"""Tests of metric writers and atomic files."""
+
 from __future__ import annotations
 
 import json
@@ -15,7 +17,7 @@ from webagent_jax.tracking import atomic_files, metric_writers
 
 
 class FakeWandb:
-    """What of the package wandb is used, noting every call."""
+    """Fake of the wandb package that records every call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -34,34 +36,34 @@ class FakeWandb:
         self.calls.append(("finish",))
 
 
-def test_lines_are_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
+def test_jsonl_writer_writes_lines_immediately(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.jsonl"
     writer = metric_writers.JsonlWriter(path)
     writer.write(1, {"reward": np.float32(0.25), "kl": math.nan})
-    (first,) = metric_writers.read_metrics(path)
-    assert first["update"] == 1 and first["reward"] == 0.25 and math.isnan(first["kl"])
-    strict = json.loads(path.read_text(), parse_constant=pytest.fail)
-    assert strict == {"update": 1, "reward": 0.25, "kl": None}
+    (line,) = metric_writers.read_metrics(path)
+    assert line["update"] == 1 and line["reward"] == 0.25 and math.isnan(line["kl"])
+    record = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert record == {"update": 1, "reward": 0.25, "kl": None}
 
 
-def test_resumed_run_forgets_later_steps(tmp_path: Path) -> None:
+def test_truncate_after_removes_later_updates(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     for step in range(1, 6):
         metric_writers.JsonlWriter(path).write(step, {"reward": step})
     with path.open("a") as file:
         file.write('{"update": 6, "rew')
-    resumed = metric_writers.JsonlWriter(path)
-    resumed.truncate_after(3)
-    resumed.write(4, {"reward": 40})
+    writer = metric_writers.JsonlWriter(path)
+    writer.truncate_after(3)
+    writer.write(4, {"reward": 40})
     rewards = [(line["update"], line["reward"]) for line in metric_writers.read_metrics(path)]
     assert rewards == [(1, 1), (2, 2), (3, 3), (4, 40)]
 
 
-def test_truncating_a_new_run_is_no_error(tmp_path: Path) -> None:
+def test_truncate_after_accepts_missing_file(tmp_path: Path) -> None:
     metric_writers.JsonlWriter(tmp_path / "metrics.jsonl").truncate_after(0)
 
 
-def test_all_writers_hear_everything(tmp_path: Path) -> None:
+def test_multi_writer_forwards_all_calls(tmp_path: Path) -> None:
     logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     writer = metric_writers.MultiWriter([metric_writers.JsonlWriter(log) for log in logs])
     writer.write(1, {"x": 1.0})
@@ -71,7 +73,7 @@ def test_all_writers_hear_everything(tmp_path: Path) -> None:
     assert [len(metric_writers.read_metrics(log)) for log in logs] == [1, 1]
 
 
-def test_usual_pair_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
+def test_make_writer_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
     writer = metric_writers.make_writer(tmp_path)
     writer.write(1, {"x": 1.0, "y": math.inf})
     writer.truncate_after(1)
@@ -82,14 +84,14 @@ def test_usual_pair_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
     assert events and all(b"brain.Event" in event.read_bytes() for event in events)
 
 
-def test_null_writer_takes_everything() -> None:
+def test_null_writer_accepts_all_calls() -> None:
     writer: metric_writers.MetricsWriter = metric_writers.NullWriter()
     writer.write(1, {"x": 1.0})
     writer.truncate_after(0)
     writer.close()
 
 
-def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+def test_failed_json_write_keeps_old_file(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     atomic_files.write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="JSON"):
@@ -97,15 +99,13 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert atomic_files.read_json(path) == {"a": 1}
 
 
-def test_unreadable_json_is_named(tmp_path: Path) -> None:
+def test_read_json_error_names_file(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(ValueError, match=r"summary\.json"):
         atomic_files.read_json(tmp_path / "summary.json")
 
 
-def test_a_project_gets_one_run_however_often_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_writer_resumes_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     for steps in ((1, 2, 3), (2, 3)):
@@ -115,20 +115,22 @@ def test_a_project_gets_one_run_however_often_it_is_resumed(
             writer.write(step, {"x": np.float32(step), "y": math.nan})
         writer.close()
     metric_writers.make_writer(tmp_path / "other", "agents").close()
-    first, again, other = (call[1] for call in wandb.calls if call[0] == "init")
-    assert first == again  # with the same id, W&B goes on with the run
-    assert first["project"] == "agents" and first["resume"] == "allow"
-    assert first["id"] and first["id"] != other["id"]
-    assert "mode" not in first  # which would win over WANDB_MODE
+    first_options, second_options, other_options = (
+        call[1] for call in wandb.calls if call[0] == "init"
+    )
+    assert first_options == second_options  # W&B resumes the run with the same id
+    assert first_options["project"] == "agents" and first_options["resume"] == "allow"
+    assert first_options["id"] and first_options["id"] != other_options["id"]
+    assert "mode" not in first_options  # it would override WANDB_MODE
     assert ("define_metric", "*", "update") in wandb.calls
-    logged = [call[1] for call in wandb.calls if call[0] == "log"]
-    assert logged == [{"update": step, "x": step} for step in (1, 2, 3, 2, 3)]
+    log_values = [call[1] for call in wandb.calls if call[0] == "log"]
+    assert log_values == [{"update": step, "x": step} for step in (1, 2, 3, 2, 3)]
     assert wandb.calls.count(("finish",)) == 3
     lines = metric_writers.read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == [1, 2, 3]
 
 
-def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wandb_raises_config_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match=r"pip install 'webagent_jax\[wandb\]'"):
         metric_writers.make_writer(tmp_path, "agents")
