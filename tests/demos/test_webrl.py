@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from absl.testing import flagsaver
 
-from tests.launchers import main_of
+from tests.launchers import load_main
 from webagent_jax import demos
 from webagent_jax.demos import webrl
 from webagent_jax.types import Action, ActionKind
@@ -100,7 +100,7 @@ def test_another_form_is_refused_by_name(tmp_path, rows, message):
 
 def test_the_launcher_writes_a_dataset(tmp_path, capsys):
     path = written(tmp_path, [conversation(0), conversation(1), conversation(0, "b")])
-    main = main_of("import_demos")  # defines its flags
+    main = load_main("import_demos")  # defines its flags
     with flagsaver.flagsaver(workdir=str(tmp_path / "run"), webrl=str(path)):
         main(["import_demos"])
     (one,) = demos.read(tmp_path / "run" / "demos")
