@@ -1,4 +1,4 @@
-"""What holds for every test: no accelerator unless asked for, no silent broadcasting of ranks."""
+"""Settings of all tests: CPU unless JAX_PLATFORMS is set, no implicit rank promotion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-# Read by jax at its first import, and inherited by the processes that tests start.
+# JAX reads these variables at its first import; child processes of tests inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` run only where JAX_PLATFORMS names an accelerator."""
+    """Skip tests marked `gpu` unless JAX_PLATFORMS names an accelerator."""
     if os.environ["JAX_PLATFORMS"] == "cpu":
         skip = pytest.mark.skip(reason="needs an accelerator: JAX_PLATFORMS=cuda make test")
         for item in items:

@@ -1,4 +1,4 @@
-"""Tests on more devices than there are: a process of its own that is told to have eight."""
+"""Execution of test modules on eight simulated CPU devices."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
-# Compiled in haste, in half the time: where things are is tested, not how fast they are computed.
+# Level 0 halves the compile time; these tests check sharding, not speed.
 _FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 
 
-def on_eight_devices(module: str, *args: str) -> Any:
-    """The JSON that `python -m module` prints with eight CPU devices."""
-    ran = subprocess.run(
+def run_on_eight_devices(module: str, *args: str) -> Any:
+    """Run `python -m module` with eight CPU devices and return its JSON output."""
+    result = subprocess.run(
         [sys.executable, "-m", module, *args],
         env={**os.environ, "XLA_FLAGS": _FLAGS},
         capture_output=True,
@@ -22,5 +22,5 @@ def on_eight_devices(module: str, *args: str) -> Any:
         timeout=600,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""The launchers as tests call them."""
+"""Access to the launchers for tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SHARED_FLAGS = {"format"}  # defined by several launchers
 
 
 @functools.cache
-def main_of(name: str) -> Callable[[Sequence[str]], None]:
-    """The main of launch/NAME.py; a script is no module, and defines its flags once."""
+def load_main(name: str) -> Callable[[Sequence[str]], None]:
+    """Return the main function of launch/NAME.py, which is a script outside any package."""
     path = Path(__file__).parents[1] / "launch" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"launch_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     for flag in _SHARED_FLAGS & set(flags.FLAGS):
-        delattr(flags.FLAGS, flag)  # each launcher defines its own; only one is tested at a time
+        delattr(flags.FLAGS, flag)  # each launcher defines its own
     spec.loader.exec_module(module)
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()

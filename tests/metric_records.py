@@ -1,11 +1,10 @@
-"""What of a record of metrics.jsonl two runs of the same work share."""
+"""Comparison of metrics.jsonl records of equal runs."""
 
 from __future__ import annotations
 
-TIMED = ("seconds/", "utilization/", "engine/", "memory/")
-"""What depends on how fast the browsers were, and so on who met whom in the engine, or on what
-happened to be played after a restart."""
+TIMING_PREFIXES = ("seconds/", "utilization/", "engine/", "memory/", "browser/")
+"""Prefixes of metrics that depend on timing, on engine batching or on restarts."""
 
 
-def untimed(record: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in record.items() if not name.startswith(TIMED)}
+def without_timings(record: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in record.items() if not name.startswith(TIMING_PREFIXES)}

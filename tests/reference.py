@@ -1,8 +1,8 @@
-"""The slow twin: the objectives in numpy float64, in loops that follow the papers' sums one by one.
+"""Reference objectives in numpy float64, in loops that follow the sums of the papers.
 
-Shares no code with the package. The policy is a table of logits, one row per response token, and
-the gradient with respect to it is worked out by hand: with p = softmax(logits) and the one-hot
-vector e of the token, d logp / d logits = e - p.
+The module shares no code with the package. The policy is a table of logits, one row per response
+token. The gradient with respect to the logits is derived by hand: with p = softmax(logits) and the
+one-hot vector e of the token, d logp / d logits = e - p.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Turn:
     tokens: list[int]  # [C]
     behavior_logp: list[float]  # [C]
     ref_logp: list[float]  # [C]
-    prox_logp: list[float] = field(default_factory=list)  # [C]; none: as behavior_logp
-    thought: int = 0  # tokens at its start that are a thought
+    prox_logp: list[float] = field(default_factory=list)  # [C]; empty: behavior_logp
+    thought: int = 0  # number of leading thought tokens
 
 
 @dataclass
@@ -37,41 +37,41 @@ def log_softmax(logits: Array) -> Array:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def reward_of(episode: Episode, truncated: str) -> float:
+def episode_reward(episode: Episode, truncated: str) -> float:
     return 0.0 if truncated == "zero" and episode.truncated else episode.reward
 
 
-def advantages_of(
+def compute_advantages(
     groups: list[list[Episode]], kind: str, eps: float, temperature: float, truncated: str
 ) -> list[list[float | None]]:
-    """Of each episode; None for one that is not learnt from."""
-    everything = [reward_of(episode, truncated) for group in groups for episode in group]
-    found: list[list[float | None]] = []
+    """Return the advantage of each episode; None for an episode that is not trained on."""
+    all_rewards = [episode_reward(episode, truncated) for group in groups for episode in group]
+    advantages: list[list[float | None]] = []
     for group in groups:
-        rewards = [reward_of(episode, truncated) for episode in group]
+        rewards = [episode_reward(episode, truncated) for episode in group]
         mean = sum(rewards) / len(rewards)
-        gains: list[float | None] = []
-        for number, reward in enumerate(rewards):
-            gain: float | None
+        group_advantages: list[float | None] = []
+        for index, reward in enumerate(rewards):
+            advantage: float | None
             if kind == "group_std":
-                variance = sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1)
-                gain = (reward - mean) / (variance**0.5 + eps)
+                variance = sum((value - mean) ** 2 for value in rewards) / (len(rewards) - 1)
+                advantage = (reward - mean) / (variance**0.5 + eps)
             elif kind == "group_mean":
-                gain = reward - mean
+                advantage = reward - mean
             elif kind == "leave_one_out":
-                others = rewards[:number] + rewards[number + 1 :]
-                gain = reward - sum(others) / len(others)
+                other_rewards = rewards[:index] + rewards[index + 1 :]
+                advantage = reward - sum(other_rewards) / len(other_rewards)
             elif kind == "batch_mean":
-                gain = reward - sum(everything) / len(everything)
+                advantage = reward - sum(all_rewards) / len(all_rewards)
             elif kind == "success":
-                gain = 1.0 if reward == 1 else None
+                advantage = 1.0 if reward == 1 else None
             else:
-                gain = min(float(np.exp((reward - mean) / temperature)), 20.0)
-            if truncated == "mask" and group[number].truncated:
-                gain = None
-            gains.append(gain)
-        found.append(gains)
-    return found
+                advantage = min(float(np.exp((reward - mean) / temperature)), 20.0)
+            if truncated == "mask" and group[index].truncated:
+                advantage = None
+            group_advantages.append(advantage)
+        advantages.append(group_advantages)
+    return advantages
 
 
 def objective(
@@ -89,63 +89,69 @@ def objective(
     awr_temperature: float = 1.0,
     truncated_episodes: str = "score",
     importance_weight_cap: float = 2.0,
-    longest: float = 1.0,
+    max_length: float = 1.0,
 ) -> tuple[float, list[Array]]:
-    """Loss, and its gradient [C, V] for each turn in order. Defaults are those of the paper.
+    """Return the loss and its gradient [C, V] for each turn. Defaults are those of the paper.
 
-    `longest` is the constant of loss_aggregation="constant_length".
+    `max_length` is the constant of loss_aggregation="constant_length".
     """
-    gains = advantages_of(groups, advantage_estimator, std_eps, awr_temperature, truncated_episodes)
-    learnt = [
+    advantages = compute_advantages(
+        groups, advantage_estimator, std_eps, awr_temperature, truncated_episodes
+    )
+    train_episodes = [
         episode
-        for group, row in zip(groups, gains, strict=True)
-        for episode, gain in zip(group, row, strict=True)
-        if gain is not None
+        for group, group_advantages in zip(groups, advantages, strict=True)
+        for episode, advantage in zip(group, group_advantages, strict=True)
+        if advantage is not None
     ]
 
-    def scored(turn: Turn) -> range:
+    def loss_positions(turn: Turn) -> range:
         return range(
             turn.thought if sequence_layout == "webagent_r1_release" else 0, len(turn.tokens)
         )
 
-    tokens_of_all = sum(len(scored(turn)) for episode in learnt for turn in episode.turns)
+    num_tokens = sum(
+        len(loss_positions(turn)) for episode in train_episodes for turn in episode.turns
+    )
     loss, grads = 0.0, []
-    for group, row in zip(groups, gains, strict=True):
-        for episode, gain in zip(group, row, strict=True):
-            tokens_of_episode = sum(len(scored(turn)) for turn in episode.turns)
+    for group, group_advantages in zip(groups, advantages, strict=True):
+        for episode, advantage in zip(group, group_advantages, strict=True):
+            num_episode_tokens = sum(len(loss_positions(turn)) for turn in episode.turns)
             for turn in episode.turns:
                 grad = np.zeros_like(turn.logits)
                 grads.append(grad)
-                if gain is None:
+                if advantage is None:
                     continue
                 if loss_aggregation == "token_mean":
-                    weight = 1 / tokens_of_all
+                    weight = 1 / num_tokens
                 elif loss_aggregation == "constant_length":
-                    weight = 1 / len(learnt) / longest
-                elif sequence_layout == "webagent_r1_release":  # the whole trajectory is one turn
-                    weight = 1 / len(learnt) / tokens_of_episode
+                    weight = 1 / len(train_episodes) / max_length
+                elif sequence_layout == "webagent_r1_release":  # the trajectory is one turn
+                    weight = 1 / len(train_episodes) / num_episode_tokens
                 else:
-                    weight = 1 / len(learnt) / len(episode.turns) / len(turn.tokens)
-                for t in scored(turn):
+                    weight = 1 / len(train_episodes) / len(episode.turns) / len(turn.tokens)
+                for t in loss_positions(turn):
                     token = turn.tokens[t]
                     logps = log_softmax(turn.logits[t])
                     prox = (turn.prox_logp or turn.behavior_logp)[t]
                     importance = min(np.exp(prox - turn.behavior_logp[t]), importance_weight_cap)
-                    away = turn.ref_logp[t] - logps[token]
-                    k3 = np.exp(away) - away - 1
-                    advantage = gain + kl_beta * away if kl_estimator == "k1" else gain
+                    ref_log_ratio = turn.ref_logp[t] - logps[token]
+                    k3 = np.exp(ref_log_ratio) - ref_log_ratio - 1
+                    kl_advantage = (
+                        advantage + kl_beta * ref_log_ratio if kl_estimator == "k1" else advantage
+                    )
                     if policy_loss == "clip":
                         ratio = np.exp(logps[token] - prox)
-                        bounded = min(max(ratio, 1 - clip_low), 1 + clip_high)
-                        through = ratio * advantage <= bounded * advantage
-                        value = min(ratio * advantage, bounded * advantage)
-                        d_logp = ratio * advantage * through
+                        clipped_ratio = min(max(ratio, 1 - clip_low), 1 + clip_high)
+                        is_unclipped = ratio * kl_advantage <= clipped_ratio * kl_advantage
+                        value = min(ratio * kl_advantage, clipped_ratio * kl_advantage)
+                        d_logp = ratio * kl_advantage * is_unclipped
                     else:
-                        value, d_logp = advantage * logps[token], advantage
+                        value, d_logp = kl_advantage * logps[token], kl_advantage
                     value, d_logp = importance * value, importance * d_logp
                     if kl_estimator == "k3":
                         value -= kl_beta * k3
-                        d_logp -= kl_beta * (1 - np.exp(away))
+                        d_logp -= kl_beta * (1 - np.exp(ref_log_ratio))
                     d_logits = -np.exp(logps)
                     d_logits[token] += 1
                     loss -= weight * value
@@ -153,8 +159,8 @@ def objective(
     return loss, grads
 
 
-def cloning(turns: list[Turn]) -> tuple[float, list[Array]]:
-    """Negative log-likelihood per token, and its gradient [C, V] for each turn."""
+def bc_loss(turns: list[Turn]) -> tuple[float, list[Array]]:
+    """Return the negative log-likelihood per token and its gradient [C, V] for each turn."""
     total = sum(len(turn.tokens) for turn in turns)
     loss, grads = 0.0, []
     for turn in turns:

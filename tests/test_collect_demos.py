@@ -1,4 +1,4 @@
-"""Demonstrations that the policy could not repeat are left out and counted."""
+"""Tests of the prompt length limit of `collect_demos`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 
 
-class Log(NullProgress):
+class RecordingProgress(NullProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -27,46 +27,50 @@ class Log(NullProgress):
         self.lines.append(line)
 
 
-def collect(folder, max_tokens):
-    progress = Log()
+def collect(directory, max_model_len):
+    progress = RecordingProgress()
     cfg = dataclasses.replace(
         SMOKE,
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test", "enter-text")),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1, row_tokens=4096),
         grpo=dataclasses.replace(SMOKE.grpo, row_tokens=4096),
-        engine=dataclasses.replace(SMOKE.engine, max_model_len=max_tokens),
+        engine=dataclasses.replace(SMOKE.engine, max_model_len=max_model_len),
     )
-    collect_demos(cfg, folder, progress)
+    collect_demos(cfg, directory, progress)
     tokenizer, template = (
         ChatTokenizer(resolve_dir(cfg.policy.path)),
         TEMPLATES[cfg.prompt.template],
     )
-    prompts = {
+    prompt_lengths = {
         demo.task.id: max(
             len(turn.prompt_ids)
             for turn in demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking).turns
         )
-        for demo in demos.read(folder)
+        for demo in demos.read(directory)
     }
-    return prompts, progress.lines
+    return prompt_lengths, progress.lines
 
 
-def test_demonstrations_that_the_engine_does_not_hold_are_counted(tmp_path):
-    prompts, lines = collect(tmp_path / "all", 4096)
-    assert len(prompts) == 2 and lines == []
-    enough = max(prompts.values()) + SMOKE.rollout.max_new_tokens
-    lost = sum(length == max(prompts.values()) for length in prompts.values())
+def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
+    prompt_lengths, lines = collect(tmp_path / "all", 4096)
+    assert len(prompt_lengths) == 2 and lines == []
+    min_len = max(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
+    num_skipped = sum(length == max(prompt_lengths.values()) for length in prompt_lengths.values())
 
-    held, lines = collect(tmp_path / "tight", enough)
-    assert held == prompts and lines == []
+    lengths, lines = collect(tmp_path / "tight", min_len)
+    assert lengths == prompt_lengths and lines == []
 
-    held, lines = collect(tmp_path / "short", enough - 1)
-    assert held == {task: n for task, n in prompts.items() if n < max(prompts.values())}
+    lengths, lines = collect(tmp_path / "short", min_len - 1)
+    assert lengths == {
+        task: length
+        for task, length in prompt_lengths.items()
+        if length < max(prompt_lengths.values())
+    }
     assert lines == [
-        f"{lost} of 2 demonstrations have prompts too long for engine.max_model_len={enough - 1}: "
-        f"skipped; engine.max_model_len={enough} fits all"
+        f"{num_skipped} of 2 demonstrations have prompts too long for "
+        f"engine.max_model_len={min_len - 1}: skipped; engine.max_model_len={min_len} fits all"
     ]
 
-    shortest = min(prompts.values()) + SMOKE.rollout.max_new_tokens
-    with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={enough} fits all"):
-        collect(tmp_path / "none", shortest - 1)
+    min_one_len = min(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
+    with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={min_len} fits all"):
+        collect(tmp_path / "none", min_one_len - 1)

@@ -1,4 +1,4 @@
-"""The check of a run against a TPU topology; with the real compiler where libtpu is installed."""
+"""Tests of the compile check for TPU topologies; some need the compiler of libtpu."""
 
 from __future__ import annotations
 
@@ -34,59 +34,62 @@ SMALL = RunConfig(
 needs_libtpu = pytest.mark.skipif(not find_spec("libtpu"), reason="the extra webagent_jax[tpu]")
 
 
-def test_the_bound_is_that_of_the_scarcest():
+def test_cost_estimate_seconds_is_slowest_resource():
     chip = Chip(flops=10.0, hbm_bandwidth=5.0, ici_bandwidth=2.0, hbm=1.0)
     assert CostEstimate(flops=20.0, hbm_bytes=5.0).seconds(chip) == 2.0
     assert CostEstimate(flops=20.0, hbm_bytes=25.0).seconds(chip) == 5.0
     assert CostEstimate(flops=20.0, hbm_bytes=25.0, ici_bytes=14.0).seconds(chip) == 7.0
 
 
-def test_a_published_model_needs_no_directory():
+def test_model_config_accepts_model_names():
     model = compile_check.model_config(SMALL.policy)
     assert (model.num_layers, model.dtype, model.attention) == (24, "bfloat16", "tpu")
-    tiny = compile_check.model_config(dataclasses.replace(SMALL.policy, path="webagent-tiny"))
-    assert (tiny.num_layers, tiny.d_model) == (4, 128)
+    tiny_model = compile_check.model_config(dataclasses.replace(SMALL.policy, path="webagent-tiny"))
+    assert (tiny_model.num_layers, tiny_model.d_model) == (4, 128)
     with pytest.raises(FileNotFoundError, match="no policy at"):
         compile_check.model_config(dataclasses.replace(SMALL.policy, path="weights/unknown"))
 
 
-def test_an_unknown_chip_is_refused():
+def test_check_rejects_unknown_chip():
     with pytest.raises(CompileCheckError, match="available: v5e, v5p, v6e"):
         compile_check.check(SMALL, "v99:2x2", print)
 
 
 @pytest.mark.skipif(find_spec("libtpu") is not None, reason="libtpu is installed")
-def test_a_missing_compiler_says_how_to_install_it():
+def test_check_without_libtpu_reports_install_command():
     with pytest.raises(CompileCheckError, match=r"pip install \"webagent_jax\[tpu\]\""):
         compile_check.check(SMALL, "v5e:2x2", print)
 
 
-def test_the_table_says_what_does_not_fit():
+def test_table_reports_programs_that_do_not_fit():
     gib = 2**30
     program = ProgramReport(
         "update", gib, 0, 2 * gib, gib, CostEstimate(3e12, 4e9, 0), 0.5, fits=True
     )
-    large = dataclasses.replace(program, name="decode step", fits=False, refusal="(used 20G)")
-    report = Report("weights/X", "v5e:2x2", 4, {"fsdp": 4}, 16 * gib, (program, large))
+    large_program = dataclasses.replace(
+        program, name="decode step", fits=False, refusal="(used 20G)"
+    )
+    report = Report("weights/X", "v5e:2x2", 4, {"fsdp": 4}, 16 * gib, (program, large_program))
     lines = compile_check.table(report).splitlines()
     assert any("update" in line and "4.00" in line and line.endswith("fits") for line in lines)
     assert any("DOES NOT FIT (used 20G)" in line for line in lines)
     assert not report.fits
-    told = json.loads(json.dumps(report.as_json()))
-    assert told["programs"][0]["total"] == 4 * gib and told["fits"] is False
+    record = json.loads(json.dumps(report.as_json()))
+    assert record["programs"][0]["total"] == 4 * gib and record["fits"] is False
 
 
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lora", [LoRAConfig(), LoRAConfig(rank=16)], ids=["all params", "lora"])
-def test_a_small_model_fits_and_a_long_row_does_not(lora):
+def test_small_model_fits_v5e(lora):
     cfg = dataclasses.replace(SMALL, lora=lora, grpo=GRPOConfig(row_tokens=2048))
     report = compile_check.check(cfg, "v5e:2x2", print)
     assert report.fits, compile_check.table(report)
     names = [program.name for program in report.programs]
     assert names == ["update", "reference scoring", "prefill", "decode step"]
     update, *_ = report.programs
-    trained = 12 * 494_032_768 / 4 if not lora.rank else 0  # params and two moments, on 4 devices
-    assert update.arguments > trained
+    # Params and two moments in float32, sharded over 4 devices.
+    min_argument_bytes = 12 * 494_032_768 / 4 if not lora.rank else 0
+    assert update.arguments > min_argument_bytes
     assert 0 < update.temporaries < CHIPS["v5e"].hbm

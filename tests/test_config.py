@@ -1,4 +1,4 @@
-"""Options: unknown and impossible ones are refused by name."""
+"""Tests of the config: parsing, validation and the recipes in `configs`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from webagent_jax import config
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 
 
-def test_round_trip():
+def test_config_dict_round_trip():
     cfg = RunConfig(seed=3, grpo=GRPOConfig(updates=7))
     assert config.from_config_dict(config.to_config_dict(cfg)) == cfg
 
 
-def test_unknown_option_names_the_valid_ones():
+def test_unknown_option_error_lists_valid_options():
     with pytest.raises(ConfigError, match=r"unknown option config\.grpo\.updtes; .*updates"):
         config.from_config_dict({"grpo": {"updtes": 7}})
 
@@ -39,12 +39,12 @@ def test_unknown_option_names_the_valid_ones():
         ),
     ],
 )
-def test_impossible_values(values, message):
+def test_from_config_dict_rejects_invalid_values(values, message):
     with pytest.raises(ConfigError, match=message):
         config.from_config_dict(values)
 
 
-def test_lists_may_be_written_with_commas_and_whole_numbers_as_floats():
+def test_from_config_dict_converts_comma_lists_and_integers():
     cfg = config.from_config_dict(
         {"suite": {"tasks": "a,b"}, "grpo": {"kl_beta": 0}, "bc": {"row_tokens": 2048}}
     )
@@ -53,21 +53,21 @@ def test_lists_may_be_written_with_commas_and_whole_numbers_as_floats():
     assert isinstance(cfg.grpo.kl_beta, float)
 
 
-def test_every_field_can_be_set_from_the_command_line():
-    """ConfigDict takes only types it knows; a field of another type could not be overridden."""
-    plain = config.to_config_dict(RunConfig()).to_dict()
+def test_config_dict_contains_only_flag_types():
+    """Flags cannot override ConfigDict fields of other types."""
+    options = config.to_config_dict(RunConfig()).to_dict()
 
     def leaves(value):
         if isinstance(value, dict):
-            for inner in value.values():
-                yield from leaves(inner)
+            for child in value.values():
+                yield from leaves(child)
         else:
             yield value
 
-    assert {type(leaf) for leaf in leaves(plain)} <= {int, float, str, bool, tuple}
+    assert {type(leaf) for leaf in leaves(options)} <= {int, float, str, bool, tuple}
 
 
-def test_groups_within_groups_are_told_by_their_whole_name():
+def test_nested_options_are_parsed_and_checked():
     cfg = config.from_config_dict(
         {"suite": {"webarena": {"sites": "gitlab,map", "judge": {"url": "http://j", "model": "m"}}}}
     )
@@ -77,11 +77,11 @@ def test_groups_within_groups_are_told_by_their_whole_name():
         config.from_config_dict({"suite": {"webarena": {"judge": {"modle": "m"}}}})
 
 
-def test_every_objective_of_the_quickstart_is_one_that_can_be_run():
+def test_quickstart_objectives_are_valid_and_distinct():
     names = [*quickstart._OBJECTIVES]
     assert {"paper", "filtered_bc", "awr", "reinforce", "released"} <= set(names)
-    chosen = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
-    assert len(set(chosen)) == len(names)
+    objectives = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
+    assert len(set(objectives)) == len(names)
     with pytest.raises(ConfigError, match="smoke, paper, "):
         quickstart.get_config("papre")
 
@@ -93,29 +93,29 @@ def webagent_r1():
     return runpy.run_path(str(path))["get_config"]
 
 
-_KINDS = ["r1", "cot", "zero"]
+_VARIANTS = ["r1", "cot", "zero"]
 
 
-@pytest.mark.parametrize("variant", [*_KINDS, *(f"llama-3.1-8b-{kind}" for kind in _KINDS)])
-def test_the_papers_recipes_follow_its_letter(webagent_r1, variant):
+@pytest.mark.parametrize(
+    "variant", [*_VARIANTS, *(f"llama-3.1-8b-{variant}" for variant in _VARIANTS)]
+)
+def test_webagent_r1_recipes_match_paper(webagent_r1, variant):
     cfg = config.from_config_dict(webagent_r1(variant))
     assert cfg.suite.name == "webarena_lite"
     assert (cfg.browser.observation_format, cfg.prompt.template) == ("webarena_lite", "webarena")
     assert cfg.prompt.thinking
     assert (cfg.rollout.max_turns, cfg.eval.max_turns) == (15, (30,))
     assert (cfg.rollout.temperature, cfg.rollout.top_p, cfg.rollout.max_new_tokens) == (1, 1, 1024)
-    assert (cfg.eval.seeds_per_task, cfg.suite.train_seeds_per_task) == (
-        1,
-        1,
-    )  # a task has one world
+    # Each task has one seed.
+    assert (cfg.eval.seeds_per_task, cfg.suite.train_seeds_per_task) == (1, 1)
     assert (cfg.grpo.tasks_per_update, cfg.grpo.group_size) == (16, 4)
     assert not cfg.grpo.filter_groups
     assert (cfg.grpo.kl_beta, cfg.grpo.clip_low, cfg.grpo.clip_high) == (0.001, 0.2, 0.2)
     assert cfg.bc.batch_episodes * 8.4 == pytest.approx(128, rel=0.02)  # WebRL's turns per episode
 
 
-def test_only_r1_zero_starts_from_the_instruct_model(webagent_r1):
-    paths = {kind: webagent_r1(kind).policy.path for kind in _KINDS}
+def test_only_r1_zero_starts_from_instruct_model(webagent_r1):
+    paths = {variant: webagent_r1(variant).policy.path for variant in _VARIANTS}
     assert paths == {
         "r1": "runs/r1/bc/policy",
         "cot": "runs/cot/bc/policy",
@@ -125,12 +125,12 @@ def test_only_r1_zero_starts_from_the_instruct_model(webagent_r1):
     assert webagent_r1().policy.path == paths["r1"]
 
 
-def test_an_unknown_recipe_is_refused_with_those_there_are(webagent_r1):
+def test_unknown_recipe_error_lists_available_recipes(webagent_r1):
     with pytest.raises(ConfigError, match=r"available: r1, cot, zero, llama-3\.1-8b-r1"):
         webagent_r1("qwen2.5-3b")
 
 
-def test_published_evaluation_is_a_set_of_overrides(webagent_r1):
+def test_webagent_r1_accepts_published_eval_options(webagent_r1):
     values = webagent_r1("r1")
     values.eval.update({"temperature": 1, "top_p": 0.9, "max_new_tokens": 2048, "max_repeats": 5})
     evaluation = config.from_config_dict(values).eval

@@ -1,4 +1,4 @@
-"""Evaluations: what is played and counted, and that a kill at any moment costs neither."""
+"""Tests of evaluations: episodes, statistics, resumption after kills, and the launcher."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from webagent_jax.types import Completion, InfraError, Observation, ResetResult,
 
 ROOT = Path(__file__).parents[1]
 PRESS = '<answer> do(action="Click", element="1") </answer>'
-TIMES = ("seconds", "episode_seconds", "busy")  # of an eval.json
+TIMING_KEYS = ("seconds", "episode_seconds", "busy")  # keys of eval.json
 
 
-# --- a suite of pages that want to be pressed, in place of the browser's -------------------------
+# --- fakes ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -44,26 +44,26 @@ def tokenizer():
     return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
 
 
-class Page:
-    """Solved by so many presses as its world's number says, and one more."""
+class FakeEnv:
+    """Environment that is solved by `task.seed + 1` presses."""
 
-    def __init__(self, task: Task, faulty: bool) -> None:
-        self._left, self._faulty = task.seed + 1, faulty
+    def __init__(self, task: Task, is_faulty: bool) -> None:
+        self._presses, self._is_faulty = task.seed + 1, is_faulty
 
-    def _page(self, error: str | None = None) -> Observation:
+    def _observation(self, error: str | None = None) -> Observation:
         return Observation("button go [1]", "http://fake/", error=error)
 
     def reset(self) -> ResetResult:
-        return ResetResult("Press it", self._page(), {})
+        return ResetResult("Press it", self._observation(), {})
 
     def step(self, action) -> StepResult:
-        if self._faulty:
+        if self._is_faulty:
             raise InfraError("the browser is gone")
-        self._left -= action.element_id == "1"
-        return StepResult(self._page(), terminated=self._left == 0, seconds={})
+        self._presses -= action.element_id == "1"
+        return StepResult(self._observation(), terminated=self._presses == 0, seconds={})
 
     def compute_reward(self, answer) -> float:
-        return float(self._left == 0)
+        return float(self._presses == 0)
 
     def screenshot(self) -> bytes:
         return b"jpeg"
@@ -72,8 +72,8 @@ class Page:
         pass
 
 
-class Pages:
-    """Two pages with ten worlds each. `faults` is how many tries at a task the browser spoils."""
+class FakeSuite:
+    """Suite of two pages with ten seeds each. `faults`: number of runs of a task that fail."""
 
     def __init__(self, faults: dict[str, int] | None = None, names=("a", "b")) -> None:
         self.faults = Counter(faults)
@@ -87,27 +87,27 @@ class Pages:
 
     def make_env(self, task):
         self.faults[task.id] -= 1
-        return Page(task, faulty=self.faults[task.id] >= 0)
+        return FakeEnv(task, is_faulty=self.faults[task.id] >= 0)
 
 
 @dataclasses.dataclass
-class Presser:
-    """Presses; when sampling, in two of three turns, which ones the seed says."""
+class FakeAgent:
+    """Agent that presses; when sampling, only in a random two thirds of the turns."""
 
     tokenizer: ChatTokenizer
     temperature: float
 
     def respond(self, request) -> Completion:
-        pressing = self.temperature == 0 or np.random.default_rng(request.seed).random() < 2 / 3
-        ids = self.tokenizer.encode_response(PRESS if pressing else "I would rather not.")
+        is_press = self.temperature == 0 or np.random.default_rng(request.seed).random() < 2 / 3
+        ids = self.tokenizer.encode_response(PRESS if is_press else "I would rather not.")
         zeros = np.zeros(len(ids), np.int32)
         return Completion(ids, zeros.astype(np.float32), zeros, "stop")
 
 
-class FakeStage:
-    """A Stage of those, with neither browser nor device."""
+class FakeRuntime:
+    """Substitute for `RolloutRuntime` without a browser or device."""
 
-    def __init__(self, cfg: RunConfig, tokenizer, suite: Pages, usage: Usage | None) -> None:
+    def __init__(self, cfg: RunConfig, tokenizer, suite: FakeSuite, usage: Usage | None) -> None:
         self._cfg, self._tokenizer, self.suite, self.usage = cfg, tokenizer, suite, usage
 
     def __enter__(self):
@@ -120,9 +120,9 @@ class FakeStage:
         assert evaluation
         return EpisodeConfig(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0)
 
-    def policy_agent(self, evaluation) -> Presser:
+    def policy_agent(self, evaluation) -> FakeAgent:
         assert evaluation
-        return Presser(self._tokenizer, self._cfg.eval.temperature)
+        return FakeAgent(self._tokenizer, self._cfg.eval.temperature)
 
     def run(self, jobs, on_episode=lambda episode: None):
         return Collector(self.suite, contexts=3, infra_retries=1).run_jobs(jobs, on_episode)
@@ -130,37 +130,41 @@ class FakeStage:
 
 @pytest.fixture
 def run(tokenizer, monkeypatch):
-    """Evaluates with the options of `EvalConfig`; returns eval.json."""
+    """Function that evaluates with options of `EvalConfig` and returns eval.json."""
 
-    def evaluated(folder: Path, *, suite=None, progress=None, usage=None, name="miniwob", **told):
-        pages = suite or Pages()
+    def run_evaluation(
+        folder: Path, *, suite=None, progress=None, usage=None, name="miniwob", **eval_options
+    ):
+        fake_suite = suite or FakeSuite()
         monkeypatch.setattr(evaluate, "initial_policy", lambda cfg: (None, None))
         monkeypatch.setattr(
-            evaluate, "RolloutRuntime", lambda cfg, *_: FakeStage(cfg, tokenizer, pages, usage)
+            evaluate,
+            "RolloutRuntime",
+            lambda cfg, *_: FakeRuntime(cfg, tokenizer, fake_suite, usage),
         )
         monkeypatch.setattr(evaluate.html, "write_report", lambda workdir: None)
-        options = {"seeds_per_task": 4, "max_turns": (6,), **told}
+        options = {"seeds_per_task": 4, "max_turns": (6,), **eval_options}
         cfg = RunConfig(suite=SuiteConfig(name=name), eval=EvalConfig(**options))
         evaluate.evaluate(cfg, folder, progress)
         return json.loads((folder / "eval.json").read_text())
 
-    return evaluated
+    return run_evaluation
 
 
-def untimed(record):
-    """An eval.json without what depends on how fast the machine was."""
+def without_timings(record):
+    """Return the record without timings."""
     tasks = [{k: v for k, v in task.items() if k != "seconds"} for task in record["tasks"]]
-    return {k: v for k, v in record.items() if k not in TIMES} | {"tasks": tasks}
+    return {k: v for k, v in record.items() if k not in TIMING_KEYS} | {"tasks": tasks}
 
 
-def journal(folder: Path):
+def load_journal(folder: Path):
     return load_episodes(folder / "episodes" / "episodes.jsonl")
 
 
-# --- what is played ------------------------------------------------------------------------------
+# --- episodes and statistics ---------------------------------------------------------------------
 
 
-def test_every_world_is_played_and_counted_once(run, tmp_path):
+def test_evaluation_runs_every_task_once(run, tmp_path):
     record = run(tmp_path)
     assert (record["n"], record["success_rate"]) == (8, 1.0)
     assert [t["task_id"] for t in record["tasks"]] == [
@@ -170,38 +174,38 @@ def test_every_world_is_played_and_counted_once(run, tmp_path):
     assert record["turns"] == {"mean": 2.5, "p50": 2.5, "p90": 4.0, "max": 4.0}
     assert record["by_site"]["a"] | {"ci95": 0} == {"success_rate": 1.0, "n": 4, "ci95": 0}
     assert {"pass_at_k", "by_max_turns", "usage"}.isdisjoint(record)
-    assert [bool(e.final_screenshot) for e in journal(tmp_path)].count(True) == 2
+    assert [bool(e.final_screenshot) for e in load_journal(tmp_path)].count(True) == 2
 
 
-def test_the_split_is_the_configs(run, tmp_path):
+def test_evaluation_uses_configured_split(run, tmp_path):
     record = run(tmp_path, split="train", seeds_per_task=1)
     assert [t["task_id"] for t in record["tasks"]] == ["fake/train/a/0", "fake/train/b/0"]
 
 
 @pytest.mark.parametrize("name", ["arena", "webarena_lite"])
-def test_tasks_of_a_file_have_one_world(run, tmp_path, monkeypatch, name):
+def test_task_file_suites_use_one_seed_per_task(run, tmp_path, monkeypatch, name):
     assert run(tmp_path, name=name, seeds_per_task=4)["n"] == 2
 
 
-def test_more_worlds_than_there_are_are_refused(run, tmp_path):
+def test_seeds_per_task_above_maximum_is_rejected(run, tmp_path):
     with pytest.raises(ConfigError, match=r"seeds_per_task=11 must be at most 10"):
         run(tmp_path, seeds_per_task=11)
 
 
-def test_no_task_is_no_evaluation(run, tmp_path):
+def test_evaluation_without_tasks_is_rejected(run, tmp_path):
     with pytest.raises(ConfigError, match=r"suite\.tasks names no task of the test split"):
-        run(tmp_path, suite=Pages(names=()))
+        run(tmp_path, suite=FakeSuite(names=()))
 
 
-def test_how_a_task_is_sampled_does_not_depend_on_the_others(run, tmp_path):
-    whole = run(tmp_path / "whole", temperature=1.0)
-    part = run(tmp_path / "part", temperature=1.0, suite=Pages(names=("b",)))
-    of_b = [t for t in untimed(whole)["tasks"] if t["site"] == "b"]
-    assert of_b == untimed(part)["tasks"]
-    assert len({t["turns"] for t in of_b}) > 1
+def test_sampling_is_independent_of_other_tasks(run, tmp_path):
+    full_record = run(tmp_path / "whole", temperature=1.0)
+    part_record = run(tmp_path / "part", temperature=1.0, suite=FakeSuite(names=("b",)))
+    b_tasks = [task for task in without_timings(full_record)["tasks"] if task["site"] == "b"]
+    assert b_tasks == without_timings(part_record)["tasks"]
+    assert len({task["turns"] for task in b_tasks}) > 1
 
 
-def test_attempts_differ_and_tell_pass_at_k(run, tmp_path):
+def test_attempts_differ_and_determine_pass_at_k(run, tmp_path):
     record = run(tmp_path, attempts=4, temperature=1.0, max_turns=(3,))
     assert record["attempts"] == 4 and len(record["tasks"]) == record["n"] == 32
     assert [t["attempt"] for t in record["tasks"]] == [0, 1, 2, 3] * 8
@@ -209,130 +213,136 @@ def test_attempts_differ_and_tell_pass_at_k(run, tmp_path):
     assert list(rates) == ["1", "2", "3", "4"]
     assert 0 < rates["1"] < rates["2"] < rates["3"] < rates["4"]
     assert rates["1"] == pytest.approx(record["success_rate"])
-    solved = {}
+    rewards_by_task = {}
     for task in record["tasks"]:
-        solved.setdefault(task["task_id"], []).append(task["reward"])
-    assert rates["4"] == pytest.approx(np.mean([max(rewards) for rewards in solved.values()]))
+        rewards_by_task.setdefault(task["task_id"], []).append(task["reward"])
+    assert rates["4"] == pytest.approx(
+        np.mean([max(rewards) for rewards in rewards_by_task.values()])
+    )
     low, high = record["ci95"]
     assert low < record["success_rate"] < high
-    unread, turns = (sum(t[key] for t in record["tasks"]) for key in ("parse_errors", "turns"))
-    assert 0 < record["parse_error_rate"] == unread / turns < 1
+    num_parse_errors, num_turns = (
+        sum(t[key] for t in record["tasks"]) for key in ("parse_errors", "turns")
+    )
+    assert 0 < record["parse_error_rate"] == num_parse_errors / num_turns < 1
 
 
-def test_shorter_limits_are_read_off_the_longest(run, tmp_path):
-    told = {"temperature": 1.0, "seeds_per_task": 6}
-    record = run(tmp_path / "all", max_turns=(3, 8, 2, 5), **told)
+def test_success_by_max_turns_matches_separate_runs(run, tmp_path):
+    options = {"temperature": 1.0, "seeds_per_task": 6}
+    record = run(tmp_path / "all", max_turns=(3, 8, 2, 5), **options)
     points = record["by_max_turns"]
     assert [point["max_turns"] for point in points] == [2, 3, 5, 8]
     for point in points:
-        alone = run(tmp_path / str(point["max_turns"]), max_turns=(point["max_turns"],), **told)
-        assert {k: alone[k] for k in ("success_rate", "n", "ci95")} == {
+        separate_record = run(
+            tmp_path / str(point["max_turns"]), max_turns=(point["max_turns"],), **options
+        )
+        assert {k: separate_record[k] for k in ("success_rate", "n", "ci95")} == {
             k: point[k] for k in ("success_rate", "n", "ci95")
         }
     assert points[0]["success_rate"] < points[-1]["success_rate"] == record["success_rate"]
 
 
-# --- what is spoilt ------------------------------------------------------------------------------
+# --- infrastructure errors -----------------------------------------------------------------------
 
 
-def test_faults_are_played_again_at_the_end_and_leave_no_trace(run, tmp_path):
-    spoilt = Pages({"fake/test/a/1": 3})  # try, retry, and the try of the last round
-    record = run(tmp_path, suite=spoilt)
+def test_infra_errors_are_retried_at_end(run, tmp_path):
+    suite = FakeSuite({"fake/test/a/1": 3})  # run, retry, and the run of the last round
+    record = run(tmp_path, suite=suite)
     assert record["infra"] == [] and record["n"] == 8
-    assert spoilt.faults["fake/test/a/1"] == -1
-    assert len(journal(tmp_path)) == 8
+    assert suite.faults["fake/test/a/1"] == -1
+    assert len(load_journal(tmp_path)) == 8
 
 
-def test_what_stays_without_reward_is_reported_apart_and_played_by_the_next_start(run, tmp_path):
-    record = run(tmp_path, suite=Pages({"fake/test/a/1": 99}))
+def test_infra_errors_are_reported_and_retried_on_restart(run, tmp_path):
+    record = run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99}))
     assert record["infra"] == [
         {"task_id": "fake/test/a/1", "attempt": 0, "note": "the browser is gone"}
     ]
     assert (record["n"], record["success_rate"]) == (7, 1.0)
     assert record["by_outcome"] == {"SUCCESS": 7, "INFRA": 1}
     assert record["tasks"][2]["reward"] is None
-    mended = run(tmp_path)
-    assert (mended["n"], mended["infra"]) == (8, [])
-    assert untimed(mended) == untimed(run(tmp_path / "whole"))
+    second_record = run(tmp_path)
+    assert (second_record["n"], second_record["infra"]) == (8, [])
+    assert without_timings(second_record) == without_timings(run(tmp_path / "whole"))
 
 
 # --- kills ---------------------------------------------------------------------------------------
 
 
-class _Killed(Exception):
+class _SimulatedKill(Exception):
     pass
 
 
-class KilledAfter(NullProgress):
-    """Stands for a kill, after so many episodes of this start."""
+class KillingProgress(NullProgress):
+    """Progress that simulates a kill after `episodes` episodes of this start."""
 
     def __init__(self, episodes: int) -> None:
-        self._left = episodes
+        self._episodes = episodes
 
     def advance(self, n=1, **counts) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise _Killed
+        self._episodes -= 1
+        if self._episodes == 0:
+            raise _SimulatedKill
 
 
-def test_three_kills_change_nothing(run, tmp_path):
-    whole = run(tmp_path / "whole", max_turns=(2, 6), seeds_per_task=6)
-    cut = tmp_path / "cut"
+def test_result_is_unchanged_after_three_kills(run, tmp_path):
+    full_record = run(tmp_path / "whole", max_turns=(2, 6), seeds_per_task=6)
+    killed_dir = tmp_path / "cut"
     for episodes in (1, 3, 4):
-        with pytest.raises(_Killed):
-            run(cut, progress=KilledAfter(episodes), max_turns=(2, 6), seeds_per_task=6)
-        log = cut / "episodes" / "episodes.jsonl"
+        with pytest.raises(_SimulatedKill):
+            run(killed_dir, progress=KillingProgress(episodes), max_turns=(2, 6), seeds_per_task=6)
+        log = killed_dir / "episodes" / "episodes.jsonl"
         log.write_text(log.read_text() + '{"task": {"id": "half a li')
-    assert len(journal(cut)) == 8
-    resumed = run(cut, max_turns=(2, 6), seeds_per_task=6)
-    assert untimed(resumed) == untimed(whole)
-    keys = [(e.task.id, e.attempt) for e in journal(cut)]
+    assert len(load_journal(killed_dir)) == 8
+    resumed_record = run(killed_dir, max_turns=(2, 6), seeds_per_task=6)
+    assert without_timings(resumed_record) == without_timings(full_record)
+    keys = [(episode.task.id, episode.attempt) for episode in load_journal(killed_dir)]
     assert len(keys) == len(set(keys)) == 12
 
 
-def test_time_and_usage_add_up_over_starts(run, tmp_path):
-    spent = Usage(replies=3, prompt_tokens=100, completion_tokens=10, dollars=0.5)
-    with pytest.raises(_Killed):
-        run(tmp_path, progress=KilledAfter(2), usage=spent)
-    ledger = tmp_path / "episodes" / "spent.json"
-    first = json.loads(ledger.read_text())
-    assert 0 < first["engine"] <= first["seconds"]
-    ledger.write_text(json.dumps(first | {"seconds": 1000.0}))
-    record = run(tmp_path, usage=spent)
+def test_seconds_and_usage_accumulate_across_restarts(run, tmp_path):
+    usage = Usage(replies=3, prompt_tokens=100, completion_tokens=10, dollars=0.5)
+    with pytest.raises(_SimulatedKill):
+        run(tmp_path, progress=KillingProgress(2), usage=usage)
+    ledger_path = tmp_path / "episodes" / "spent.json"
+    ledger = json.loads(ledger_path.read_text())
+    assert 0 < ledger["engine"] <= ledger["seconds"]
+    ledger_path.write_text(json.dumps(ledger | {"seconds": 1000.0}))
+    record = run(tmp_path, usage=usage)
     assert 1000 < record["seconds"] < 1100
     assert (record["usage"]["prompt_tokens"], record["usage"]["dollars"]) == (200, 1.0)
 
 
-def test_a_price_that_is_not_known_once_is_not_known(run, tmp_path):
-    with pytest.raises(_Killed):
-        run(tmp_path, progress=KilledAfter(2), usage=Usage(dollars=0.5))
+def test_total_price_is_unknown_if_one_price_is_unknown(run, tmp_path):
+    with pytest.raises(_SimulatedKill):
+        run(tmp_path, progress=KillingProgress(2), usage=Usage(dollars=0.5))
     assert run(tmp_path, usage=Usage())["usage"]["dollars"] is None
 
 
-def test_a_finished_evaluation_is_left_alone(run, tmp_path, monkeypatch):
+def test_finished_evaluation_is_not_rerun(run, tmp_path, monkeypatch):
     record = run(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert run(tmp_path, suite=Pages({"fake/test/a/1": 99})) == record
-    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert after == before
+    mtimes = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99})) == record
+    final_mtimes = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert final_mtimes == mtimes
 
 
-def test_an_evaluation_whose_episodes_are_gone_is_played_again(run, tmp_path):
+def test_evaluation_without_episode_log_is_rerun(run, tmp_path):
     record = run(tmp_path)
     (tmp_path / "episodes" / "episodes.jsonl").unlink()
-    assert untimed(run(tmp_path)) == untimed(record)
-    assert len(journal(tmp_path)) == 8
+    assert without_timings(run(tmp_path)) == without_timings(record)
+    assert len(load_journal(tmp_path)) == 8
 
 
 # --- options -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def from_flags(monkeypatch):
-    """The config of a launcher that is told one flag."""
+def config_from_flag(monkeypatch):
+    """Function that returns the config of a launcher with one flag."""
 
-    def parsed(flag: str) -> RunConfig:
-        monkeypatch.setattr(sys, "argv", ["launcher", flag])  # where overrides are looked for
+    def parse(flag: str) -> RunConfig:
+        monkeypatch.setattr(sys, "argv", ["launcher", flag])  # config_flags reads overrides here
         values = flags.FlagValues()
         config_flags.DEFINE_config_file(
             "config", str(ROOT / "configs" / "quickstart.py"), flag_values=values, lock_config=True
@@ -340,23 +350,23 @@ def from_flags(monkeypatch):
         values(sys.argv)
         return config.from_config_dict(values.config)
 
-    return parsed
+    return parse
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("value", "expected"),
     [
         ("5,10,15,20,25,30", (5, 10, 15, 20, 25, 30)),
         ("30", (30,)),
         ("(5, 10)", (5, 10)),
     ],
 )
-def test_turn_limits_come_through_flags(from_flags, told, expected):
-    assert from_flags(f"--config.eval.max_turns={told}").eval.max_turns == expected
+def test_max_turns_flag_is_parsed(config_from_flag, value, expected):
+    assert config_from_flag(f"--config.eval.max_turns={value}").eval.max_turns == expected
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("value", "expected"),
     [
         ("click-tab", ("click-tab",)),
         ("click-tab,enter-text", ("click-tab", "enter-text")),
@@ -366,12 +376,12 @@ def test_turn_limits_come_through_flags(from_flags, told, expected):
         ("", ()),
     ],
 )
-def test_task_names_come_through_flags(from_flags, told, expected):
-    assert from_flags(f"--config.suite.tasks={told}").suite.tasks == expected
+def test_tasks_flag_is_parsed(config_from_flag, value, expected):
+    assert config_from_flag(f"--config.suite.tasks={value}").suite.tasks == expected
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("options", "message"),
     [
         ({"max_turns": ()}, r"eval\.max_turns must list"),
         ({"max_turns": (5, 0)}, r"eval\.max_turns must list"),
@@ -384,15 +394,15 @@ def test_task_names_come_through_flags(from_flags, told, expected):
         ({"max_repeats": 1}, r"eval\.max_repeats must be at least 2, or 0"),
     ],
 )
-def test_impossible_options_are_refused(told, message):
+def test_invalid_eval_options_are_rejected(options, message):
     with pytest.raises(ConfigError, match=message):
-        RunConfig(eval=EvalConfig(**told))
+        RunConfig(eval=EvalConfig(**options))
 
 
-# --- the launchers -------------------------------------------------------------------------------
+# --- the launcher --------------------------------------------------------------------------------
 
 
-def test_a_policy_that_is_not_there_is_one_line_and_no_traceback(tmp_path):
+def test_missing_policy_exits_without_traceback(tmp_path):
     command = [sys.executable, str(ROOT / "launch/evaluate.py"), "--config=configs/quickstart.py"]
     result = subprocess.run(
         [*command, f"--config.policy.path={tmp_path}", f"--workdir={tmp_path / 'run'}"],
@@ -418,70 +428,72 @@ def launch(folder: Path, compare: str = "") -> None:
         launcher.main(["evaluate"])
 
 
-def test_the_launcher_prints_the_figures_and_ends_well(run, tmp_path, capsys):
+def test_launcher_prints_success_table(run, tmp_path, capsys):
     run(tmp_path)
     launch(tmp_path)
-    told = capsys.readouterr().out
-    assert re.search(r"^all +100\.0 +67\.6 to 100\.0 +8$", told, re.MULTILINE)
-    assert "8 SUCCESS" in told and "utilization: browsers" in told and "INFRA" not in told
+    output = capsys.readouterr().out
+    assert re.search(r"^all +100\.0 +67\.6 to 100\.0 +8$", output, re.MULTILINE)
+    assert "8 SUCCESS" in output and "utilization: browsers" in output and "INFRA" not in output
 
 
-def test_the_launcher_is_loud_about_episodes_without_a_reward(run, tmp_path, capsys):
-    run(tmp_path, suite=Pages({"fake/test/a/1": 99}))
-    with pytest.raises(SystemExit) as ended:
+def test_launcher_exits_with_error_for_missing_rewards(run, tmp_path, capsys):
+    run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99}))
+    with pytest.raises(SystemExit) as exit_info:
         launch(tmp_path)
-    assert "INFRA: 1 of 8 episodes have no reward" in str(ended.value.code)
-    assert "fake/test/a/1: the browser is gone" in str(ended.value.code)
+    assert "INFRA: 1 of 8 episodes have no reward" in str(exit_info.value.code)
+    assert "fake/test/a/1: the browser is gone" in str(exit_info.value.code)
     assert re.search(r"^all +100\.0 +64\.6 to 100\.0 +7$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_the_launcher_compares(run, tmp_path, capsys):
+def test_launcher_compares_with_other_evaluation(run, tmp_path, capsys):
     run(tmp_path / "other", max_turns=(3,))
     run(tmp_path / "this")
     launch(tmp_path / "this", compare=str(tmp_path / "other"))
-    told = capsys.readouterr().out
-    assert "+25.0 points" in told and "over 8 paired tasks" in told
-    assert "solved now: 2 (fake/test/a/3, fake/test/b/3)" in told
-    written = json.loads((tmp_path / "this" / "comparison.json").read_text())
-    assert written["gained"] == ["fake/test/a/3", "fake/test/b/3"] and written["lost"] == []
+    output = capsys.readouterr().out
+    assert "+25.0 points" in output and "over 8 paired tasks" in output
+    assert "solved now: 2 (fake/test/a/3, fake/test/b/3)" in output
+    comparison = json.loads((tmp_path / "this" / "comparison.json").read_text())
+    assert comparison["gained"] == ["fake/test/a/3", "fake/test/b/3"] and comparison["lost"] == []
 
 
-def test_nothing_is_played_where_there_is_nothing_to_compare_with(run, tmp_path):
+def test_launcher_rejects_missing_comparison_before_rollouts(run, tmp_path):
     with pytest.raises(SystemExit, match="contains no evaluation"):
         launch(tmp_path / "this", compare=str(tmp_path / "nowhere"))
     assert not (tmp_path / "this").exists()
 
 
-# --- the real thing ------------------------------------------------------------------------------
+# --- real browsers -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(1200)
-def test_a_real_evaluation_killed_three_times_is_the_uninterrupted_one(tmp_path):
-    """SIGKILL at random moments, each time with more episodes on disk."""
-    clock = random.Random(os.urandom(8))
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    with started(whole) as process:
+def test_real_evaluation_is_unchanged_after_three_kills(tmp_path):
+    """The process receives SIGKILL at random times, each time with more episodes on disk."""
+    rng = random.Random(os.urandom(8))
+    full_dir, killed_dir = tmp_path / "whole", tmp_path / "cut"
+    with start_launcher(full_dir) as process:
         assert process.wait(600) == 0
     for _ in range(3):
-        before = len(journal(cut))
-        with started(cut) as process:
-            while len(journal(cut)) == before and process.poll() is None:
+        num_episodes = len(load_journal(killed_dir))
+        with start_launcher(killed_dir) as process:
+            while len(load_journal(killed_dir)) == num_episodes and process.poll() is None:
                 time.sleep(0.05)
-            time.sleep(clock.uniform(0.0, 0.5))
-    assert not (cut / "eval.json").exists(), "it was over before it was killed: play more episodes"
-    with started(cut) as process:
+            time.sleep(rng.uniform(0.0, 0.5))
+    assert not (killed_dir / "eval.json").exists(), (
+        "the evaluation finished before the kill: run more episodes"
+    )
+    with start_launcher(killed_dir) as process:
         assert process.wait(600) == 0
-    records = [json.loads((folder / "eval.json").read_text()) for folder in (whole, cut)]
-    assert untimed(records[0]) == untimed(records[1])
-    keys = [(e.task.id, e.attempt) for e in journal(cut)]
+    records = [json.loads((folder / "eval.json").read_text()) for folder in (full_dir, killed_dir)]
+    assert without_timings(records[0]) == without_timings(records[1])
+    keys = [(episode.task.id, episode.attempt) for episode in load_journal(killed_dir)]
     assert len(keys) == len(set(keys)) == records[1]["n"] == 24
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The launcher in a process group of its own, which is killed in the end."""
+def start_launcher(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the launcher in its own process group and kill the group at exit."""
     options = (
         "suite.tasks=click-tab,click-option,enter-text",
         "eval.seeds_per_task=8",

@@ -1,4 +1,4 @@
-"""Our suites as gymnasium environments, and as tasks of BrowserGym where that is installed."""
+"""Tests of suites as gymnasium environments, and as BrowserGym tasks if it is installed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from webagent_jax.suites.miniwob import MiniWob, all_pages
 from webagent_jax.types import InfraError, Observation, ResetResult, StepResult, Task
 
 pytestmark = pytest.mark.browser
-PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
+LONG_TIMEOUTS = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)
 
 
-def id_of(text: str, name: str) -> str:
-    found = re.search(rf"{re.escape(name)} \[(\d+)\]", text)
-    assert found, text
-    return found[1]
+def element_id(text: str, name: str) -> str:
+    match = re.search(rf"{re.escape(name)} \[(\d+)\]", text)
+    assert match, text
+    return match[1]
 
 
-def click(text: str, name: str) -> str:
-    return f'<think> it is asked for </think> do(action="Click", element="{id_of(text, name)}")'
+def click_action(text: str, name: str) -> str:
+    return (
+        f'<think> it is asked for </think> do(action="Click", element="{element_id(text, name)}")'
+    )
 
 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[MiniWob]:
-    with BrowserPool(PATIENT) as pool:
+    with BrowserPool(LONG_TIMEOUTS) as pool:
         suite = MiniWob(pool, ("click-button-sequence",), train_seeds=50)
         yield suite
         suite.close()
@@ -46,42 +48,44 @@ def env(suite: MiniWob) -> Iterator[webagent_jax.gym.WebEnv]:
     env.close()
 
 
-def test_every_page_is_registered():
+def test_all_miniwob_tasks_are_registered():
     names = {f"webagent_jax/miniwob.{page}" for page in all_pages()}
     assert names <= set(gymnasium.registry)
 
 
-def test_gymnasium_finds_no_fault():
-    env = gymnasium.make("webagent_jax/miniwob.login-user", config=PATIENT, render_mode="rgb_array")
+def test_env_passes_gymnasium_checker():
+    env = gymnasium.make(
+        "webagent_jax/miniwob.login-user", config=LONG_TIMEOUTS, render_mode="rgb_array"
+    )
     env.reset(seed=0)
     assert env.render().shape == (400, 500, 3)
     check_env(env.unwrapped, skip_render_check=True, skip_close_check=True)
     env.close()
 
 
-def test_an_unknown_page_is_refused_and_nothing_stays_open():
+def test_make_miniwob_env_rejects_unknown_task():
     with pytest.raises(ConfigError, match="login-user"):
         webagent_jax.gym.make_miniwob_env("login-usr")
 
 
-def test_what_the_page_judges_is_the_reward(env):
+def test_step_returns_reward_of_page(env):
     text, info = env.reset(seed=3)
     assert text.startswith(f"Task: {info['intent']}\n")
     assert info["task"].startswith("miniwob/click-button-sequence/")
-    text, reward, terminated, truncated, info = env.step(click(text, "ONE"))
+    text, reward, terminated, truncated, info = env.step(click_action(text, "ONE"))
     assert (reward, terminated, truncated) == (0.0, False, False)
-    _, reward, terminated, truncated, _ = env.step(click(text, "TWO"))
+    _, reward, terminated, truncated, _ = env.step(click_action(text, "TWO"))
     assert (reward, terminated, truncated) == (1.0, True, False)
 
 
-def test_the_seed_draws_the_task(env):
-    first, info = env.reset(seed=3)
-    assert env.reset(seed=3)[0] == first
+def test_reset_seed_selects_task(env):
+    text, info = env.reset(seed=3)
+    assert env.reset(seed=3)[0] == text
     assert env.reset(seed=4)[1]["task"] != info["task"]
     assert env.reset(options={"task": 7})[1]["task"] == "miniwob/click-button-sequence/7"
 
 
-def test_a_reply_without_an_action_is_told(env):
+def test_step_reports_parse_error(env):
     env.reset(seed=0)
     text, reward, terminated, truncated, info = env.step("I am not sure.")
     assert "holds no action" in info["parse_error"]
@@ -92,15 +96,15 @@ def test_a_reply_without_an_action_is_told(env):
     assert "99" in info["error"]
 
 
-def test_too_many_turns_truncate(env):
+def test_max_turns_truncates_episode(env):
     env.reset(seed=0)
-    ends = [env.step("hm")[1:4] for _ in range(3)]
-    assert ends == [(0.0, False, False), (0.0, False, False), (0.0, False, True)]
+    results = [env.step("hm")[1:4] for _ in range(3)]
+    assert results == [(0.0, False, False), (0.0, False, False), (0.0, False, True)]
 
 
-def test_what_is_done_when_turns_run_out_counts():
-    class Done:
-        """A world that never ends by itself, in which the task is done."""
+def test_truncated_episode_has_reward_if_task_is_done():
+    class NonTerminatingSuite:
+        """Suite whose task is done from the start and whose environment never terminates."""
 
         tasks = (Task("t", "s", ("p",), "Do it", "http://a:1/"),)
         answers: ClassVar[list[str | None]] = []
@@ -121,34 +125,34 @@ def test_what_is_done_when_turns_run_out_counts():
         def close(self):
             pass
 
-    world = Done()
-    env = webagent_jax.gym.WebEnv(world, world.tasks, max_turns=2)
+    task_suite = NonTerminatingSuite()
+    env = webagent_jax.gym.WebEnv(task_suite, task_suite.tasks, max_turns=2)
     env.reset(seed=0)
     assert env.step('do(action="Wait")')[1:4] == (0.0, False, False)
     assert env.step('do(action="Wait")')[1:4] == (1.0, False, True)
     env.reset(seed=0)
     assert env.step('exit(message="42")')[1:4] == (1.0, True, False)
-    assert world.answers == [None, "42"]
+    assert task_suite.answers == [None, "42"]
 
 
-def test_an_answer_ends_the_episode(env):
+def test_exit_terminates_episode(env):
     env.reset(seed=0)
     assert env.step('exit(message="done")')[1:4] == (0.0, True, False)
 
 
-def test_a_step_before_the_first_reset_is_refused(env):
+def test_step_before_reset_is_rejected(env):
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step("hm")
 
 
-def test_a_browser_fault_is_no_reward(env):
+def test_browser_fault_raises_infra_error(env):
     env.reset(seed=0)
     env._require_env()._session.close()
     with pytest.raises(InfraError):
         env.step('do(action="Scroll Down")')
 
 
-def test_a_page_as_a_task_of_browsergym(monkeypatch):
+def test_browsergym_task_returns_reward_of_page(monkeypatch):
     pytest.importorskip("browsergym.core", reason="BrowserGym is not installed: docs/browsergym.md")
     import browsergym.core.env
     from browsergym.utils.obs import flatten_axtree_to_str
@@ -164,21 +168,21 @@ def test_a_page_as_a_task_of_browsergym(monkeypatch):
         disable_env_checker=True,
     )
 
-    def press(seen, name):
-        bid = re.search(rf"\[(\w+)\] button '{name}'", flatten_axtree_to_str(seen["axtree_object"]))
+    def press_button(obs, name):
+        bid = re.search(rf"\[(\w+)\] button '{name}'", flatten_axtree_to_str(obs["axtree_object"]))
         return env.step(f"click('{bid[1]}')")
 
-    seen, info = env.reset(seed=0)
+    obs, info = env.reset(seed=0)
     assert info["task_info"]["task"].startswith("miniwob/click-button-sequence/")
-    seen, reward, terminated, *_ = press(seen, "ONE")
+    obs, reward, terminated, *_ = press_button(obs, "ONE")
     assert (reward, terminated) == (0.0, False)
-    assert press(seen, "TWO")[1:3] == (1.0, True)
-    seen, _ = env.reset(seed=0)
-    seen, *_ = press(seen, "TWO")
-    assert press(seen, "ONE")[1:3] == (0.0, True)
+    assert press_button(obs, "TWO")[1:3] == (1.0, True)
+    obs, _ = env.reset(seed=0)
+    obs, *_ = press_button(obs, "TWO")
+    assert press_button(obs, "ONE")[1:3] == (0.0, True)
     env.reset(seed=0)
     assert env.step("send_msg_to_user('done')")[1:3] == (0.0, True)
-    for leaving in (f"goto('{seen['url'].replace('button-sequence', 'test')}')", "tab_close()"):
+    for action in (f"goto('{obs['url'].replace('button-sequence', 'test')}')", "tab_close()"):
         env.reset(seed=0)
-        assert env.step(leaving)[1:3] == (0.0, True)
+        assert env.step(action)[1:3] == (0.0, True)
     env.close()

@@ -1,4 +1,4 @@
-"""Import contracts of pyproject.toml at run time, where lazy imports and libraries count too."""
+"""Tests of the import contracts at run time, lazy imports and libraries included."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ BROWSER_MODULES = {"webagent_jax.arena", "webagent_jax.browser", "webagent_jax.s
         (LEARNER, {"playwright", "starlette", *BROWSER_MODULES}),
     ],
 )
-def test_import_does_not_load(modules: tuple[str, ...], forbidden: set[str]) -> None:
+def test_import_does_not_load_forbidden_modules(
+    modules: tuple[str, ...], forbidden: set[str]
+) -> None:
     script = "".join(f"import webagent_jax.{module}\n" for module in modules)
     script += f"import sys\nprint(*sorted({forbidden!r} & set(sys.modules)))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []

@@ -1,4 +1,4 @@
-"""Embedded sites that answer late."""
+"""Tests of the latency of local sites."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ import pytest
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
 from webagent_jax.local_site import StaticSite
 
-LATE = 0.3  # seconds
+LATENCY_SECONDS = 0.3
 
 
 def fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=20) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=20) as response:
+        return bytes(response.read())
 
 
-def test_every_answer_is_late_and_many_wait_at_once(tmp_path: Path) -> None:
+def test_latency_delays_responses_concurrently(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("hello")
-    with StaticSite(tmp_path, latency=LATE) as site, ThreadPoolExecutor(20) as browsers:
-        begun = time.monotonic()
+    with StaticSite(tmp_path, latency=LATENCY_SECONDS) as site, ThreadPoolExecutor(20) as executor:
+        start = time.monotonic()
         assert fetch(f"{site.url}/page.html") == b"hello"
-        once = time.monotonic() - begun
-        assert once >= LATE
-        answers = browsers.map(fetch, [f"{site.url}/page.html"] * 20)
-        assert list(answers) == [b"hello"] * 20
-        assert time.monotonic() - begun - once < 20 * LATE  # one after the other would take more
+        single_seconds = time.monotonic() - start
+        assert single_seconds >= LATENCY_SECONDS
+        responses = executor.map(fetch, [f"{site.url}/page.html"] * 20)
+        assert list(responses) == [b"hello"] * 20
+        # The requests wait concurrently.
+        assert time.monotonic() - start - single_seconds < 20 * LATENCY_SECONDS
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("options", "message"),
     [
         ({"response_delay_ms": -1.0}, "must not be negative"),
         ({"response_delay_ms": 100.0, "name": "webarena_lite"}, "needs an embedded suite"),
     ],
 )
-def test_latency_is_refused_where_it_cannot_be(told, message) -> None:
+def test_invalid_response_delay_is_rejected(options, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        RunConfig(suite=SuiteConfig(**told))
+        RunConfig(suite=SuiteConfig(**options))

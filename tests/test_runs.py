@@ -1,4 +1,4 @@
-"""Whole runs through the launchers, on live pages: small, and their figures mean nothing."""
+"""Tests of complete runs through the launchers, on live pages and too small to learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from configs import quickstart as quickstart_config
-from tests.metric_records import untimed
+from tests.metric_records import without_timings
 from webagent_jax import config, policy
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
@@ -22,7 +22,7 @@ from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.grpo import train_grpo
 from webagent_jax.types import Outcome
 
-# The fixture is a whole run, compilations included.
+# The fixture is a complete run, compilations included.
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +31,7 @@ SMOKE = config.from_config_dict(quickstart_config.get_config("smoke"))
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """The quickstart, run once by its launcher."""
+    """Workdir of one run of the quickstart launcher."""
     from launch import quickstart
 
     folder = tmp_path_factory.mktemp("runs") / "quickstart"
@@ -47,7 +47,7 @@ def _launch(launcher, folder: Path, **options) -> None:
         launcher.main(["launcher"])
 
 
-def test_quickstart_writes_what_it_promises(workdir):
+def test_quickstart_writes_summary_evals_and_report(workdir):
     summary = json.loads((workdir / "summary.json").read_text())
     assert set(summary) >= {"base", "bc", "grpo", "seconds", "hardware", "grpo_minus_bc"}
     for stage in ("base", "bc", "grpo"):
@@ -64,76 +64,79 @@ def test_quickstart_writes_what_it_promises(workdir):
     assert len(read_metrics(workdir / "grpo" / "metrics.jsonl")) == SMOKE.grpo.updates
 
 
-def test_quickstart_does_nothing_twice(workdir):
+def test_quickstart_rerun_changes_no_logs(workdir):
     from launch import quickstart
 
-    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")}
-    assert before
+    mtimes = {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")}
+    assert mtimes
     _launch(quickstart, workdir)
-    assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")} == before
+    assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")} == mtimes
 
 
-def test_another_config_is_refused_in_the_same_workdir(workdir):
+def test_quickstart_rejects_other_config_in_workdir(workdir):
     from launch import quickstart
 
     with pytest.raises(SystemExit, match="seed=0, this one has 5"):
         _launch(quickstart, workdir, seed=5)
 
 
-def test_evaluation_goes_on_where_it_stopped(workdir, tmp_path):
+def test_evaluation_resumes_after_interruption(workdir, tmp_path):
     from launch import evaluate
 
-    chosen = dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy"))
-    _launch(evaluate, tmp_path / "whole", policy=chosen)
+    policy_config = dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy"))
+    _launch(evaluate, tmp_path / "whole", policy=policy_config)
     log = tmp_path / "whole" / "episodes" / "episodes.jsonl"
-    first, *_ = log.read_text().splitlines(keepends=True)
+    first_line, *_ = log.read_text().splitlines(keepends=True)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     (tmp_path / "cut" / "eval.json").unlink()
-    (tmp_path / "cut" / "episodes" / "episodes.jsonl").write_text(first + '{"task": {"id": "mini')
-    _launch(evaluate, tmp_path / "cut", policy=chosen)
+    (tmp_path / "cut" / "episodes" / "episodes.jsonl").write_text(
+        first_line + '{"task": {"id": "mini'
+    )
+    _launch(evaluate, tmp_path / "cut", policy=policy_config)
     results = [json.loads((tmp_path / f / "eval.json").read_text()) for f in ("whole", "cut")]
     for task in (task for result in results for task in result["tasks"]):
         task.pop("seconds")
     assert results[0]["tasks"] == results[1]["tasks"]
-    again = load_episodes(tmp_path / "cut" / "episodes" / "episodes.jsonl")
-    assert len({e.task.id for e in again}) == len(again) == 4
+    episodes = load_episodes(tmp_path / "cut" / "episodes" / "episodes.jsonl")
+    assert len({e.task.id for e in episodes}) == len(episodes) == 4
 
 
-class _Killed(Exception):
+class _SimulatedKill(Exception):
     pass
 
 
-class _KilledAfterOneUpdate(NullProgress):
-    """Stands for a kill: what an update has written is there, what comes after is lost."""
+class _KillingProgress(NullProgress):
+    """Progress that simulates a kill after the first update."""
 
     def start_phase(self, name, total, unit="episodes", *, done=0):
-        self._updating = name == "M-GRPO"
+        self._is_grpo = name == "M-GRPO"
 
     def advance(self, n=1, **counts):
-        if self._updating and n == 1:
-            raise _Killed
+        if self._is_grpo and n == 1:
+            raise _SimulatedKill
 
 
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_resumed_run_is_the_uninterrupted_run(workdir, tmp_path, rank):
+def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     cfg = dataclasses.replace(
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
         grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, filter_groups=False),
     )
-    whole = train_grpo(cfg, tmp_path / "whole")
-    with pytest.raises(_Killed):
-        train_grpo(cfg, tmp_path / "cut", _KilledAfterOneUpdate())
-    cut = train_grpo(cfg, tmp_path / "cut")
-    params = [policy.load_hf(path)[1] for path in (whole, cut)]
+    full_policy_dir = train_grpo(cfg, tmp_path / "whole")
+    with pytest.raises(_SimulatedKill):
+        train_grpo(cfg, tmp_path / "cut", _KillingProgress())
+    resumed_policy_dir = train_grpo(cfg, tmp_path / "cut")
+    params = [policy.load_hf(path)[1] for path in (full_policy_dir, resumed_policy_dir)]
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
-    for a, b in zip(*logs, strict=True):
-        assert untimed(a) == untimed(b)
+    for full_record, resumed_record in zip(*logs, strict=True):
+        assert without_timings(full_record) == without_timings(resumed_record)
         assert (
-            0 < a["engine/prefill_computed_fraction"] <= 1 and 0 < a["engine/slot_occupancy"] <= 1
+            0 < full_record["engine/prefill_computed_fraction"] <= 1
+            and 0 < full_record["engine/slot_occupancy"] <= 1
         )
-    last = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
-    assert all(e.outcome is not Outcome.INFRA for e in last)
-    assert {int(v) for e in last for t in e.turns for v in t.completion.policy_version} == {1}
+    episodes = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
+    assert all(e.outcome is not Outcome.INFRA for e in episodes)
+    assert {int(v) for e in episodes for t in e.turns for v in t.completion.policy_version} == {1}

@@ -1,4 +1,4 @@
-"""Lone surrogates are replaced wherever they stand, and nothing else is touched."""
+"""Tests of the replacement of lone surrogates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webagent_jax.unicode import to_well_formed
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("value", "expected"),
     [
         ("a \ud83d b\ude00", "a \ufffd b\ufffd"),
         ("é \U0001f600 \ufffd", "é \U0001f600 \ufffd"),
@@ -21,5 +21,5 @@ from webagent_jax.unicode import to_well_formed
         ),
     ],
 )
-def test_halves_are_replaced(given: object, made: object) -> None:
-    assert to_well_formed(given) == made
+def test_to_well_formed_replaces_only_lone_surrogates(value: object, expected: object) -> None:
+    assert to_well_formed(value) == expected

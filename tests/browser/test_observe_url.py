@@ -8,7 +8,7 @@ import pytest
 from absl import app
 from absl.testing import flagsaver
 
-from tests.launchers import main_of
+from tests.launchers import load_main
 from webagent_jax import config
 from webagent_jax.config import BrowserConfig
 
@@ -17,7 +17,7 @@ PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # on a busy
 
 @pytest.mark.browser
 def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    main = main_of("show_observation")
+    main = load_main("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for form, told in (("compact", "button Go [1]"), ("webarena_lite", '<button id="1" ')):
         with flagsaver.flagsaver(
@@ -29,7 +29,7 @@ def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.browser
 def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = main_of("show_observation")
+    main = load_main("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
     for url, words in (
         ("ftp://x/", "is no http address"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from absl.testing import flagsaver
 
-from tests.launchers import main_of
+from tests.launchers import load_main
 from webagent_jax import demos
 from webagent_jax.demos import webrl
 from webagent_jax.types import Action, ActionKind
@@ -104,7 +104,7 @@ def test_import_demos_writes_dataset(tmp_path, capsys):
     path = write_rows(
         tmp_path, [make_conversation(0), make_conversation(1), make_conversation(0, "b")]
     )
-    main = main_of("import_demos")  # defines its flags
+    main = load_main("import_demos")  # defines its flags
     with flagsaver.flagsaver(workdir=str(tmp_path / "run"), webrl=str(path)):
         main(["import_demos"])
     (demonstration,) = demos.read(tmp_path / "run" / "demos")

@@ -194,7 +194,7 @@ def test_cloning_agrees_with_the_slow_twin():
     logits = a["logits"][0, :count].astype(np.float64)
     tokens = a["tokens"][0, :count].tolist()
     turns = [reference.Turn(logits[s], tokens[s], [], []) for s in (slice(9), slice(9, None))]
-    expected_loss, expected = reference.cloning(turns)
+    expected_loss, expected = reference.bc_loss(turns)
     assert loss == pytest.approx(expected_loss, abs=1e-6)
     np.testing.assert_allclose(grad[0, :count], np.concatenate(expected), atol=1e-6)
 

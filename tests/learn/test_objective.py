@@ -116,7 +116,7 @@ def test_agrees_with_the_slow_twin(name, data):
     expected_loss, grads = reference.objective(
         batch.twin,
         **{"kl_beta": 0.0, **options_of(name)},
-        longest=ROLLOUT.max_turns * ROLLOUT.max_new_tokens,
+        max_length=ROLLOUT.max_turns * ROLLOUT.max_new_tokens,
     )
     expected = np.concatenate(grads)
     assert not grad[len(expected) :].any()

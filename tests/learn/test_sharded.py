@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.devices import on_eight_devices
+from tests.devices import run_on_eight_devices
 
 MESHES = ("8x1x1", "2x4x1", "2x2x2", "1x2x4")  # data, fsdp, tensor
 
 
 @pytest.fixture(scope="module")
 def updates():
-    return on_eight_devices("tests.learn.sharded", *MESHES)
+    return run_on_eight_devices("tests.learn.sharded", *MESHES)
 
 
 @pytest.mark.timeout(600)

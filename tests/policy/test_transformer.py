@@ -42,22 +42,6 @@ def test_gradients_flow_from_ancestors_only():
         np.testing.assert_array_equal(np.any(np.asarray(gradient) != 0, axis=-1), seen[index])
 
 
-def test_cached_steps_equal_one_pass():
-    tokens = jax.random.randint(jax.random.key(1), (2, 12), 0, CONFIG.vocab_size)
-    cache = policy.init_cache(CONFIG, 2, 16)
-    positions = jnp.broadcast_to(jnp.arange(8), (2, 8))
-    # The prompt has 5 tokens; 3 more of padding are stored behind it and must not matter.
-    padded = tokens.at[:, 5:8].set(0)[:, :8]
-    hidden, cache = policy.forward_cached(CONFIG, PARAMS, padded, positions, cache)
-    outputs = [hidden[:, :5]]
-    for t in range(5, 12):
-        at = jnp.full((2, 1), t)
-        hidden, cache = policy.forward_cached(CONFIG, PARAMS, tokens[:, t : t + 1], at, cache)
-        outputs.append(hidden)
-    stepwise = policy.unembed(PARAMS, jnp.concatenate(outputs, axis=1))
-    np.testing.assert_allclose(stepwise, policy.logits(CONFIG, PARAMS, tokens), atol=1e-5)
-
-
 def test_remat_changes_memory_and_no_gradient():
     tokens = jnp.zeros((1, 192), jnp.int32).at[0, :8].set(jnp.arange(8))
     kept: dict[str, int] = {}

@@ -11,7 +11,7 @@ import pytest
 from absl import app
 from absl.testing import flagsaver
 
-from tests.launchers import main_of
+from tests.launchers import load_main
 from webagent_jax.report import html
 from webagent_jax.report import run_loader as workdirs
 from webagent_jax.tracking import atomic_files, metric_writers
@@ -181,7 +181,7 @@ def test_other_runs_are_drawn_beside_and_seeds_together(tmp_path: Path) -> None:
 
 
 def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main = main_of("build_report")
+    main = load_main("build_report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A world and a sampler that need neither browser nor device."""
+"""Environment, suite and sampler that need no browser or device."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from webagent_jax.types import (
 TASK = Task("fake/0", "fake", ("fake",), "Press 1 twice", "")
 
 
-class FakeWorld:
-    """Ends with reward 1 when button 1 was pressed twice, or at once when told an answer."""
+class FakeEnv:
+    """Environment with one button, solved by two presses or by the answer 42."""
 
-    def __init__(self, fail_at: int | None = None, page: str = "") -> None:
-        """`page`: what stands before the button."""
+    def __init__(self, fail_step: int | None = None, page: str = "") -> None:
+        """`page`: text before the button."""
         self.pressed = 0
         self.closed = False
         self._steps = 0
-        self._fail_at, self._page = fail_at, page
+        self._fail_step, self._page = fail_step, page
 
     def reset(self) -> ResetResult:
         page = Observation(f"{self._page}button go [1]", "http://fake/")
         return ResetResult("Press 1 twice", page, seconds={"load": 0.5})
 
     def step(self, action: Action) -> StepResult:
-        if self._steps == self._fail_at:
+        if self._steps == self._fail_step:
             raise InfraError("the browser is gone")
         self._steps += 1
         self.pressed += action.element_id == "1"
         error = None if action.element_id == "1" else "no such element"
         text = f"{self._page}button go {self.pressed} [1]"
-        seen = Observation(text, "http://fake/", error=error)
-        return StepResult(seen, terminated=self.pressed == 2, seconds={"act": 0.25})
+        observation = Observation(text, "http://fake/", error=error)
+        return StepResult(observation, terminated=self.pressed == 2, seconds={"act": 0.25})
 
     def compute_reward(self, answer: str | None) -> float:
         return float(self.pressed == 2 or answer == "42")
@@ -56,30 +56,30 @@ class FakeWorld:
 
 
 class FakeSuite:
-    """Hands out worlds, and remembers them."""
+    """Suite that records the environments it makes."""
 
-    def __init__(self, make: Callable[[int], FakeWorld] = lambda number: FakeWorld()) -> None:
-        self._make = make
+    def __init__(self, env_factory: Callable[[int], FakeEnv] = lambda index: FakeEnv()) -> None:
+        self._env_factory = env_factory
         self._lock = threading.Lock()
-        self.worlds: list[FakeWorld] = []
+        self.envs: list[FakeEnv] = []
 
-    def make_env(self, task: Task) -> FakeWorld:
+    def make_env(self, task: Task) -> FakeEnv:
         with self._lock:
-            self.worlds.append(self._make(len(self.worlds)))
-            return self.worlds[-1]
+            self.envs.append(self._env_factory(len(self.envs)))
+            return self.envs[-1]
 
 
 class FakeSampler:
-    """Completes every request with the next of `replies`, over and over the last."""
+    """Sampler that completes each request with the next response and repeats the last one."""
 
-    def __init__(self, tokenizer, replies: Iterable[str]) -> None:
-        self._tokenizer, self._replies = tokenizer, list(replies)
+    def __init__(self, tokenizer, responses: Iterable[str]) -> None:
+        self._tokenizer, self._responses = tokenizer, list(responses)
         self.requests: list[dict] = []
 
     def submit(self, prompt_ids, **options) -> Future:
         self.requests.append({"prompt_ids": prompt_ids, **options})
-        reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
-        ids = self._tokenizer.encode_response(reply)
+        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        ids = self._tokenizer.encode_response(response)
         future: Future = Future()
         zeros = np.zeros(len(ids), np.int32)
         future.set_result(Completion(ids, zeros.astype(np.float32), zeros, "stop"))

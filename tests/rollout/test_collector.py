@@ -1,4 +1,4 @@
-"""Threads around episodes: order, retries, errors, an early end."""
+"""Tests of the collector: order, retries, errors, early exit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.rollout.fakes import TASK, FakeSampler, FakeSuite, FakeWorld
+from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
 from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig, Job
@@ -21,13 +21,13 @@ def tokenizer():
 
 
 @pytest.fixture
-def job(tokenizer):
+def make_job(tokenizer):
     def make(seed=0):
-        rules = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+        episode_config = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
         return Job(
             TASK,
             seed,
-            rules,
+            episode_config,
             lambda: EngineAgent(
                 FakeSampler(tokenizer, [PRESS]),
                 tokenizer.stop_ids,
@@ -39,7 +39,7 @@ def job(tokenizer):
     return make
 
 
-def collector(suite, **options):
+def make_collector(suite, **options):
     return Collector(suite, **{"contexts": 3, "infra_retries": 1, **options})
 
 
@@ -47,79 +47,81 @@ def rollout_threads():
     return [t for t in threading.enumerate() if t.name.startswith("rollout")]
 
 
-def test_all_jobs_are_played_and_closed(job):
+def test_run_jobs_runs_and_closes_all_jobs(make_job):
     suite = FakeSuite()
-    episodes = collector(suite).run_jobs([job() for _ in range(7)])
+    episodes = make_collector(suite).run_jobs([make_job() for _ in range(7)])
     assert [e.outcome for e in episodes] == [Outcome.SUCCESS] * 7
-    assert len(suite.worlds) == 7
-    assert all(world.closed for world in suite.worlds)
+    assert len(suite.envs) == 7
+    assert all(env.closed for env in suite.envs)
     assert not rollout_threads()
 
 
-def test_a_fault_costs_a_try(job):
-    suite = FakeSuite(lambda number: FakeWorld(fail_at=0 if number == 0 else None))
-    tried = []
-    (episode,) = collector(suite, on_run=tried.append).run_jobs([job()])
+def test_infra_error_is_retried(make_job):
+    suite = FakeSuite(lambda index: FakeEnv(fail_step=0 if index == 0 else None))
+    runs = []
+    (episode,) = make_collector(suite, on_run=runs.append).run_jobs([make_job()])
     assert episode.outcome is Outcome.SUCCESS
-    assert [e.outcome for e in tried] == [Outcome.INFRA, Outcome.SUCCESS]
+    assert [e.outcome for e in runs] == [Outcome.INFRA, Outcome.SUCCESS]
 
 
-def test_faults_beyond_the_retries_are_reported(job):
-    suite = FakeSuite(lambda number: FakeWorld(fail_at=0))
-    (episode,) = collector(suite).run_jobs([job()])
+def test_infra_error_is_reported_after_last_retry(make_job):
+    suite = FakeSuite(lambda index: FakeEnv(fail_step=0))
+    (episode,) = make_collector(suite).run_jobs([make_job()])
     assert episode.outcome is Outcome.INFRA
-    assert len(suite.worlds) == 2
+    assert len(suite.envs) == 2
 
 
-def test_a_world_that_cannot_be_opened_is_a_fault(job):
-    def refuse(number):
+def test_env_creation_error_is_infra_error(make_job):
+    def fail(index):
         raise InfraError("no browser")
 
-    (episode,) = collector(FakeSuite(refuse)).run_jobs([job()])
+    (episode,) = make_collector(FakeSuite(fail)).run_jobs([make_job()])
     assert (episode.outcome, episode.infra_error) == (Outcome.INFRA, "no browser")
 
 
-def test_any_other_error_reaches_the_caller(job):
-    def broken(number):
+def test_other_errors_are_raised_to_caller(make_job):
+    def fail(index):
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        collector(FakeSuite(broken)).run_jobs([job() for _ in range(5)])
+        make_collector(FakeSuite(fail)).run_jobs([make_job() for _ in range(5)])
     assert not rollout_threads()
 
 
-def test_a_prompt_that_cannot_be_made_ends_its_own_episode_alone(job):
-    suite = FakeSuite(lambda number: FakeWorld(page="half a character: \ud83d" * (number < 2)))
-    tried = []
-    episodes = collector(suite, contexts=1, on_run=tried.append).run_jobs([job(), job(), job()])
+def test_prompt_error_ends_only_its_episode(make_job):
+    suite = FakeSuite(lambda index: FakeEnv(page="half a character: \ud83d" * (index < 2)))
+    runs = []
+    episodes = make_collector(suite, contexts=1, on_run=runs.append).run_jobs(
+        [make_job(), make_job(), make_job()]
+    )
     assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
-    assert len(tried) == 4  # the first was played twice
-    assert [(e.reward, e.turns) for e in tried[:2]] == [(None, ())] * 2
-    for episode in tried[:2]:
+    assert len(runs) == 4  # the first job ran twice
+    assert [(e.reward, e.turns) for e in runs[:2]] == [(None, ())] * 2
+    for episode in runs[:2]:
         assert episode.infra_error.startswith("the prompt cannot be built: TypeError(")
 
 
-def test_leaving_early_starts_no_more(job):
+def test_early_exit_starts_no_more_jobs(make_job):
     suite = FakeSuite()
-    with collector(suite, contexts=1).start([job() for _ in range(50)]) as crew:
-        next(crew)
-    assert len(suite.worlds) < 50
-    assert all(world.closed for world in suite.worlds)
+    with make_collector(suite, contexts=1).start([make_job() for _ in range(50)]) as pool:
+        next(pool)
+    assert len(suite.envs) < 50
+    assert all(env.closed for env in suite.envs)
     assert not rollout_threads()
 
 
-def test_jobs_are_drawn_as_threads_become_free(job):
-    drawn = []
+def test_start_accepts_iterator_and_returns_all_results(make_job):
+    job_numbers = []
 
     def jobs():
-        for number in range(6):
-            drawn.append(number)
-            yield job()
+        for index in range(6):
+            job_numbers.append(index)
+            yield make_job()
 
-    with collector(FakeSuite(), contexts=2).start(jobs()) as crew:
-        first, _ = next(crew)
-        assert first in (0, 1)
-        assert {index for index, _ in crew} | {first} == set(range(6))
-    assert drawn == list(range(6))
+    with make_collector(FakeSuite(), contexts=2).start(jobs()) as pool:
+        first_index, _ = next(pool)
+        assert first_index in (0, 1)
+        assert {index for index, _ in pool} | {first_index} == set(range(6))
+    assert job_numbers == list(range(6))
     with pytest.raises(StopIteration):
-        crew.next_result()
+        pool.next_result()

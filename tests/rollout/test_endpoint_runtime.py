@@ -1,4 +1,4 @@
-"""An endpoint in the place of weights, in runs on live pages."""
+"""Tests of runs with an endpoint as policy, on live pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webagent_jax.tracking.progress import NullProgress
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 
 
-class Told(NullProgress):
+class RecordingProgress(NullProgress):
     def __init__(self):
         self.lines = []
 
@@ -29,57 +29,61 @@ class Told(NullProgress):
 
 
 @pytest.fixture
-def chats(monkeypatch):
-    with serving(monkeypatch, "unused") as running:
-        yield running
+def chat_server(monkeypatch):
+    with serving(monkeypatch, "unused") as server:
+        yield server
 
 
-def replying(chats, **options):
+def make_config(chat_server, **options):
     endpoint = EndpointConfig(
-        chats.url, "tiny", completion_usd_per_mtok=2.0, prompt_usd_per_mtok=1.0
+        chat_server.url, "tiny", completion_usd_per_mtok=2.0, prompt_usd_per_mtok=1.0
     )
     return dataclasses.replace(SMOKE, policy=PolicyConfig("openai", endpoint), **options)
 
 
-def press_the_button(body):
-    """Plays click-test: its page has one button. The first reply holds no action."""
+def press_button(body):
+    """Solve click-test, whose page has one button; for odd seeds the first reply has no action."""
     page = body["messages"][-1]["content"]
     button = re.search(r"button .*\[(\d+)\]", page)
-    stumbles = body["seed"] % 2 and len(body["messages"]) == 2
+    is_invalid = body["seed"] % 2 and len(body["messages"]) == 2
     text = f'<think> press it </think> <answer> do(action="Click", element="{button[1]}") </answer>'
     usage = {"prompt_tokens": 100_000, "completion_tokens": 100_000}
-    return Answer(message("Hm." if stumbles else text) | {"usage": usage})
+    return Answer(message("Hm." if is_invalid else text) | {"usage": usage})
 
 
 @pytest.mark.browser
-def test_an_endpoint_demonstrates(chats, tmp_path):
-    chats.answer = press_the_button
-    progress = Told()
-    cfg = replying(
-        chats,
+def test_collect_demos_with_endpoint_policy(chat_server, tmp_path):
+    chat_server.answer = press_button
+    progress = RecordingProgress()
+    cfg = make_config(
+        chat_server,
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=6),
     )
     collect_demos(cfg, tmp_path / "demos", progress, by="policy")
-    collected = demos.read(tmp_path / "demos")
-    stumbled = sum(len(body["messages"]) > 2 for body in chats.bodies)
-    assert 0 < stumbled < 6
-    assert len(collected) == 6 - stumbled
-    assert all(turn.decision.thought == "press it" for demo in collected for turn in demo.turns)
-    requests = len(chats.requests)
+    demonstrations = demos.read(tmp_path / "demos")
+    num_invalid = sum(len(body["messages"]) > 2 for body in chat_server.bodies)
+    assert 0 < num_invalid < 6
+    assert len(demonstrations) == 6 - num_invalid
+    assert all(
+        turn.decision.thought == "press it" for demo in demonstrations for turn in demo.turns
+    )
+    num_requests = len(chat_server.requests)
     assert (
-        f"{stumbled} demonstrations contain a response without an action: skipped" in progress.lines
+        f"{num_invalid} demonstrations contain a response without an action: skipped"
+        in progress.lines
     )
     assert any(
-        f"{requests} responses" in l and f"${0.3 * requests:.2f}" in l for l in progress.lines
+        f"{num_requests} responses" in line and f"${0.3 * num_requests:.2f}" in line
+        for line in progress.lines
     )
 
 
 @pytest.mark.browser
-def test_evaluation_samples_by_its_own_options(chats, tmp_path):
-    chats.answer = press_the_button
-    cfg = replying(
-        chats,
+def test_evaluation_and_demos_use_separate_sampling_options(chat_server, tmp_path):
+    chat_server.answer = press_button
+    cfg = make_config(
+        chat_server,
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1),
         rollout=dataclasses.replace(SMOKE.rollout, max_new_tokens=96),
@@ -88,31 +92,31 @@ def test_evaluation_samples_by_its_own_options(chats, tmp_path):
         ),
     )
 
-    def sampling(first):
+    def sampling_options(start):
         names = ("temperature", "top_p", "max_tokens")
-        return {tuple(body[name] for name in names) for body in chats.bodies[first:]}
+        return {tuple(body[name] for name in names) for body in chat_server.bodies[start:]}
 
     evaluate.evaluate(cfg, tmp_path / "eval")
-    assert sampling(0) == {(0.5, 0.9, 200)}
-    evaluated = len(chats.bodies)
+    assert sampling_options(0) == {(0.5, 0.9, 200)}
+    num_eval_requests = len(chat_server.bodies)
     with contextlib.suppress(demos.DemosError):
         collect_demos(cfg, tmp_path / "demos", NullProgress(), by="policy")
-    assert sampling(evaluated) == {(1.0, 1.0, 96)}
+    assert sampling_options(num_eval_requests) == {(1.0, 1.0, 96)}
 
 
 @pytest.mark.browser
-def test_a_stage_with_an_endpoint_has_no_engine(chats):
-    cfg = replying(chats)
+def test_runtime_with_endpoint_has_no_engine(chat_server):
+    cfg = make_config(chat_server)
     model, snapshot = initial_policy(cfg)
     assert (model, snapshot) == (None, None)
-    with RolloutRuntime(cfg, NullProgress(), model, snapshot) as opened:
-        assert opened.usage.replies == 0
+    with RolloutRuntime(cfg, NullProgress(), model, snapshot) as runtime:
+        assert runtime.usage.replies == 0
         with pytest.raises(ValueError, match="has no engine"):
-            _ = opened.engine
+            _ = runtime.engine
 
 
-def test_what_needs_weights_refuses_an_endpoint(chats):
-    for ask in (require_local_policy, load_policy):
+def test_weight_loading_rejects_endpoint_policy(chat_server):
+    for load in (require_local_policy, load_policy):
         with pytest.raises(ConfigError, match=r"policy\.kind=openai has no weights"):
-            ask(replying(chats))
+            load(make_config(chat_server))
     require_local_policy(SMOKE)

@@ -1,4 +1,4 @@
-"""Groups of siblings: pacing, order, deadlines, what is known already, errors."""
+"""Tests of the group scheduler: pacing, order, timeouts, resumption, errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.rollout.fakes import TASK, FakeSuite, FakeWorld
+from tests.rollout.fakes import TASK, FakeEnv, FakeSuite
 from tests.rollout.test_collector import rollout_threads
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
@@ -16,33 +16,33 @@ from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
 from webagent_jax.types import Completion, Episode, InfraError, Outcome
 
 PRESS = '<answer> do(action="Click", element="1") </answer>'
-SIZE = 3
+GROUP_SIZE = 3
 
 
 @pytest.fixture(scope="module")
-def rules():
+def episode_config():
     tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
     return EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
 
 
-def finished(group, siblings, update=0):
+def make_finished_episodes(group, attempts, update=0):
     return {
-        (group, at): Episode(
-            TASK, "", (), 1.0, Outcome.SUCCESS, group=group, attempt=at, update=update
+        (group, attempt): Episode(
+            TASK, "", (), 1.0, Outcome.SUCCESS, group=group, attempt=attempt, update=update
         )
-        for at in siblings
+        for attempt in attempts
     }
 
 
 class Agents:
-    """Press the button; may be held back by (group, sibling), and remember who was asked."""
+    """Agents that press the button; an event in `gates` delays the one of (group, attempt)."""
 
     def __init__(self, tokenizer) -> None:
         ids = tokenizer.encode_response(PRESS)
         zeros = np.zeros(len(ids), np.int32)
         self._completion = Completion(ids, zeros.astype(np.float32), zeros, "stop")
-        self.held: dict[tuple[int, int], threading.Event] = {}
-        self.asked: list[tuple[int, int]] = []
+        self.gates: dict[tuple[int, int], threading.Event] = {}
+        self.calls: list[tuple[int, int]] = []
 
     def make(self, key):
         agents = self
@@ -50,25 +50,32 @@ class Agents:
         class Agent:
             def respond(self, request):
                 if request.turn == 0:
-                    agents.asked.append(key)
-                if key in agents.held and not agents.held[key].wait(20):
-                    raise InfraError("nobody let go")
+                    agents.calls.append(key)
+                if key in agents.gates and not agents.gates[key].wait(20):
+                    raise InfraError("the gate did not open")
                 return agents._completion
 
         return Agent()
 
 
 @pytest.fixture
-def agents(rules):
-    return Agents(rules.tokenizer)
+def agents(episode_config):
+    return Agents(episode_config.tokenizer)
 
 
 @pytest.fixture
-def play(rules, agents):
-    def jobs(number):
+def make_scheduler(episode_config, agents):
+    def jobs(index):
         return [
-            Job(TASK, 0, rules, lambda at=at: agents.make((number, at)), number, at)
-            for at in range(SIZE)
+            Job(
+                TASK,
+                0,
+                episode_config,
+                lambda attempt=attempt: agents.make((index, attempt)),
+                index,
+                attempt,
+            )
+            for attempt in range(GROUP_SIZE)
         ]
 
     def make(suite=None, contexts=4, **options):
@@ -78,110 +85,126 @@ def play(rules, agents):
     return make
 
 
-def test_no_more_is_played_than_was_begun(play, agents):
-    with play() as groups:
-        groups.schedule(2, update=0)
-        assert {groups.next_group().index for _ in range(2)} == {0, 1}
+def test_scheduler_runs_only_scheduled_groups(make_scheduler, agents):
+    with make_scheduler() as scheduler:
+        scheduler.schedule(2, update=0)
+        assert {scheduler.next_group().index for _ in range(2)} == {0, 1}
         time.sleep(0.05)
-        assert sorted(agents.asked) == [(n, at) for n in range(2) for at in range(SIZE)]
-        assert groups.pending == {}
+        assert sorted(agents.calls) == [
+            (n, attempt) for n in range(2) for attempt in range(GROUP_SIZE)
+        ]
+        assert scheduler.pending == {}
         with pytest.raises(ValueError, match="no such group is pending"):
-            groups.next_group()
+            scheduler.next_group()
     assert not rollout_threads()
 
 
-def test_a_group_is_its_siblings_in_order(play, agents):
-    agents.held[0, 0] = threading.Event()
-    with play() as groups:
-        groups.schedule(1, update=0)
-        threading.Timer(0.1, agents.held[0, 0].set).start()
-        episodes = groups.next_group().group.episodes
-    assert [(e.group, e.attempt) for e in episodes] == [(0, at) for at in range(SIZE)]
+def test_group_episodes_are_ordered_by_attempt(make_scheduler, agents):
+    agents.gates[0, 0] = threading.Event()
+    with make_scheduler() as scheduler:
+        scheduler.schedule(1, update=0)
+        threading.Timer(0.1, agents.gates[0, 0].set).start()
+        episodes = scheduler.next_group().group.episodes
+    assert [(e.group, e.attempt) for e in episodes] == [
+        (0, attempt) for attempt in range(GROUP_SIZE)
+    ]
 
 
-def test_who_is_done_first_is_taken_first_unless_the_old_are_asked_for(play, agents):
-    agents.held[0, 1] = threading.Event()
-    with play() as groups:
-        groups.schedule(1, update=0)
-        groups.schedule(2, update=1)
-        assert groups.next_group().index == 1
-        assert groups.num_scheduled_by(0) == 1 and groups.num_scheduled_by(1) == 2
-        threading.Timer(0.1, agents.held[0, 1].set).start()
-        assert groups.next_group(max_update=0).index == 0
-        assert groups.pending == {2: 1}
-        assert groups.next_group().index == 2
+def test_next_group_returns_first_completed_within_max_update(make_scheduler, agents):
+    agents.gates[0, 1] = threading.Event()
+    with make_scheduler() as scheduler:
+        scheduler.schedule(1, update=0)
+        scheduler.schedule(2, update=1)
+        assert scheduler.next_group().index == 1
+        assert scheduler.num_scheduled_by(0) == 1 and scheduler.num_scheduled_by(1) == 2
+        threading.Timer(0.1, agents.gates[0, 1].set).start()
+        assert scheduler.next_group(max_update=0).index == 0
+        assert scheduler.pending == {2: 1}
+        assert scheduler.next_group().index == 2
 
 
-def test_a_straggler_does_not_keep_its_group_past_the_deadline(play, agents):
-    agents.held[0, 2] = threading.Event()
-    with play(timeout=0.3) as groups:
-        groups.schedule(1, update=0)
-        episodes = groups.next_group().group.episodes
+def test_timeout_completes_group_without_slow_episode(make_scheduler, agents):
+    agents.gates[0, 2] = threading.Event()
+    with make_scheduler(timeout=0.3) as scheduler:
+        scheduler.schedule(1, update=0)
+        episodes = scheduler.next_group().group.episodes
         assert [e.attempt for e in episodes] == [0, 1]
-        agents.held[0, 2].set()
-        groups.schedule(1, update=0)
-        assert len(groups.next_group().group.episodes) == SIZE  # the late one disturbs nobody
+        agents.gates[0, 2].set()
+        scheduler.schedule(1, update=0)
+        # The late episode of group 0 is ignored.
+        assert len(scheduler.next_group().group.episodes) == GROUP_SIZE
 
 
-def test_one_episode_is_no_group_whatever_the_deadline(play, agents):
-    for at in (1, 2):
-        agents.held[0, at] = threading.Event()
-    with play(timeout=0.1) as groups:
-        groups.schedule(1, update=0)
-        threading.Timer(0.5, agents.held[0, 1].set).start()
-        assert [e.attempt for e in groups.next_group().group.episodes] == [0, 1]
-        agents.held[0, 2].set()
+def test_timeout_waits_for_two_episodes(make_scheduler, agents):
+    for attempt in (1, 2):
+        agents.gates[0, attempt] = threading.Event()
+    with make_scheduler(timeout=0.1) as scheduler:
+        scheduler.schedule(1, update=0)
+        threading.Timer(0.5, agents.gates[0, 1].set).start()
+        assert [e.attempt for e in scheduler.next_group().group.episodes] == [0, 1]
+        agents.gates[0, 2].set()
 
 
-def test_what_is_known_is_not_played_again(play, agents):
-    known = finished(5, (0, 2)) | finished(8, range(SIZE))
-    with play(first=8, stride=2, resume={5: 0}, backlog=[4], finished=known) as groups:
-        assert groups.pending == {5: 0}
-        groups.schedule(3, update=0)
-        assert {groups.next_group().index for _ in range(4)} == {4, 5, 8, 10}
-        assert groups.next_index == 12 and groups.backlog == ()
-    assert sorted(agents.asked) == [(4, 0), (4, 1), (4, 2), (5, 1), (10, 0), (10, 1), (10, 2)]
+def test_finished_episodes_are_not_rerun(make_scheduler, agents):
+    finished_episodes = make_finished_episodes(5, (0, 2)) | make_finished_episodes(
+        8, range(GROUP_SIZE)
+    )
+    with make_scheduler(
+        first=8, stride=2, resume={5: 0}, backlog=[4], finished=finished_episodes
+    ) as scheduler:
+        assert scheduler.pending == {5: 0}
+        scheduler.schedule(3, update=0)
+        assert {scheduler.next_group().index for _ in range(4)} == {4, 5, 8, 10}
+        assert scheduler.next_index == 12 and scheduler.backlog == ()
+    assert sorted(agents.calls) == [(4, 0), (4, 1), (4, 2), (5, 1), (10, 0), (10, 1), (10, 2)]
 
 
-def test_a_group_is_as_old_as_its_oldest_episode(play, agents):
+def test_pending_group_has_update_of_oldest_episode(make_scheduler, agents):
     updates = {1: 4, 2: 3, 3: 6, 4: 2}
-    known = {key: e for n, u in updates.items() for key, e in finished(n, (0,), u).items()}
-    with play(first=2, resume={1: 4}, finished=known, staleness=2) as groups:
-        groups.schedule(3, update=5)
-        assert groups.pending == {1: 4, 2: 3, 3: 5, 4: 5}
-        assert {groups.next_group().index for _ in range(4)} == {1, 2, 3, 4}
+    finished_episodes = {
+        key: e for n, u in updates.items() for key, e in make_finished_episodes(n, (0,), u).items()
+    }
+    with make_scheduler(
+        first=2, resume={1: 4}, finished=finished_episodes, staleness=2
+    ) as scheduler:
+        scheduler.schedule(3, update=5)
+        assert scheduler.pending == {1: 4, 2: 3, 3: 5, 4: 5}
+        assert {scheduler.next_group().index for _ in range(4)} == {1, 2, 3, 4}
     # The episode of update 2 is too old for a group of update 5.
-    kept = {(1, 0), (2, 0), (3, 0)}
-    assert set(agents.asked) == {(n, at) for n in updates for at in range(SIZE)} - kept
+    finished_keys = {(1, 0), (2, 0), (3, 0)}
+    assert (
+        set(agents.calls)
+        == {(n, attempt) for n in updates for attempt in range(GROUP_SIZE)} - finished_keys
+    )
 
 
-def test_a_fault_is_an_episode_without_a_reward(play):
-    def world(number):
-        return FakeWorld(fail_at=0 if number == 0 else None)
+def test_infra_error_is_returned_in_group(make_scheduler):
+    def make_env(index):
+        return FakeEnv(fail_step=0 if index == 0 else None)
 
-    with play(FakeSuite(world), contexts=1) as groups:
-        groups.schedule(1, update=0)
-        episodes = groups.next_group().group.episodes
+    with make_scheduler(FakeSuite(make_env), contexts=1) as scheduler:
+        scheduler.schedule(1, update=0)
+        episodes = scheduler.next_group().group.episodes
     assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
 
 
-def test_a_bug_reaches_whoever_waits(play):
-    def broken(number):
+def test_next_group_raises_worker_error(make_scheduler):
+    def fail(index):
         raise RuntimeError("a bug")
 
-    with play(FakeSuite(broken)) as groups:
-        groups.schedule(1, update=0)
+    with make_scheduler(FakeSuite(fail)) as scheduler:
+        scheduler.schedule(1, update=0)
         with pytest.raises(RuntimeError, match="a bug"):
-            groups.next_group()
+            scheduler.next_group()
     assert not rollout_threads()
 
 
-def test_leaving_drops_what_waits_and_ends_what_runs(play, agents):
-    agents.held[0, 0] = threading.Event()
-    with play(contexts=1) as groups:
-        groups.schedule(4, update=0)
-        while not agents.asked:
+def test_exit_drops_queued_and_ends_running_jobs(make_scheduler, agents):
+    agents.gates[0, 0] = threading.Event()
+    with make_scheduler(contexts=1) as scheduler:
+        scheduler.schedule(4, update=0)
+        while not agents.calls:
             time.sleep(0.01)
-        agents.held[0, 0].set()
-    assert len(agents.asked) < 4 * SIZE
+        agents.gates[0, 0].set()
+    assert len(agents.calls) < 4 * GROUP_SIZE
     assert not rollout_threads()

@@ -1,4 +1,4 @@
-"""The runtime of episodes samples evaluation by `eval` and everything else by `rollout`."""
+"""Tests of the sampling options of `RolloutRuntime`: `eval` for evaluation, else `rollout`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLING = ("temperature", "top_p", "top_k", "max_new_tokens")
 
 
 @pytest.mark.browser
-def test_evaluation_has_sampling_options_of_its_own(monkeypatch):
+def test_runtime_uses_separate_eval_sampling_options(monkeypatch):
     cfg = dataclasses.replace(
         SMOKE,
         rollout=RolloutConfig(max_concurrent_episodes=1, max_new_tokens=96),
@@ -37,15 +37,16 @@ def test_evaluation_has_sampling_options_of_its_own(monkeypatch):
     def submit(prompt_ids, **options):
         requests.append(tuple(options[name] for name in SAMPLING))
         future = Future()
-        empty = np.zeros(0, np.int32)
-        future.set_result(Completion(empty, empty.astype(np.float32), empty, "stop"))
+        empty_ids = np.zeros(0, np.int32)
+        future.set_result(Completion(empty_ids, empty_ids.astype(np.float32), empty_ids, "stop"))
         return future
 
-    with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as stage:
-        monkeypatch.setattr(stage.engine, "submit", submit)
-        stage.policy_agent().respond(REQUEST)
-        stage.policy_agent(evaluation=True).respond(REQUEST)
-        training, evaluation = stage.episode_config(8), stage.episode_config(8, evaluation=True)
+    with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
+        monkeypatch.setattr(runtime.engine, "submit", submit)
+        runtime.policy_agent().respond(REQUEST)
+        runtime.policy_agent(evaluation=True).respond(REQUEST)
+        train_config = runtime.episode_config(8)
+        eval_config = runtime.episode_config(8, evaluation=True)
     assert requests == [(1.0, 1.0, 0, 96), (0.5, 0.9, 7, 200)]
-    assert (training.max_prompt_tokens, training.max_repeats) == (512 - 96, 0)
-    assert (evaluation.max_prompt_tokens, evaluation.max_repeats) == (512 - 200, 5)
+    assert (train_config.max_prompt_tokens, train_config.max_repeats) == (512 - 96, 0)
+    assert (eval_config.max_prompt_tokens, eval_config.max_repeats) == (512 - 200, 5)

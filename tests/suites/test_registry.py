@@ -8,7 +8,7 @@ import json
 import pytest
 from absl.testing import flagsaver
 
-from tests.launchers import main_of
+from tests.launchers import load_main
 from webagent_jax import config
 from webagent_jax.config import ArenaConfig, ConfigError, SuiteConfig, WebArenaConfig
 from webagent_jax.suites import registry
@@ -81,7 +81,7 @@ def test_what_a_suite_lacks_is_told_at_once(monkeypatch):
 
 
 def test_the_launcher_prints_a_line_for_each(capsys):
-    main = main_of("list_tasks")  # defines its flags
+    main = load_main("list_tasks")  # defines its flags
     settings = config.to_config_dict(config.RunConfig(suite=SuiteConfig(tasks=("login-user",))))
     with flagsaver.flagsaver(config=settings, split="train"):
         main(["list_tasks"])

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.metric_records import TIMED
+from tests.metric_records import TIMING_PREFIXES
 from webagent_jax import policy
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
@@ -91,7 +91,7 @@ def test_twenty_kills_change_nothing(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / run / "metrics.jsonl") for run in ("whole", "killed")]
     for whole, killed in zip(*logs, strict=True):
-        names = {name for name in whole if not name.startswith(TIMED)}
+        names = {name for name in whole if not name.startswith(TIMING_PREFIXES)}
         assert {n: whole[n] for n in names} == {n: killed[n] for n in names}
     played = episodes_of(tmp_path / "killed")
     assert len(played) == len(set(played)), "an episode was played twice"
