@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.chat_server import Answer, message, serving
+from tests.chat_server import Answer, message, serve_chat
 from tests.rollout.fakes import TASK, FakeSuite, FakeWorld
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
@@ -32,7 +32,7 @@ def rules(tokenizer):
 
 @pytest.fixture
 def chats(monkeypatch):
-    with serving(monkeypatch, PRESS) as running:
+    with serve_chat(monkeypatch, PRESS) as running:
         yield running
 
 
@@ -129,7 +129,13 @@ def test_a_refusal_ends_the_run_at_its_first_requests(agent, chats, rules):
 def test_many_episodes_over_a_shaky_endpoint(chats, tokenizer, rules):
     """Every third request fails; every episode ends well, and every token is counted."""
     count, lock = [0], threading.Lock()
-    faults = (500, 429, b"<html>", Answer(message(PRESS), lost=3), Answer(reset=True))
+    faults = (
+        500,
+        429,
+        b"<html>",
+        Answer(message(PRESS), missing_bytes=3),
+        Answer(reset_connection=True),
+    )
 
     def answer(body: Any):
         with lock:
@@ -152,4 +158,4 @@ def test_many_episodes_over_a_shaky_endpoint(chats, tokenizer, rules):
     usage = endpoint.usage
     assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)
     assert usage.retries == len(chats.requests) - 40
-    assert chats.most_at_once <= 4
+    assert chats.max_concurrency <= 4
