@@ -16,7 +16,7 @@ import pytest
 from absl.testing import flagsaver
 
 from tests.launchers import main_of
-from tests.suites.webarena_sites import StandIn
+from tests.suites.webarena_sites import FakeSite
 from webagent_jax import config, doctor, policy, xla_flags
 from webagent_jax.config import (
     BCConfig,
@@ -172,7 +172,7 @@ def test_sites_of_webarena(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITLAB", raising=False)
     monkeypatch.delenv("WA_GITLAB", raising=False)
     assert_broken(found(sites.check, webarena())["webarena_lite"], "sites without", "set GITLAB")
-    well = StandIn("gitlab")
+    well = FakeSite("gitlab")
     monkeypatch.setenv("GITLAB", f"{well.address} http://127.0.0.1:1")
     told = [finding for finding in sites.check(webarena(), Path()) if finding.subject == "gitlab"]
     assert [finding.verdict for finding in told] == [CheckStatus.OK, CheckStatus.ERROR]
