@@ -1,4 +1,4 @@
-"""A chat endpoint on this machine that answers as it is told, faults included."""
+"""Local chat endpoint with scripted replies and faults."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ import pytest
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent for one request; `body` as it is, or as JSON."""
+    """HTTP response to one request; a `body` that is not bytes is sent as JSON."""
 
     body: Any = b""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    hold: float = 0.0  # seconds before it is sent
-    lost: int = 0  # bytes at the end that are promised and do not come
-    drip: float = 0.0  # seconds between two bytes
-    reset: bool = False  # the connection, instead of an answer
+    delay: float = 0.0  # seconds before the response
+    missing_bytes: int = 0  # bytes at the end that Content-Length includes and that are not sent
+    byte_interval: float = 0.0  # seconds between two bytes
+    reset_connection: bool = False  # resets the connection instead of responding
 
     @property
     def content(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
-def message(text: str | None, finish: str = "stop", **more: Any) -> dict[str, Any]:
-    """A whole answer with one message; `more` stands in the message."""
-    said = {"role": "assistant", "content": text, **more}
-    return {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}
+def message(text: str | None, finish: str = "stop", **extra_fields: Any) -> dict[str, Any]:
+    """Return a chat completion with one message; `extra_fields` are added to the message."""
+    assistant_message = {"role": "assistant", "content": text, **extra_fields}
+    return {"choices": [{"index": 0, "message": assistant_message, "finish_reason": finish}]}
 
 
-Reply = str | int | bytes | Answer  # a message, a status, a body that is sent as it is
+Reply = str | int | bytes | Answer  # message, status, raw body
 
 
 @dataclass
 class ChatServer:
-    """Says its replies in turn, and the last one for ever."""
+    """State of the endpoint: sends its replies in order, then repeats the last one."""
 
     replies: list[Reply]
-    answer: Callable[[Any], Reply] | None = None  # from the body of the request, instead of those
+    answer: Callable[[Any], Reply] | None = None  # reply to a request body, instead of `replies`
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
-    most_at_once: int = 0
+    max_concurrency: int = 0
     url: str = ""
-    over: threading.Event = field(default_factory=threading.Event)
-    _now: int = 0
+    shutdown_event: threading.Event = field(default_factory=threading.Event)
+    _num_active: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -62,11 +62,11 @@ class ChatServer:
     def prompts(self) -> list[str]:
         return [body["messages"][0]["content"] for body in self.bodies]
 
-    def take(self, path: str, headers: dict[str, str], body: Any) -> Answer:
+    def start_request(self, path: str, headers: dict[str, str], body: Any) -> Answer:
         with self._lock:
             self.requests.append((path, headers, body))
-            self._now += 1
-            self.most_at_once = max(self.most_at_once, self._now)
+            self._num_active += 1
+            self.max_concurrency = max(self.max_concurrency, self._num_active)
             reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if self.answer is not None:
             reply = self.answer(body)
@@ -79,25 +79,25 @@ class ChatServer:
                 return Answer(reply)
         return reply
 
-    def answered(self) -> None:
+    def finish_request(self) -> None:
         with self._lock:
-            self._now -= 1
+            self._num_active -= 1
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server_of_chats: ChatServer
+    chat_server: ChatServer
 
     def do_POST(self) -> None:
-        chats = self.server_of_chats
+        chat_server = self.chat_server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = chats.take(self.path, dict(self.headers), body)
-        chats.over.wait(answer.hold)
-        chats.answered()
-        if answer.reset:
+        answer = chat_server.start_request(self.path, dict(self.headers), body)
+        chat_server.shutdown_event.wait(answer.delay)
+        chat_server.finish_request()
+        if answer.reset_connection:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
             return
-        with suppress(OSError):  # the client did not wait
+        with suppress(OSError):  # the client disconnected
             self._send(answer)
 
     def _send(self, answer: Answer) -> None:
@@ -107,37 +107,37 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        content = content[: len(content) - answer.lost]
-        size = 1 if answer.drip else len(content) + 1
+        content = content[: len(content) - answer.missing_bytes]
+        size = 1 if answer.byte_interval else len(content) + 1
         for start in range(0, len(content), size):
             self.wfile.write(content[start : start + size])
-            if self.server_of_chats.over.wait(answer.drip):
+            if self.chat_server.shutdown_event.wait(answer.byte_interval):
                 break
 
     def log_message(self, format: str, *args: object) -> None:
         del format, args
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # joined when it closes, so that nothing is left behind
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = False  # handler threads are joined on close
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that was reset on purpose is no error."""
+        """Ignore the errors of deliberately reset connections."""
 
 
 @contextmanager
-def serving(monkeypatch: pytest.MonkeyPatch, *replies: Reply) -> Iterator[ChatServer]:
+def serve_chat(monkeypatch: pytest.MonkeyPatch, *replies: Reply) -> Iterator[ChatServer]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    chats = ChatServer(list(replies))
-    handler = type("Handler", (_Handler,), {"server_of_chats": chats})
-    with _Server(("127.0.0.1", 0), handler) as server:
+    chat_server = ChatServer(list(replies))
+    handler = type("Handler", (_Handler,), {"chat_server": chat_server})
+    with _HttpServer(("127.0.0.1", 0), handler) as http_server:
         thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="chat-server"
+            target=http_server.serve_forever, kwargs={"poll_interval": 0.01}, name="chat-server"
         )
         thread.start()
-        chats.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        yield chats
-        chats.over.set()
-        server.shutdown()
+        chat_server.url = f"http://127.0.0.1:{http_server.server_address[1]}/v1"
+        yield chat_server
+        chat_server.shutdown_event.set()
+        http_server.shutdown()
         thread.join()

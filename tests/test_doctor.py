@@ -16,7 +16,7 @@ import pytest
 from absl.testing import flagsaver
 
 from tests.launchers import load_main
-from tests.suites.webarena_sites import StandIn
+from tests.suites.webarena_sites import FakeSite
 from webagent_jax import config, doctor, policy, xla_flags
 from webagent_jax.config import (
     BCConfig,
@@ -179,7 +179,7 @@ def test_sites_check_reports_each_webarena_replica(monkeypatch: pytest.MonkeyPat
         "sites without",
         "set GITLAB",
     )
-    server = StandIn("gitlab")
+    server = FakeSite("gitlab")
     monkeypatch.setenv("GITLAB", f"{server.address} http://127.0.0.1:1")
     findings = [
         finding

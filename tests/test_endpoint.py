@@ -1,4 +1,4 @@
-"""The client of chat endpoints against a real server that does all that goes wrong."""
+"""Tests of the chat endpoint client against a local server with injected faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat_server import Answer, ChatServer, message, serving
+from tests.chat_server import Answer, ChatServer, message, serve_chat
 from webagent_jax import config
 from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, RunConfig
 from webagent_jax.endpoint import (
@@ -27,42 +27,48 @@ from webagent_jax.endpoint import (
 from webagent_jax.types import InfraError, Message
 
 KEY = "sk-very-secret-0123456789"
-TALK = (Message("system", "Act."), Message("user", "Page"))
-DONE = Answer(message("done") | {"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+MESSAGES = (Message("system", "Act."), Message("user", "Page"))
+SUCCESS = Answer(message("done") | {"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
 
 
 @pytest.fixture
-def chats(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    before = set(threading.enumerate())
-    with serving(monkeypatch, DONE) as running:
-        yield running
-    assert set(threading.enumerate()) == before
+def chat_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    initial_threads = set(threading.enumerate())
+    with serve_chat(monkeypatch, SUCCESS) as server:
+        yield server
+    assert set(threading.enumerate()) == initial_threads
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between tries, which are not made."""
-    made: list[float] = []
-    monkeypatch.setattr("webagent_jax.endpoint.http_client.time.sleep", made.append)
-    return made
+    """Record the pauses between retries instead of sleeping."""
+    durations: list[float] = []
+    monkeypatch.setattr("webagent_jax.endpoint.http_client.time.sleep", durations.append)
+    return durations
 
 
-def endpoint_at(chats: ChatServer, **options: Any) -> ChatEndpoint:
-    told = {"url": chats.url, "model": "tiny", "api_key_env": "KEY", "retries": 2, "timeout": 5.0}
-    return ChatEndpoint(EndpointConfig(**(told | options)), environ={"KEY": KEY}, pause=0.001)
+def make_endpoint(chat_server: ChatServer, **options: Any) -> ChatEndpoint:
+    defaults = {
+        "url": chat_server.url,
+        "model": "tiny",
+        "api_key_env": "KEY",
+        "retries": 2,
+        "timeout": 5.0,
+    }
+    return ChatEndpoint(EndpointConfig(**(defaults | options)), environ={"KEY": KEY}, pause=0.001)
 
 
-def ask(endpoint: ChatEndpoint, timeout: float = 20.0, **options: Any) -> ChatResponse:
-    told = {"messages": TALK, "max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "seed": 3}
-    return endpoint.chat(ChatRequest(**(told | options)), timeout)
+def send_request(endpoint: ChatEndpoint, timeout: float = 20.0, **options: Any) -> ChatResponse:
+    defaults = {"messages": MESSAGES, "max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "seed": 3}
+    return endpoint.chat(ChatRequest(**(defaults | options)), timeout)
 
 
-# --- a request and its reply ---------------------------------------------------------------------
+# --- requests and responses ----------------------------------------------------------------------
 
 
-def test_what_is_sent(chats: ChatServer) -> None:
-    ask(endpoint_at(chats))
-    ((path, headers, body),) = chats.requests
+def test_request_contains_messages_and_sampling_options(chat_server: ChatServer) -> None:
+    send_request(make_endpoint(chat_server))
+    ((path, headers, body),) = chat_server.requests
     assert path == "/v1/chat/completions"
     assert headers["Authorization"] == f"Bearer {KEY}"
     assert body == {
@@ -75,9 +81,9 @@ def test_what_is_sent(chats: ChatServer) -> None:
     }
 
 
-def test_no_key_sends_none(chats: ChatServer) -> None:
-    ask(endpoint_at(chats, api_key_env="OTHER"))
-    assert "Authorization" not in chats.requests[0][1]
+def test_request_without_key_has_no_authorization_header(chat_server: ChatServer) -> None:
+    send_request(make_endpoint(chat_server, api_key_env="OTHER"))
+    assert "Authorization" not in chat_server.requests[0][1]
 
 
 @pytest.mark.parametrize(
@@ -95,112 +101,116 @@ def test_no_key_sends_none(chats: ChatServer) -> None:
         (message("<think> c </think> b", reasoning_content="a"), "<think> c </think> b", "stop"),
     ],
 )
-def test_a_reply_is_read(chats: ChatServer, body: Any, text: str, finish: str) -> None:
-    chats.replies = [Answer(body)]
-    reply = ask(endpoint_at(chats))
+def test_response_parses_text_and_finish_reason(
+    chat_server: ChatServer, body: Any, text: str, finish: str
+) -> None:
+    chat_server.replies = [Answer(body)]
+    reply = send_request(make_endpoint(chat_server))
     assert (reply.text, reply.finish) == (text, finish)
     assert (reply.prompt_tokens, reply.completion_tokens) == (None, None)
 
 
-def test_leading_blank_lines_are_no_fault(chats: ChatServer) -> None:
-    chats.replies = [b"\n\n" + DONE.content]
-    assert ask(endpoint_at(chats)) == ChatResponse("done", "stop", 7, 2)
+def test_response_allows_leading_blank_lines(chat_server: ChatServer) -> None:
+    chat_server.replies = [b"\n\n" + SUCCESS.content]
+    assert send_request(make_endpoint(chat_server)) == ChatResponse("done", "stop", 7, 2)
 
 
-# --- what passes ---------------------------------------------------------------------------------
+# --- transient errors ----------------------------------------------------------------------------
 
-PASSING = {
+TRANSIENT_FAULTS = {
     "rate": Answer(b"slow down", 429),
     "server": Answer(b"oops", 500),
     "overloaded": Answer(b"", 529),
-    "cut off": dataclasses.replace(DONE, lost=5),
-    "cut off fault": Answer(b"{long}", 500, lost=3),
+    "cut off": dataclasses.replace(SUCCESS, missing_bytes=5),
+    "cut off fault": Answer(b"{long}", 500, missing_bytes=3),
     "malformed": Answer(b"<html>"),
     "not an object": Answer(b"[]"),
     "no choices": Answer({"choices": []}),
     "no message": Answer({"choices": [{"text": "done"}]}),
     "an error for an answer": Answer({"error": {"message": "upstream"}}),
     "no text": Answer(message([{"type": "text"}])),  # type: ignore[arg-type]
-    "reset": Answer(reset=True),
-    "slow": dataclasses.replace(DONE, hold=10.0),
-    "drip": dataclasses.replace(DONE, drip=0.05),
+    "reset": Answer(reset_connection=True),
+    "slow": dataclasses.replace(SUCCESS, delay=10.0),
+    "drip": dataclasses.replace(SUCCESS, byte_interval=0.05),
 }
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_a_passing_fault_is_tried_again(chats: ChatServer, fault: str) -> None:
-    chats.replies = [PASSING[fault], PASSING[fault], DONE]
-    endpoint = endpoint_at(chats, timeout=0.2 if fault in ("slow", "drip") else 5.0)
-    assert ask(endpoint) == ChatResponse("done", "stop", 7, 2)
-    assert (len(chats.requests), endpoint.usage) == (3, Usage(replies=1, retries=2))
+@pytest.mark.parametrize("fault", TRANSIENT_FAULTS)
+def test_transient_fault_is_retried(chat_server: ChatServer, fault: str) -> None:
+    chat_server.replies = [TRANSIENT_FAULTS[fault], TRANSIENT_FAULTS[fault], SUCCESS]
+    endpoint = make_endpoint(chat_server, timeout=0.2 if fault in ("slow", "drip") else 5.0)
+    assert send_request(endpoint) == ChatResponse("done", "stop", 7, 2)
+    assert (len(chat_server.requests), endpoint.usage) == (3, Usage(replies=1, retries=2))
 
 
 @pytest.mark.parametrize("fault", ["rate", "malformed", "reset", "slow"])
-def test_a_fault_that_lasts_is_one_of_the_infrastructure(chats: ChatServer, fault: str) -> None:
-    chats.replies = [DONE, PASSING[fault]]
-    endpoint = endpoint_at(chats, timeout=0.3 if fault == "slow" else 5.0)
-    ask(endpoint)
+def test_persistent_fault_raises_infra_error(chat_server: ChatServer, fault: str) -> None:
+    chat_server.replies = [SUCCESS, TRANSIENT_FAULTS[fault]]
+    endpoint = make_endpoint(chat_server, timeout=0.3 if fault == "slow" else 5.0)
+    send_request(endpoint)
     with pytest.raises(InfraError, match=r"tiny at http.* sent no response: "):
-        ask(endpoint)
-    assert (len(chats.requests), endpoint.usage.retries) == (4, 3)
+        send_request(endpoint)
+    assert (len(chat_server.requests), endpoint.usage.retries) == (4, 3)
 
 
-def test_who_has_never_answered_is_to_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_endpoint_raises_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    endpoint = endpoint_at(ChatServer([], url="http://127.0.0.1:1/v1"))
+    endpoint = make_endpoint(ChatServer([], url="http://127.0.0.1:1/v1"))
     with pytest.raises(ConfigError, match=r"Connection refused.*\nIt has sent none in this run"):
-        ask(endpoint)
+        send_request(endpoint)
 
 
-def test_pauses_grow_and_are_drawn_from_the_seed(chats: ChatServer, pauses: list[float]) -> None:
-    chats.replies = [500]
-    drawn = []
+def test_retry_pauses_grow_and_depend_on_seed(chat_server: ChatServer, pauses: list[float]) -> None:
+    chat_server.replies = [500]
+    pauses_per_run = []
     for seed in (1, 1, 2):
-        endpoint = ChatEndpoint(EndpointConfig(chats.url, "tiny", retries=3), pause=1.0)
+        endpoint = ChatEndpoint(EndpointConfig(chat_server.url, "tiny", retries=3), pause=1.0)
         with pytest.raises(ConfigError):
-            ask(endpoint, seed=seed)
-        drawn.append(tuple(pauses))
+            send_request(endpoint, seed=seed)
+        pauses_per_run.append(tuple(pauses))
         pauses.clear()
-    assert drawn[0] == drawn[1] != drawn[2]
-    for pause, factor in zip(drawn[0], (1, 2, 4), strict=True):
+    assert pauses_per_run[0] == pauses_per_run[1] != pauses_per_run[2]
+    for pause, factor in zip(pauses_per_run[0], (1, 2, 4), strict=True):
         assert 0.5 * factor <= pause <= 1.5 * factor
 
 
-def test_retry_after_is_heeded(chats: ChatServer, pauses: list[float]) -> None:
-    chats.replies = [
+def test_retry_after_header_sets_pause(chat_server: ChatServer, pauses: list[float]) -> None:
+    chat_server.replies = [
         Answer(status=429, headers=(("Retry-After", "3"),)),
         Answer(status=503, headers=(("Retry-After", formatdate(time.time() + 60, usegmt=True)),)),
-        DONE,
+        SUCCESS,
     ]
-    assert ask(endpoint_at(chats), timeout=100.0).text == "done"
+    assert send_request(make_endpoint(chat_server), timeout=100.0).text == "done"
     assert 3 < pauses[0] < 3.1
     assert 30 < pauses[1] < 60.1
 
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
-def test_a_retry_after_that_asks_for_nothing(value: str) -> None:
+def test_retry_after_is_zero_for_invalid_or_past_values(value: str) -> None:
     assert http_client.retry_after(value) == 0
 
 
-def test_a_pause_that_does_not_fit_is_not_made(chats: ChatServer, pauses: list[float]) -> None:
-    chats.replies = [Answer(b"tomorrow", 429, headers=(("Retry-After", "9999"),))]
+def test_retry_is_skipped_if_pause_exceeds_timeout(
+    chat_server: ChatServer, pauses: list[float]
+) -> None:
+    chat_server.replies = [Answer(b"tomorrow", 429, headers=(("Retry-After", "9999"),))]
     with pytest.raises(ConfigError, match="429: tomorrow"):
-        ask(endpoint_at(chats))
-    assert (len(chats.requests), pauses) == (1, [])
+        send_request(make_endpoint(chat_server))
+    assert (len(chat_server.requests), pauses) == (1, [])
 
 
-def test_all_tries_share_one_time_out(chats: ChatServer) -> None:
-    chats.replies = [PASSING["slow"]]
+def test_retries_share_one_timeout(chat_server: ChatServer) -> None:
+    chat_server.replies = [TRANSIENT_FAULTS["slow"]]
     with pytest.raises(ConfigError):
-        ask(endpoint_at(chats, retries=1_000), timeout=0.3)
-    assert len(chats.requests) == 1
+        send_request(make_endpoint(chat_server, retries=1_000), timeout=0.3)
+    assert len(chat_server.requests) == 1
 
 
-# --- what does not pass --------------------------------------------------------------------------
+# --- permanent errors ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("status", "mend"),
+    ("status", "fix"),
     [
         (400, "engine.max_model_len"),
         (401, "The key in KEY is not valid"),
@@ -210,84 +220,90 @@ def test_all_tries_share_one_time_out(chats: ChatServer) -> None:
         (302, "policy.endpoint"),
     ],
 )
-def test_a_refusal_is_told_at_once_and_for_all(chats: ChatServer, status: int, mend: str) -> None:
-    told = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
-    chats.replies = [Answer(told, status, headers=(("Location", f"{chats.url}/elsewhere"),))]
-    endpoint = endpoint_at(chats)
+def test_permanent_error_fails_later_requests(
+    chat_server: ChatServer, status: int, fix: str
+) -> None:
+    body = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+    chat_server.replies = [
+        Answer(body, status, headers=(("Location", f"{chat_server.url}/elsewhere"),))
+    ]
+    endpoint = make_endpoint(chat_server)
     for _ in range(2):
-        with pytest.raises(ConfigError, match=mend) as refused:
-            ask(endpoint)
-        assert f"status {status}" in str(refused.value)
-        assert "Incorrect API key provided: ***" in str(refused.value)
-    assert len(chats.requests) == 1
+        with pytest.raises(ConfigError, match=fix) as error:
+            send_request(endpoint)
+        assert f"status {status}" in str(error.value)
+        assert "Incorrect API key provided: ***" in str(error.value)
+    assert len(chat_server.requests) == 1
 
 
-def test_a_key_that_is_missed_is_asked_for(chats: ChatServer) -> None:
-    chats.replies = [401]
+def test_missing_key_error_names_environment_variable(chat_server: ChatServer) -> None:
+    chat_server.replies = [401]
     with pytest.raises(ConfigError, match="export it in OTHER, which"):
-        ask(endpoint_at(chats, api_key_env="OTHER"))
+        send_request(make_endpoint(chat_server, api_key_env="OTHER"))
 
 
-def test_an_empty_purse_is_no_rate_limit(chats: ChatServer) -> None:
-    chats.replies = [Answer({"error": {"code": "insufficient_quota"}}, 429)]
+def test_insufficient_quota_is_not_retried(chat_server: ChatServer) -> None:
+    chat_server.replies = [Answer({"error": {"code": "insufficient_quota"}}, 429)]
     with pytest.raises(ConfigError, match="no credit left"):
-        ask(endpoint_at(chats))
-    assert len(chats.requests) == 1
+        send_request(make_endpoint(chat_server))
+    assert len(chat_server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [400, 403, 413, 422])
-def test_a_prompt_that_is_refused_after_others_went_well(chats: ChatServer, status: int) -> None:
-    chats.replies = [DONE, Answer(b"too long", status), DONE]
-    endpoint = endpoint_at(chats)
-    ask(endpoint)
+def test_prompt_rejection_after_success_raises_infra_error(
+    chat_server: ChatServer, status: int
+) -> None:
+    chat_server.replies = [SUCCESS, Answer(b"too long", status), SUCCESS]
+    endpoint = make_endpoint(chat_server)
+    send_request(endpoint)
     with pytest.raises(InfraError, match=f"rejects this prompt, status {status}: too long"):
-        ask(endpoint)
-    assert ask(endpoint).text == "done"
+        send_request(endpoint)
+    assert send_request(endpoint).text == "done"
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_no_fault_shows_the_key(chats: ChatServer, fault: str) -> None:
+@pytest.mark.parametrize("fault", TRANSIENT_FAULTS)
+def test_fault_errors_do_not_contain_key(chat_server: ChatServer, fault: str) -> None:
     if fault not in ("slow", "drip"):
-        shown = PASSING[fault].content + KEY.encode()
-        chats.replies = [dataclasses.replace(PASSING[fault], body=shown)]
-        with pytest.raises(ConfigError) as told:
-            ask(endpoint_at(chats, retries=0))
-        assert KEY not in f"{told.value} {told.value.__cause__}"
+        body = TRANSIENT_FAULTS[fault].content + KEY.encode()
+        chat_server.replies = [dataclasses.replace(TRANSIENT_FAULTS[fault], body=body)]
+        with pytest.raises(ConfigError) as error:
+            send_request(make_endpoint(chat_server, retries=0))
+        assert KEY not in f"{error.value} {error.value.__cause__}"
 
 
-def test_a_key_is_never_shown() -> None:
+def test_http_client_hides_key_in_repr_and_errors() -> None:
     assert KEY not in repr(HttpClient("http://x/v1", KEY))
-    for broken in (f"{KEY} x", f"{KEY}\nx", f"{KEY}é"):
-        with pytest.raises(ConfigError, match="export it again") as told:
-            HttpClient("http://x/v1", broken)
-        assert KEY not in str(told.value)
+    for invalid_key in (f"{KEY} x", f"{KEY}\nx", f"{KEY}é"):
+        with pytest.raises(ConfigError, match="export it again") as error:
+            HttpClient("http://x/v1", invalid_key)
+        assert KEY not in str(error.value)
 
 
-def test_blanks_around_a_key_are_no_part_of_it(chats: ChatServer) -> None:
+def test_key_whitespace_is_stripped(chat_server: ChatServer) -> None:
     endpoint = ChatEndpoint(
-        EndpointConfig(chats.url, "tiny", api_key_env="KEY"), environ={"KEY": f" {KEY}\n"}
+        EndpointConfig(chat_server.url, "tiny", api_key_env="KEY"), environ={"KEY": f" {KEY}\n"}
     )
-    ask(endpoint)
-    assert chats.requests[0][1]["Authorization"] == f"Bearer {KEY}"
+    send_request(endpoint)
+    assert chat_server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
 
 
-# --- options that some endpoints refuse -----------------------------------------------------------
+# --- unsupported options --------------------------------------------------------------------------
 
 
-def picky(*refused: str):
-    """Refuses the first of these options that it is told."""
+def reject_options(*options: str):
+    """Return a handler that rejects the first of these options that a request contains."""
 
     def answer(body: Any) -> Answer:
-        for name in refused:
+        for name in options:
             if name in body:
                 return Answer({"error": {"message": f"Unsupported parameter: '{name}'"}}, 400)
-        return DONE
+        return SUCCESS
 
     return answer
 
 
 @pytest.mark.parametrize(
-    ("refused", "left"),
+    ("unsupported_options", "expected_options"),
     [
         (("seed",), {"max_tokens", "temperature", "top_p"}),
         (("max_tokens",), {"max_completion_tokens", "seed", "temperature", "top_p"}),
@@ -295,79 +311,85 @@ def picky(*refused: str):
         (("max_tokens", "seed", "temperature", "top_p"), {"max_completion_tokens"}),
     ],
 )
-def test_a_refused_option_is_not_sent_again(
-    chats: ChatServer, refused: tuple[str, ...], left: set[str]
+def test_unsupported_option_is_not_resent(
+    chat_server: ChatServer, unsupported_options: tuple[str, ...], expected_options: set[str]
 ) -> None:
-    chats.answer = picky(*refused)
-    said: list[str] = []
-    endpoint = ChatEndpoint(EndpointConfig(chats.url, "tiny"), environ={}, log=said.append)
+    chat_server.answer = reject_options(*unsupported_options)
+    log_lines: list[str] = []
+    endpoint = ChatEndpoint(
+        EndpointConfig(chat_server.url, "tiny"), environ={}, log=log_lines.append
+    )
     for _ in range(3):
-        assert ask(endpoint).text == "done"
-    assert len(chats.requests) == len(refused) + 3
-    assert all(set(body) == {"model", "messages", *left} for body in chats.bodies[-3:])
-    assert [line.split()[4].rstrip(":") for line in said] == sorted(refused)
+        assert send_request(endpoint).text == "done"
+    assert len(chat_server.requests) == len(unsupported_options) + 3
+    assert all(
+        set(body) == {"model", "messages", *expected_options} for body in chat_server.bodies[-3:]
+    )
+    assert [line.split()[4].rstrip(":") for line in log_lines] == sorted(unsupported_options)
     assert (endpoint.usage.replies, endpoint.usage.retries) == (3, 0)
 
 
-def test_an_option_that_is_refused_under_both_names(chats: ChatServer) -> None:
-    chats.answer = picky("max_tokens", "max_completion_tokens")
+def test_option_unsupported_under_both_names_raises_error(chat_server: ChatServer) -> None:
+    chat_server.answer = reject_options("max_tokens", "max_completion_tokens")
     with pytest.raises(ConfigError, match="max_completion_tokens"):
-        ask(endpoint_at(chats))
-    assert len(chats.requests) == 2
+        send_request(make_endpoint(chat_server))
+    assert len(chat_server.requests) == 2
 
 
-# --- many at once --------------------------------------------------------------------------------
+# --- concurrency ---------------------------------------------------------------------------------
 
 
-def test_so_many_requests_at_once(chats: ChatServer) -> None:
-    chats.replies = [dataclasses.replace(DONE, hold=0.05)]
-    endpoint = endpoint_at(chats, concurrency=3)
+def test_concurrency_limits_parallel_requests(chat_server: ChatServer) -> None:
+    chat_server.replies = [dataclasses.replace(SUCCESS, delay=0.05)]
+    endpoint = make_endpoint(chat_server, concurrency=3)
     with ThreadPoolExecutor(9) as threads:
-        replies = list(threads.map(lambda seed: ask(endpoint, seed=seed), range(18)))
+        replies = list(threads.map(lambda seed: send_request(endpoint, seed=seed), range(18)))
     assert [reply.text for reply in replies] == ["done"] * 18
-    assert chats.most_at_once == 3
+    assert chat_server.max_concurrency == 3
 
 
-def test_who_finds_no_place_is_told(chats: ChatServer) -> None:
-    chats.replies = [dataclasses.replace(DONE, hold=10.0)]
-    endpoint = endpoint_at(chats, concurrency=1)
+def test_request_without_free_slot_raises_infra_error(chat_server: ChatServer) -> None:
+    chat_server.replies = [dataclasses.replace(SUCCESS, delay=10.0)]
+    endpoint = make_endpoint(chat_server, concurrency=1)
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(ask, endpoint)
-        while not chats.requests:
+        first = threads.submit(send_request, endpoint)
+        while not chat_server.requests:
             time.sleep(0.001)
         with pytest.raises(InfraError, match=r"raise policy\.endpoint\.concurrency"):
-            ask(endpoint, timeout=0.05)
-        chats.over.set()
+            send_request(endpoint, timeout=0.05)
+        chat_server.shutdown_event.set()
         assert first.result(timeout=10).text == "done"
 
 
-def test_counts_are_right_whatever_goes_wrong(chats: ChatServer) -> None:
-    faults = [PASSING[name] for name in PASSING if name not in ("slow", "drip")]
-    chats.replies = [reply for fault in faults for reply in (fault, DONE, fault, DONE)] + [DONE]
-    endpoint = endpoint_at(chats, retries=100)
+def test_usage_counts_are_exact_under_faults(chat_server: ChatServer) -> None:
+    faults = [TRANSIENT_FAULTS[name] for name in TRANSIENT_FAULTS if name not in ("slow", "drip")]
+    chat_server.replies = [
+        reply for fault in faults for reply in (fault, SUCCESS, fault, SUCCESS)
+    ] + [SUCCESS]
+    endpoint = make_endpoint(chat_server, retries=100)
     with ThreadPoolExecutor(8) as threads:
-        replies = list(threads.map(lambda seed: ask(endpoint, seed=seed), range(40)))
+        replies = list(threads.map(lambda seed: send_request(endpoint, seed=seed), range(40)))
         list(threads.map(lambda reply: endpoint.add_usage(7, 2), replies))
     assert [reply.text for reply in replies] == ["done"] * 40
     assert endpoint.usage == Usage(40, 2 * len(faults), 40 * 7, 40 * 2)
-    assert len(chats.requests) == 40 + 2 * len(faults)
+    assert len(chat_server.requests) == 40 + 2 * len(faults)
 
 
-def test_places_come_back_after_a_fault(chats: ChatServer) -> None:
-    chats.replies = [500, 500, 500, 400]
-    endpoint = endpoint_at(chats, concurrency=1)
+def test_fault_releases_concurrency_slot(chat_server: ChatServer) -> None:
+    chat_server.replies = [500, 500, 500, 400]
+    endpoint = make_endpoint(chat_server, concurrency=1)
     with pytest.raises(ConfigError):
-        ask(endpoint)
+        send_request(endpoint)
     for _ in range(2):
         with pytest.raises(ConfigError):
-            ask(endpoint)
+            send_request(endpoint)
 
 
-# --- what it costs -------------------------------------------------------------------------------
+# --- usage and prices ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("url", "model", "own", "dollars"),
+    ("url", "model", "price_options", "dollars"),
     [
         ("https://api.openai.com/v1", "gpt-4o", {}, 2.5 + 10.0),
         ("https://api.openai.com/v1", "gpt-unheard-of", {}, None),
@@ -382,30 +404,32 @@ def test_places_come_back_after_a_fault(chats: ChatServer) -> None:
         ("https://api.openai.com/v1", "gpt-4o", {"prompt_usd_per_mtok": 1.0}, 1.0 + 10.0),
     ],
 )
-def test_dollars(url: str, model: str, own: dict[str, float], dollars: float | None) -> None:
-    endpoint = ChatEndpoint(EndpointConfig(url, model, **own), environ={})
+def test_usage_dollars_follow_prices(
+    url: str, model: str, price_options: dict[str, float], dollars: float | None
+) -> None:
+    endpoint = ChatEndpoint(EndpointConfig(url, model, **price_options), environ={})
     for _ in range(4):
         endpoint.add_usage(250_000, 250_000)
     assert endpoint.usage.dollars == dollars
 
 
-def test_usage_in_words() -> None:
+def test_usage_str_contains_counts_and_price() -> None:
     assert str(Usage(2, 1, 1_000, 20)) == (
         "2 responses, 1 retries, 1,000 + 20 tokens, at an unknown price"
     )
     assert str(Usage(dollars=1_234.5)).endswith("about $1,234.50")
 
 
-def test_prices_are_dollars_for_a_million() -> None:
+def test_prices_are_dollars_per_million_tokens() -> None:
     for models in prices.PRICES.values():
         assert all(0 < prompt < completion < 1_000 for prompt, completion in models.values())
 
 
-# --- its options ---------------------------------------------------------------------------------
+# --- configuration -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "error_text"),
     [
         ({"url": ""}, "policy.endpoint.url must be set"),
         ({"url": "localhost:8000"}, "policy.endpoint.url must be set"),
@@ -415,17 +439,17 @@ def test_prices_are_dollars_for_a_million() -> None:
         ({"timeout": 0.0}, "timeout must be above 0"),
     ],
 )
-def test_a_config_that_cannot_work(options: dict[str, Any], words: str) -> None:
+def test_invalid_endpoint_config_raises_error(options: dict[str, Any], error_text: str) -> None:
     endpoint = EndpointConfig(**({"url": "http://x/v1", "model": "m"} | options))
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=error_text):
         RunConfig(policy=PolicyConfig("openai", endpoint))
     assert RunConfig(policy=PolicyConfig("weights", endpoint)).policy.endpoint == endpoint
 
 
-def test_a_config_asks_of_an_endpoint_what_it_can_do() -> None:
+def test_config_validation_depends_on_policy_kind() -> None:
     endpoint = EndpointConfig("http://x/v1", "m")
     values = config.to_config_dict(RunConfig(policy=PolicyConfig("openai", endpoint)))
-    values.engine.max_model_len = 100_000  # no row has to hold it
+    values.engine.max_model_len = 100_000  # no training row is needed
     assert config.from_config_dict(values).engine.max_model_len == 100_000
     for options in (values.rollout, values.eval):
         options.top_k = 5
@@ -440,6 +464,6 @@ def test_a_config_asks_of_an_endpoint_what_it_can_do() -> None:
 @pytest.mark.parametrize(
     "url", ["", "api.example/v1", "ftp://x/v1", "http://", "file:///etc/passwd"]
 )
-def test_an_address_that_is_none(url: str) -> None:
+def test_http_client_rejects_invalid_urls(url: str) -> None:
     with pytest.raises(ConfigError, match="must begin with http"):
         HttpClient(url)

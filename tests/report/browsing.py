@@ -1,4 +1,4 @@
-"""How tests open a report in Chromium."""
+"""Helpers that open a report in Chromium."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CHROMIUM = (
     os.environ.get("WEBAGENT_CHROMIUM")
     or shutil.which("chromium-headless-shell")
     or shutil.which("chromium")
-)  # None leaves it to playwright
+)  # None: the Chromium of Playwright
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def launch_chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -29,20 +29,20 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(
+def open_report(
     browser: Browser, report: Path, fragment: str = "", size: ViewportSize = DESKTOP
 ) -> Iterator[Page]:
-    """The report at `fragment`, from disk, its episodes listed.
+    """Open the report from disk at `fragment` and wait until its episodes are listed.
 
-    Whatever the page complains of fails the test.
+    Console messages and page errors fail the test.
     """
     page = browser.new_page(viewport=size)
     page.set_default_timeout(20_000)
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(report.as_uri() + fragment)
     page.wait_for_function("document.documentElement.dataset.ready")
     yield page
     page.close()
-    assert complaints == []
+    assert messages == []

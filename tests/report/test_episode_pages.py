@@ -1,4 +1,4 @@
-"""The files that the trajectory browser reads."""
+"""Tests of the data files of the trajectory browser."""
 
 from __future__ import annotations
 
@@ -12,97 +12,107 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.conftest import SITES, build_workdir, episode, observation, training
+from tests.report.conftest import (
+    SITES,
+    build_workdir,
+    make_episode,
+    make_observation,
+    make_training_episodes,
+)
 from webagent_jax import policy, types
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.report import episode_pages, run_loader, token_text, trajectories
 from webagent_jax.tracking import atomic_files, episode_log
 
-NO_TEXT = token_text.TokenDecoder(None)
+NO_DECODER = token_text.TokenDecoder(None)
 
 
 def read_index(path: Path) -> Any:
-    called = (path / "report" / "index.js").read_text("ascii")
-    return json.loads(called.removeprefix("trajectories.index(").removesuffix(");\n"))
+    script = (path / "report" / "index.js").read_text("ascii")
+    return json.loads(script.removeprefix("trajectories.index(").removesuffix(");\n"))
 
 
 def read_chunk(path: Path, log: str, number: int) -> Any:
-    called = (path / "report" / log / f"{number}.js").read_text("ascii")
+    script = (path / "report" / log / f"{number}.js").read_text("ascii")
     head = f'trajectories.chunk("{log}", {number}, '
-    assert called.startswith(head)
-    return json.loads(called.removeprefix(head).removesuffix(");\n"))
+    assert script.startswith(head)
+    return json.loads(script.removeprefix(head).removesuffix(");\n"))
 
 
-def write(path: Path) -> int:
+def write_pages(path: Path) -> int:
     return episode_pages.write(path, run_loader.load_run(path).logs)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = build_workdir(tmp_path_factory.mktemp("built"))
-    assert write(path) == 3 * 48 + 2 * 8
+    assert write_pages(path) == 3 * 48 + 2 * 8
     return path
 
 
-def test_index_lists_all_logs_in_the_order_of_the_run(built: Path) -> None:
-    index = read_index(built)
+def test_index_lists_logs_in_run_order(report_workdir: Path) -> None:
+    index = read_index(report_workdir)
     assert [log["id"] for log in index["logs"]] == ["base", "bc", "update-1", "update-2", "grpo"]
     assert len(index["episodes"]) == 160
-    assert len(index["tasks"]) == 6 * 8 + 4  # evaluations share theirs
+    assert len(index["tasks"]) == 6 * 8 + 4  # evaluations share their tasks
     assert {task["site"] for task in index["tasks"]} == set(SITES)
 
 
-def test_every_line_of_the_index_finds_its_steps(built: Path) -> None:
-    index = read_index(built)
-    read = functools.cache(lambda log, number: read_chunk(built, log, number))
+def test_index_entries_point_to_their_steps(report_workdir: Path) -> None:
+    index = read_index(report_workdir)
+    load_chunk = functools.cache(lambda log, number: read_chunk(report_workdir, log, number))
     for entry in index["episodes"]:
         log = index["logs"][entry["log"]]["id"]
-        steps = read(log, entry["chunk"])[entry["place"]]["steps"]
+        steps = load_chunk(log, entry["chunk"])[entry["place"]]["steps"]
         assert len(steps) == len(entry["trace"]) == 3
 
 
-def test_pictures_are_kept_once_beside_the_page(built: Path) -> None:
-    shots = {
+def test_report_screenshots_are_files_of_episode_log(report_workdir: Path) -> None:
+    screenshots = {
         step["shot"]["name"]
-        for detail in read_chunk(built, "grpo", 0)
+        for detail in read_chunk(report_workdir, "grpo", 0)
         for step in detail["steps"]
         if step["shot"]
     }
-    there = {picture.name for picture in (built / "report" / "pictures").iterdir()}
-    assert shots and shots <= there
-    kept = built / "eval" / "base" / "episodes" / "pictures"  # drawn alike in all stages
-    assert all((kept / name).samefile(built / "report" / "pictures" / name) for name in shots)
+    report_files = {picture.name for picture in (report_workdir / "report" / "pictures").iterdir()}
+    assert screenshots and screenshots <= report_files
+    # All stages have the same screenshots.
+    log_pictures = report_workdir / "eval" / "base" / "episodes" / "pictures"
+    assert all(
+        (log_pictures / name).samefile(report_workdir / "report" / "pictures" / name)
+        for name in screenshots
+    )
 
 
-def test_only_logs_that_changed_are_read_again(built: Path) -> None:
-    def written() -> dict[str, int]:
-        paths = (built / "report").rglob("entries.json")
+def test_only_modified_logs_are_rewritten(report_workdir: Path) -> None:
+    def read_mtimes() -> dict[str, int]:
+        paths = (report_workdir / "report").rglob("entries.json")
         return {path.parent.name: path.stat().st_mtime_ns for path in paths}
 
-    before = written()
-    write(built)
-    assert written() == before
-    log = built / "grpo" / "episodes" / "update-00002.jsonl"
-    episode_log.append_episodes(log, training(3)[:1])
-    assert write(built) == 161
-    assert {name for name, at in written().items() if before[name] != at} == {"update-2"}
-    assert len(read_chunk(built, "update-2", 0)) == 9
+    mtimes = read_mtimes()
+    write_pages(report_workdir)
+    assert read_mtimes() == mtimes
+    log = report_workdir / "grpo" / "episodes" / "update-00002.jsonl"
+    episode_log.append_episodes(log, make_training_episodes(3)[:1])
+    assert write_pages(report_workdir) == 161
+    assert {name for name, mtime in read_mtimes().items() if mtimes[name] != mtime} == {"update-2"}
+    assert len(read_chunk(report_workdir, "update-2", 0)) == 9
 
 
-def test_a_file_holds_neighbours_up_to_its_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunk_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episode_pages, "_CHUNK_BYTES", 6_000)
-    episode_log.append_episodes(tmp_path / "episodes" / "update-00001.jsonl", training(1))
-    write(tmp_path)
+    episode_log.append_episodes(
+        tmp_path / "episodes" / "update-00001.jsonl", make_training_episodes(1)
+    )
+    write_pages(tmp_path)
     entries = read_index(tmp_path)["episodes"]
     assert [(e["chunk"], e["place"]) for e in entries][:3] == [(0, 0), (0, 1), (1, 0)]
     assert len(list((tmp_path / "report" / "update-1").glob("*.js"))) == 4
 
 
-def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
+def test_chunk_files_escape_web_content(tmp_path: Path) -> None:
     hostile = '</script><script>alert(1)</script>\u2028"); alert(1); ("\ud800\x00'
-    turns = training(1)[0].turns
+    turns = make_training_episodes(1)[0].turns
     turn = dataclasses.replace(
         turns[0],
         response_text=hostile,
@@ -110,11 +120,11 @@ def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
         action=types.ParseError(hostile),
     )
     task = types.Task(hostile, "miniwob", (hostile,), hostile, hostile)
-    told = types.Episode(
+    hostile_episode = types.Episode(
         task, hostile, (turn,), None, types.Outcome.INFRA, answer=hostile, infra_error=hostile
     )
-    episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", [told])
-    write(tmp_path)
+    episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", [hostile_episode])
+    write_pages(tmp_path)
     (entry,) = read_index(tmp_path)["episodes"]
     assert entry["note"] == hostile and entry["reward"] is None
     (detail,) = read_chunk(tmp_path, "eval", 0)
@@ -122,23 +132,23 @@ def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
     assert detail["steps"][0]["action"] == f"Not executed: {hostile}"
 
 
-def test_broken_log_is_named(tmp_path: Path) -> None:
+def test_corrupt_log_error_names_line(tmp_path: Path) -> None:
     log = tmp_path / "episodes" / "update-00001.jsonl"
-    episode_log.append_episodes(log, training(1))
+    episode_log.append_episodes(log, make_training_episodes(1))
     log.write_bytes(b"{oops\n" + log.read_bytes())
     with pytest.raises(ValueError, match="line 1"):
-        write(tmp_path)
+        write_pages(tmp_path)
 
 
 # --- one episode ----------------------------------------------------------------------------------
 
 
-def solved(with_pictures: bool = False) -> types.Episode:
-    return episode("miniwob/login-user/1", solved=True, with_pictures=with_pictures)
+def make_solved_episode(with_screenshots: bool = False) -> types.Episode:
+    return make_episode("miniwob/login-user/1", success=True, with_screenshots=with_screenshots)
 
 
-def test_step_says_what_was_seen_done_and_answered() -> None:
-    first, _, last = trajectories.detail(solved(), NO_TEXT)["steps"]
+def test_step_contains_observation_action_and_changes() -> None:
+    first, _, last = trajectories.detail(make_solved_episode(), NO_DECODER)["steps"]
     assert first["action"] == "Type “karrie” into textbox “Field 1”"
     assert first["thought"] == "Field 1 is next."
     assert [first["observation"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
@@ -149,53 +159,74 @@ def test_step_says_what_was_seen_done_and_answered() -> None:
     assert first["seconds"] == {"model": 0.1, "browser": 0.2} and first["versions"] == [0, 0]
 
 
-def test_entry_grades_turns_and_counts() -> None:
-    assert trajectories.entry(solved())["trace"] == "..."
-    failed = episode("miniwob/login-user/1", solved=False, with_pictures=False)
-    refused = dataclasses.replace(failed.turns[1].observation, error="no such element")
-    turns = (failed.turns[0], dataclasses.replace(failed.turns[1], observation=refused))
-    entry = trajectories.entry(dataclasses.replace(failed, turns=turns))
+def test_entry_contains_trace_and_token_count() -> None:
+    assert trajectories.entry(make_solved_episode())["trace"] == "..."
+    failed_episode = make_episode("miniwob/login-user/1", success=False, with_screenshots=False)
+    error_observation = dataclasses.replace(
+        failed_episode.turns[1].observation, error="no such element"
+    )
+    turns = (
+        failed_episode.turns[0],
+        dataclasses.replace(failed_episode.turns[1], observation=error_observation),
+    )
+    entry = trajectories.entry(dataclasses.replace(failed_episode, turns=turns))
     assert entry["trace"] == "ex" and entry["tokens"] == 25 and entry["reward"] == 0.0
     assert entry["logp"] == pytest.approx(-1.0)
 
 
-def test_what_is_not_finite_is_unknown() -> None:
+def test_non_finite_logp_becomes_none() -> None:
     logp = np.array([-np.inf, np.nan, -0.5], np.float32)
-    episode = solved()
+    solved_episode = make_solved_episode()
     turn = dataclasses.replace(
-        episode.turns[0], completion=dataclasses.replace(episode.turns[0].completion, logp=logp)
+        solved_episode.turns[0],
+        completion=dataclasses.replace(solved_episode.turns[0].completion, logp=logp),
     )
-    told = dataclasses.replace(episode, turns=(turn,))
-    assert trajectories.detail(told, NO_TEXT)["steps"][0]["logp"] == [None, None, -0.5]
-    assert trajectories.entry(told)["logp"] == -0.5
+    one_turn_episode = dataclasses.replace(solved_episode, turns=(turn,))
+    assert trajectories.detail(one_turn_episode, NO_DECODER)["steps"][0]["logp"] == [
+        None,
+        None,
+        -0.5,
+    ]
+    assert trajectories.entry(one_turn_episode)["logp"] == -0.5
 
 
-def test_episode_without_turns() -> None:
-    lost = dataclasses.replace(solved(), turns=(), reward=None, outcome=types.Outcome.INFRA)
-    assert trajectories.detail(lost, NO_TEXT) == {"steps": [], "last": None}
-    assert trajectories.entry(lost)["logp"] is None
+def test_episode_without_turns_has_no_steps() -> None:
+    empty_episode = dataclasses.replace(
+        make_solved_episode(), turns=(), reward=None, outcome=types.Outcome.INFRA
+    )
+    assert trajectories.detail(empty_episode, NO_DECODER) == {"steps": [], "last": None}
+    assert trajectories.entry(empty_episode)["logp"] is None
 
 
-def test_picture_is_cut_to_its_content_and_marked() -> None:
-    shot = trajectories.detail(solved(with_pictures=True), NO_TEXT)["steps"][0]["shot"]
+def test_screenshot_is_cropped_and_marked() -> None:
+    shot = trajectories.detail(make_solved_episode(with_screenshots=True), NO_DECODER)["steps"][0][
+        "shot"
+    ]
     assert shot["size"] == (640, 400) and shot["mark"] == (20, 60, 210, 32)
     x, y, width, height = shot["crop"]
     assert (x, y) == (4, 4) and 258 < width < 272 and 178 < height < 192
 
 
-def test_unreadable_picture_costs_the_picture_alone() -> None:
-    episode = solved(with_pictures=True)
-    turns = tuple(dataclasses.replace(turn, screenshot=b"no JPEG") for turn in episode.turns)
-    detail = trajectories.detail(dataclasses.replace(episode, turns=turns), NO_TEXT)
+def test_unreadable_screenshot_is_omitted() -> None:
+    solved_episode = make_solved_episode(with_screenshots=True)
+    turns = tuple(dataclasses.replace(turn, screenshot=b"no JPEG") for turn in solved_episode.turns)
+    detail = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)
     assert detail["steps"][0]["shot"] is None and detail["last"] is not None
 
 
-def test_long_answers_are_cut() -> None:
-    episode = solved()
+def test_long_page_changes_are_truncated() -> None:
+    solved_episode = make_solved_episode()
     lines = "\n".join(f"line {i}" for i in range(100))
-    after = dataclasses.replace(observation(2, 1), text=lines, url="http://127.0.0.1/next")
-    turns = (episode.turns[0], dataclasses.replace(episode.turns[1], observation=after))
-    step, _ = trajectories.detail(dataclasses.replace(episode, turns=turns), NO_TEXT)["steps"]
+    next_observation = dataclasses.replace(
+        make_observation(2, 1), text=lines, url="http://127.0.0.1/next"
+    )
+    turns = (
+        solved_episode.turns[0],
+        dataclasses.replace(solved_episode.turns[1], observation=next_observation),
+    )
+    step, _ = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)[
+        "steps"
+    ]
     assert step["answer"][0] == ("=", "new URL http://127.0.0.1/next")
     assert len(step["answer"]) == 42 and re.fullmatch(r"and \d+ more .*", step["answer"][-1][1])
 
@@ -203,38 +234,39 @@ def test_long_answers_are_cut() -> None:
 # --- tokens as text -------------------------------------------------------------------------------
 
 
-def test_prompts_are_told_whole_by_what_they_add(tmp_path: Path) -> None:
-    text = token_text.TokenDecoder(policy.resolve_dir("webagent-tiny"))
+def test_prompt_deltas_reconstruct_prompts(tmp_path: Path) -> None:
+    decoder = token_text.TokenDecoder(policy.resolve_dir("webagent-tiny"))
     tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
     ids = [tokenizer.encode(words) for words in ("a 😀 button", "a 😀 button Ok", "a link")]
-    episode = solved()
+    solved_episode = make_solved_episode()
     turns = tuple(
         dataclasses.replace(turn, prompt_ids=prompt)
-        for turn, prompt in zip(episode.turns, ids, strict=True)
+        for turn, prompt in zip(solved_episode.turns, ids, strict=True)
     )
-    steps = trajectories.detail(dataclasses.replace(episode, turns=turns), text)["steps"]
-    before, told = b"", []
+    steps = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), decoder)["steps"]
+    prompt_bytes, prompts = b"", []
     for step in steps:
-        kept, rest = step["prompt"]
-        before = before[: 2 * kept] + rest.encode("utf-16-le")  # JavaScript counts UTF-16 units
-        told.append(before.decode("utf-16-le"))
-    assert told == [text.text(prompt) for prompt in ids]
+        prefix_len, suffix = step["prompt"]
+        # JavaScript counts UTF-16 units.
+        prompt_bytes = prompt_bytes[: 2 * prefix_len] + suffix.encode("utf-16-le")
+        prompts.append(prompt_bytes.decode("utf-16-le"))
+    assert prompts == [decoder.text(prompt) for prompt in ids]
     assert steps[1]["prompt"][1] == " Ok"
 
 
-def test_pieces_of_a_reply_are_its_text(tmp_path: Path) -> None:
+def test_pieces_concatenate_to_response_text(tmp_path: Path) -> None:
     atomic_files.write_json(
         tmp_path / "config.json", {"config": {"policy": {"path": "webagent-tiny"}}}
     )
-    found = token_text.directory(tmp_path)
-    assert found is not None
-    ids = ChatTokenizer(found).encode_response('do(action="Click", element="7")')
-    told = token_text.TokenDecoder(found).pieces(ids)
-    assert told is not None and "".join(told) == 'do(action="Click", element="7")'
-    assert told[-1] == ""
+    path = token_text.directory(tmp_path)
+    assert path is not None
+    ids = ChatTokenizer(path).encode_response('do(action="Click", element="7")')
+    pieces = token_text.TokenDecoder(path).pieces(ids)
+    assert pieces is not None and "".join(pieces) == 'do(action="Click", element="7")'
+    assert pieces[-1] == ""
 
 
-def test_without_a_tokenizer_nothing_is_told(tmp_path: Path) -> None:
+def test_missing_tokenizer_returns_none(tmp_path: Path) -> None:
     assert token_text.directory(tmp_path) is None
     assert token_text.directory(tmp_path / "nowhere") is None
     (tmp_path / "tokenizer.json").write_text("no tokenizer")

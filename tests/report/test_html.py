@@ -1,4 +1,4 @@
-"""What is on the page before its script runs."""
+"""Tests of the static HTML of the report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from absl import app
 from absl.testing import flagsaver
 
 from tests.launchers import load_main
-from webagent_jax.report import html
-from webagent_jax.report import run_loader as workdirs
+from webagent_jax.report import html, run_loader
 from webagent_jax.tracking import atomic_files, metric_writers
 
 
 @pytest.fixture
-def copy(workdir: Path, tmp_path: Path) -> Path:
+def workdir_copy(workdir: Path, tmp_path: Path) -> Path:
     shutil.copytree(workdir, tmp_path / "run")
     return tmp_path / "run"
 
@@ -31,39 +30,39 @@ def page(workdir: Path) -> str:
 class Tags(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
 
-def test_whole_run(page: str) -> None:
+def test_report_contains_all_sections(page: str) -> None:
     assert "Success went from" in page and "GRPO against BC" in page
     assert 'id="training"' in page and 'id="tasks"' in page and 'id="trajectories"' in page
     assert "160 trajectories" in page
-    tags = Tags(page).found
+    tags = Tags(page).tags
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
 
 
-def test_the_page_needs_no_other_file_for_its_summary(page: str) -> None:
-    asked = [attrs for _, attrs in Tags(page).found if "src" in attrs or "href" in attrs]
-    assert all(str(attrs.get("href", "#")).startswith(("#", "data:")) for attrs in asked)
-    assert not any("src" in attrs for attrs in asked)
-    assert sum(tag == "script" for tag, _ in Tags(page).found) == 1
+def test_report_needs_no_other_files(page: str) -> None:
+    link_attrs = [attrs for _, attrs in Tags(page).tags if "src" in attrs or "href" in attrs]
+    assert all(str(attrs.get("href", "#")).startswith(("#", "data:")) for attrs in link_attrs)
+    assert not any("src" in attrs for attrs in link_attrs)
+    assert sum(tag == "script" for tag, _ in Tags(page).tags) == 1
 
 
-def test_what_became_of_the_pairs_is_counted_and_linked(workdir: Path, page: str) -> None:
-    comparison = workdirs.load_run(workdir).comparison
+def test_comparison_counts_and_links_learned_tasks(workdir: Path, page: str) -> None:
+    comparison = run_loader.load_run(workdir).comparison
     assert comparison is not None and sum(comparison.changes.values()) == comparison.n == 48
     learned = comparison.changes[(False, True)]
     assert f'href="#log=grpo&amp;change=learned"><b>{learned}</b>' in page
 
 
-def test_text_of_a_run_stays_text(copy: Path) -> None:
+def test_report_escapes_workdir_text(workdir_copy: Path) -> None:
     hostile = '<img src=x onerror="document.title=1">'
-    summary = atomic_files.read_json(copy / "summary.json")
+    summary = atomic_files.read_json(workdir_copy / "summary.json")
     summary["hardware"] = {hostile: hostile}
     summary["grpo"]["by_site"][hostile] = {
         "success_rate": 0.5,
@@ -71,50 +70,50 @@ def test_text_of_a_run_stays_text(copy: Path) -> None:
         "ci95": [0.1, 0.9],
     }
     summary["grpo"]["infra"] = [{"task_id": hostile, "note": hostile}]
-    atomic_files.write_json(copy / "summary.json", summary)
-    page = html.write_report(copy).read_text("utf-8")
+    atomic_files.write_json(workdir_copy / "summary.json", summary)
+    page = html.write_report(workdir_copy).read_text("utf-8")
     assert "&lt;img src=x" in page
-    assert not any(tag == "img" or "onerror" in attrs for tag, attrs in Tags(page).found)
+    assert not any(tag == "img" or "onerror" in attrs for tag, attrs in Tags(page).tags)
 
 
 @pytest.mark.parametrize("missing", ["summary.json", "grpo/metrics.jsonl", "eval"])
-def test_what_is_missing_is_left_out(copy: Path, missing: str) -> None:
-    shutil.rmtree(copy / "bc")  # its curves take longest to draw
-    shutil.rmtree(copy / "grpo" / "episodes")
-    (copy / missing).rename(copy / "away")
-    page = html.write_report(copy).read_text("utf-8")
+def test_report_omits_sections_without_data(workdir_copy: Path, missing: str) -> None:
+    shutil.rmtree(workdir_copy / "bc")  # drawing its curves is slow
+    shutil.rmtree(workdir_copy / "grpo" / "episodes")
+    (workdir_copy / missing).rename(workdir_copy / "away")
+    page = html.write_report(workdir_copy).read_text("utf-8")
     assert ("GRPO against BC" in page) is (missing != "summary.json")
     assert ('id="training"' in page) is (missing != "grpo/metrics.jsonl")
     assert ('id="trajectories"' in page) is (missing != "eval")
 
 
-def test_empty_workdir_is_a_run_under_way(tmp_path: Path) -> None:
+def test_empty_workdir_is_reported_as_in_progress(tmp_path: Path) -> None:
     assert "This run is in progress" in html.write_report(tmp_path).read_text("utf-8")
 
 
-def test_run_with_base_and_bc_so_far(copy: Path) -> None:
-    summary = atomic_files.read_json(copy / "summary.json")
+def test_report_of_partial_run_compares_bc_with_base(workdir_copy: Path) -> None:
+    summary = atomic_files.read_json(workdir_copy / "summary.json")
     del summary["grpo"], summary["seconds"], summary["hardware"]
-    shutil.rmtree(copy / "bc")
-    shutil.rmtree(copy / "grpo")
-    atomic_files.write_json(copy / "summary.json", summary)
-    page = html.write_report(copy).read_text("utf-8")
+    shutil.rmtree(workdir_copy / "bc")
+    shutil.rmtree(workdir_copy / "grpo")
+    atomic_files.write_json(workdir_copy / "summary.json", summary)
+    page = html.write_report(workdir_copy).read_text("utf-8")
     assert "BC against Base" in page and "Success so far went" in page
 
 
-def test_run_whose_logs_end_in_the_middle_of_a_line(copy: Path) -> None:
+def test_report_ignores_truncated_log_lines(workdir_copy: Path) -> None:
     for log in ("grpo/metrics.jsonl", "grpo/episodes/update-00002.jsonl"):
-        content = (copy / log).read_bytes()
-        (copy / log).write_bytes(content[:-20])
-    page = html.write_report(copy).read_text("utf-8")
+        content = (workdir_copy / log).read_bytes()
+        (workdir_copy / log).write_bytes(content[:-20])
+    page = html.write_report(workdir_copy).read_text("utf-8")
     assert "159 trajectories" in page and "over 39 updates" in page
 
 
-def test_evaluation_alone_with_all_that_it_may_tell(copy: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "alone"
-    record = atomic_files.read_json(copy / "summary.json")["grpo"]
+def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_path: Path) -> None:
+    eval_dir = tmp_path / "alone"
+    record = atomic_files.read_json(workdir_copy / "summary.json")["grpo"]
     atomic_files.write_json(
-        alone / "eval.json",
+        eval_dir / "eval.json",
         record
         | {
             "by_outcome": {**record["by_outcome"], "INFRA": 1},
@@ -133,7 +132,7 @@ def test_evaluation_alone_with_all_that_it_may_tell(copy: Path, tmp_path: Path) 
             "infra": [{"task_id": "miniwob/lost/1", "note": "Chromium is gone"}],
         },
     )
-    page = html.write_report(alone).read_text("utf-8")
+    page = html.write_report(eval_dir).read_text("utf-8")
     assert "Success is" in page and "Policy" in page
     assert "Policy 25% at 5, 50% at 10" in page and "Policy 50% at 1, 75% at 2" in page
     assert "12.5 %" in page and "1.25 dollars" in page and "12,345" in page
@@ -142,23 +141,23 @@ def test_evaluation_alone_with_all_that_it_may_tell(copy: Path, tmp_path: Path) 
     assert 'id="trajectories"' not in page
 
 
-def test_missing_workdir_is_named(tmp_path: Path) -> None:
+def test_missing_workdir_error_names_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         html.write_report(tmp_path / "nowhere")
 
 
-def test_comparison_pairs_the_same_tasks_only() -> None:
-    def evaluation(stage: str, rewards: dict[str, float]) -> workdirs.Evaluation:
+def test_comparison_pairs_common_tasks() -> None:
+    def make_evaluation(stage: str, rewards: dict[str, float]) -> run_loader.Evaluation:
         by_task = {(task, 0): reward for task, reward in rewards.items()}
-        return workdirs.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, by_task)
+        return run_loader.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, by_task)
 
-    before = evaluation("bc", {"a": 0, "b": 0, "c": 1})
-    after = evaluation("grpo", {"a": 1, "b": 0, "d": 1})
-    comparison = workdirs.compare(before, after)
+    baseline = make_evaluation("bc", {"a": 0, "b": 0, "c": 1})
+    candidate = make_evaluation("grpo", {"a": 1, "b": 0, "d": 1})
+    comparison = run_loader.compare(baseline, candidate)
     assert comparison is not None
     assert comparison.n == 2 and comparison.difference == 0.5
     assert comparison.changes == {(False, True): 1, (False, False): 1}
-    assert workdirs.compare(before, evaluation("grpo", {"x": 1})) is None
+    assert run_loader.compare(baseline, make_evaluation("grpo", {"x": 1})) is None
 
 
 def write_curve(folder: Path, config: dict[str, object], level: float) -> Path:
@@ -169,24 +168,24 @@ def write_curve(folder: Path, config: dict[str, object], level: float) -> Path:
     return folder
 
 
-def test_other_runs_are_drawn_beside_and_seeds_together(tmp_path: Path) -> None:
+def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
     first = write_curve(tmp_path / "first", {"seed": 0, "x": 1}, 0.1)
     second = write_curve(tmp_path / "second", {"seed": 1, "x": 1}, 0.3)
     other = write_curve(tmp_path / "other", {"seed": 0, "x": 2}, 0.5)
     page = html.write_report(first, [second, other]).read_text("utf-8")
     assert "first, second" in page and "(2 seeds)" in page
-    (drawing,) = re.findall(r'<svg[^>]*aria-label="GRPO: Reward.*?</svg>', page, re.DOTALL)
-    assert "over 3 updates, 45% at the end" in drawing  # mean of 35 and 55 %, each of two points
-    assert "var(--series-0)" in drawing and "var(--series-1)" in drawing
+    (svg,) = re.findall(r'<svg[^>]*aria-label="GRPO: Reward.*?</svg>', page, re.DOTALL)
+    assert "over 3 updates, 45% at the end" in svg  # mean of 35 % and 55 %, each of two points
+    assert "var(--series-0)" in svg and "var(--series-1)" in svg
 
 
-def test_launcher_rebuilds_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launcher_rebuilds_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = load_main("build_report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
-        said = capsys.readouterr().out
-        assert "No evaluation has finished yet." in said
-        assert said.strip().endswith(f"Open {tmp_path / 'report.html'}")
+        output = capsys.readouterr().out
+        assert "No evaluation has finished yet." in output
+        assert output.strip().endswith(f"Open {tmp_path / 'report.html'}")
         with pytest.raises(app.UsageError, match="extra"):
             main(["report.py", "extra"])
     with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(app.UsageError):

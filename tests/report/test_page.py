@@ -1,4 +1,4 @@
-"""The report in a live Chromium, opened from disk."""
+"""Tests of the report page in Chromium, opened from disk."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.report.browsing import PHONE, chromium, opened
+from tests.report.browsing import PHONE, launch_chromium, open_report
 from tests.report.conftest import INJECTION
 from webagent_jax.report import html
 from webagent_jax.tracking import episode_log
 
 pytestmark = pytest.mark.browser
 
-FAINT_TEXTS = (Path(__file__).parent / "contrast.js").read_text()
+CONTRAST_SCRIPT = (Path(__file__).parent / "contrast.js").read_text()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+    with launch_chromium() as browser:
         yield browser
 
 
@@ -33,13 +33,13 @@ def report(workdir: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tab(browser: Browser, report: Path) -> Iterator[Page]:
-    with opened(browser, report) as page:
+    with open_report(browser, report) as page:
         yield page
 
 
 @pytest.fixture
 def page(tab: Page) -> Page:
-    """The list, without a filter."""
+    """Return the page with the unfiltered episode list."""
     show(tab, "")
     return tab
 
@@ -50,14 +50,14 @@ def show(page: Page, fragment: str) -> None:
     expect(page.locator(view)).to_be_visible()
 
 
-def fragment_of(page: Page) -> str:
+def read_fragment(page: Page) -> str:
     return str(page.evaluate("location.hash"))
 
 
-# --- the list -------------------------------------------------------------------------------------
+# --- episode list ---------------------------------------------------------------------------------
 
 
-def test_lists_every_episode_a_page_at_a_time(page: Page) -> None:
+def test_episode_list_is_paginated(page: Page) -> None:
     expect(page.locator("#count")).to_contain_text("160 episodes")
     rows = page.locator("#episodes > li")
     expect(rows).to_have_count(60)
@@ -84,27 +84,27 @@ def test_lists_every_episode_a_page_at_a_time(page: Page) -> None:
         ("log=training&q=nowhere", 0),
     ],
 )
-def test_filters_are_written_in_the_address(page: Page, fragment: str, count: int) -> None:
+def test_url_fragment_sets_filters(page: Page, fragment: str, count: int) -> None:
     show(page, fragment)
-    told = f"{count} episode" if count else "No episode"
-    expect(page.locator("#count")).to_contain_text(told)
+    text = f"{count} episode" if count else "No episode"
+    expect(page.locator("#count")).to_contain_text(text)
     expect(page.locator("#episodes > li")).to_have_count(min(count, 60))
 
 
-def test_filters_of_the_form(page: Page) -> None:
+def test_form_filters_update_list_and_url(page: Page) -> None:
     page.locator("[name=log]").select_option("update-2")
     expect(page.locator("#count")).to_contain_text("8 episodes, 75")
     page.locator("#outcomes button", has_text="failure").click()
     expect(page.locator("#count")).to_contain_text("2 episodes, 0")
-    assert fragment_of(page) == "#log=update-2&outcome=FAILURE"
+    assert read_fragment(page) == "#log=update-2&outcome=FAILURE"
     page.get_by_role("searchbox").fill("click on button")
     expect(page.locator("#count")).to_contain_text("2 episodes")
     page.get_by_role("button", name="Clear filters").click()
     expect(page.locator("#count")).to_contain_text("160 episodes")
-    assert fragment_of(page) == "#trajectories"
+    assert read_fragment(page) == "#trajectories"
 
 
-def test_what_was_learned_is_listed_with_what_was_before(page: Page, workdir: Path) -> None:
+def test_learned_link_lists_tasks_and_compares_stages(page: Page, workdir: Path) -> None:
     page.locator(".changes a", has_text="learned").click()
     rewards = {
         stage: {
@@ -120,16 +120,16 @@ def test_what_was_learned_is_listed_with_what_was_before(page: Page, workdir: Pa
     expect(page.locator(".pane .pill")).to_have_text(["✓ success", "✕ failure"])
 
 
-# --- one episode ----------------------------------------------------------------------------------
+# --- episode view ---------------------------------------------------------------------------------
 
 
-def test_keys_step_through_an_episode_and_to_the_next(page: Page) -> None:
+def test_keys_navigate_steps_and_episodes(page: Page) -> None:
     show(page, "log=update-1&episode=update-1/2")
     counter = page.locator(".counter")
     expect(counter).to_have_text("Step 1 of 3")
     page.keyboard.press("ArrowRight")
     expect(counter).to_have_text("Step 2 of 3")
-    assert fragment_of(page) == "#log=update-1&episode=update-1/2&step=2"
+    assert read_fragment(page) == "#log=update-1&episode=update-1/2&step=2"
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     expect(counter).to_have_text("End of episode")
@@ -140,13 +140,13 @@ def test_keys_step_through_an_episode_and_to_the_next(page: Page) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     expect(page.locator(".toolbar .note")).to_have_text("2 of 8")
-    assert fragment_of(page) == "#log=update-1&episode=update-1/1"
+    assert read_fragment(page) == "#log=update-1&episode=update-1/1"
     page.keyboard.press("Escape")
     expect(page.locator("#count")).to_contain_text("8 episodes")
     assert page.evaluate("document.activeElement.dataset.id") == "update-1/1"
 
 
-def test_help_tells_the_keys_and_gives_them_back(page: Page) -> None:
+def test_help_key_is_ignored_in_search_box(page: Page) -> None:
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
@@ -157,7 +157,7 @@ def test_help_tells_the_keys_and_gives_them_back(page: Page) -> None:
     assert page.get_by_role("searchbox").input_value() == "?/x"
 
 
-def test_siblings_and_other_stages_are_compared(page: Page) -> None:
+def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     show(page, "episode=update-1/1")
     chips = page.locator(".compare a")
     expect(chips).to_have_text(["✕attempt 1 3 turns", *(f"✓attempt {n} 3 turns" for n in (3, 4))])
@@ -169,42 +169,42 @@ def test_siblings_and_other_stages_are_compared(page: Page) -> None:
     page.locator(".pane").nth(1).get_by_role("button", name="Next step").click()
     page.keyboard.press("ArrowRight")
     expect(counters).to_have_text(["Step 2 of 3", "End of episode"])
-    assert fragment_of(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
+    assert read_fragment(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
     page.keyboard.press("ArrowDown")
     expect(page.locator(".pane")).to_have_count(2)
 
 
-def test_a_link_opens_its_step(browser: Browser, report: Path) -> None:
-    linked = "#log=update-1&episode=update-1/2&step=2&with=update-1/0&step2=3"
-    with opened(browser, report, linked) as page:
+def test_link_opens_step(browser: Browser, report: Path) -> None:
+    fragment = "#log=update-1&episode=update-1/2&step=2&with=update-1/0&step2=3"
+    with open_report(browser, report, fragment) as page:
         expect(page.locator(".counter")).to_have_text(["Step 2 of 3", "Step 3 of 3"])
         expect(page.locator(".toolbar .note")).to_have_text("3 of 8")
         page.go_back()
-    with opened(browser, report, "#episode=update-9/1") as page:
+    with open_report(browser, report, "#episode=update-9/1") as page:
         expect(page.locator("#episode")).to_contain_text("There is no episode update-9/1")
 
 
-def test_a_step_shows_all_that_was_kept_of_it(page: Page) -> None:
+def test_step_shows_all_logged_fields(page: Page) -> None:
     show(page, "episode=update-1/0&step=2")
-    shown = page.locator("#episode")
-    expect(shown.locator(".part.invalid")).to_contain_text(
+    episode_view = page.locator("#episode")
+    expect(episode_view.locator(".part.invalid")).to_contain_text(
         "Not executed: the reply holds no action"
     )
-    expect(shown.locator(".bars i")).to_have_count(13)
-    expect(shown.locator(".probabilities .readout")).to_contain_text(
+    expect(episode_view.locator(".bars i")).to_have_count(13)
+    expect(episode_view.locator(".probabilities .readout")).to_contain_text(
         "lowest probability: token 1, 14 %"
     )
-    expect(shown.locator(".time")).to_contain_text("model 0.10 s")
-    expect(shown.locator(".scale")).to_contain_text("policy version 0")
-    shown.get_by_text("Exact response, 13 tokens").click()
-    expect(shown.locator("pre")).to_have_text("I would rather not.")
+    expect(episode_view.locator(".time")).to_contain_text("model 0.10 s")
+    expect(episode_view.locator(".scale")).to_contain_text("policy version 0")
+    episode_view.get_by_text("Exact response, 13 tokens").click()
+    expect(episode_view.locator("pre")).to_have_text("I would rather not.")
     show(page, "episode=update-1/1&step=1")
-    expect(shown.locator(".thought")).to_contain_text("Field 1 is next.")
-    expect(shown.locator(".observation mark")).to_have_text("target: textbox Field 1 [1]")
-    expect(shown.locator(".added")).to_have_text("+ textbox Field 1 [1] = karrie")
+    expect(episode_view.locator(".thought")).to_contain_text("Field 1 is next.")
+    expect(episode_view.locator(".observation mark")).to_have_text("target: textbox Field 1 [1]")
+    expect(episode_view.locator(".added")).to_have_text("+ textbox Field 1 [1] = karrie")
 
 
-def test_mark_lies_on_the_acted_element(page: Page) -> None:
+def test_mark_covers_target_element(page: Page) -> None:
     show(page, "episode=grpo/0&step=1")
     page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
     assert page.evaluate("document.images.length") == 1
@@ -212,14 +212,14 @@ def test_mark_lies_on_the_acted_element(page: Page) -> None:
         """[".window", ".mark", "img"].map(
             name => document.querySelector(`#episode ${name}`).getBoundingClientRect().toJSON())"""
     )
-    scale = image["width"] / 640  # screen pixels for a pixel of the picture
+    scale = image["width"] / 640  # screen pixels per screenshot pixel
     assert mark["x"] - image["x"] == pytest.approx(20 * scale, abs=1)
     assert mark["y"] - image["y"] == pytest.approx(60 * scale, abs=1)
     assert mark["width"] == pytest.approx(210 * scale, abs=1)
     assert mark["right"] < window["right"]
 
 
-def test_what_the_web_said_stays_text(page: Page) -> None:
+def test_page_escapes_web_content(page: Page) -> None:
     show(page, "episode=update-1/1")
     expect(page.locator(".observation li").nth(1)).to_have_text(INJECTION)
     expect(page).to_have_title(page.title())
@@ -230,16 +230,16 @@ def test_what_the_web_said_stays_text(page: Page) -> None:
     )
 
 
-# --- where it is opened ---------------------------------------------------------------------------
+# --- environments ---------------------------------------------------------------------------------
 
 
-def test_fits_a_phone(browser: Browser, report: Path) -> None:
+def test_page_fits_phone_width(browser: Browser, report: Path) -> None:
     for fragment in ("", "#episode=grpo/0", "#episode=grpo/0&with=bc/0"):
-        with opened(browser, report, fragment, PHONE) as page:
+        with open_report(browser, report, fragment, PHONE) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_page_that_was_sent_alone_says_what_is_missing(
+def test_page_without_report_dir_names_missing_directory(
     browser: Browser, report: Path, tmp_path: Path
 ) -> None:
     shutil.copy(report, tmp_path / "report.html")
@@ -252,7 +252,7 @@ def test_page_that_was_sent_alone_says_what_is_missing(
     page.close()
 
 
-def test_steps_that_are_gone_are_named(browser: Browser, report: Path, tmp_path: Path) -> None:
+def test_missing_chunk_file_is_named(browser: Browser, report: Path, tmp_path: Path) -> None:
     shutil.copy(report, tmp_path / "report.html")
     (tmp_path / "report").mkdir()
     shutil.copy(report.parent / "report" / "index.js", tmp_path / "report")
@@ -263,12 +263,12 @@ def test_steps_that_are_gone_are_named(browser: Browser, report: Path, tmp_path:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_what_is_behind_it(
+def test_text_has_sufficient_contrast(
     browser: Browser, report: Path, scheme: Literal["light", "dark"]
 ) -> None:
-    """WCAG AA: 4.5 to 1 for every text that is shown."""
-    with opened(browser, report, "#episode=update-1/0&with=update-1/1&step=2") as page:
+    """WCAG AA: contrast of at least 4.5 to 1 for all visible text."""
+    with open_report(browser, report, "#episode=update-1/0&with=update-1/1&step=2") as page:
         page.emulate_media(color_scheme=scheme)
-        assert page.evaluate(FAINT_TEXTS) == []
+        assert page.evaluate(CONTRAST_SCRIPT) == []
         show(page, "log=training")
-        assert page.evaluate(FAINT_TEXTS) == []
+        assert page.evaluate(CONTRAST_SCRIPT) == []

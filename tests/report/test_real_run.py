@@ -1,4 +1,4 @@
-"""The report of a real run: the base policy on 300 live pages; then 1,200 episodes at once."""
+"""Tests of the report of a live evaluation with 300 episodes, and of 1,200 episodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from configs import quickstart
-from tests.report.browsing import chromium, opened
+from tests.report.browsing import launch_chromium, open_report
 from webagent_jax import config, policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.evaluate import evaluate
@@ -21,35 +21,35 @@ from webagent_jax.types import Episode
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)]
 
-SECONDS_TO_OPEN = 2.0  # what a reader may wait for 1,000 episodes
-SHARED_MACHINE = 3.0  # times that, where others work beside the test
+MAX_OPEN_SECONDS = 2.0  # upper bound for 1,000 episodes on an idle machine
+LOAD_FACTOR = 3.0  # allowance for other work on the machine
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+    with launch_chromium() as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """25 episodes of each of 12 pages; evaluated as the quickstart does."""
+def eval_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evaluate 25 episodes of each of 12 pages with the quickstart config."""
     cfg = config.from_config_dict(quickstart.get_config())
-    few = dataclasses.replace(cfg.eval, seeds_per_task=25, screenshots_per_task=2)
+    eval_config = dataclasses.replace(cfg.eval, seeds_per_task=25, screenshots_per_task=2)
     path = tmp_path_factory.mktemp("real") / "run"
-    evaluate(dataclasses.replace(cfg, eval=few), path)
+    evaluate(dataclasses.replace(cfg, eval=eval_config), path)
     return path
 
 
 @pytest.fixture(scope="module")
-def episodes(run: Path) -> tuple[Episode, ...]:
-    return episode_log.load_episodes(run / "episodes" / "episodes.jsonl")
+def episodes(eval_dir: Path) -> tuple[Episode, ...]:
+    return episode_log.load_episodes(eval_dir / "episodes" / "episodes.jsonl")
 
 
-def test_every_episode_can_be_found(
-    browser: Browser, run: Path, episodes: tuple[Episode, ...]
+def test_filters_count_all_episodes(
+    browser: Browser, eval_dir: Path, episodes: tuple[Episode, ...]
 ) -> None:
-    with opened(browser, run / "report.html") as page:
+    with open_report(browser, eval_dir / "report.html") as page:
         expect(page.locator("#count")).to_contain_text("300 episodes")
         for site in {episode.task.sites[0] for episode in episodes}:
             page.locator("[name=site]").select_option(site)
@@ -62,14 +62,14 @@ def test_every_episode_can_be_found(
             page.locator(f"#outcomes [value={outcome}]").click()
 
 
-def test_keys_lead_through_all_of_them(
-    browser: Browser, run: Path, episodes: tuple[Episode, ...]
+def test_arrow_keys_visit_all_episodes(
+    browser: Browser, eval_dir: Path, episodes: tuple[Episode, ...]
 ) -> None:
-    with opened(browser, run / "report.html", "#episode=eval/0") as page:
+    with open_report(browser, eval_dir / "report.html", "#episode=eval/0") as page:
         counter = page.locator(".counter")
-        for place, episode in enumerate(episodes):
+        for index, episode in enumerate(episodes):
             turns = len(episode.turns)
-            expect(page.locator(".toolbar .note")).to_have_text(f"{place + 1} of 300")
+            expect(page.locator(".toolbar .note")).to_have_text(f"{index + 1} of 300")
             expect(page.locator("#episode h2")).to_have_text(episode.intent)
             expect(counter).to_have_text(f"Step 1 of {turns}")
             for _ in range(turns):
@@ -78,15 +78,15 @@ def test_keys_lead_through_all_of_them(
             page.keyboard.press("ArrowDown")
 
 
-def test_a_linked_step_shows_what_was_stored(
-    browser: Browser, run: Path, episodes: tuple[Episode, ...]
+def test_step_link_shows_logged_step(
+    browser: Browser, eval_dir: Path, episodes: tuple[Episode, ...]
 ) -> None:
     tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
-    place, episode = next(
+    index, episode = next(
         (i, e) for i, e in enumerate(episodes) if len(e.turns) > 2 and e.turns[2].screenshot
     )
     turn = episode.turns[2]
-    with opened(browser, run / "report.html", f"#episode=eval/{place}&step=3") as page:
+    with open_report(browser, eval_dir / "report.html", f"#episode=eval/{index}&step=3") as page:
         expect(page.locator(".counter")).to_have_text(f"Step 3 of {len(episode.turns)}")
         page.get_by_text("Exact prompt").click()
         assert page.locator("pre").text_content() == tokenizer.decode(turn.prompt_ids)
@@ -95,23 +95,23 @@ def test_a_linked_step_shows_what_was_stored(
             for line in page.locator(".observation li").all_text_contents()
         ]
         assert lines == turn.observation.text.splitlines()
-        said = page.evaluate(
+        response = page.evaluate(
             "[...document.querySelectorAll('.t')].map(t => t.textContent).join('')"
         )
-        assert said.removesuffix("end") == turn.response_text
+        assert response.removesuffix("end") == turn.response_text
         assert page.evaluate("document.querySelector('#episode img').decode().then(() => true)")
 
 
-def test_a_thousand_episodes_open_while_one_waits(
+def test_report_of_1200_episodes_opens_within_limit(
     browser: Browser, episodes: tuple[Episode, ...], tmp_path: Path
 ) -> None:
     for attempt in range(4):
-        again = (dataclasses.replace(episode, attempt=attempt) for episode in episodes)
-        episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", again)
+        copies = (dataclasses.replace(episode, attempt=attempt) for episode in episodes)
+        episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", copies)
     report = html.write_report(tmp_path)
-    begun = time.monotonic()
-    with opened(browser, report) as page:
+    start = time.monotonic()
+    with open_report(browser, report) as page:
         expect(page.locator("#episodes > li").first).to_be_visible()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         expect(page.locator("#count")).to_contain_text("1,200 episodes")
-    assert seconds < SECONDS_TO_OPEN * SHARED_MACHINE
+    assert seconds < MAX_OPEN_SECONDS * LOAD_FACTOR

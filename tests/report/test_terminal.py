@@ -1,3 +1,5 @@
+"""Tests of the terminal summary."""
+
 from __future__ import annotations
 
 import io
@@ -9,7 +11,7 @@ from webagent_jax.report import run_loader, terminal
 from webagent_jax.tracking import atomic_files
 
 
-def told(path: Path) -> str:
+def render_summary(path: Path) -> str:
     stream = io.StringIO()
     Console(file=stream, width=100, highlight=False).print(
         terminal.summary(run_loader.load_run(path))
@@ -17,18 +19,18 @@ def told(path: Path) -> str:
     return stream.getvalue()
 
 
-def test_whole_run(workdir: Path) -> None:
-    said = told(workdir)
-    assert "search-engine" in said and "95 % interval" in said
-    assert "GRPO - BC: +" in said and "learned" in said
-    assert "GRPO, 40 updates" in said and "▁" in said and "█" in said
+def test_summary_shows_results_and_curves(workdir: Path) -> None:
+    output = render_summary(workdir)
+    assert "search-engine" in output and "95 % interval" in output
+    assert "GRPO - BC: +" in output and "learned" in output
+    assert "GRPO, 40 updates" in output and "▁" in output and "█" in output
 
 
-def test_run_that_has_just_begun(tmp_path: Path) -> None:
-    assert told(tmp_path).strip() == "No evaluation has finished yet."
+def test_summary_of_empty_workdir_reports_no_evaluation(tmp_path: Path) -> None:
+    assert render_summary(tmp_path).strip() == "No evaluation has finished yet."
 
 
-def test_limits_attempts_and_what_was_lost(tmp_path: Path) -> None:
+def test_summary_shows_turn_limits_and_unscored_episodes(tmp_path: Path) -> None:
     point = {"success_rate": 0.5, "n": 2, "ci95": [0.1, 0.9]}
     record = {
         "success_rate": 0.5,
@@ -38,6 +40,6 @@ def test_limits_attempts_and_what_was_lost(tmp_path: Path) -> None:
         "by_max_turns": [{"max_turns": 5} | point, {"max_turns": 10} | point],
     }
     atomic_files.write_json(tmp_path / "eval.json", record)
-    said = told(tmp_path)
-    assert "Policy: 3 without a reward" in said
-    assert "Policy by turns: 50.0 % at 5, 50.0 % at 10" in said
+    output = render_summary(tmp_path)
+    assert "Policy: 3 without a reward" in output
+    assert "Policy by turns: 50.0 % at 5, 50.0 % at 10" in output

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.chat_server import Answer, message, serving
+from tests.chat_server import Answer, message, serve_chat
 from tests.rollout.fakes import TASK, FakeEnv, FakeSuite
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer
@@ -32,7 +32,7 @@ def episode_config(tokenizer):
 
 @pytest.fixture
 def chat_server(monkeypatch):
-    with serving(monkeypatch, PRESS) as server:
+    with serve_chat(monkeypatch, PRESS) as server:
         yield server
 
 
@@ -133,7 +133,13 @@ def test_client_error_ends_run_at_first_requests(agent, chat_server, episode_con
 def test_episodes_succeed_with_unreliable_endpoint(chat_server, tokenizer, episode_config):
     """Every third request fails, but every episode succeeds and every token is counted."""
     count, lock = [0], threading.Lock()
-    faults = (500, 429, b"<html>", Answer(message(PRESS), lost=3), Answer(reset=True))
+    faults = (
+        500,
+        429,
+        b"<html>",
+        Answer(message(PRESS), missing_bytes=3),
+        Answer(reset_connection=True),
+    )
 
     def respond(body: Any):
         with lock:
@@ -156,4 +162,4 @@ def test_episodes_succeed_with_unreliable_endpoint(chat_server, tokenizer, episo
     usage = endpoint.usage
     assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)
     assert usage.retries == len(chat_server.requests) - 40
-    assert chat_server.most_at_once <= 4
+    assert chat_server.max_concurrency <= 4

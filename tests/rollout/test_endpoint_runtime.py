@@ -9,7 +9,7 @@ import re
 import pytest
 
 from configs import quickstart
-from tests.chat_server import Answer, message, serving
+from tests.chat_server import Answer, message, serve_chat
 from webagent_jax import config, demos, evaluate
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, EndpointConfig, EvalConfig, PolicyConfig
@@ -30,7 +30,7 @@ class RecordingProgress(NullProgress):
 
 @pytest.fixture
 def chat_server(monkeypatch):
-    with serving(monkeypatch, "unused") as server:
+    with serve_chat(monkeypatch, "unused") as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""How texts and addresses are compared, in the ways of both harnesses: tables."""
+"""Tests of text and URL matching under the rules of both harnesses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from webagent_jax.suites import matching
 from webagent_jax.suites.matching import LITE, WEBARENA
 
-# --- words ---------------------------------------------------------------------------------------
+# --- tokens --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ from webagent_jax.suites.matching import LITE, WEBARENA
         ("x_y [3] {z}", "x_y [ 3 ] { z }"),
     ],
 )
-def test_words_are_told_apart_as_nltk_does(text: str, words: str) -> None:
+def test_tokenize_matches_nltk(text: str, words: str) -> None:
     assert matching.tokenize(text) == words.split()
 
 
@@ -89,7 +89,9 @@ def test_words_are_told_apart_as_nltk_does(text: str, words: str) -> None:
         ("'", "'", 1, 1),
     ],
 )
-def test_exact_match(reference: str, text: str, lite: bool, webarena: bool) -> None:
+def test_exact_match_follows_harness_rules(
+    reference: str, text: str, lite: bool, webarena: bool
+) -> None:
     assert matching.exact_match(reference, text, LITE) == lite
     assert matching.exact_match(reference, text, WEBARENA) == webarena
 
@@ -147,7 +149,7 @@ def test_exact_match(reference: str, text: str, lite: bool, webarena: bool) -> N
         (["x"], "", 0, 0),
     ],
 )
-def test_must_include_in_an_answer(
+def test_must_include_matches_answers(
     references: list[str], text: str, lite: bool, webarena: bool
 ) -> None:
     assert matching.must_include(references, text, LITE, page=False) == lite
@@ -169,14 +171,14 @@ def test_must_include_in_an_answer(
         (["Sweatshirt-M-Blue", "Sweatshirt-S-Blue"], "Sweatshirt-M-Blue", 0, 0),
     ],
 )
-def test_must_include_in_a_page(
+def test_must_include_matches_pages(
     references: list[str], text: str, lite: bool, webarena: bool
 ) -> None:
     assert matching.must_include(references, text, LITE, page=True) == lite
     assert matching.must_include(references, text, WEBARENA, page=True) == webarena
 
 
-# --- addresses -----------------------------------------------------------------------------------
+# --- URLs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,6 +225,8 @@ def test_must_include_in_a_page(
         ("http://s/a", "about:blank", "GOLD in PRED", 0, 0),
     ],
 )
-def test_url_matches(reference: str, url: str, note: str, lite: bool, webarena: bool) -> None:
+def test_url_matches_follows_harness_rules(
+    reference: str, url: str, note: str, lite: bool, webarena: bool
+) -> None:
     assert matching.url_matches(reference, url, LITE, note) == lite
     assert matching.url_matches(reference, url, WEBARENA, note) == webarena

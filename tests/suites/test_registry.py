@@ -1,4 +1,4 @@
-"""Suites by config: what each lists without a browser, and what is refused before one is opened."""
+"""Tests of the suite registry: task lists and requirement checks without a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LITE = "tests/suites/data/webarena_lite_test.json"
         ),
     ],
 )
-def test_tasks_are_listed_without_browser_or_site(suite, count, first):
+def test_list_tasks_needs_no_browser_or_sites(suite, count, first):
     tasks = list(registry.list_tasks(suite, "test"))
     assert (len(tasks), tasks[0].id) == (count, first)
 
@@ -43,35 +43,43 @@ ARENA = SuiteConfig(name="arena")
 
 @pytest.fixture(scope="module")
 def arena_names() -> dict[str, set[str]]:
-    """Names of all tasks by split."""
-    listed = {split: list(registry.list_tasks(ARENA, split)) for split in ("train", "test")}
-    names = {s: {task.id.removeprefix("arena/") for task in of} for s, of in listed.items()}
-    assert {split: len(of) for split, of in names.items()} == {"train": 647, "test": 165}
+    """Return the names of all tasks by split."""
+    tasks_by_split = {split: list(registry.list_tasks(ARENA, split)) for split in ("train", "test")}
+    names = {
+        split: {task.id.removeprefix("arena/") for task in split_tasks}
+        for split, split_tasks in tasks_by_split.items()
+    }
+    assert {split: len(split_tasks) for split, split_tasks in names.items()} == {
+        "train": 647,
+        "test": 165,
+    }
     assert not names["train"] & names["test"]
     return names
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3])  # a site, a template, a task
-def test_the_arena_is_listed_by_site_template_or_task(arena_names, parts):
-    kept = "/".join(min(arena_names["train"]).split("/")[:parts])
-    listed = registry.list_tasks(dataclasses.replace(ARENA, tasks=(kept,)), "train")
-    wanted = {name for name in arena_names["train"] if f"{name}/".startswith(f"{kept}/")}
-    assert {task.id.removeprefix("arena/") for task in listed} == wanted != set()
+@pytest.mark.parametrize("num_parts", [1, 2, 3])  # site, template, task
+def test_arena_tasks_filter_by_site_template_or_task(arena_names, num_parts):
+    prefix = "/".join(min(arena_names["train"]).split("/")[:num_parts])
+    tasks = registry.list_tasks(dataclasses.replace(ARENA, tasks=(prefix,)), "train")
+    expected = {name for name in arena_names["train"] if f"{name}/".startswith(f"{prefix}/")}
+    assert {task.id.removeprefix("arena/") for task in tasks} == expected != set()
 
 
-def test_an_unknown_task_of_the_arena_is_refused():
+def test_unknown_arena_task_raises_error():
     with pytest.raises(ConfigError, match="no arena task 'shop/by'; did you mean"):
         list(registry.list_tasks(dataclasses.replace(ARENA, tasks=("shop/by",)), "test"))
 
 
-def test_fresh_tasks_of_the_arena_are_others(arena_names):
-    fresh = dataclasses.replace(ARENA, arena=ArenaConfig(task_seed=3, num_generated_tasks=300))
-    drawn = {task.id.removeprefix("arena/") for task in registry.list_tasks(fresh, "train")}
-    assert len(drawn) == 300
-    assert not drawn & (arena_names["train"] | arena_names["test"])
+def test_generated_arena_tasks_are_new(arena_names):
+    suite = dataclasses.replace(ARENA, arena=ArenaConfig(task_seed=3, num_generated_tasks=300))
+    generated_names = {
+        task.id.removeprefix("arena/") for task in registry.list_tasks(suite, "train")
+    }
+    assert len(generated_names) == 300
+    assert not generated_names & (arena_names["train"] | arena_names["test"])
 
 
-def test_what_a_suite_lacks_is_told_at_once(monkeypatch):
+def test_check_requirements_names_missing_addresses(monkeypatch):
     for name in ("SHOPPING", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "SHOPPING_ADMIN"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"WA_{name}", raising=False)
@@ -80,7 +88,7 @@ def test_what_a_suite_lacks_is_told_at_once(monkeypatch):
         registry.check_requirements(suite)
 
 
-def test_the_launcher_prints_a_line_for_each(capsys):
+def test_launcher_prints_one_line_per_task(capsys):
     main = load_main("list_tasks")  # defines its flags
     settings = config.to_config_dict(config.RunConfig(suite=SuiteConfig(tasks=("login-user",))))
     with flagsaver.flagsaver(config=settings, split="train"):

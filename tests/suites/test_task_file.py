@@ -1,4 +1,4 @@
-"""Task files: what is read, what is mended, and how a file that cannot be read is refused."""
+"""Tests of task files: parsing, normalization, error messages."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ def row() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def lite() -> tuple[Task, ...]:
+def lite_tasks() -> tuple[Task, ...]:
     return task_file.load(LITE, ADDRESSES)
 
 
-def loaded(folder: Path, *rows: object, **addresses: str) -> tuple[Task, ...]:
+def load_rows(folder: Path, *rows: object, **addresses: str) -> tuple[Task, ...]:
     path = folder / "tests.json"
     path.write_text(json.dumps(rows), encoding="utf-8")
     return task_file.load(path, ADDRESSES | addresses)
 
 
-def changed(row: dict[str, Any], where: str, value: object) -> dict[str, Any]:
-    """`row` with another value at a path such as "eval.url_note"."""
+def with_value(row: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    """Return a copy of `row` with `value` at a path such as "eval.url_note"."""
     row = copy.deepcopy(row)
-    *path, last = where.split(".")
-    part = row
-    for name in path:
-        part = part[int(name)] if isinstance(part, list) else part[name]
-    part[last] = value
+    *parents, last = path.split(".")
+    container = row
+    for name in parents:
+        container = container[int(name)] if isinstance(container, list) else container[name]
+    container[last] = value
     return row
 
 
-def test_half_a_character_is_replaced(tmp_path: Path, row: dict[str, Any]) -> None:
-    (task,) = loaded(tmp_path, changed(row, "intent", "Find \ud83d"))
+def test_lone_surrogate_is_replaced(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = load_rows(tmp_path, with_value(row, "intent", "Find \ud83d"))
     assert task.intent == "Find \ufffd"
 
 
-# --- the 165 tasks -------------------------------------------------------------------------------
+# --- WebArena-Lite -------------------------------------------------------------------------------
 
 
-def test_webarena_lite_is_read_whole(lite: tuple[Task, ...]) -> None:
-    assert [task.id for task in lite] == [f"webarena/{i}" for i in range(165)]
-    assert {task.suite for task in lite} == {"webarena"}
-    sites = Counter(task.sites[0] if len(task.sites) == 1 else "several" for task in lite)
+def test_load_reads_all_webarena_lite_tasks(lite_tasks: tuple[Task, ...]) -> None:
+    assert [task.id for task in lite_tasks] == [f"webarena/{i}" for i in range(165)]
+    assert {task.suite for task in lite_tasks} == {"webarena"}
+    sites = Counter(task.sites[0] if len(task.sites) == 1 else "several" for task in lite_tasks)
     assert sites == {
         "shopping": 45,
         "shopping_admin": 35,
@@ -82,39 +82,39 @@ def test_webarena_lite_is_read_whole(lite: tuple[Task, ...]) -> None:
     }
 
 
-def test_no_placeholder_is_left(lite: tuple[Task, ...]) -> None:
-    text = json.dumps([[task.start_url, task.intent, dict(task.eval)] for task in lite])
+def test_load_replaces_all_placeholders(lite_tasks: tuple[Task, ...]) -> None:
+    text = json.dumps([[task.start_url, task.intent, dict(task.eval)] for task in lite_tasks])
     assert not [site for site in task_file.SITES if f"__{site.upper()}__" in text]
     assert "http://reddit.test/f/DIY/118903/separate-glued-plastic-parts" in text
 
 
-def test_forty_tasks_need_a_judge(lite: tuple[Task, ...]) -> None:
-    asked = [task for task in lite if task_file.needs_judge(task)]
-    of_page = [task for task in asked if "program_html" in task.eval["eval_types"]]
-    assert (len(asked), len(of_page)) == (40, 4)
+def test_webarena_lite_has_40_judge_tasks(lite_tasks: tuple[Task, ...]) -> None:
+    judge_tasks = [task for task in lite_tasks if task_file.needs_judge(task)]
+    page_tasks = [task for task in judge_tasks if "program_html" in task.eval["eval_types"]]
+    assert (len(judge_tasks), len(page_tasks)) == (40, 4)
 
 
-def test_a_start_may_have_several_tabs(lite: tuple[Task, ...]) -> None:
-    urls = task_file.start_urls(lite[103])
+def test_start_urls_contain_one_url_per_tab(lite_tasks: tuple[Task, ...]) -> None:
+    urls = task_file.start_urls(lite_tasks[103])
     assert len(urls) == 3
     assert all(url.startswith("http://shopping.test/") for url in urls)
-    assert task_file.start_urls(lite[0]) == ("http://shopping_admin.test",)
+    assert task_file.start_urls(lite_tasks[0]) == ("http://shopping_admin.test",)
 
 
-def test_a_reference_that_is_no_list_is_a_list_of_one(lite: tuple[Task, ...]) -> None:
-    assert lite[81].eval["reference_answers"] == {"must_include": ["yjlou"]}
+def test_scalar_reference_becomes_list(lite_tasks: tuple[Task, ...]) -> None:
+    assert lite_tasks[81].eval["reference_answers"] == {"must_include": ["yjlou"]}
 
 
-def test_unachievable_is_kept_apart_from_an_answer_of_na(lite: tuple[Task, ...]) -> None:
-    assert lite[114].eval["reference_answers"] == {"fuzzy_match": task_file.UNACHIEVABLE}
-    assert lite[51].eval["reference_answers"] == {"fuzzy_match": ["N/A"]}
+def test_unachievable_differs_from_na_answer(lite_tasks: tuple[Task, ...]) -> None:
+    assert lite_tasks[114].eval["reference_answers"] == {"fuzzy_match": task_file.UNACHIEVABLE}
+    assert lite_tasks[51].eval["reference_answers"] == {"fuzzy_match": ["N/A"]}
 
 
-# --- one row -------------------------------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------------
 
 
-def test_a_row_becomes_a_task(tmp_path: Path, row: dict[str, Any]) -> None:
-    (task,) = loaded(tmp_path, row, gitlab="http://localhost:8023/")
+def test_load_converts_row_to_task(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = load_rows(tmp_path, row, gitlab="http://localhost:8023/")
     assert task == Task(
         id="webarena/7",
         suite="webarena",
@@ -131,38 +131,40 @@ def test_a_row_becomes_a_task(tmp_path: Path, row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("state", [None, ""])
-def test_no_state_is_none(tmp_path: Path, row: dict[str, Any], state: str | None) -> None:
-    (task,) = loaded(tmp_path, changed(row, "storage_state", state))
+def test_empty_storage_state_becomes_none(
+    tmp_path: Path, row: dict[str, Any], state: str | None
+) -> None:
+    (task,) = load_rows(tmp_path, with_value(row, "storage_state", state))
     assert task.storage_state is None
 
 
-def test_null_fields_are_not_there(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_null_references_are_dropped(tmp_path: Path, row: dict[str, Any]) -> None:
     answers = {"exact_match": None, "must_include": ["42"], "fuzzy_match": ""}
-    (task,) = loaded(tmp_path, changed(row, "eval.reference_answers", answers))
+    (task,) = load_rows(tmp_path, with_value(row, "eval.reference_answers", answers))
     assert task.eval["reference_answers"] == {"must_include": ["42"]}
     assert not task_file.needs_judge(task)
 
 
-def test_a_bare_instruction_can_be_played(tmp_path: Path) -> None:
+def test_row_without_eval_loads(tmp_path: Path) -> None:
     instruction = {"intent": "Star it", "sites": ["gitlab"], "start_url": "__GITLAB__"}
-    first, second = loaded(tmp_path, instruction, instruction)
+    first, second = load_rows(tmp_path, instruction, instruction)
     assert (first.id, second.id) == ("webarena/0", "webarena/1")
     assert first.eval == {}
     assert not task_file.needs_judge(first)
 
 
-def test_addresses_within_an_address_are_kept_apart(tmp_path: Path, row: dict[str, Any]) -> None:
-    (task,) = loaded(tmp_path, changed(row, "start_url", "__SHOPPING_ADMIN__/x __SHOPPING__"))
+def test_overlapping_placeholders_resolve_separately(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = load_rows(tmp_path, with_value(row, "start_url", "__SHOPPING_ADMIN__/x __SHOPPING__"))
     assert task.start_url == "http://shopping_admin.test/x http://shopping.test"
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 TARGET = {"url": "last", "locator": "", "required_contents": {"must_include": ["42"]}}
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "words"),
+    ("field", "value", "message"),
     [
         ("sites", None, "sites must be given"),
         ("sites", 5, 'sites must be a list of texts: ["..."]; it is 5'),
@@ -186,17 +188,17 @@ TARGET = {"url": "last", "locator": "", "required_contents": {"must_include": ["
         ("eval.string_note", ["no"], "eval.string_note must be a text"),
     ],
 )
-def test_a_malformed_row_is_refused(
-    tmp_path: Path, row: dict[str, Any], where: str, value: object, words: str
+def test_malformed_row_raises_error(
+    tmp_path: Path, row: dict[str, Any], field: str, value: object, message: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        loaded(tmp_path, changed(row, where, value))
+        load_rows(tmp_path, with_value(row, field, value))
     assert str(error.value).startswith("tests.json, task 7: ")
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "words"),
+    ("field", "value", "message"),
     [
         ("url", "", "program_html[0].url must be given"),
         ("url", "first", "url must be 'last', func:... or an address"),
@@ -216,43 +218,43 @@ def test_a_malformed_row_is_refused(
         ("required_contents", {"must_exclude": ["1"]}, "must_exclude must be replaced by"),
     ],
 )
-def test_a_malformed_target_is_refused(
-    tmp_path: Path, row: dict[str, Any], where: str, value: object, words: str
+def test_malformed_target_raises_error(
+    tmp_path: Path, row: dict[str, Any], field: str, value: object, message: str
 ) -> None:
     row["eval"] |= {"eval_types": ["program_html"], "program_html": [dict(TARGET)]}
-    loaded(tmp_path, row)
+    load_rows(tmp_path, row)
     with pytest.raises(ConfigError) as error:
-        loaded(tmp_path, changed(row, f"eval.program_html.0.{where}", value))
+        load_rows(tmp_path, with_value(row, f"eval.program_html.0.{field}", value))
     assert "tests.json, task 7: eval.program_html[0]." in str(error.value)
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
-def test_an_unknown_note_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_unknown_url_note_raises_error(tmp_path: Path, row: dict[str, Any]) -> None:
     row["eval"] |= {"eval_types": ["url_match"], "reference_url": "__GITLAB__", "url_note": "IN"}
     with pytest.raises(ConfigError, match=r"url_note must be one of .* it is 'IN'"):
-        loaded(tmp_path, row)
+        load_rows(tmp_path, row)
 
 
-def test_targets_must_be_a_list(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_non_list_program_html_raises_error(tmp_path: Path, row: dict[str, Any]) -> None:
     row["eval"] |= {"eval_types": ["program_html"], "program_html": TARGET}
     with pytest.raises(ConfigError, match="program_html must be a list of objects"):
-        loaded(tmp_path, row)
+        load_rows(tmp_path, row)
 
 
-def test_two_tasks_of_one_id_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_duplicate_task_id_raises_error(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="two tasks webarena/7"):
-        loaded(tmp_path, row, row)
+        load_rows(tmp_path, row, row)
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "[", ""])
-def test_a_file_that_is_no_list_of_tasks_is_refused(tmp_path: Path, content: str) -> None:
+def test_file_without_task_list_raises_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tests.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match=r"tests\.json"):
         task_file.load(path, ADDRESSES)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_error_names_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the task file .*none\.json: No such file"):
         task_file.load(tmp_path / "none.json", ADDRESSES)
 
@@ -260,30 +262,30 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 # --- addresses -----------------------------------------------------------------------------------
 
 
-def test_all_missing_addresses_are_named() -> None:
-    some = {"shopping": "http://shop.test", "reddit": "http://forum.test"}
+def test_missing_addresses_error_names_all_sites() -> None:
+    addresses = {"shopping": "http://shop.test", "reddit": "http://forum.test"}
     with pytest.raises(ConfigError) as error:
-        task_file.load(LITE, some)
-    told = str(error.value)
-    assert "SHOPPING_ADMIN (or WA_SHOPPING_ADMIN), GITLAB (or WA_GITLAB)" in told
-    assert "MAP (or WA_MAP)" in told
-    assert "HOMEPAGE" not in told  # no task needs it
-    assert " SHOPPING (" not in told
+        task_file.load(LITE, addresses)
+    message = str(error.value)
+    assert "SHOPPING_ADMIN (or WA_SHOPPING_ADMIN), GITLAB (or WA_GITLAB)" in message
+    assert "MAP (or WA_MAP)" in message
+    assert "HOMEPAGE" not in message  # no task needs it
+    assert " SHOPPING (" not in message
 
 
-def test_a_site_counts_as_needed_without_a_placeholder(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_site_without_placeholder_needs_address(tmp_path: Path, row: dict[str, Any]) -> None:
     path = tmp_path / "tests.json"
-    path.write_text(json.dumps([changed(row, "sites", ["gitlab", "wikipedia"])]))
+    path.write_text(json.dumps([with_value(row, "sites", ["gitlab", "wikipedia"])]))
     with pytest.raises(ConfigError, match="WIKIPEDIA"):
         task_file.load(path, {"gitlab": "http://gitlab.test"})
 
 
-def test_an_address_must_be_one(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_invalid_address_raises_error(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="address of gitlab must begin with http://, unlike 'x'"):
-        loaded(tmp_path, row, gitlab="x")
+        load_rows(tmp_path, row, gitlab="x")
 
 
-def test_both_spellings_of_the_environment_are_read() -> None:
+def test_environment_accepts_both_variable_names() -> None:
     environ = {"GITLAB": "http://a", "WA_REDDIT": "http://b", "MAP": "", "HOME": "/root"}
     assert task_file.addresses_from_environment(environ) == {
         "gitlab": "http://a",
@@ -291,12 +293,12 @@ def test_both_spellings_of_the_environment_are_read() -> None:
     }
 
 
-def test_the_longer_spelling_counts() -> None:
+def test_wa_prefixed_variable_takes_precedence() -> None:
     environ = {"MAP": "treasure", "WA_MAP": "http://map"}
     assert task_file.addresses_from_environment(environ) == {"map": "http://map"}
 
 
-def test_the_environment_must_have_what_is_needed() -> None:
+def test_environment_error_names_missing_sites() -> None:
     with pytest.raises(ConfigError, match=r"set GITLAB \(or WA_GITLAB\), MAP \(or WA_MAP\) to"):
         task_file.addresses_from_environment({"REDDIT": "http://b"}, ["map", "gitlab", "reddit"])
 
@@ -305,7 +307,7 @@ def test_the_environment_must_have_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "read"),
+    ("text", "expected"),
     [
         ("last", None),
         ("document.title", None),
@@ -327,8 +329,8 @@ def test_the_environment_must_have_what_is_needed() -> None:
         ),
     ],
 )
-def test_calls_are_read(text: str, read: Call | None) -> None:
-    assert task_file.parse_call(text) == read
+def test_parse_call_returns_name_and_arguments(text: str, expected: Call | None) -> None:
+    assert task_file.parse_call(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -345,6 +347,6 @@ def test_calls_are_read(text: str, read: Call | None) -> None:
         "func:__import__('os')",
     ],
 )
-def test_no_other_call_is_read(text: str) -> None:
+def test_parse_call_rejects_other_expressions(text: str) -> None:
     with pytest.raises(ValueError, match=r"must|only"):
         task_file.parse_call(text)

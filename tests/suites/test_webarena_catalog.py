@@ -1,4 +1,4 @@
-"""Which tasks there are: files, filters, what is left out, and what a task may change."""
+"""Tests of the WebArena task catalog: files, filters, modified sites, addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.suites.webarena_sites import page_holds, task
+from tests.suites.webarena_sites import make_row, page_target
 from webagent_jax.config import ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.suites.webarena import catalog, suite
@@ -20,97 +20,97 @@ JUDGE = JudgeConfig(url="http://judge.test/v1", model="m")
 
 EXACT: Any = {"exact_match": "42"}
 ROWS = [
-    task(0, "gitlab", reference_answers=EXACT),
-    task(1, "gitlab", reference_url="__GITLAB__/about", reference_answers=EXACT),
-    task(2, "gitlab", program_html=[page_holds("last", "x")]),
-    task(3, "reddit", reference_answers={"fuzzy_match": "N/A"}),
-    task(4, "map", "shopping", reference_answers={"must_include": ["x"]}),
-    task(5, "reddit", "gitlab", program_html=[page_holds("__GITLAB__/", "x")]),
+    make_row(0, "gitlab", reference_answers=EXACT),
+    make_row(1, "gitlab", reference_url="__GITLAB__/about", reference_answers=EXACT),
+    make_row(2, "gitlab", program_html=[page_target("last", "x")]),
+    make_row(3, "reddit", reference_answers={"fuzzy_match": "N/A"}),
+    make_row(4, "map", "shopping", reference_answers={"must_include": ["x"]}),
+    make_row(5, "reddit", "gitlab", program_html=[page_target("__GITLAB__/", "x")]),
 ]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
+def tasks_path(tmp_path: Path) -> str:
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps(ROWS))
     return str(path)
 
 
-def read(file: str, *names: str, **options: Any) -> catalog.Catalog:
-    return catalog.read(WebArenaConfig(test_file=file, judge=JUDGE, **options), names)
+def read_catalog(tasks_path: str, *names: str, **options: Any) -> catalog.Catalog:
+    return catalog.read(WebArenaConfig(test_file=tasks_path, judge=JUDGE, **options), names)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_all_of_webarena_lite_is_there_with_a_judge_and_125_without() -> None:
-    tasks = read(LITE)
+def test_webarena_lite_has_165_tasks_with_judge_and_125_without() -> None:
+    tasks = read_catalog(LITE)
     assert len(tasks.names("test")) == 165
     assert tasks.notes == ()
     assert tasks.sites == ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map")
-    without = catalog.read(WebArenaConfig(test_file=LITE))
-    assert len(without.names("test")) == 125
-    assert without.notes == (
+    catalog_without_judge = catalog.read(WebArenaConfig(test_file=LITE))
+    assert len(catalog_without_judge.names("test")) == 125
+    assert catalog_without_judge.notes == (
         "40 of 165 test tasks need a judge and are skipped: "
         "set suite.webarena.judge.url and suite.webarena.judge.model to include them",
     )
 
 
-def test_strict_refuses_what_cannot_be_scored(tmp_path: Path) -> None:
-    strict = JudgeConfig(required=True)
+def test_required_judge_rejects_unscorable_tasks(tmp_path: Path) -> None:
+    required_judge = JudgeConfig(required=True)
     with pytest.raises(ConfigError, match="40 of 165 tasks need a judge"):
-        catalog.read(WebArenaConfig(test_file=LITE, judge=strict))
+        catalog.read(WebArenaConfig(test_file=LITE, judge=required_judge))
     path = tmp_path / "instructions.json"
     path.write_text(json.dumps([{**ROWS[0], "eval": None}, ROWS[1] | {"task_id": 9}]))
     assert catalog.read(WebArenaConfig(test_file=str(path))).notes == (
         "1 of 2 test tasks have no eval in their file and are skipped",
     )
     with pytest.raises(ConfigError, match="1 of 2 test tasks have no eval"):
-        catalog.read(WebArenaConfig(test_file=str(path), judge=strict))
+        catalog.read(WebArenaConfig(test_file=str(path), judge=required_judge))
 
 
-def test_both_splits_may_count_from_zero(file: str) -> None:
-    tasks = catalog.read(WebArenaConfig(train_file=file, test_file=file, judge=JUDGE))
+def test_splits_may_share_task_numbers(tasks_path: str) -> None:
+    tasks = catalog.read(WebArenaConfig(train_file=tasks_path, test_file=tasks_path, judge=JUDGE))
     assert tasks.task("0", "train").id == "webarena/train/0"
     assert tasks.task("0", "test").id == "webarena/test/0"
 
 
-def test_a_split_without_a_file_is_told(file: str) -> None:
+def test_missing_task_file_raises_error(tasks_path: str) -> None:
     with pytest.raises(ConfigError, match=r"suite\.webarena\.train_file is empty"):
-        read(file).names("train")
+        read_catalog(tasks_path).names("train")
     with pytest.raises(ConfigError, match="must name a task file of WebArena"):
         catalog.read(WebArenaConfig())
     with pytest.raises(ConfigError, match="cannot read the task file"):
-        read("/nowhere/tasks.json")
+        read_catalog("/nowhere/tasks.json")
 
 
-def test_a_file_may_come_with_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+def test_task_file_loads_from_package_without_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks_path: str
 ) -> None:
     package = tmp_path / "parent" / "tasks_of_others"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    (package / "test.raw.json").write_bytes(Path(file).read_bytes())
+    (package / "test.raw.json").write_bytes(Path(tasks_path).read_bytes())
     monkeypatch.syspath_prepend(tmp_path / "parent")
-    assert len(read("package:tasks_of_others/test.raw.json").names("test")) == 6
+    assert len(read_catalog("package:tasks_of_others/test.raw.json").names("test")) == 6
     assert "tasks_of_others" not in sys.modules
 
 
 @pytest.mark.parametrize(
     "name", ["package:no_such_package/a.json", "package:", "package:no.such/a.json", "package:json"]
 )
-def test_a_package_that_is_not_there_is_told(name: str) -> None:
+def test_invalid_package_path_raises_error(name: str) -> None:
     with pytest.raises(ConfigError, match="must read package:NAME/FILE"):
-        read(name)
+        read_catalog(name)
 
 
 # --- filters --------------------------------------------------------------------------------------
 
 
-def test_tasks_and_sites_are_filtered(file: str) -> None:
-    assert read(file, "5", "1").names("test") == ("1", "5")
-    assert read(file, sites=("gitlab",)).names("test") == ("0", "1", "2")
-    assert read(file, sites=("reddit", "gitlab")).sites == ("reddit", "gitlab")
+def test_catalog_filters_tasks_and_sites(tasks_path: str) -> None:
+    assert read_catalog(tasks_path, "5", "1").names("test") == ("1", "5")
+    assert read_catalog(tasks_path, sites=("gitlab",)).names("test") == ("0", "1", "2")
+    assert read_catalog(tasks_path, sites=("reddit", "gitlab")).sites == ("reddit", "gitlab")
 
 
 @pytest.mark.parametrize(
@@ -121,33 +121,33 @@ def test_tasks_and_sites_are_filtered(file: str) -> None:
         (["0"], ("reddit",), "no task is left"),
     ],
 )
-def test_unknown_filters_name_the_valid_ones(
-    file: str, names: list[str], sites: tuple[str, ...], message: str
+def test_unknown_filter_error_lists_valid_values(
+    tasks_path: str, names: list[str], sites: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        read(file, *names, sites=sites)
+        read_catalog(tasks_path, *names, sites=sites)
 
 
-# --- what a task does to its sites ----------------------------------------------------------------
+# --- modified sites -------------------------------------------------------------------------------
 
 
-def test_a_task_changes_its_sites_unless_judged_by_answer_or_address(file: str) -> None:
-    tasks = read(file)
-    changed = {
+def test_modified_sites_depend_on_evaluators(tasks_path: str) -> None:
+    tasks = read_catalog(tasks_path)
+    sites_by_task = {
         name: catalog.modified_sites(tasks.task(name, "test")) for name in tasks.names("test")
     }
-    assert changed == {
+    assert sites_by_task == {
         "0": (),
         "1": (),
         "2": ("gitlab",),
-        "3": ("reddit",),  # cannot be done, but an agent may try
+        "3": ("reddit",),  # unachievable, but an agent may modify the site
         "4": (),
         "5": ("reddit", "gitlab"),
     }
 
 
-def test_not_half_of_webarena_lite_may_change_something() -> None:
-    tasks = read(LITE)
+def test_webarena_lite_has_72_modifying_tasks() -> None:
+    tasks = read_catalog(LITE)
     count = Counter(
         bool(catalog.modified_sites(tasks.task(n, "test"))) for n in tasks.names("test")
     )
@@ -155,7 +155,7 @@ def test_not_half_of_webarena_lite_may_change_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "signed_in"),
+    ("state", "expected"),
     [
         (None, ("shopping", "reddit")),
         ("./.auth/reddit_state.json", ("reddit",)),
@@ -163,35 +163,36 @@ def test_not_half_of_webarena_lite_may_change_something() -> None:
         ("./.auth/gitlab_state.json", ("shopping", "reddit")),
     ],
 )
-def test_the_file_says_which_sites_are_signed_in_to(
-    tmp_path: Path, state: str | None, signed_in: tuple[str, ...]
+def test_login_sites_follow_storage_state(
+    tmp_path: Path, state: str | None, expected: tuple[str, ...]
 ) -> None:
     path = tmp_path / "tasks.json"
-    row = task(0, "shopping", "reddit", reference_answers=EXACT)
+    row = make_row(0, "shopping", "reddit", reference_answers=EXACT)
     path.write_text(json.dumps([row | {"storage_state": state}]))
-    assert catalog.login_sites(read(str(path)).task("0", "test")) == signed_in
+    assert catalog.login_sites(read_catalog(str(path)).task("0", "test")) == expected
 
 
-# --- where the sites are --------------------------------------------------------------------------
+# --- addresses ------------------------------------------------------------------------------------
 
 
-def test_without_sites_the_variables_are_named(file: str) -> None:
+def test_missing_addresses_error_names_variables(tasks_path: str) -> None:
     config = WebArenaConfig(test_file="/nowhere/tasks.json")
     with pytest.raises(ConfigError, match=r"set SHOPPING \(or WA_SHOPPING\), .*MAP \(or WA_MAP\)"):
         suite.read(config, (), {})
     with pytest.raises(ConfigError, match=r"set SHOPPING \(.*REDDIT \(.*MAP \(or WA_MAP\) to http"):
-        suite.read(WebArenaConfig(test_file=file, judge=JUDGE), (), {"GITLAB": "http://g"})
+        suite.read(WebArenaConfig(test_file=tasks_path, judge=JUDGE), (), {"GITLAB": "http://g"})
 
 
-def test_only_the_sites_of_chosen_tasks_are_needed(file: str) -> None:
-    config = WebArenaConfig(test_file=file, sites=("gitlab",))
+def test_addresses_cover_only_sites_of_selected_tasks(tasks_path: str) -> None:
+    config = WebArenaConfig(test_file=tasks_path, sites=("gitlab",))
     _, addresses = suite.read(config, (), {"GITLAB": "http://g:1 http://g:2"})
     assert addresses == {"gitlab": ("http://g:1", "http://g:2")}
 
 
-def test_a_task_is_placed_where_its_replica_is(file: str) -> None:
+def test_with_addresses_inserts_replica_addresses(tasks_path: str) -> None:
     task = task_file.with_addresses(
-        read(file).task("5", "test"), {"reddit": "http://r:1/", "gitlab": "http://g:2/gl"}
+        read_catalog(tasks_path).task("5", "test"),
+        {"reddit": "http://r:1/", "gitlab": "http://g:2/gl"},
     )
     assert task.start_url == "http://r:1/"
     assert task.eval["program_html"][0]["url"] == "http://g:2/gl/"

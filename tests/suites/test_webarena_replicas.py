@@ -1,4 +1,4 @@
-"""Turns on replicas: readers side by side, writers alone, resets, faults, deadlines."""
+"""Tests of the replica pool: shared reads, exclusive writes, resets, faults, timeouts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 from webagent_jax.suites.webarena.replicas import ReplicaLease, ReplicaPool
 from webagent_jax.types import InfraError
 
-WAIT = 10.0  # seconds at most, for what happens at once
-SOON = 0.05  # seconds in which what must not happen would have
+TIMEOUT = 10.0  # seconds; upper bound for events that must happen
+SHORT_WAIT = 0.05  # seconds; wait for events that must not happen
 
 
 @dataclass
-class Site:
-    """What is asked of the replicas."""
+class FakeHooks:
+    """Reset and probe hooks that record their calls."""
 
     resets: list[str] = field(default_factory=list)
     probes: list[str] = field(default_factory=list)
-    wrong: str | None = None
+    health_error: str | None = None
     reset_fails: bool = False
 
     def reset(self, replicas: Sequence[tuple[str, str]]) -> None:
@@ -33,59 +33,61 @@ class Site:
 
     def probe(self, site: str, address: str) -> str | None:
         self.probes.append(address)
-        return self.wrong
+        return self.health_error
 
 
-def leases(site: Site | None = None, replicas: int = 1, **options: Any) -> ReplicaPool:
-    site = site or Site()
+def make_pool(hooks: FakeHooks | None = None, replicas: int = 1, **options: Any) -> ReplicaPool:
+    hooks = hooks or FakeHooks()
     addresses = {
         name: [f"http://{name}-{i}" for i in range(replicas)] for name in ("gitlab", "reddit")
     }
     defaults: dict[str, Any] = {
-        "timeout": WAIT,
+        "timeout": TIMEOUT,
         "reset": None,
         "reset_every": 1,
         "resettable": ("gitlab", "reddit"),
-        "probe": site.probe,
+        "probe": hooks.probe,
     }
     return ReplicaPool(addresses, **(defaults | options))
 
 
-class Visitor:
-    """A thread that takes its turn, and stays until it is told to leave."""
+class LeaseThread:
+    """Thread that acquires a lease and holds it until `release` is called."""
 
-    def __init__(self, leases: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...] = ()):
-        self._in, self._leave = threading.Event(), threading.Event()
+    def __init__(self, pool: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...] = ()):
+        self._lease_event, self._release_event = threading.Event(), threading.Event()
         self.lease: ReplicaLease | None = None
-        self._thread = threading.Thread(target=self._visit, args=(leases, sites, writes))
+        self._thread = threading.Thread(target=self._run, args=(pool, sites, writes))
         self._thread.start()
 
-    def _visit(self, leases: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        with leases.acquire(sites, writes) as self.lease:
-            self._in.set()
-            assert self._leave.wait(WAIT)
+    def _run(self, pool: ReplicaPool, sites: tuple[str, ...], writes: tuple[str, ...]) -> None:
+        with pool.acquire(sites, writes) as self.lease:
+            self._lease_event.set()
+            assert self._release_event.wait(TIMEOUT)
 
-    def is_in(self, soon: float = WAIT) -> bool:
-        return self._in.wait(soon)
+    def has_lease(self, timeout: float = TIMEOUT) -> bool:
+        return self._lease_event.wait(timeout)
 
-    def leave(self) -> None:
-        self._leave.set()
-        self._thread.join(WAIT)
+    def release(self) -> None:
+        self._release_event.set()
+        self._thread.join(TIMEOUT)
 
 
 @contextmanager
-def visitors(leases: ReplicaPool, *who: tuple[tuple[str, ...], tuple[str, ...]]) -> Iterator[Any]:
-    """Who came in this order; all are sent away at the end."""
+def lease_threads(
+    pool: ReplicaPool, *requests: tuple[tuple[str, ...], tuple[str, ...]]
+) -> Iterator[Any]:
+    """Start one thread per request in this order; release all leases at the end."""
     with ExitStack() as stack:
-        come = []
-        for sites, writes in who:
-            before = len(leases._waiters)
-            visitor = Visitor(leases, sites, writes)
-            stack.callback(visitor.leave)
-            come.append(visitor)
-            while not visitor.is_in(0.005) and len(leases._waiters) == before:
+        threads = []
+        for sites, writes in requests:
+            num_waiters = len(pool._waiters)
+            thread = LeaseThread(pool, sites, writes)
+            stack.callback(thread.release)
+            threads.append(thread)
+            while not thread.has_lease(0.005) and len(pool._waiters) == num_waiters:
                 pass
-        yield come
+        yield threads
 
 
 READS = (("gitlab",), ())
@@ -94,184 +96,192 @@ READS_REDDIT = (("reddit",), ())
 WRITES_BOTH = (("gitlab", "reddit"), ("gitlab", "reddit"))
 
 
-def test_readers_are_side_by_side() -> None:
-    with visitors(leases(), READS, READS, READS) as all_three:
-        assert all(one.is_in() for one in all_three)
+def test_readers_share_replica() -> None:
+    with lease_threads(make_pool(), READS, READS, READS) as readers:
+        assert all(reader.has_lease() for reader in readers)
 
 
 @pytest.mark.parametrize(("first", "second"), [(WRITES, WRITES), (WRITES, READS), (READS, WRITES)])
-def test_a_writer_is_alone(first: Any, second: Any) -> None:
-    with visitors(leases(), first, second) as (one, other):
-        assert one.is_in()
-        assert not other.is_in(SOON)
-        one.leave()
-        assert other.is_in()
+def test_writer_has_exclusive_access(first: Any, second: Any) -> None:
+    with lease_threads(make_pool(), first, second) as (one, other):
+        assert one.has_lease()
+        assert not other.has_lease(SHORT_WAIT)
+        one.release()
+        assert other.has_lease()
 
 
-def test_two_replicas_take_two_writers_but_not_three() -> None:
-    with visitors(leases(replicas=2), WRITES, WRITES, WRITES) as (one, two, three):
-        assert one.is_in() and two.is_in()
-        assert not three.is_in(SOON)
+def test_two_replicas_admit_two_writers() -> None:
+    with lease_threads(make_pool(replicas=2), WRITES, WRITES, WRITES) as (one, two, three):
+        assert one.has_lease() and two.has_lease()
+        assert not three.has_lease(SHORT_WAIT)
         assert one.lease.addresses != two.lease.addresses
-        two.leave()
-        assert three.is_in()
+        two.release()
+        assert three.has_lease()
         assert three.lease.addresses == two.lease.addresses
 
 
 def test_readers_spread_over_replicas() -> None:
-    with visitors(leases(replicas=2), READS, READS) as (one, two):
-        assert one.is_in() and two.is_in()
+    with lease_threads(make_pool(replicas=2), READS, READS) as (one, two):
+        assert one.has_lease() and two.has_lease()
         assert one.lease.addresses != two.lease.addresses
 
 
-def test_readers_do_not_overtake_a_writer_who_waits() -> None:
-    with visitors(leases(), READS, WRITES, READS) as (reader, writer, late):
-        assert not late.is_in(SOON)
-        reader.leave()
-        assert writer.is_in()
-        assert not late.is_in(SOON)
-        writer.leave()
-        assert late.is_in()
+def test_readers_do_not_overtake_pending_writer() -> None:
+    with lease_threads(make_pool(), READS, WRITES, READS) as (reader, writer, late_reader):
+        assert not late_reader.has_lease(SHORT_WAIT)
+        reader.release()
+        assert writer.has_lease()
+        assert not late_reader.has_lease(SHORT_WAIT)
+        writer.release()
+        assert late_reader.has_lease()
 
 
-def test_other_sites_are_not_held_up() -> None:
-    with visitors(leases(), WRITES, READS_REDDIT) as (_, other):
-        assert other.is_in()
+def test_writer_does_not_block_other_sites() -> None:
+    with lease_threads(make_pool(), WRITES, READS_REDDIT) as (_, other):
+        assert other.has_lease()
 
 
-def test_two_sites_are_taken_at_once_or_not_at_all() -> None:
-    with visitors(leases(), READS, WRITES_BOTH, READS_REDDIT) as (reader, both, late):
-        assert not both.is_in(SOON)
-        assert not late.is_in(SOON)  # it came after
-        reader.leave()
-        assert both.is_in()
-        both.leave()
-        assert late.is_in()
+def test_lease_of_two_sites_is_atomic() -> None:
+    with lease_threads(make_pool(), READS, WRITES_BOTH, READS_REDDIT) as (
+        reader,
+        writer,
+        late_reader,
+    ):
+        assert not writer.has_lease(SHORT_WAIT)
+        assert not late_reader.has_lease(SHORT_WAIT)  # requested later
+        reader.release()
+        assert writer.has_lease()
+        writer.release()
+        assert late_reader.has_lease()
 
 
-def test_waiting_ends_at_the_deadline() -> None:
-    turns = leases(timeout=SOON)
+def test_acquire_times_out() -> None:
+    pool = make_pool(timeout=SHORT_WAIT)
     with (
-        turns.acquire(["gitlab"], ["gitlab"]),
+        pool.acquire(["gitlab"], ["gitlab"]),
         pytest.raises(InfraError, match=r"no free replica of gitlab \(1\) within 0.05 s"),
-        turns.acquire(["gitlab"], []),
+        pool.acquire(["gitlab"], []),
     ):
         pass
-    with turns.acquire(["gitlab"], []):  # whoever gave up leaves no trace
+    with pool.acquire(["gitlab"], []):  # the timed-out request left no state
         pass
 
 
-def test_closing_ends_the_waiting() -> None:
-    turns = leases()
-    failed: list[BaseException] = []
+def test_close_aborts_pending_acquire() -> None:
+    pool = make_pool()
+    errors: list[BaseException] = []
 
     def wait() -> None:
         try:
-            with turns.acquire(["gitlab"], []):
+            with pool.acquire(["gitlab"], []):
                 pass
         except InfraError as error:
-            failed.append(error)
+            errors.append(error)
 
-    with turns.acquire(["gitlab"], ["gitlab"]):
+    with pool.acquire(["gitlab"], ["gitlab"]):
         thread = threading.Thread(target=wait)
         thread.start()
-        turns.close()
-        thread.join(WAIT)
-    assert [str(error) for error in failed] == ["the suite is closed"]
+        pool.close()
+        thread.join(TIMEOUT)
+    assert [str(error) for error in errors] == ["the suite is closed"]
 
 
 # --- resets and faults ----------------------------------------------------------------------------
 
 
-def play(turns: ReplicaPool, *writes: str, site: str = "gitlab", faulty: bool = False) -> None:
-    with turns.acquire([site], writes) as lease:
+def run_episode(
+    pool: ReplicaPool, *writes: str, site: str = "gitlab", faulty: bool = False
+) -> None:
+    with pool.acquire([site], writes) as lease:
         lease.faulty = faulty
 
 
-def test_a_replica_is_reset_at_first_and_after_so_many_writers() -> None:
-    site = Site()
-    turns = leases(site, reset=site.reset, reset_every=2)
-    play(turns)
-    assert len(site.resets) == 1  # what it held is not known
-    play(turns, "gitlab")
-    play(turns)
-    play(turns, "gitlab")
-    assert len(site.resets) == 1
-    play(turns)  # a reader gets a fresh site too
-    assert len(site.resets) == 2
+def test_replica_resets_initially_and_after_reset_every_writers() -> None:
+    hooks = FakeHooks()
+    pool = make_pool(hooks, reset=hooks.reset, reset_every=2)
+    run_episode(pool)
+    assert len(hooks.resets) == 1  # the initial state is unknown
+    run_episode(pool, "gitlab")
+    run_episode(pool)
+    run_episode(pool, "gitlab")
+    assert len(hooks.resets) == 1
+    run_episode(pool)  # readers also get a reset site
+    assert len(hooks.resets) == 2
 
 
-def test_a_reset_is_alone_and_the_reader_who_had_it_is_not() -> None:
-    inside, go_on = threading.Event(), threading.Event()
+def test_reset_is_exclusive_and_later_readers_share_replica() -> None:
+    reset_start, reset_end = threading.Event(), threading.Event()
 
     def slow_reset(replicas: Sequence[tuple[str, str]]) -> None:
-        inside.set()
-        assert go_on.wait(WAIT)
+        reset_start.set()
+        assert reset_end.wait(TIMEOUT)
 
-    turns = leases(reset=slow_reset)
-    one = Visitor(turns, *READS)
-    assert inside.wait(WAIT)
-    other = Visitor(turns, *READS)
-    assert not other.is_in(SOON)
-    go_on.set()
-    assert one.is_in() and other.is_in()
-    one.leave()
-    other.leave()
-
-
-def test_reset_waits_for_all_replicas_that_are_reset_together() -> None:
-    site = Site()
-    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
-    play(turns)
-    assert site.resets == ["http://gitlab-0", "http://reddit-0"]
-    with visitors(turns, READS_REDDIT, WRITES) as (reader, writer):
-        assert reader.is_in() and writer.is_in()  # one of each site, side by side
-        writer.leave()
-        with visitors(turns, READS, READS_REDDIT) as (here, there):
-            assert not here.is_in(SOON)  # the reset would end the session of the reader
-            assert not there.is_in(SOON)  # so that readers cannot put it off for ever
-            reader.leave()
-            assert here.is_in() and there.is_in()
-    assert len(site.resets) == 4
+    pool = make_pool(reset=slow_reset)
+    one = LeaseThread(pool, *READS)
+    assert reset_start.wait(TIMEOUT)
+    other = LeaseThread(pool, *READS)
+    assert not other.has_lease(SHORT_WAIT)
+    reset_end.set()
+    assert one.has_lease() and other.has_lease()
+    one.release()
+    other.release()
 
 
-def test_failed_reset_of_several_replicas_frees_them() -> None:
-    site = Site(reset_fails=True)
-    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
+def test_joint_reset_waits_for_all_replicas() -> None:
+    hooks = FakeHooks()
+    pool = make_pool(hooks, reset=hooks.reset, reset_together=lambda *replica: "one server")
+    run_episode(pool)
+    assert hooks.resets == ["http://gitlab-0", "http://reddit-0"]
+    with lease_threads(pool, READS_REDDIT, WRITES) as (reader, writer):
+        assert reader.has_lease() and writer.has_lease()  # replicas of different sites
+        writer.release()
+        with lease_threads(pool, READS, READS_REDDIT) as (gitlab_reader, reddit_reader):
+            # The reset would end the session of the first reader.
+            assert not gitlab_reader.has_lease(SHORT_WAIT)
+            # Later readers must not delay the reset forever.
+            assert not reddit_reader.has_lease(SHORT_WAIT)
+            reader.release()
+            assert gitlab_reader.has_lease() and reddit_reader.has_lease()
+    assert len(hooks.resets) == 4
+
+
+def test_failed_joint_reset_releases_replicas() -> None:
+    hooks = FakeHooks(reset_fails=True)
+    pool = make_pool(hooks, reset=hooks.reset, reset_together=lambda *replica: "one server")
     with pytest.raises(InfraError, match="no reset"):
-        play(turns)
-    site.reset_fails = False
-    play(turns, site="reddit")
-    play(turns)
-    assert len(site.resets) == 4
+        run_episode(pool)
+    hooks.reset_fails = False
+    run_episode(pool, site="reddit")
+    run_episode(pool)
+    assert len(hooks.resets) == 4
 
 
-def test_a_failed_reset_is_tried_again() -> None:
-    site = Site(reset_fails=True)
-    turns = leases(site, reset=site.reset)
+def test_failed_reset_is_retried() -> None:
+    hooks = FakeHooks(reset_fails=True)
+    pool = make_pool(hooks, reset=hooks.reset)
     for _ in range(2):
         with pytest.raises(InfraError, match="no reset"):
-            play(turns)
-    site.reset_fails = False
-    play(turns)
-    play(turns)
-    assert len(site.resets) == 3
+            run_episode(pool)
+    hooks.reset_fails = False
+    run_episode(pool)
+    run_episode(pool)
+    assert len(hooks.resets) == 3
 
 
-def test_sites_that_cannot_be_reset_never_are() -> None:
-    site = Site()
-    play(leases(site, reset=site.reset, resettable=("reddit",)))
-    assert site.resets == []
+def test_non_resettable_site_is_not_reset() -> None:
+    hooks = FakeHooks()
+    run_episode(make_pool(hooks, reset=hooks.reset, resettable=("reddit",)))
+    assert hooks.resets == []
 
 
-def test_after_a_fault_the_replica_is_asked_before_it_is_used_again() -> None:
-    site = Site(wrong="gitlab answered 502")
-    turns = leases(site)
-    play(turns, faulty=True)
+def test_faulty_replica_is_probed_before_reuse() -> None:
+    hooks = FakeHooks(health_error="gitlab answered 502")
+    pool = make_pool(hooks)
+    run_episode(pool, faulty=True)
     for _ in range(2):
         with pytest.raises(InfraError, match="answered 502"):
-            play(turns)
-    site.wrong = None
-    play(turns)
-    play(turns)
-    assert len(site.probes) == 3
+            run_episode(pool)
+    hooks.health_error = None
+    run_episode(pool)
+    run_episode(pool)
+    assert len(hooks.probes) == 3

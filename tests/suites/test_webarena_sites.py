@@ -1,4 +1,4 @@
-"""Addresses, health and resets of sites, on small sites that fail as told."""
+"""Tests of site addresses, health checks and resets on fake sites."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.suites.webarena_sites import ResetServer, StandIn
+from tests.suites.webarena_sites import FakeSite, ResetServer
 from webagent_jax.config import ConfigError
 from webagent_jax.suites.webarena import http, sites
 from webagent_jax.suites.webarena.sites import ResetHook
@@ -16,21 +16,21 @@ from webagent_jax.types import InfraError
 
 
 @pytest.fixture
-def stand_in() -> Iterator[Callable[..., StandIn]]:
-    made: list[StandIn] = []
+def make_site() -> Iterator[Callable[..., FakeSite]]:
+    fake_sites: list[FakeSite] = []
 
-    def make(name: str = "gitlab", **options: object) -> StandIn:
-        made.append(StandIn(name, **options))  # type: ignore[arg-type]
-        return made[-1]
+    def make(name: str = "gitlab", **options: object) -> FakeSite:
+        fake_sites.append(FakeSite(name, **options))  # type: ignore[arg-type]
+        return fake_sites[-1]
 
     yield make
-    for site in made:
+    for site in fake_sites:
         site.close()
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address that takes connections and never answers."""
+def silent_address() -> Iterator[str]:
+    """Return an address that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -38,7 +38,7 @@ def nobody() -> Iterator[str]:
 # --- addresses ------------------------------------------------------------------------------------
 
 
-def test_replicas_are_parted_by_blanks_in_either_spelling() -> None:
+def test_addresses_split_on_whitespace_in_both_variables() -> None:
     environ = {"GITLAB": "http://a:8023/ http://b:8023", "WA_REDDIT": "http://r:9999"}
     assert sites.addresses_from_environment(environ, ["gitlab", "reddit"]) == {
         "gitlab": ("http://a:8023", "http://b:8023"),
@@ -54,18 +54,18 @@ def test_replicas_are_parted_by_blanks_in_either_spelling() -> None:
         ("http://a:8023 http://a:8023/", "names a replica twice"),
     ],
 )
-def test_addresses_that_cannot_work_are_refused(value: str, message: str) -> None:
+def test_invalid_addresses_raise_error(value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         sites.addresses_from_environment({"GITLAB": value}, ["gitlab"])
 
 
-def test_extra_origins_are_by_site() -> None:
-    listed = ["map=tiles.test:8080", "map=.osm.test:443"]
-    assert sites.extra_origins(listed) == {"map": ["tiles.test:8080", ".osm.test:443"]}
+def test_extra_origins_are_grouped_by_site() -> None:
+    entries = ["map=tiles.test:8080", "map=.osm.test:443"]
+    assert sites.extra_origins(entries) == {"map": ["tiles.test:8080", ".osm.test:443"]}
 
 
 @pytest.mark.parametrize("entry", ["tiles.test:8080", "maps=tiles.test:8080", "map=http://t:80/"])
-def test_bad_extra_origins_are_refused(entry: str) -> None:
+def test_invalid_extra_origins_raise_error(entry: str) -> None:
     with pytest.raises(ConfigError, match="extra_origins="):
         sites.extra_origins([entry])
 
@@ -73,8 +73,8 @@ def test_bad_extra_origins_are_refused(entry: str) -> None:
 # --- health ---------------------------------------------------------------------------------------
 
 
-def test_a_site_that_is_well(stand_in: Callable[..., StandIn]) -> None:
-    assert sites.health_error("gitlab", stand_in().address) is None
+def test_health_error_is_none_for_healthy_site(make_site: Callable[..., FakeSite]) -> None:
+    assert sites.health_error("gitlab", make_site().address) is None
 
 
 @pytest.mark.parametrize(
@@ -82,84 +82,84 @@ def test_a_site_that_is_well(stand_in: Callable[..., StandIn]) -> None:
     [
         ({"status": 502}, "answered 502: it may still be starting"),
         ({"status": 404}, "answered 404: check GITLAB"),
-        ({"sends_on_to": "http://elsewhere.test:8023/users"}, "another address: set its base URL"),
+        ({"redirect_url": "http://elsewhere.test:8023/users"}, "another address: set its base URL"),
     ],
 )
-def test_a_site_that_is_not_well(
-    stand_in: Callable[..., StandIn], options: dict[str, object], message: str
+def test_health_error_describes_fault(
+    make_site: Callable[..., FakeSite], options: dict[str, object], message: str
 ) -> None:
-    address = stand_in(**options).address
-    trouble = sites.health_error("gitlab", address)
-    assert trouble and message in trouble
-    assert f"gitlab at {address}" in trouble
+    address = make_site(**options).address
+    error = sites.health_error("gitlab", address)
+    assert error and message in error
+    assert f"gitlab at {address}" in error
 
 
-def test_a_site_that_is_not_there() -> None:
-    trouble = sites.health_error("map", "http://127.0.0.1:1")
-    assert trouble and "map at http://127.0.0.1:1 does not respond (" in trouble
+def test_health_error_reports_unreachable_site() -> None:
+    error = sites.health_error("map", "http://127.0.0.1:1")
+    assert error and "map at http://127.0.0.1:1 does not respond (" in error
 
 
-def test_a_site_that_never_answers(nobody: str) -> None:
-    trouble = sites.health_error("map", nobody, timeout=0.1)
-    assert trouble and "does not respond (timed out)" in trouble
+def test_health_error_reports_timeout(silent_address: str) -> None:
+    error = sites.health_error("map", silent_address, timeout=0.1)
+    assert error and "does not respond (timed out)" in error
 
 
-def test_all_that_is_wrong_is_told_at_once(stand_in: Callable[..., StandIn]) -> None:
-    gitlabs = [stand_in().address, stand_in(status=500).address]
-    addresses = {"gitlab": gitlabs, "map": ["http://x.invalid"]}
-    with pytest.raises(ConfigError) as told:
+def test_check_health_reports_all_errors(make_site: Callable[..., FakeSite]) -> None:
+    gitlab_addresses = [make_site().address, make_site(status=500).address]
+    addresses = {"gitlab": gitlab_addresses, "map": ["http://x.invalid"]}
+    with pytest.raises(ConfigError) as error:
         sites.check_health(addresses)
-    assert "answered 500" in str(told.value) and "map at http://x.invalid" in str(told.value)
+    assert "answered 500" in str(error.value) and "map at http://x.invalid" in str(error.value)
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
 
 
-def test_cookies_do_not_leave_the_site(stand_in: Callable[..., StandIn]) -> None:
-    elsewhere = stand_in("reddit")
-    reply = http.fetch(
-        stand_in(sends_on_to=f"{elsewhere.base}/about").base,
+def test_fetch_does_not_follow_redirect_to_other_site(make_site: Callable[..., FakeSite]) -> None:
+    other_site = make_site("reddit")
+    response = http.fetch(
+        make_site(redirect_url=f"{other_site.base}/about").base,
         timeout=5,
         headers={"Cookie": "secret=1"},
     )
-    assert (reply.status, reply.location) == (302, f"{elsewhere.base}/about")
-    assert elsewhere.asked == []
+    assert (response.status, response.location) == (302, f"{other_site.base}/about")
+    assert other_site.request_paths == []
 
 
-def test_redirects_on_the_site_are_followed(stand_in: Callable[..., StandIn]) -> None:
-    site = stand_in()
-    reply = http.fetch(f"{site.base}/-/profile", timeout=5)
-    assert (reply.status, reply.url) == (200, f"{site.base}/users/sign_in")
+def test_fetch_follows_redirect_within_site(make_site: Callable[..., FakeSite]) -> None:
+    site = make_site()
+    response = http.fetch(f"{site.base}/-/profile", timeout=5)
+    assert (response.status, response.url) == (200, f"{site.base}/users/sign_in")
 
 
-def test_what_is_no_json_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
+def test_json_of_html_response_raises_infra_error(make_site: Callable[..., FakeSite]) -> None:
     with pytest.raises(InfraError, match="did not return JSON"):
-        http.fetch(stand_in().base, timeout=5).json()
+        http.fetch(make_site().base, timeout=5).json()
 
 
 # --- resets ---------------------------------------------------------------------------------------
 
 
-def test_a_reset_waits_until_the_site_is_well(
-    stand_in: Callable[..., StandIn], monkeypatch: pytest.MonkeyPatch
+def test_reset_hook_waits_until_site_is_healthy(
+    make_site: Callable[..., FakeSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
-    site = stand_in(unwell_after_reset=3, notes=["old"])
+    site = make_site(failures_after_reset=3, notes=["old"])
     ResetHook("http://{host}:{port}/reset?site={site}", timeout=10.0)([("gitlab", site.address)])
-    assert (site.resets, site.unwell, site.notes) == (1, 0, [])
+    assert (site.num_resets, site.pending_failures, site.notes) == (1, 0, [])
 
 
-def test_a_site_that_does_not_recover_is_a_fault(
-    stand_in: Callable[..., StandIn], monkeypatch: pytest.MonkeyPatch
+def test_reset_hook_reports_unhealthy_site(
+    make_site: Callable[..., FakeSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
-    site = stand_in(unwell_after_reset=10**6)
+    site = make_site(failures_after_reset=10**6)
     with pytest.raises(InfraError, match=r"not healthy 0.1 s after its reset: gitlab at .* 502"):
         ResetHook("http://{host}:{port}/reset", timeout=0.1)([("gitlab", site.address)])
 
 
-def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
-    site = stand_in()
+def test_reset_hook_reports_failed_request(make_site: Callable[..., FakeSite]) -> None:
+    site = make_site()
     with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing answered 404"):
         ResetHook("http://{host}:{port}/nothing", timeout=1.0)([("gitlab", site.address)])
     with pytest.raises(InfraError, match="does not respond"):
@@ -167,55 +167,63 @@ def test_a_hook_that_fails_is_a_fault(stand_in: Callable[..., StandIn]) -> None:
 
 
 @pytest.fixture
-def reset_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ResetServer]]:
-    """Makes servers that answer before the reset is done."""
+def make_reset_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ResetServer]]:
+    """Return a factory of servers that respond before the reset ends."""
     monkeypatch.setattr(sites, "_PROBE_PAUSE", 0.01)
-    made: list[ResetServer] = []
+    servers: list[ResetServer] = []
 
-    def make(*sites: StandIn, **options: Any) -> ResetServer:
-        made.append(ResetServer(sites, **options))
-        return made[-1]
+    def make(*sites: FakeSite, **options: Any) -> ResetServer:
+        servers.append(ResetServer(sites, **options))
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         server.close()
 
 
-def test_reset_hook_polls_the_status_of_a_server_that_answers_at_once(
-    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+def test_reset_hook_polls_status_until_ready(
+    make_site: Callable[..., FakeSite], make_reset_server: Callable[..., ResetServer]
 ) -> None:
-    site, other = stand_in(notes=["old"]), stand_in("reddit", notes=["old"], unwell_after_reset=3)
-    server = reset_server(site, other, polls=3)
+    site, other_site = (
+        make_site(notes=["old"]),
+        make_site("reddit", notes=["old"], failures_after_reset=3),
+    )
+    server = make_reset_server(site, other_site, polls=3)
     hook = ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")
-    hook([("gitlab", site.address), ("reddit", other.address)])
-    assert (site.notes, other.notes, site.status, other.unwell) == ([], [], 200, 0)
-    assert server.asked == ["/reset"] + ["/status"] * 4
+    hook([("gitlab", site.address), ("reddit", other_site.address)])
+    assert (site.notes, other_site.notes, site.status, other_site.pending_failures) == (
+        [],
+        [],
+        200,
+        0,
+    )
+    assert server.request_paths == ["/reset"] + ["/status"] * 4
 
 
-def test_reset_hook_joins_a_reset_that_is_under_way(
-    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+def test_reset_hook_joins_running_reset(
+    make_site: Callable[..., FakeSite], make_reset_server: Callable[..., ResetServer]
 ) -> None:
-    site = stand_in(notes=["old"])
-    server = reset_server(site, polls=2)
+    site = make_site(notes=["old"])
+    server = make_reset_server(site, polls=2)
     http.fetch(f"{server.base}/reset", timeout=5)
     assert http.fetch(f"{server.base}/reset", timeout=5).status == 418
     ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")([("gitlab", site.address)])
-    assert (site.notes, site.resets) == ([], 1)
+    assert (site.notes, site.num_resets) == ([], 1)
 
 
-def test_reset_hook_reports_a_reset_that_failed(
-    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+def test_reset_hook_reports_failed_reset(
+    make_site: Callable[..., FakeSite], make_reset_server: Callable[..., ResetServer]
 ) -> None:
-    server = reset_server(stand_in(), fails=True)
+    server = make_reset_server(make_site(), fails=True)
     hook = ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")
     with pytest.raises(InfraError, match=r"gitlab was not reset: .*/status answered 500"):
         hook([("gitlab", "http://127.0.0.1:1")])
 
 
-def test_reset_hook_reports_a_reset_that_does_not_end(
-    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+def test_reset_hook_reports_reset_timeout(
+    make_site: Callable[..., FakeSite], make_reset_server: Callable[..., ResetServer]
 ) -> None:
-    server = reset_server(stand_in(), polls=10**6)
+    server = make_reset_server(make_site(), polls=10**6)
     hook = ResetHook(f"{server.base}/reset", 0.1, f"{server.base}/status")
     with pytest.raises(
         InfraError, match=r"not reset within 0.1 s: .*/status returns 'Reset ongoing'"
@@ -223,12 +231,12 @@ def test_reset_hook_reports_a_reset_that_does_not_end(
         hook([("gitlab", "http://127.0.0.1:1")])
 
 
-def test_reset_hook_without_status_refuses_a_server_that_answers_at_once(
-    stand_in: Callable[..., StandIn], reset_server: Callable[..., ResetServer]
+def test_reset_hook_requires_status_url_for_async_server(
+    make_site: Callable[..., FakeSite], make_reset_server: Callable[..., ResetServer]
 ) -> None:
-    site = stand_in()
-    server = reset_server(site, polls=2)
-    for _ in range(2):  # the second is answered 418
+    site = make_site()
+    server = make_reset_server(site, polls=2)
+    for _ in range(2):  # the second request gets 418
         with pytest.raises(InfraError, match=r"set suite\.webarena\.reset_status_url"):
             ResetHook(f"{server.base}/reset", 1.0)([("gitlab", site.address)])
 
@@ -236,7 +244,7 @@ def test_reset_hook_without_status_refuses_a_server_that_answers_at_once(
 @pytest.mark.parametrize(
     "url", ["http://{hots}/reset", "{host}/reset", "http://{host", "http://{}"]
 )
-def test_bad_reset_urls_are_refused(url: str) -> None:
+def test_invalid_reset_urls_raise_error(url: str) -> None:
     with pytest.raises(ConfigError, match=r"suite\.webarena\.reset_url="):
         ResetHook(url, timeout=1.0)
     with pytest.raises(ConfigError, match=r"suite\.webarena\.reset_status_url="):
