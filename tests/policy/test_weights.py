@@ -90,7 +90,7 @@ def test_exported_adapter_loads_as_policy(lora_workdir, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     workdir, expected = lora_workdir
     export.export_adapter(workdir, tmp_path / "adapter")
-    # The adapter is exported in bfloat16.
+    # The merged policy is stored in bfloat16, like its base.
     assert_params_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)
     assert (policy.resolve_dir(tmp_path / "adapter") / "tokenizer.json").exists()
 
