@@ -1,4 +1,4 @@
-"""A real local site that counts what it is asked for, and one browser pool for all tests."""
+"""Fixtures of browser tests: local sites that record requests, and a shared browser pool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HTML = "<!doctype html><meta charset=utf-8><title>{title}</title><body>{body}</b
 
 
 class Site:
-    """Pages by path, told to it by a test. `delays` are seconds before a path is answered."""
+    """Local HTTP server. Pages, redirects and delays (seconds before a response) are by path."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}
         self.redirects: dict[str, str] = {}
         self.delays: dict[str, float] = {}
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         site = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -31,7 +31,7 @@ class Site:
 
             def do_GET(self) -> None:
                 path = self.path.split("?")[0]
-                site.asked.append(path)
+                site.requested_paths.append(path)
                 time.sleep(site.delays.get(path, 0))
                 if path in site.redirects:
                     self.send_response(302)
@@ -44,7 +44,7 @@ class Site:
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                with contextlib.suppress(ConnectionError):  # the browser went away
+                with contextlib.suppress(ConnectionError):  # the browser closed the connection
                     self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
@@ -56,8 +56,8 @@ class Site:
         self._thread.start()
         self.origin = f"127.0.0.1:{self._server.server_port}"
 
-    def page(self, body: str, path: str = "/", title: str = "page") -> str:
-        """Serves `body` at `path`; the address of it."""
+    def add_page(self, body: str, path: str = "/", title: str = "page") -> str:
+        """Serve `body` at `path` and return its address."""
         self.pages[path] = HTML.format(title=title, body=body)
         return f"http://{self.origin}{path}"
 
@@ -69,61 +69,61 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    one = Site()
-    yield one
-    one.close()
+    server = Site()
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def other_site() -> Iterator[Site]:
-    one = Site()
-    yield one
-    one.close()
+    server = Site()
+    yield server
+    server.close()
 
 
-def full_browser() -> str:
-    """Path of a Chromium or Chrome that is more than the headless shell."""
-    found = next((path for path in chromium._candidates() if "headless" not in path), None)
-    if found is None:
+def find_full_browser() -> str:
+    """Return the path of a Chromium or Chrome other than the headless shell."""
+    executable = next((path for path in chromium._candidates() if "headless" not in path), None)
+    if executable is None:
         pytest.skip("there is no browser but the headless shell: apt-get install chromium")
-    return found
+    return executable
 
 
-IN_BOTH_BROWSERS = pytest.mark.parametrize(
+BOTH_BROWSERS = pytest.mark.parametrize(
     "pool",
     [
         pytest.param(chromium.find_executable, id="found"),
-        pytest.param(full_browser, id="full", marks=pytest.mark.slow),
+        pytest.param(find_full_browser, id="full", marks=pytest.mark.slow),
     ],
     indirect=True,
 )
-"""For tests of what a page can do: once in the browser that a run uses, once in the full one."""
+"""Mark of tests of page capabilities: run them in the default browser and in the full one."""
 
 
 @pytest.fixture(scope="session")
 def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
-    """Of the browser that `chromium.find` prefers, or that the parameter names."""
+    """Return a pool of the default browser, or of the one that the parameter finds."""
     config = BrowserConfig(
         viewport_width=800, viewport_height=600, call_timeout=60.0, navigation_timeout=60.0
     )
     with BrowserPool(
         config, executable=getattr(request, "param", chromium.find_executable)()
-    ) as one:
-        yield one
+    ) as browser_pool:
+        yield browser_pool
 
 
 @pytest.fixture
 def session(pool: BrowserPool, site: Site) -> Iterator[Session]:
-    with pool.session(origins=[site.origin]) as one:
-        yield one
+    with pool.session(origins=[site.origin]) as browser_session:
+        yield browser_session
 
 
 @pytest.fixture
 def show(site: Site, session: Session) -> Callable[[str], Session]:
-    """Opens a page with this body."""
+    """Return a function that opens a page with the given body."""
 
     def open_page(body: str) -> Session:
-        session.goto(site.page(body))
+        session.goto(site.add_page(body))
         return session
 
     return open_page

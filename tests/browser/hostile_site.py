@@ -1,4 +1,4 @@
-"""A site that breaks HTTP: each path fails in its own way, and says which in its name."""
+"""Site that violates HTTP: each path fails in the way that its name states."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 
 _LINGER = struct.pack("ii", 1, 0)  # closing resets the connection
-_DRIP = 0.05  # seconds between two drops
+_CHUNK_INTERVAL_SECONDS = 0.05
 
 
-def _answer(status: str, body: str, *headers: str) -> bytes:
+def _http_response(status: str, body: str, *headers: str) -> bytes:
     lines = (
         f"HTTP/1.1 {status}",
         "Content-Type: text/html; charset=utf-8",
@@ -26,8 +26,8 @@ def _answer(status: str, body: str, *headers: str) -> bytes:
     return "\r\n".join((*lines, "", body)).encode()
 
 
-def _pages(body: str) -> Callable[[], Iterator[bytes]]:
-    return lambda: iter([_answer("200 OK", f"<!doctype html><title>page</title>{body}")])
+def _html_response(body: str) -> Callable[[], Iterator[bytes]]:
+    return lambda: iter([_http_response("200 OK", f"<!doctype html><title>page</title>{body}")])
 
 
 def _endless_headers() -> Iterator[bytes]:
@@ -36,44 +36,44 @@ def _endless_headers() -> Iterator[bytes]:
         yield b"X-%d: x\r\n" % number
 
 
-def _dripping_body() -> Iterator[bytes]:
+def _endless_body() -> Iterator[bytes]:
     yield b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<!doctype html><p>the beginning</p>"
     while True:
         yield b"<!-- -->"
 
 
-def _silence() -> Iterator[bytes]:
+def _empty_chunks() -> Iterator[bytes]:
     while True:
         yield b""
 
 
 def _redirects() -> Iterator[bytes]:
-    yield _answer("302 Found", "", f"Location: /endless-redirect?{time.monotonic_ns()}")
+    yield _http_response("302 Found", "", f"Location: /endless-redirect?{time.monotonic_ns()}")
 
 
-def _failure() -> Iterator[bytes]:
-    yield _answer("500 Internal Server Error", "<p>the shop is closed</p>")
+def _server_error() -> Iterator[bytes]:
+    yield _http_response("500 Internal Server Error", "<p>the shop is closed</p>")
 
 
-def _half_a_body() -> Iterator[bytes]:
+def _incomplete_body() -> Iterator[bytes]:
     yield b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nContent-Type: text/html\r\n\r\n<p>half"
 
 
-def _garbage() -> Iterator[bytes]:
+def _binary_data() -> Iterator[bytes]:
     yield b"\x00\x01\x02" * 100
 
 
-ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
+RESPONSES: dict[str, Callable[[], Iterator[bytes]]] = {
     "endless-redirect": _redirects,
     "endless-headers": _endless_headers,
-    "dripping-body": _dripping_body,
-    "silence": _silence,
-    "500": _failure,
-    "half-a-body": _half_a_body,
-    "garbage": _garbage,
+    "dripping-body": _endless_body,
+    "silence": _empty_chunks,
+    "500": _server_error,
+    "half-a-body": _incomplete_body,
+    "garbage": _binary_data,
     "reset": lambda: iter(()),
-    "hung-script": _pages("<p>x</p><script>while (true) {}</script>"),
-    "greedy-script": _pages(
+    "hung-script": _html_response("<p>x</p><script>while (true) {}</script>"),
+    "greedy-script": _html_response(
         "<p>x</p><script>const all = [];"
         "setInterval(() => all.push(new Uint8Array(2 ** 26).fill(1)))</script>"
     ),
@@ -81,10 +81,10 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 class HostileSite:
-    """Serves ANSWERS by path, and a plain page at all others."""
+    """Server that sends RESPONSES by path, and a plain page at all other paths."""
 
     def __init__(self, certificate: str | None = None) -> None:
-        """`certificate`: path of a key and certificate in one file, to speak TLS with."""
+        """`certificate`: path of a file with key and certificate; enables TLS."""
         self._context = None
         if certificate:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -102,7 +102,7 @@ class HostileSite:
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
+        with contextlib.suppress(OSError):  # the listener was closed
             while True:
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=[connection], daemon=True).start()
@@ -114,7 +114,7 @@ class HostileSite:
             path = connection.recv(65536).decode(errors="replace").split(" ")[1][1:].split("?")[0]
             if path == "reset":
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
-            for part in ANSWERS.get(path, _pages("<p>home</p>"))():
-                connection.sendall(part)
-                if self._stop.wait(_DRIP):
+            for chunk in RESPONSES.get(path, _html_response("<p>home</p>"))():
+                connection.sendall(chunk)
+                if self._stop.wait(_CHUNK_INTERVAL_SECONDS):
                     return

@@ -1,4 +1,4 @@
-"""Every kind of action on real pages, and what the agent is told when it cannot be done."""
+"""Tests of all action kinds on live pages, and of the errors of refused actions."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ pytestmark = pytest.mark.browser
 Show = Callable[[str], Session]
 
 
-def do(
+def act(
     session: Session, kind: ActionKind, name: str | None = None, value: str | None = None
 ) -> str | None:
-    """Acts on the element of this name, as an observation lists it."""
-    found = None if name is None else id_of(session.observe(), name)
-    return session.act(Action(kind, found, value))
+    """Act on the element of this name in a new observation."""
+    element_id = None if name is None else find_id(session.observe(), name)
+    return session.act(Action(kind, element_id, value))
 
 
-def id_of(observation: Observation, name: str) -> str:
+def find_id(observation: Observation, name: str) -> str:
     return next(i for i, element in observation.elements.items() if element.name == name)
 
 
-def test_click_right_click_hover(show: Show) -> None:
+def test_click_right_click_and_hover_fire_events(show: Show) -> None:
     session = show(
         """<button onclick="p.textContent += 'click '">A</button>
         <button oncontextmenu="p.textContent += 'menu '">B</button>
         <button onmouseenter="p.textContent += 'hover '">C</button><p id=p></p>"""
     )
-    assert do(session, ActionKind.CLICK, "A") is None
-    assert do(session, ActionKind.RIGHT_CLICK, "B") is None
-    assert do(session, ActionKind.HOVER, "C") is None
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert act(session, ActionKind.RIGHT_CLICK, "B") is None
+    assert act(session, ActionKind.HOVER, "C") is None
     assert session.observe().text.endswith("click menu hover")
 
 
-def test_click_scrolls_to_what_is_far_below(show: Show) -> None:
+def test_click_scrolls_to_element(show: Show) -> None:
     session = show(
         """<p style='height:3000px'>top</p><button onclick='p.hidden = 0'>Far</button>
         <p id=p hidden>ok"""
     )
-    assert do(session, ActionKind.CLICK, "Far") is None
+    assert act(session, ActionKind.CLICK, "Far") is None
     assert session.observe().text.endswith("ok")
 
 
-def test_click_hits_a_shape_whose_centre_is_empty(show: Show) -> None:
+def test_click_hits_svg_path_with_empty_center(show: Show) -> None:
     session = show(
         """<svg width=200 height=200><path d="M0 0 L200 0 L200 10 L10 10 L10 200 L0 200 Z" fill=red
         onclick="document.title = 'hit'"/></svg>"""
@@ -57,21 +57,21 @@ def test_click_hits_a_shape_whose_centre_is_empty(show: Show) -> None:
     assert session.observe().title == "hit"
 
 
-def test_click_in_a_frame(show: Show) -> None:
+def test_click_works_in_frame(show: Show) -> None:
     session = show(
         """<p style='height:900px'>x</p><iframe style='margin:50px' srcdoc="<button
         onclick='parent.document.title = 1'>In</button>"></iframe>"""
     )
-    assert do(session, ActionKind.CLICK, "In") is None
+    assert act(session, ActionKind.CLICK, "In") is None
     assert session.observe().title == "1"
 
 
-def test_what_cannot_be_clicked_is_told(show: Show) -> None:
+def test_click_refusal_states_reason(show: Show) -> None:
     session = show(
         """<button id=b>Under</button><button id=c>Gone</button><button id=d>Off</button>
         <button id=e>Hid</button><div id=over></div>"""
     )
-    ids = {name: id_of(session.observe(), name) for name in ("Under", "Gone", "Off", "Hid")}
+    ids = {name: find_id(session.observe(), name) for name in ("Under", "Gone", "Off", "Hid")}
     session.evaluate(
         """() => { c.remove(); d.disabled = 1; e.style.display = 'none'; over.innerText = 'Wait!';
         over.style = 'position:fixed; inset:0; background:white'; }"""
@@ -89,23 +89,23 @@ def test_what_cannot_be_clicked_is_told(show: Show) -> None:
     assert click(None) == "Click needs an element"
 
 
-def test_type_replaces_and_fires_what_pages_listen_to(show: Show) -> None:
+def test_type_replaces_value_and_fires_events(show: Show) -> None:
     session = show(
         """<label>Name <input id=i value="old"></label><p id=p></p>
         <script>for (const t of ["keydown", "keyup", "input"])
           i.addEventListener(t, (e) => { p.textContent += `${t}:${e.target.value} `; });
         i.addEventListener("change", () => { p.textContent += "change"; });</script>"""
     )
-    assert do(session, ActionKind.TYPE, "Name", "Ann") is None
+    assert act(session, ActionKind.TYPE, "Name", "Ann") is None
     assert session.evaluate("i.value") == "Ann"
     assert session.evaluate("p.textContent") == "input:An keydown:An input:Ann keyup:Ann "
     session.evaluate("i.blur()")
     assert session.evaluate("p.textContent").endswith("change")
-    assert do(session, ActionKind.TYPE, "Name", "") is None
+    assert act(session, ActionKind.TYPE, "Name", "") is None
     assert session.evaluate("i.value") == ""
 
 
-def test_type_into_every_kind_of_field(show: Show) -> None:
+def test_type_supports_all_field_kinds(show: Show) -> None:
     session = show(
         """<textarea aria-label=area>old</textarea><div contenteditable aria-label=rich>old</div>
         <input type=date aria-label=day><input type=number aria-label=number>
@@ -119,107 +119,107 @@ def test_type_into_every_kind_of_field(show: Show) -> None:
         ("number", "42"),
         ("range", "150"),
     ):
-        assert do(session, ActionKind.TYPE, name, text) is None
-    seen = {e.name: e.value for e in session.observe().elements.values()}
-    assert seen["area"] == "two lines" and seen["rich"] == "Grüße 東京"
-    assert seen["day"] == "2024-12-31" and seen["number"] == "42" and seen["range"] == "150"
-    assert "in the form 2024-12-31" in (do(session, ActionKind.TYPE, "day", "tomorrow") or "")
-    assert (do(session, ActionKind.TYPE, "fixed", "x") or "").endswith("is read-only")
-    assert (do(session, ActionKind.TYPE, "No field", "x") or "").endswith("is not a text field")
+        assert act(session, ActionKind.TYPE, name, text) is None
+    values = {e.name: e.value for e in session.observe().elements.values()}
+    assert values["area"] == "two lines" and values["rich"] == "Grüße 東京"
+    assert values["day"] == "2024-12-31" and values["number"] == "42" and values["range"] == "150"
+    assert "in the form 2024-12-31" in (act(session, ActionKind.TYPE, "day", "tomorrow") or "")
+    assert (act(session, ActionKind.TYPE, "fixed", "x") or "").endswith("is read-only")
+    assert (act(session, ActionKind.TYPE, "No field", "x") or "").endswith("is not a text field")
 
 
-def test_search_and_press_enter_submit(show: Show, site: Any) -> None:
+def test_search_and_press_enter_submit_form(show: Show, site: Any) -> None:
     form = "<form action=/found><input name=q aria-label=Query></form>"
-    site.page("<p>found</p>", "/found")
+    site.add_page("<p>found</p>", "/found")
     session = show(form)
-    assert do(session, ActionKind.SEARCH, "Query", "ab c") is None
+    assert act(session, ActionKind.SEARCH, "Query", "ab c") is None
     assert session.observe().text == "found" and session.observe().url.endswith("/found?q=ab+c")
     session.goto(f"http://{site.origin}/")
-    assert do(session, ActionKind.TYPE, "Query", "d") is None
-    assert do(session, ActionKind.PRESS_ENTER) is None
+    assert act(session, ActionKind.TYPE, "Query", "d") is None
+    assert act(session, ActionKind.PRESS_ENTER) is None
     assert session.observe().url.endswith("/found?q=d")
 
 
-def test_select(show: Show) -> None:
+def test_select_chooses_option_by_text(show: Show) -> None:
     session = show(
         """<select aria-label=S onchange="p.textContent = this.value"><option>Peruvian<option>Peru
         <option disabled>Cuba</select><p id=p></p><button>B</button>"""
     )
-    assert do(session, ActionKind.SELECT, "S", "peru") is None
+    assert act(session, ActionKind.SELECT, "S", "peru") is None
     assert session.evaluate("p.textContent") == "Peru"
-    assert do(session, ActionKind.SELECT, "S", "vian") is None
+    assert act(session, ActionKind.SELECT, "S", "vian") is None
     assert session.evaluate("p.textContent") == "Peruvian"
-    assert do(session, ActionKind.SELECT, "S", "Cuba") == (
+    assert act(session, ActionKind.SELECT, "S", "Cuba") == (
         'element 1 has no option "Cuba"; it has: Peruvian, Peru'
     )
-    assert do(session, ActionKind.SELECT, "B", "x") == "element 2 is not a dropdown"
-    assert "Select Dropdown Option" in (do(session, ActionKind.CLICK, "S") or "")
+    assert act(session, ActionKind.SELECT, "B", "x") == "element 2 is not a dropdown"
+    assert "Select Dropdown Option" in (act(session, ActionKind.CLICK, "S") or "")
 
 
-def test_scroll(show: Show) -> None:
+def test_scroll_moves_page_until_its_end(show: Show) -> None:
     session = show("<p style='height:1000px'>x</p>")
-    assert do(session, ActionKind.SCROLL_DOWN) is None
+    assert act(session, ActionKind.SCROLL_DOWN) is None
     assert session.evaluate("scrollY") == pytest.approx(400, abs=1)
-    assert do(session, ActionKind.SCROLL_DOWN) is None
-    assert do(session, ActionKind.SCROLL_DOWN) == "the page does not scroll further down"
-    assert do(session, ActionKind.SCROLL_UP) is None
+    assert act(session, ActionKind.SCROLL_DOWN) is None
+    assert act(session, ActionKind.SCROLL_DOWN) == "the page does not scroll further down"
+    assert act(session, ActionKind.SCROLL_UP) is None
 
 
-def test_scroll_takes_the_box_when_the_page_is_short(show: Show) -> None:
+def test_scroll_moves_inner_box_of_short_page(show: Show) -> None:
     session = show(
         "<div id=d style='height:90px; overflow:auto'><p style='height:900px'>x</p></div>"
     )
-    assert do(session, ActionKind.SCROLL_DOWN) is None
+    assert act(session, ActionKind.SCROLL_DOWN) is None
     assert session.evaluate("d.scrollTop") == pytest.approx(60, abs=1)
 
 
-def test_back_and_forward(show: Show, site: Any) -> None:
-    site.page("<p>second</p>", "/two")
+def test_back_and_forward_navigate_history(show: Show, site: Any) -> None:
+    site.add_page("<p>second</p>", "/two")
     session = show("<a href=/two>Go</a>")
-    assert do(session, ActionKind.GO_BACK) == "there is no page to go back to"
-    assert do(session, ActionKind.CLICK, "Go") is None
+    assert act(session, ActionKind.GO_BACK) == "there is no page to go back to"
+    assert act(session, ActionKind.CLICK, "Go") is None
     assert session.observe().text == "second"
-    assert do(session, ActionKind.GO_BACK) is None
+    assert act(session, ActionKind.GO_BACK) is None
     assert session.observe().text == "link Go [1]"
-    assert do(session, ActionKind.GO_FORWARD) is None
+    assert act(session, ActionKind.GO_FORWARD) is None
     assert session.observe().text == "second"
-    assert do(session, ActionKind.GO_FORWARD) == "there is no page to go forward to"
+    assert act(session, ActionKind.GO_FORWARD) == "there is no page to go forward to"
 
 
-def test_tabs(show: Show, site: Any) -> None:
-    site.page("<p>second</p>", "/two", title="Two")
+def test_link_opens_tab_and_switch_tab_selects_it(show: Show, site: Any) -> None:
+    site.add_page("<p>second</p>", "/two", title="Two")
     session = show("<a href=/two target=_blank>Open</a>")
-    assert do(session, ActionKind.CLICK, "Open") is None
+    assert act(session, ActionKind.CLICK, "Open") is None
     assert session.observe().text == "[tab 0] page\n[tab 1, open] Two\nsecond"
-    assert do(session, ActionKind.SWITCH_TAB, value="0") is None
+    assert act(session, ActionKind.SWITCH_TAB, value="0") is None
     assert session.observe().text == "[tab 0, open] page\n[tab 1] Two\nlink Open [1]"
-    assert do(session, ActionKind.SWITCH_TAB, value="7") == (
+    assert act(session, ActionKind.SWITCH_TAB, value="7") == (
         "there is no tab 7; tabs are numbered 0 to 1"
     )
 
 
-def test_a_new_tab_is_waited_for_and_an_unwanted_one_is_not(show: Show, site: Any) -> None:
-    site.page("<p>second</p>", "/two")
+def test_click_waits_for_new_tab_unless_prevented(show: Show, site: Any) -> None:
+    site.add_page("<p>second</p>", "/two")
     session = show(
         """<a href=/two target=_blank onclick="p.textContent = 'here'; return false">No</a>
         <button onclick="window.open('/two')">Yes</button><p id=p></p>"""
     )
-    assert do(session, ActionKind.CLICK, "No") is None
+    assert act(session, ActionKind.CLICK, "No") is None
     assert session.observe().text.endswith("here")
-    assert do(session, ActionKind.CLICK, "Yes") is None
+    assert act(session, ActionKind.CLICK, "Yes") is None
     assert session.observe().text.endswith("second")
 
 
-def test_exit_and_wait_leave_the_page_alone(show: Show) -> None:
+def test_exit_and_wait_do_not_change_page(show: Show) -> None:
     session = show("<p>still</p>")
-    assert do(session, ActionKind.EXIT, value="answer") is None
-    assert do(session, ActionKind.WAIT) is None
+    assert act(session, ActionKind.EXIT, value="answer") is None
+    assert act(session, ActionKind.WAIT) is None
     assert session.observe().text == "still"
 
 
-def test_an_alert_does_not_stop_a_click(show: Show) -> None:
+def test_click_continues_after_alert(show: Show) -> None:
     session = show("<button onclick=\"alert('Hello'); p.textContent = 'on'\">A</button><p id=p>")
-    assert do(session, ActionKind.CLICK, "A") is None
+    assert act(session, ActionKind.CLICK, "A") is None
     observation = session.observe()
     assert observation.error == "the page said: Hello" and observation.text.endswith("on")
 
@@ -232,16 +232,16 @@ def test_an_alert_does_not_stop_a_click(show: Show) -> None:
         ("a short timer", "setTimeout(() => { p.textContent = 'slow page' }, 300)"),
     ],
 )
-def test_an_action_waits_for(name: str, script: str, show: Show, site: Any) -> None:
-    site.page("<p>slow page</p>", "/slow")
+def test_action_waits_for_page_changes(name: str, script: str, show: Show, site: Any) -> None:
+    site.add_page("<p>slow page</p>", "/slow")
     site.delays["/slow"] = 0.7
     session = show(f'<button onclick="{script}">A</button><p id=p></p>')
-    assert do(session, ActionKind.CLICK, "A") is None
+    assert act(session, ActionKind.CLICK, "A") is None
     assert session.observe().text.endswith("slow page")
 
 
-def test_an_action_does_not_wait_for_ever(site: Any) -> None:
-    """A request that is never answered, and a page that never stops changing."""
+def test_action_wait_is_bounded(site: Any) -> None:
+    """A request without a response, and a page that changes constantly."""
     site.delays["/never"] = 30
     body = """<button onclick="fetch('/never'); setInterval(() => { p.textContent += 'x' }, 5)">A
         </button><p id=p></p>"""
@@ -249,10 +249,10 @@ def test_an_action_does_not_wait_for_ever(site: Any) -> None:
         BrowserPool(BrowserConfig(settle_timeout=1.0)) as pool,
         pool.session(origins=[site.origin]) as session,
     ):
-        session.goto(site.page(body))
-        assert do(session, ActionKind.CLICK, "A") is None
+        session.goto(site.add_page(body))
+        assert act(session, ActionKind.CLICK, "A") is None
         assert session.observe().text.endswith("x")
-        assert do(session, ActionKind.CLICK, "A") is None
+        assert act(session, ActionKind.CLICK, "A") is None
 
 
 @pytest.mark.parametrize(
@@ -269,51 +269,51 @@ def test_an_action_does_not_wait_for_ever(site: Any) -> None:
         ("Control+Shift+Home", "Control+Shift+Home"),
     ],
 )
-def test_keys_by_the_names_people_have_for_them(words: str, key: str) -> None:
+def test_parse_key_normalizes_names(words: str, key: str) -> None:
     assert keys.parse_key(words) == key
 
 
 @pytest.mark.parametrize("words", ["", "++", "+a", "Foo", "control", "a+b", "é", "F13", "9" * 5000])
-def test_what_is_no_key(words: str) -> None:
-    with pytest.raises(ValueError, match=r"there is no key .* keys are single characters") as told:
+def test_parse_key_rejects_unknown_keys(words: str) -> None:
+    with pytest.raises(ValueError, match=r"there is no key .* keys are single characters") as error:
         keys.parse_key(words)
-    assert len(str(told.value)) < 300
+    assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("words", ["Control+v", "ctrl+V", "Control+Shift+v", "shift+insert"])
-def test_keys_that_paste_are_refused(words: str) -> None:
+def test_parse_key_rejects_paste_keys(words: str) -> None:
     with pytest.raises(ValueError, match="nothing can be pasted"):
         keys.parse_key(words)
 
 
-def test_a_link_that_leads_nowhere_is_told(site: Any, session: Session) -> None:
-    session.goto(site.page("<a href='http://127.0.0.1:1/'>Out</a>"))
-    assert do(session, ActionKind.CLICK, "Out") is None
-    seen = session.observe()
-    assert seen.text == "" and seen.error == (
+def test_link_to_forbidden_origin_reports_error(site: Any, session: Session) -> None:
+    session.goto(site.add_page("<a href='http://127.0.0.1:1/'>Out</a>"))
+    assert act(session, ActionKind.CLICK, "Out") is None
+    observation = session.observe()
+    assert observation.text == "" and observation.error == (
         f"http://127.0.0.1:1/ is not an http address on the origins allowed here: {site.origin}"
     )
     assert session.observe().error == "the page did not load"
-    assert do(session, ActionKind.GO_BACK) is None
+    assert act(session, ActionKind.GO_BACK) is None
     assert session.observe().text == "link Out [1]"
 
 
-def test_no_error_is_longer_than_a_page(show: Show) -> None:
+def test_error_length_is_limited(show: Show) -> None:
     session = show("<button onclick=\"alert('a'.repeat(9000))\">A</button>")
     session.observe()
     session.act(Action(ActionKind.CLICK, "1"))
     assert len(session.observe().error or "") == 1000
-    session.act(Action(ActionKind.SWITCH_TAB, None, "9" * 5000))  # a number too long to read
+    session.act(Action(ActionKind.SWITCH_TAB, None, "9" * 5000))  # a number too long for int()
     assert session.act(Action(ActionKind.GOTO, None, "x:" + "9" * 5000)) is not None
 
 
-def test_tabs_of_a_session(site: Any, session: Session) -> None:
-    first, second = site.page("<p>first"), site.page("<p>second", "/second")
-    session.goto(first)
-    session.open_tab(second)
-    assert session.url() == second and session.observe().text.endswith("second")
+def test_open_tab_and_switch_tab_change_url(site: Any, session: Session) -> None:
+    first_url, second_url = site.add_page("<p>first"), site.add_page("<p>second", "/second")
+    session.goto(first_url)
+    session.open_tab(second_url)
+    assert session.url() == second_url and session.observe().text.endswith("second")
     session.switch_tab(0)
-    assert session.url() == first and session.observe().text.endswith("first")
+    assert session.url() == first_url and session.observe().text.endswith("first")
     for index in (2, -1):
         with pytest.raises(ValueError, match="tabs are numbered 0 to 1"):
             session.switch_tab(index)
@@ -323,9 +323,9 @@ def test_tabs_of_a_session(site: Any, session: Session) -> None:
     assert session.url().endswith("/here")
 
 
-def test_seconds_by_phase(show: Show) -> None:
+def test_take_timings_returns_and_clears_phases(show: Show) -> None:
     session = show("<button>A</button>")
     assert set(session.take_timings()) == {"load", "settle"}
-    do(session, ActionKind.CLICK, "A")
+    act(session, ActionKind.CLICK, "A")
     assert set(session.take_timings()) == {"observe", "act", "settle"}
     assert not session.take_timings()

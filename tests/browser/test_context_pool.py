@@ -1,4 +1,4 @@
-"""Contexts that serve again: as good as fresh, or not given out again."""
+"""Tests of context reuse: contexts are cleared before reuse, or closed."""
 
 from __future__ import annotations
 
@@ -36,62 +36,64 @@ _PAGE = "<input aria-label=A><div style='height: 3000px'>x</div>"
 
 @pytest.fixture
 def pool() -> Iterator[BrowserPool]:
-    with BrowserPool(BrowserConfig(call_timeout=30.0)) as one:
-        yield one
+    with BrowserPool(BrowserConfig(call_timeout=30.0)) as browser_pool:
+        yield browser_pool
 
 
-def opened(pool: BrowserPool) -> tuple[int, int]:
+def context_counts(pool: BrowserPool) -> tuple[int, int]:
     stats = pool.stats()
     return stats.contexts_opened, stats.contexts_reused
 
 
-def test_a_page_finds_nothing_of_the_episode_before(pool: BrowserPool, site: Any) -> None:
-    url = site.page(_PAGE)
+def test_reused_context_has_no_state_of_last_session(pool: BrowserPool, site: Any) -> None:
+    url = site.add_page(_PAGE)
     with pool.session(origins=[site.origin], reuse=True) as session:
         session.goto(url)
-        fresh = session.evaluate(_FIND_TRACES)
-        seen = session.observe()
+        state = session.evaluate(_FIND_TRACES)
+        observation = session.observe()
         session.evaluate(_LEAVE_TRACES)
     with pool.session(origins=[site.origin], reuse=True) as session:
         session.goto(url)
-        assert session.evaluate(_FIND_TRACES) == fresh
-        assert session.observe() == seen
+        assert session.evaluate(_FIND_TRACES) == state
+        assert session.observe() == observation
         refusal = session.act(Action(ActionKind.GO_BACK))
         assert refusal is not None and "no page to go back to" in refusal
-    assert opened(pool) == (1, 1)
+    assert context_counts(pool) == (1, 1)
 
 
-def test_only_who_asks_for_it_and_for_the_same_gets_it(
+def test_context_is_reused_only_for_equal_options(
     pool: BrowserPool, site: Any, other_site: Any
 ) -> None:
-    def play(at: Any, **how: Any) -> None:
-        with pool.session(origins=[at.origin], **how) as session:
-            session.goto(at.page("x"))
+    def visit(target: Any, **options: Any) -> None:
+        with pool.session(origins=[target.origin], **options) as session:
+            session.goto(target.add_page("x"))
 
-    play(site, reuse=True)
-    play(other_site, reuse=True)
-    play(site, reuse=True, init_script="0")
-    play(site, reuse=True, viewport=(300, 300))
-    play(site)
-    play(site)
-    assert opened(pool) == (6, 0)
-    play(site, reuse=True)
-    assert opened(pool) == (6, 1)
+    visit(site, reuse=True)
+    visit(other_site, reuse=True)
+    visit(site, reuse=True, init_script="0")
+    visit(site, reuse=True, viewport=(300, 300))
+    visit(site)
+    visit(site)
+    assert context_counts(pool) == (6, 0)
+    visit(site, reuse=True)
+    assert context_counts(pool) == (6, 1)
     with pytest.raises(ValueError, match="storage_state"):
         pool.session(origins=[site.origin], reuse=True, storage_state="state.json")
 
 
-def _second_tab(session: Session, site: Any, other_site: Any) -> None:
-    session.open_tab(site.page("y", path="/y"))
+def _open_second_tab(session: Session, site: Any, other_site: Any) -> None:
+    session.open_tab(site.add_page("y", path="/y"))
 
 
-def _second_origin(session: Session, site: Any, other_site: Any) -> None:
-    session.goto(other_site.page("y"))
-    session.goto(site.page("x"))
+def _visit_second_origin(session: Session, site: Any, other_site: Any) -> None:
+    session.goto(other_site.add_page("y"))
+    session.goto(site.add_page("x"))
 
 
-def _framed_origin(session: Session, site: Any, other_site: Any) -> None:
-    session.goto(site.page(f"<iframe src='{other_site.page('y')}'></iframe>", path="/framing"))
+def _embed_second_origin(session: Session, site: Any, other_site: Any) -> None:
+    session.goto(
+        site.add_page(f"<iframe src='{other_site.add_page('y')}'></iframe>", path="/framing")
+    )
 
 
 def _hang(session: Session, site: Any, other_site: Any) -> None:
@@ -99,63 +101,65 @@ def _hang(session: Session, site: Any, other_site: Any) -> None:
         session.evaluate("() => { for (;;); }")
 
 
-def _no_page(session: Session, site: Any, other_site: Any) -> None:
-    """Nothing was ever shown: whose traces would be wiped?"""
+def _show_no_page(session: Session, site: Any, other_site: Any) -> None:
+    """Show no page: the origin to clear is unknown."""
 
 
-@pytest.mark.parametrize("spoil", [_second_tab, _second_origin, _framed_origin, _hang, _no_page])
-def test_what_is_hard_to_wipe_is_thrown_away(
+@pytest.mark.parametrize(
+    "spoil", [_open_second_tab, _visit_second_origin, _embed_second_origin, _hang, _show_no_page]
+)
+def test_context_with_complex_state_is_not_reused(
     spoil: Callable[..., None], site: Any, other_site: Any
 ) -> None:
     config = BrowserConfig(call_timeout=3.0)
     origins = [site.origin, other_site.origin]
     with BrowserPool(config) as pool:
         with pool.session(origins=origins, reuse=True) as session:
-            if spoil is not _no_page:
-                session.goto(site.page("x"))
+            if spoil is not _show_no_page:
+                session.goto(site.add_page("x"))
             spoil(session, site, other_site)
         with pool.session(origins=origins, reuse=True) as session:
-            session.goto(site.page("x"))
-        assert opened(pool) == (2, 0)
+            session.goto(site.add_page("x"))
+        assert context_counts(pool) == (2, 0)
 
 
-def test_it_can_be_forbidden(site: Any) -> None:
+def test_reuse_contexts_false_disables_reuse(site: Any) -> None:
     with BrowserPool(BrowserConfig(reuse_contexts=False)) as pool:
         for _ in range(2):
             with pool.session(origins=[site.origin], reuse=True) as session:
-                session.goto(site.page("x"))
-        assert opened(pool) == (2, 0)
+                session.goto(site.add_page("x"))
+        assert context_counts(pool) == (2, 0)
 
 
-def test_what_nobody_takes_leaves(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_pooled_context_is_closed(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_POOLED_SECONDS", 0.2)
     with BrowserPool(BrowserConfig()) as pool:
         with pool.session(origins=[site.origin], reuse=True) as session:
-            session.goto(site.page("x"))
+            session.goto(site.add_page("x"))
         (chromium,) = pool._workers[0]._browsers
         deadline = time.monotonic() + 20
         while chromium.contexts and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not chromium.contexts and not chromium.browser.contexts
         with pool.session(origins=[site.origin], reuse=True) as session:
-            session.goto(site.page("x"))
-        assert opened(pool) == (2, 0)
+            session.goto(site.add_page("x"))
+        assert context_counts(pool) == (2, 0)
 
 
-def test_sessions_count_towards_the_age_of_a_browser(site: Any) -> None:
+def test_sessions_with_reuse_count_towards_max_episodes(site: Any) -> None:
     with BrowserPool(BrowserConfig(max_episodes_per_process=3)) as pool:
         for _ in range(7):
             with pool.session(origins=[site.origin], reuse=True) as session:
-                session.goto(site.page("x"))
+                session.goto(site.add_page("x"))
         stats = pool.stats()
         assert (stats.launches, stats.recycled, stats.crashes) == (3, 2, 0)
-        assert opened(pool) == (3, 4)
+        assert context_counts(pool) == (3, 4)
 
 
-def test_many_threads_keep_as_many_contexts_as_play_at_once(pool: BrowserPool, site: Any) -> None:
-    url = site.page(_PAGE)
+def test_num_contexts_is_at_most_num_threads(pool: BrowserPool, site: Any) -> None:
+    url = site.add_page(_PAGE)
 
-    def play(number: int) -> str:
+    def type_number(number: int) -> str:
         with pool.session(origins=[site.origin], reuse=True) as session:
             session.goto(url)
             session.observe()
@@ -163,28 +167,28 @@ def test_many_threads_keep_as_many_contexts_as_play_at_once(pool: BrowserPool, s
             return session.observe().text
 
     with ThreadPoolExecutor(4) as threads:
-        texts = list(threads.map(play, range(40)))
+        texts = list(threads.map(type_number, range(40)))
     assert [text.splitlines()[0] for text in texts] == [
         f"textbox A [1] = {number}" for number in range(40)
     ]
-    fresh, again = opened(pool)
-    assert fresh + again == 40 and fresh <= 4
+    num_opened, num_reused = context_counts(pool)
+    assert num_opened + num_reused == 40 and num_opened <= 4
 
 
-def test_what_is_waited_for_in_vain_leaves() -> None:
-    async def give_up() -> list[str]:
-        left: list[str] = []
-        shelf = ContextPool[str](60.0, left.append)
+def test_context_is_evicted_after_take_timeout() -> None:
+    async def time_out_take() -> list[str]:
+        evictions: list[str] = []
+        contexts = ContextPool[str](60.0, evictions.append)
 
-        async def wiping() -> str:
+        async def recycle() -> str:
             await asyncio.sleep(0.1)
             return "context"
 
-        shelf.put("spec", asyncio.ensure_future(wiping()))
+        contexts.put("spec", asyncio.ensure_future(recycle()))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(shelf.take("spec"), 0.01)
+            await asyncio.wait_for(contexts.take("spec"), 0.01)
         await asyncio.sleep(0.3)
-        assert await shelf.take("spec") is None
-        return left
+        assert await contexts.take("spec") is None
+        return evictions
 
-    assert asyncio.run(give_up()) == ["context"]
+    assert asyncio.run(time_out_take()) == ["context"]

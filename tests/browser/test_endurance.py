@@ -1,4 +1,4 @@
-"""Thousands of episodes, and browsers killed among them: nothing lost, left over or grown."""
+"""Endurance test of the browser pool: episodes complete without leaks while browsers are killed."""
 
 from __future__ import annotations
 
@@ -19,120 +19,121 @@ from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
 EPISODES = 3_000
-WARM = 300  # after so many the sizes are taken that the last ones are held against
-KILL_EVERY = 200
+WARMUP_EPISODES = 300  # the final memory is compared with that after these
+KILL_INTERVAL = 200  # episodes
 THREADS = 16
-PROCESSES = 2  # of Chromium
-TRIES = 5  # of one episode, before it counts as lost
-PYTHON_ALLOWANCE = 60.0  # MiB that this process may have grown by
-TREE_ALLOWANCE = 250.0  # MiB that it may have grown by with its drivers and browsers
+PROCESSES = 2  # Chromium processes
+MAX_ATTEMPTS = 5  # per episode, before it counts as lost
+MAX_PYTHON_GROWTH_MIB = 60.0
+MAX_TREE_GROWTH_MIB = 250.0  # includes drivers and browsers
 
 PAGE = "<button onclick=\"out.textContent = 'pressed'\">Press</button><p id=out></p>"
 
 
-class Run:
-    """Episodes in threads; a browser is killed whenever KILL_EVERY of them have ended."""
+class EpisodeRunner:
+    """Runs episodes in threads and kills a browser after every KILL_INTERVAL episodes."""
 
     def __init__(self, pool: BrowserPool, site: Site) -> None:
-        self._pool, self._origin, self._url = pool, site.origin, site.page(PAGE)
+        self._pool, self._origin, self._url = pool, site.origin, site.add_page(PAGE)
         self._lock = threading.Lock()
-        self.ended = self.interrupted = self.killed = 0
-        self.browsers: set[int] = set()  # ids of the process sessions of all that were met
+        self.num_ended = self.num_interrupted = self.num_killed = 0
+        self.browsers: set[int] = set()  # process session ids of all browsers
 
-    def episodes(self, count: int) -> int:
-        """How many of `count` had a result."""
+    def run(self, count: int) -> int:
+        """Return how many of `count` episodes have the expected result."""
         with ThreadPoolExecutor(THREADS) as threads:
-            return sum(threads.map(lambda _: self._episode(), range(count)))
+            return sum(threads.map(lambda _: self._run_episode(), range(count)))
 
-    def _episode(self) -> bool:
-        for _ in range(TRIES):
+    def _run_episode(self) -> bool:
+        for _ in range(MAX_ATTEMPTS):
             try:
-                seen = self._play()
+                text = self._run_attempt()
             except InfraError:
                 with self._lock:
-                    self.interrupted += 1
+                    self.num_interrupted += 1
                 continue
-            self._count()
-            return seen == "button Press [1]\npressed"
+            self._count_episode()
+            return text == "button Press [1]\npressed"
         return False
 
-    def _play(self) -> str:
+    def _run_attempt(self) -> str:
         with self._pool.session(origins=[self._origin]) as session:
             with self._lock:
-                self.browsers.add(session_of(session._chromium.pid or 0))
+                self.browsers.add(session_id(session._chromium.pid or 0))
             session.goto(self._url)
             session.observe()
             session.observe(session.act(Action(ActionKind.CLICK, "1")))
             return session.observe(session.act(Action(ActionKind.CLICK, "1"))).text
 
-    def _count(self) -> None:
+    def _count_episode(self) -> None:
         with self._lock:
-            self.ended += 1
-            if self.ended % KILL_EVERY:
+            self.num_ended += 1
+            if self.num_ended % KILL_INTERVAL:
                 return
             workers = self._pool._workers
-            host = workers[self.killed % len(workers)]._current
-            self.killed += 1
-        if host and host.pid:
-            os.kill(host.pid, signal.SIGKILL)
+            process = workers[self.num_killed % len(workers)]._current
+            self.num_killed += 1
+        if process and process.pid:
+            os.kill(process.pid, signal.SIGKILL)
 
 
-def left_of(browsers: set[int]) -> list[int]:
-    """Processes of these browsers that are still there; each browser is a session of its own."""
-    known = browsers - {0}  # 0 is what a process that has just ended has, and the kernel's own
-    return [pid for pid in process_memory._pids() if session_of(pid) in known]
+def find_processes(browsers: set[int]) -> list[int]:
+    """Return the running processes of these browsers; each browser has its own process session."""
+    sessions = browsers - {0}  # 0: processes that have just ended, kernel threads
+    return [pid for pid in process_memory._pids() if session_id(pid) in sessions]
 
 
-def session_of(pid: int) -> int:
+def session_id(pid: int) -> int:
     fields = process_memory._read(pid, "stat").rpartition(")")[2].split()
     return int(fields[3]) if len(fields) > 3 else 0
 
 
-def comes_true(condition: Callable[[], bool]) -> None:
-    """Waits for it: what was killed is missed, and cleared by the system, a while later."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait up to 20 s until `condition` is true: killed processes are noticed and reaped later."""
     deadline = time.monotonic() + 20
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
-def sizes() -> tuple[float, float]:
-    """MiB of this process alone, and with all below it."""
-    own = process_memory.process_rss_mib(os.getpid())
-    return own, process_memory.tree_rss_mib(os.getpid())
+def memory_mib() -> tuple[float, float]:
+    """Return the resident MiB of this process, alone and with its descendants."""
+    process_rss = process_memory.process_rss_mib(os.getpid())
+    return process_rss, process_memory.tree_rss_mib(os.getpid())
 
 
 @pytest.fixture
-def own_site() -> Iterator[Site]:
-    one = Site()
-    yield one
-    one.close()
+def local_site() -> Iterator[Site]:
+    server = Site()
+    yield server
+    server.close()
 
 
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(3_600)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_thousands_of_episodes_with_browsers_killed(own_site: Site) -> None:
+def test_pool_survives_killed_browsers_without_leaks(local_site: Site) -> None:
     threads = set(threading.enumerate())
     config = BrowserConfig(num_processes=PROCESSES, call_timeout=30.0)
     with BrowserPool(config) as pool:
-        run = Run(pool, own_site)
-        told = run.episodes(WARM)
-        before = sizes()
-        told += run.episodes(EPISODES - WARM)
-        after = sizes()
-        comes_true(lambda: pool.stats().crashes == run.killed)
+        runner = EpisodeRunner(pool, local_site)
+        num_correct = runner.run(WARMUP_EPISODES)
+        initial_mib = memory_mib()
+        num_correct += runner.run(EPISODES - WARMUP_EPISODES)
+        final_mib = memory_mib()
+        wait_until(lambda: pool.stats().crashes == runner.num_killed)
         stats = pool.stats()
-        assert left_of(run.browsers)  # so that none can be missed below
+        assert find_processes(runner.browsers)  # the search finds running ones
     sys.stdout.write(
-        f"\n{run.ended} episodes, {run.interrupted} interrupted, {run.killed} browsers killed\n"
-        f"{stats}\nMiB of this process, of all: {before} then {after}\n"
+        f"\n{runner.num_ended} episodes, {runner.num_interrupted} interrupted, "
+        f"{runner.num_killed} browsers killed\n"
+        f"{stats}\nMiB of this process, of all: {initial_mib} then {final_mib}\n"
     )
-    assert told == run.ended == EPISODES
-    assert run.killed == EPISODES // KILL_EVERY and stats.crashes == run.killed
+    assert num_correct == runner.num_ended == EPISODES
+    assert runner.num_killed == EPISODES // KILL_INTERVAL and stats.crashes == runner.num_killed
     assert stats.contexts_live == 0
-    assert after[0] - before[0] < PYTHON_ALLOWANCE
-    assert after[1] - before[1] < TREE_ALLOWANCE
-    comes_true(lambda: not left_of(run.browsers))
-    assert left_of(run.browsers) == []
+    assert final_mib[0] - initial_mib[0] < MAX_PYTHON_GROWTH_MIB
+    assert final_mib[1] - initial_mib[1] < MAX_TREE_GROWTH_MIB
+    wait_until(lambda: not find_processes(runner.browsers))
+    assert find_processes(runner.browsers) == []
     assert {t for t in threading.enumerate() if t.name.startswith("browser-")} <= threads

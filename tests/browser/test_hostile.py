@@ -1,7 +1,7 @@
-"""Sites that break HTTP, hang or eat memory: each ends as a told error or as INFRA, never stuck.
+"""Tests of sites that violate HTTP, hang or exhaust memory: each ends as an error or as INFRA.
 
-Every failure is met three ways: as the page that an episode starts at, as one that the agent goes
-to by its address, and as one behind a link that it clicks.
+Every failure occurs in three ways: on the first page of an episode, after Goto, and after a click
+on a link.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import Site, full_browser
+from tests.browser.conftest import Site, find_full_browser
 from tests.browser.hostile_site import HostileSite
 from webagent_jax.browser import BrowserPool, Session, chromium
 from webagent_jax.config import BrowserConfig
@@ -25,32 +25,32 @@ pytestmark = pytest.mark.browser
 REDIRECTS = "did not load: net::ERR_TOO_MANY_REDIRECTS"
 RESET = "did not load: net::ERR_CONNECTION_RESET"
 GARBAGE = "did not load: net::ERR_INVALID_HTTP_RESPONSE"
-SILENT = "did not answer in 4 s"
-CLOSED = "the shop is closed"
-BEGUN = "the beginning"
+NO_ANSWER = "did not answer in 4 s"
+SERVER_ERROR = "the shop is closed"
+PARTIAL_BODY = "the beginning"
 
-# what is told or seen when the episode starts there, goes there, clicks on a link there
+# results on the first page, after Goto, and after a click on a link
 OUTCOMES = {
     "endless-redirect": ("INFRA: ERR_TOO_MANY_REDIRECTS", REDIRECTS, REDIRECTS),
-    "endless-headers": ("INFRA: Timeout 4000ms", SILENT, SILENT),
-    "dripping-body": ("INFRA: Timeout 4000ms", BEGUN, BEGUN),
-    "silence": ("INFRA: Timeout 4000ms", SILENT, SILENT),
-    "500": (CLOSED, CLOSED, CLOSED),
+    "endless-headers": ("INFRA: Timeout 4000ms", NO_ANSWER, NO_ANSWER),
+    "dripping-body": ("INFRA: Timeout 4000ms", PARTIAL_BODY, PARTIAL_BODY),
+    "silence": ("INFRA: Timeout 4000ms", NO_ANSWER, NO_ANSWER),
+    "500": (SERVER_ERROR, SERVER_ERROR, SERVER_ERROR),
     "half-a-body": ("INFRA: Timeout 4000ms", "did not load", "did not load"),
     "garbage": ("INFRA: ERR_INVALID_HTTP_RESPONSE", GARBAGE, GARBAGE),
     "reset": ("INFRA: ERR_CONNECTION_RESET", RESET, RESET),
 }
-WAYS = ("start", "goto", "click")
+NAVIGATIONS = ("start", "goto", "click")
 
 
 @pytest.fixture(
     scope="module",
     params=[
         pytest.param(chromium.find_executable, id="found"),
-        pytest.param(full_browser, id="full", marks=pytest.mark.slow),
+        pytest.param(find_full_browser, id="full", marks=pytest.mark.slow),
     ],
 )
-def impatient(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
+def short_timeout_pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     config = BrowserConfig(
         call_timeout=8.0, navigation_timeout=4.0, settle_timeout=1.0, max_rss_mib=700
     )
@@ -59,87 +59,94 @@ def impatient(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
 
 
 @pytest.fixture
-def hostile() -> Iterator[HostileSite]:
+def hostile_site() -> Iterator[HostileSite]:
     site = HostileSite()
     yield site
     site.close()
 
 
-def outcome(session: Session, way: str, home: str, url: str) -> str:
-    """What the agent sees and is told in the end."""
+def run_episode(session: Session, navigation: str, home: str, url: str) -> str:
+    """Return the last observed text and error."""
     try:
-        session.goto(url if way == "start" else home)
-        if way == "start":
-            seen = session.observe()
-        elif way == "goto":
-            seen = session.observe(session.act(Action(ActionKind.GOTO, None, url)))
+        session.goto(url if navigation == "start" else home)
+        if navigation == "start":
+            observation = session.observe()
+        elif navigation == "goto":
+            observation = session.observe(session.act(Action(ActionKind.GOTO, None, url)))
         else:
             session.evaluate("url => { document.body.innerHTML = `<a href=${url}>Go</a>` }", url)
             assert "1" in session.observe().elements
-            seen = session.observe(session.act(Action(ActionKind.CLICK, "1")))
-    except InfraError as fault:
-        return f"INFRA: {fault}"
-    return f"{seen.text} {seen.error or ''}"
+            observation = session.observe(session.act(Action(ActionKind.CLICK, "1")))
+    except InfraError as error:
+        return f"INFRA: {error}"
+    return f"{observation.text} {observation.error or ''}"
 
 
-def each_way(
+def run_navigations(
     pool: BrowserPool, home: HostileSite, sites: Sequence[HostileSite], paths: Sequence[str]
 ) -> list[list[str]]:
-    """For each address what it ends as in each of WAYS; all at once, for most of it is waiting."""
+    """Return the results of NAVIGATIONS for each address; they run concurrently to wait less."""
 
-    def one(url: str, way: str) -> str:
+    def run(url: str, navigation: str) -> str:
         with pool.session(origins=[home.origin, *(site.origin for site in sites)]) as session:
-            return outcome(session, way, home.url(""), url)
+            return run_episode(session, navigation, home.url(""), url)
 
     urls = [site.url(path) for site in sites for path in paths]
     with ThreadPoolExecutor(6) as threads:
         return [
             [future.result() for future in row]
-            for row in [[threads.submit(one, url, way) for way in WAYS] for url in urls]
+            for row in [
+                [threads.submit(run, url, navigation) for navigation in NAVIGATIONS] for url in urls
+            ]
         ]
 
 
-def test_what_a_broken_answer_ends_as(impatient: BrowserPool, hostile: HostileSite) -> None:
-    found = each_way(impatient, hostile, [hostile], list(OUTCOMES))
-    for path, got_row in zip(OUTCOMES, found, strict=True):
-        for way, got, wanted in zip(WAYS, got_row, OUTCOMES[path], strict=True):
-            assert wanted.removeprefix("INFRA: ") in got, (path, way)
-            assert got.startswith("INFRA") == wanted.startswith("INFRA"), (path, way)
-
-
-def test_a_script_that_never_ends(impatient: BrowserPool, hostile: HostileSite) -> None:
-    (found,) = each_way(impatient, hostile, [hostile], ["hung-script"])
-    assert all(got.startswith("INFRA: ") for got in found), found
-    with impatient.session(origins=[hostile.origin]) as other:  # the next episode is well
-        assert outcome(other, "start", "", hostile.url("")) == "home "
-
-
-def test_a_page_that_takes_all_memory_is_ended(
-    impatient: BrowserPool, hostile: HostileSite
+def test_broken_response_ends_with_error(
+    short_timeout_pool: BrowserPool, hostile_site: HostileSite
 ) -> None:
-    with impatient.session(origins=[hostile.origin]) as session:
-        session.goto(hostile.url("greedy-script"))
-        told, deadline = "", time.monotonic() + 120  # a busy machine gives it memory slowly
-        while told != "the page crashed" and time.monotonic() < deadline:
-            with pytest.raises(InfraError) as fault:
+    results = run_navigations(short_timeout_pool, hostile_site, [hostile_site], list(OUTCOMES))
+    for path, row in zip(OUTCOMES, results, strict=True):
+        for navigation, actual, expected in zip(NAVIGATIONS, row, OUTCOMES[path], strict=True):
+            assert expected.removeprefix("INFRA: ") in actual, (path, navigation)
+            assert actual.startswith("INFRA") == expected.startswith("INFRA"), (path, navigation)
+
+
+def test_endless_script_ends_as_infra_error(
+    short_timeout_pool: BrowserPool, hostile_site: HostileSite
+) -> None:
+    (results,) = run_navigations(short_timeout_pool, hostile_site, [hostile_site], ["hung-script"])
+    assert all(result.startswith("INFRA: ") for result in results), results
+    # the next episode works
+    with short_timeout_pool.session(origins=[hostile_site.origin]) as session:
+        assert run_episode(session, "start", "", hostile_site.url("")) == "home "
+
+
+def test_page_above_memory_limit_is_killed(
+    short_timeout_pool: BrowserPool, hostile_site: HostileSite
+) -> None:
+    with short_timeout_pool.session(origins=[hostile_site.origin]) as session:
+        session.goto(hostile_site.url("greedy-script"))
+        message, deadline = "", time.monotonic() + 120  # memory grows slowly on a busy host
+        while message != "the page crashed" and time.monotonic() < deadline:
+            with pytest.raises(InfraError) as error:
                 session.evaluate("new Promise(() => 0)")
-            told = str(fault.value)
-        assert told == "the page crashed"
-    assert impatient.stats().crashes == 0
+            message = str(error.value)
+        assert message == "the page crashed"
+    assert short_timeout_pool.stats().crashes == 0
 
 
-def test_a_certificate_that_nobody_vouches_for(
-    impatient: BrowserPool, hostile: HostileSite, tmp_path: Path
+def test_untrusted_certificate_is_rejected(
+    short_timeout_pool: BrowserPool, hostile_site: HostileSite, tmp_path: Path
 ) -> None:
-    secure = HostileSite(certificate=self_signed(tmp_path))
-    (found,) = each_way(impatient, hostile, [secure], [""])
-    secure.close()
-    assert all("ERR_CERT_AUTHORITY_INVALID" in got for got in found), found
-    assert [got.startswith("INFRA") for got in found] == [True, False, False]
+    tls_site = HostileSite(certificate=write_certificate(tmp_path))
+    (results,) = run_navigations(short_timeout_pool, hostile_site, [tls_site], [""])
+    tls_site.close()
+    assert all("ERR_CERT_AUTHORITY_INVALID" in result for result in results), results
+    assert [result.startswith("INFRA") for result in results] == [True, False, False]
 
 
-def self_signed(folder: Path) -> str:
-    both = folder / "both.pem"
+def write_certificate(folder: Path) -> str:
+    pem_file = folder / "both.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1".split()
     try:
         subprocess.run(
@@ -149,18 +156,18 @@ def self_signed(folder: Path) -> str:
         )
     except FileNotFoundError:
         pytest.skip("needs openssl")
-    both.write_text((folder / "key.pem").read_text() + (folder / "certificate.pem").read_text())
-    return str(both)
+    pem_file.write_text((folder / "key.pem").read_text() + (folder / "certificate.pem").read_text())
+    return str(pem_file)
 
 
-def test_a_request_that_never_ends_blocks_neither_page_nor_frame(
-    impatient: BrowserPool, site: Site, hostile: HostileSite
+def test_pending_request_does_not_block_page_or_frame(
+    short_timeout_pool: BrowserPool, site: Site, hostile_site: HostileSite
 ) -> None:
-    silent = hostile.url("silence")
-    site.page("<button onclick=\"this.textContent = 'Done'\">In</button>", "/in")
-    body = f"<img src={silent}><iframe src={silent}></iframe><iframe src=/in></iframe>"
-    with impatient.session(origins=[site.origin, hostile.origin]) as session:
-        session.goto(site.page(body))
+    silent_url = hostile_site.url("silence")
+    site.add_page("<button onclick=\"this.textContent = 'Done'\">In</button>", "/in")
+    body = f"<img src={silent_url}><iframe src={silent_url}></iframe><iframe src=/in></iframe>"
+    with short_timeout_pool.session(origins=[site.origin, hostile_site.origin]) as session:
+        session.goto(site.add_page(body))
         assert session.observe().text == "button In [1]"
         assert session.act(Action(ActionKind.CLICK, "1")) is None
         assert session.observe().text == "button Done [1]"

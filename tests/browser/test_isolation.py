@@ -1,7 +1,7 @@
-"""The rows of docs/security.md: whatever a page tries, nothing but the origins of its task hears.
+"""Tests of docs/security.md: a page can connect only to the origins of its task.
 
-Each attempt runs on a page of an allowed site and aims at a listener that counts connections and
-datagrams, of whatever protocol.
+Each attempt runs on a page of an allowed site and targets a listener that counts connections and
+datagrams of any protocol.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import IN_BOTH_BROWSERS
+from tests.browser.conftest import BOTH_BROWSERS
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.types import Action, ActionKind
 
-pytestmark = [pytest.mark.browser, IN_BOTH_BROWSERS]
+pytestmark = [pytest.mark.browser, BOTH_BROWSERS]
 
 Show = Callable[[str], Session]
 
-_PATIENCE = 2.0  # seconds a forbidden connection is waited for; an allowed one takes hundredths
+_WAIT_SECONDS = 2.0  # an allowed connection takes hundredths of a second
 
 
 class Listener:
-    """A port of this machine, TCP and UDP, that notes whoever comes and answers nobody."""
+    """TCP and UDP port of this host that records connections and datagrams, and never responds."""
 
     def __init__(self) -> None:
         self.tcp = socket.create_server(("127.0.0.1", 0))
         self.port = self.tcp.getsockname()[1]
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", self.port))
-        self.heard: list[str] = []
+        self.events: list[str] = []
         self._stop = False
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self.tcp, selectors.EVENT_READ)
-            waiting.register(self.udp, selectors.EVENT_READ)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.tcp, selectors.EVENT_READ)
+            selector.register(self.udp, selectors.EVENT_READ)
             while not self._stop:
-                for key, _ in waiting.select(timeout=0.05):
+                for key, _ in selector.select(timeout=0.05):
                     if key.fileobj is self.tcp:
                         self.tcp.accept()[0].close()
-                        self.heard.append("TCP")
+                        self.events.append("TCP")
                     else:
                         self.udp.recv(2048)
-                        self.heard.append("UDP")
+                        self.events.append("UDP")
 
     def close(self) -> None:
         self._stop = True
@@ -66,23 +66,23 @@ def click(session: Session, element_id: str) -> None:
     assert session.act(Action(ActionKind.CLICK, element_id)) is None
 
 
-Listen = Callable[[], Listener]
+ListenerFactory = Callable[[], Listener]
 
 
 @pytest.fixture
-def listen() -> Iterator[Listen]:
-    """Opens one more listener."""
-    with ExitStack() as opened:
+def make_listener() -> Iterator[ListenerFactory]:
+    """Return a function that opens a listener."""
+    with ExitStack() as stack:
 
-        def one() -> Listener:
+        def make() -> Listener:
             listener = Listener()
-            opened.callback(listener.close)
+            stack.callback(listener.close)
             return listener
 
-        yield one
+        yield make
 
 
-# {at}: host and port of the listener. A page that is done with its attempt changes nothing else.
+# {at}: host and port of the listener. After its attempt, a page changes nothing.
 ATTEMPTS = {
     "picture": "<img src='http://{at}/x.png'>",
     "script": "<script src='http://{at}/x.js'></script>",
@@ -124,8 +124,8 @@ ATTEMPTS = {
     "ftp": "<iframe src='ftp://{at}/'></iframe>",
 }
 
-# These take the page away, so each has a page of its own.
-DEPARTURES = {
+# These navigate away, so each runs on its own page.
+NAVIGATION_ATTEMPTS = {
     "form": "<form action='http://{at}/' method=post id=f></form><script>f.submit()</script>",
     "navigation": "<script>location = 'http://{at}/'</script>",
     "refresh": "<meta http-equiv=refresh content='0; url=http://{at}/'>",
@@ -133,85 +133,98 @@ DEPARTURES = {
 }
 
 
-def page_of(attempts: Mapping[str, str], listeners: Mapping[str, Listener]) -> str:
+def render_attempts(attempts: Mapping[str, str], listeners: Mapping[str, Listener]) -> str:
     return "\n".join(
         body.format(at=f"127.0.0.1:{listeners[name].port}", port=listeners[name].port)
         for name, body in attempts.items()
     )
 
 
-def test_nothing_else_is_reached(session: Session, site: Any, listen: Listen) -> None:
-    listeners = {name: listen() for name in ATTEMPTS}
-    session.goto(site.page(page_of(ATTEMPTS, listeners)))
-    time.sleep(_PATIENCE)
-    assert {name: one.heard for name, one in listeners.items() if one.heard} == {}
-
-
-@pytest.mark.parametrize("departure", DEPARTURES)
-def test_no_page_leaves_for_elsewhere(
-    departure: str, session: Session, site: Any, listen: Listen
+def test_page_cannot_connect_to_other_origins(
+    session: Session, site: Any, make_listener: ListenerFactory
 ) -> None:
-    listeners = {departure: listen()}
-    session.goto(site.page(page_of({departure: DEPARTURES[departure]}, listeners)))
-    time.sleep(_PATIENCE)
-    assert listeners[departure].heard == []
+    listeners = {name: make_listener() for name in ATTEMPTS}
+    session.goto(site.add_page(render_attempts(ATTEMPTS, listeners)))
+    time.sleep(_WAIT_SECONDS)
+    assert {name: listener.events for name, listener in listeners.items() if listener.events} == {}
 
 
-def test_the_listeners_would_have_heard(pool: BrowserPool, site: Any, listen: Listen) -> None:
+@pytest.mark.parametrize("attempt", NAVIGATION_ATTEMPTS)
+def test_page_cannot_navigate_to_other_origins(
+    attempt: str, session: Session, site: Any, make_listener: ListenerFactory
+) -> None:
+    listeners = {attempt: make_listener()}
+    session.goto(site.add_page(render_attempts({attempt: NAVIGATION_ATTEMPTS[attempt]}, listeners)))
+    time.sleep(_WAIT_SECONDS)
+    assert listeners[attempt].events == []
+
+
+def test_listeners_record_allowed_connections(
+    pool: BrowserPool, site: Any, make_listener: ListenerFactory
+) -> None:
     names = ("picture", "frame", "fetch", "beacon", "WebSocket", "worker", "event stream")
-    listeners = {name: listen() for name in names}
-    origins = [f"127.0.0.1:{one.port}" for one in listeners.values()]
+    listeners = {name: make_listener() for name in names}
+    origins = [f"127.0.0.1:{listener.port}" for listener in listeners.values()]
     with pool.session(origins=[site.origin, *origins]) as session:
-        session.goto(site.page(page_of({name: ATTEMPTS[name] for name in names}, listeners)))
-        deadline = time.monotonic() + 10 * _PATIENCE
-        while not all(one.heard for one in listeners.values()) and time.monotonic() < deadline:
+        session.goto(
+            site.add_page(render_attempts({name: ATTEMPTS[name] for name in names}, listeners))
+        )
+        deadline = time.monotonic() + 10 * _WAIT_SECONDS
+        while (
+            not all(listener.events for listener in listeners.values())
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
-    assert [name for name, one in listeners.items() if not one.heard] == []
+    assert [name for name, listener in listeners.items() if not listener.events] == []
 
 
 @pytest.mark.parametrize("key", ["Enter", "Control+Enter", "Shift+Enter", "Alt+Enter"])
-def test_no_key_opens_elsewhere(key: str, session: Session, site: Any, listen: Listen) -> None:
-    listener = listen()
-    session.goto(site.page(f"<a href='http://127.0.0.1:{listener.port}/'>Go</a>"))
+def test_keys_cannot_open_other_origins(
+    key: str, session: Session, site: Any, make_listener: ListenerFactory
+) -> None:
+    listener = make_listener()
+    session.goto(site.add_page(f"<a href='http://127.0.0.1:{listener.port}/'>Go</a>"))
     session.observe()
     session.act(Action(ActionKind.PRESS, "1", key))
-    time.sleep(_PATIENCE)
-    assert listener.heard == []
+    time.sleep(_WAIT_SECONDS)
+    assert listener.events == []
 
 
-def test_no_key_reaches_the_browser_around_the_page(show: Show) -> None:
-    """Such as its address bar, where file: could be typed."""
+def test_keys_do_not_reach_browser_controls(show: Show) -> None:
+    """An example is the address bar, where file: could be typed."""
     session = show("<p>still here</p><input aria-label=A>")
     session.observe()
     for key in ("Control+l", "Alt+d", "F6", "Control+o", "Control+t", "Control+n", "Control+w"):
         session.act(Action(ActionKind.PRESS, None, key))
         session.act(Action(ActionKind.SEARCH, "1", "file:///etc/passwd"))
-        seen = session.observe()
-        assert seen.text.startswith("still here") and seen.url.startswith("http://127.0.0.1:"), key
+        observation = session.observe()
+        assert observation.text.startswith("still here") and observation.url.startswith(
+            "http://127.0.0.1:"
+        ), key
 
 
 @pytest.mark.parametrize(
-    "away",
+    "address",
     ["file:///etc/hosts", "data:text/html,<p>other", "chrome://version", "view-source:/"],
 )
-def test_a_page_cannot_leave_http(away: str, show: Show, site: Any) -> None:
+def test_page_cannot_open_non_http_addresses(address: str, show: Show, site: Any) -> None:
     session = show(
-        f"<p>still here</p><a href='{away}'>Go</a><button onclick=\"window.open('{away}')\">Open"
-        f"</button><button onclick=\"location = '{away}'\">Leave</button>"
+        f"<p>still here</p><a href='{address}'>Go</a><button onclick=\"window.open('{address}')\">"
+        f"Open</button><button onclick=\"location = '{address}'\">Leave</button>"
     )
     for element_id in ("1", "3"):
         click(session, element_id)
         assert "still here" in session.observe().text
 
 
-def test_a_javascript_address_runs_in_its_own_page_alone(show: Show, site: Any) -> None:
+def test_javascript_link_runs_in_its_page(show: Show, site: Any) -> None:
     session = show("<a href=\"javascript:document.title = 'mine'; void 0\">Go</a>")
     click(session, "1")
-    seen = session.observe()
-    assert (seen.title, seen.url) == ("mine", f"http://{site.origin}/")
+    observation = session.observe()
+    assert (observation.title, observation.url) == ("mine", f"http://{site.origin}/")
 
 
-def test_nothing_is_downloaded(show: Show, tmp_path: Path, monkeypatch: Any) -> None:
+def test_download_link_writes_no_file(show: Show, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     session = show("<p>still here</p><a href=/file download=evil.sh>Get</a>")
     click(session, "1")
@@ -220,52 +233,55 @@ def test_nothing_is_downloaded(show: Show, tmp_path: Path, monkeypatch: Any) -> 
     assert not (Path.home() / "Downloads" / "evil.sh").exists()
 
 
-def test_no_service_worker_and_no_permission(show: Show) -> None:
+def test_service_workers_and_permissions_are_denied(show: Show) -> None:
     session = show("x")
-    worker = session.evaluate(
+    registration = session.evaluate(
         "async () => { if (!navigator.serviceWorker) return 'none'; try { return Boolean(await "
         "Promise.race([navigator.serviceWorker.register('/sw.js'), new Promise((done) => "
         "setTimeout(() => done(null), 1000))])) } catch { return 'refused' } }"
     )
-    assert worker in ("none", "refused", False)
-    granted = session.evaluate(
+    assert registration in ("none", "refused", False)
+    permissions = session.evaluate(
         "async () => { const found = []; for (const name of ['geolocation', 'notifications', "
         "'camera', 'microphone', 'clipboard-read', 'midi']) { const answer = await "
         "navigator.permissions.query({name}); if (answer.state === 'granted') found.push(name); }"
         " return found; }"
     )
-    assert granted == []
+    assert permissions == []
 
 
-def test_nothing_is_pasted_from_another_episode(pool: BrowserPool, site: Any) -> None:
-    url = site.page("<input aria-label=A onkeydown='document.title = event.key'>")
-    with pool.session(origins=[site.origin]) as one, pool.session(origins=[site.origin]) as two:
-        for session in (one, two):
+def test_clipboard_is_not_shared_between_sessions(pool: BrowserPool, site: Any) -> None:
+    url = site.add_page("<input aria-label=A onkeydown='document.title = event.key'>")
+    with (
+        pool.session(origins=[site.origin]) as first,
+        pool.session(origins=[site.origin]) as second,
+    ):
+        for session in (first, second):
             session.goto(url)
             session.observe()
-        one.act(Action(ActionKind.TYPE, "1", "secret"))
+        first.act(Action(ActionKind.TYPE, "1", "secret"))
         for key in ("Control+a", "Control+c"):
-            assert one.act(Action(ActionKind.PRESS, "1", key)) is None
+            assert first.act(Action(ActionKind.PRESS, "1", key)) is None
         for key in ("Control+v", "Control+Shift+V", "Shift+Insert"):
-            two.act(Action(ActionKind.PRESS, "1", key))
-        assert one.observe().title == "c"
-        assert two.observe().text == "textbox A [1]"
+            second.act(Action(ActionKind.PRESS, "1", key))
+        assert first.observe().title == "c"
+        assert second.observe().text == "textbox A [1]"
 
 
-def test_what_one_episode_keeps_the_next_does_not_find(pool: BrowserPool, site: Any) -> None:
-    url = site.page("x")
-    keep = """async () => {
+def test_storage_is_not_shared_between_sessions(pool: BrowserPool, site: Any) -> None:
+    url = site.add_page("x")
+    store_script = """async () => {
         document.cookie = 'a=1; max-age=999';
         localStorage.a = sessionStorage.a = 1;
         await new Promise((done) => { indexedDB.open('a').onsuccess = done; });
         await caches?.open?.('a');
     }"""
-    find = """async () => [document.cookie, localStorage.length, sessionStorage.length,
+    read_script = """async () => [document.cookie, localStorage.length, sessionStorage.length,
         (await indexedDB.databases()).length, window.caches ? (await caches.keys()).length : 0]"""
-    with pool.session(origins=[site.origin]) as one:
-        one.goto(url)
-        one.evaluate(keep)
-        assert one.evaluate(find)[0] == "a=1"
-    with pool.session(origins=[site.origin]) as two:
-        two.goto(url)
-        assert two.evaluate(find) == ["", 0, 0, 0, 0]
+    with pool.session(origins=[site.origin]) as first:
+        first.goto(url)
+        first.evaluate(store_script)
+        assert first.evaluate(read_script)[0] == "a=1"
+    with pool.session(origins=[site.origin]) as second:
+        second.goto(url)
+        assert second.evaluate(read_script) == ["", 0, 0, 0, 0]

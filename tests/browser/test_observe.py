@@ -1,4 +1,4 @@
-"""The compact observation of real pages, line by line."""
+"""Tests of the compact observation of live pages."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ GOLDENS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", GOLDENS)
-def test_golden(name: str, show: Show) -> None:
+def test_observation_matches_golden_text(name: str, show: Show) -> None:
     body, expected = GOLDENS[name]
     observation = show(body).observe()
     assert observation.text.splitlines() == [row.strip() for row in expected.splitlines()]
@@ -157,7 +157,7 @@ def test_golden(name: str, show: Show) -> None:
 
 
 @pytest.mark.browser
-def test_elements_address_and_title(show: Show, site: Any) -> None:
+def test_observation_has_elements_url_title_and_error(show: Show, site: Any) -> None:
     observation = show("<input aria-label=A value=b style='width:120px'>").observe("not done")
     element = observation.elements["1"]
     assert (element.kind, element.name, element.value) == ("textbox", "A", "b")
@@ -167,7 +167,7 @@ def test_elements_address_and_title(show: Show, site: Any) -> None:
 
 
 @pytest.mark.browser
-def test_ids_stay_while_the_element_lives(show: Show) -> None:
+def test_element_ids_are_stable(show: Show) -> None:
     session = show("<div id=d><button>A</button> <button>B</button></div>")
     assert session.observe().text == "button A [1]\nbutton B [2]"
     session.evaluate("d.insertAdjacentHTML('afterbegin', '<button>New</button>')")
@@ -177,7 +177,7 @@ def test_ids_stay_while_the_element_lives(show: Show) -> None:
 
 
 @pytest.mark.browser
-def test_a_huge_page_is_cut_at_an_element(show: Show) -> None:
+def test_long_page_is_truncated_at_element(show: Show) -> None:
     session = show("<div id=d></div>")
     session.evaluate(
         "() => { let s = ''; for (let i = 0; i < 50000; i++) s += `<p><a href=#>Link ${i}</a></p>`;"
@@ -191,20 +191,20 @@ def test_a_huge_page_is_cut_at_an_element(show: Show) -> None:
     assert len(top.elements) == len(lines) - 1
 
     session.evaluate("() => window.scrollTo(0, 5000)")
-    below = session.observe()
-    assert below.truncated and "Link 0 " not in below.text and "Link 200 " in below.text
+    bottom = session.observe()
+    assert bottom.truncated and "Link 0 " not in bottom.text and "Link 200 " in bottom.text
 
 
 @pytest.mark.browser
-def test_a_huge_hidden_page_does_not_hang(show: Show) -> None:
+def test_large_hidden_page_is_truncated(show: Show) -> None:
     session = show("<div id=d></div><p>end</p>")
     session.evaluate("() => { d.innerHTML = '<span></span>'.repeat(100000); }")
     assert session.observe().truncated
 
 
 @pytest.mark.browser
-def test_observation_outlives_a_navigation(show: Show, site: Any) -> None:
-    site.page("<p>arrived</p>", "/next")
+def test_observe_works_during_navigation(show: Show, site: Any) -> None:
+    site.add_page("<p>arrived</p>", "/next")
     session = show("<p>here</p>")
     session.evaluate("() => { setTimeout(() => { location.href = '/next' }, 0); }")
     texts = {session.observe().text for _ in range(20)}
@@ -212,7 +212,7 @@ def test_observation_outlives_a_navigation(show: Show, site: Any) -> None:
 
 
 @pytest.mark.browser
-def test_dialogs_are_answered_and_told(show: Show) -> None:
+def test_dialogs_are_answered_and_reported(show: Show) -> None:
     session = show("<p id=p>x</p>")
     session.evaluate("() => { alert('Saved.'); p.textContent = String(confirm('Sure?')); }")
     observation = session.observe()
@@ -222,13 +222,13 @@ def test_dialogs_are_answered_and_told(show: Show) -> None:
 
 
 @pytest.mark.browser
-def test_an_empty_tab_can_be_observed(pool: BrowserPool) -> None:
-    """An empty tab has no scripts of ours yet, and can be observed all the same."""
+def test_blank_tab_observation_is_empty(pool: BrowserPool) -> None:
+    """A blank tab contains none of our scripts."""
     with pool.session(origins=["127.0.0.1:1"]) as session:
         assert session.observe().text == ""
 
 
-def test_line_and_cut() -> None:
+def test_line_formats_entries_and_render_truncates() -> None:
     box = [0, 0, 1, 1]
     entries = [
         {"text": "above", "above": True},
@@ -250,6 +250,6 @@ def test_line_and_cut() -> None:
         "Element.prototype.getBoundingClientRect = () => { throw Error('poison') }",
     ],
 )
-def test_a_page_that_breaks_our_scripts_is_an_infra_error(script: str, show: Show) -> None:
+def test_broken_builtins_raise_infra_error(script: str, show: Show) -> None:
     with pytest.raises(InfraError):
         show(f"<p>x</p><script>{script}</script>").observe()

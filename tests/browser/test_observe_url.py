@@ -1,4 +1,4 @@
-"""launch/show_observation.py: one look at one page."""
+"""Tests of launch/show_observation.py."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ from tests.launchers import load_main
 from webagent_jax import config
 from webagent_jax.config import BrowserConfig
 
-PATIENT = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # on a busy machine
+LONG_TIMEOUTS = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # for a busy host
 
 
 @pytest.mark.browser
-def test_launcher_prints_a_page(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launcher_prints_observation(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
     main = load_main("show_observation")
-    settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
-    for form, told in (("compact", "button Go [1]"), ("webarena_lite", '<button id="1" ')):
+    settings = config.to_config_dict(config.RunConfig(browser=LONG_TIMEOUTS))
+    for format_name, expected in (
+        ("compact", "button Go [1]"),
+        ("webarena_lite", '<button id="1" '),
+    ):
         with flagsaver.flagsaver(
-            url=site.page("<button>Go</button>"), format=form, config=settings
+            url=site.add_page("<button>Go</button>"), format=format_name, config=settings
         ):
             main(["observe.py"])
-        assert told in capsys.readouterr().out
+        assert expected in capsys.readouterr().out
 
 
 @pytest.mark.browser
-def test_launcher_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_reports_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     main = load_main("show_observation")
-    settings = config.to_config_dict(config.RunConfig(browser=PATIENT))
-    for url, words in (
+    settings = config.to_config_dict(config.RunConfig(browser=LONG_TIMEOUTS))
+    for url, message in (
         ("ftp://x/", "is no http address"),
         ("http://127.0.0.1:1x/", "is no http address"),
         ("http://127.0.0.1:1/", "the browser failed: "),
     ):
-        with flagsaver.flagsaver(url=url, config=settings), pytest.raises(SystemExit, match=words):
+        with (
+            flagsaver.flagsaver(url=url, config=settings),
+            pytest.raises(SystemExit, match=message),
+        ):
             main(["observe.py"])
     with flagsaver.flagsaver(config=settings), pytest.raises(app.UsageError, match="extra"):
         main(["observe.py", "extra"])

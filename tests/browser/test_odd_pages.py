@@ -1,10 +1,10 @@
-"""Odd and hostile pages, each with what the agent sees of it and what its actions do.
+"""Tests of odd and hostile pages: observations and results of actions match transcripts.
 
-A file of odd_pages/ is the body of a page, and in a comment behind it the transcript: what is
-seen at first, then each action with what is seen after it (and what the agent is told of errors).
-SITE stands for the host and port of the site.
+A file of odd_pages/ contains the body of a page and, in a comment after it, the transcript: the
+first observation, then each action with the next observation (including error messages). SITE
+represents the host and port of the site.
 
-    python -m tests.browser.test_odd_pages NAME ...    # plays pages anew and rewrites transcripts
+    python -m tests.browser.test_odd_pages NAME ...    # runs pages again and rewrites transcripts
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import IN_BOTH_BROWSERS, Site
+from tests.browser.conftest import BOTH_BROWSERS, Site
 from webagent_jax.agent import actions
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, Observation
 
 FOLDER = Path(__file__).parent / "odd_pages"
-_MARK = "\n<!-- transcript\n"
-_ACTION = "> "
+_TRANSCRIPT_START = "\n<!-- transcript\n"
+_ACTION_PREFIX = "> "
 _SITE = "SITE"
-_LONGEST = 160  # characters of a line; longer ones are told by their length
+_MAX_LINE_CHARS = 160  # longer lines are abbreviated with their length
 
 
-def read(name: str) -> tuple[str, str]:
-    """(body, transcript)"""
-    body, transcript = (FOLDER / f"{name}.html").read_text().split(_MARK)
+def read_page(name: str) -> tuple[str, str]:
+    """Return (body, transcript)."""
+    body, transcript = (FOLDER / f"{name}.html").read_text().split(_TRANSCRIPT_START)
     return body, transcript.removesuffix("-->\n")
 
 
-def play(session: Session, site: Site, body: str, transcript: str) -> str:
-    """The transcript as the browser has it, for the actions of the given one."""
-    site.page("<p>second page</p>", "/second")
-    site.page("<script>close()</script>", "/closing")
-    session.goto(site.page(body))
-    told = [_told(session.observe())]
+def run_transcript(session: Session, site: Site, body: str, transcript: str) -> str:
+    """Return the transcript that the browser produces for the actions of the given one."""
+    site.add_page("<p>second page</p>", "/second")
+    site.add_page("<script>close()</script>", "/closing")
+    session.goto(site.add_page(body))
+    parts = [_format_observation(session.observe())]
     for line in transcript.splitlines():
-        if line.startswith(_ACTION):
-            action = actions.parse(line.removeprefix(_ACTION).replace(_SITE, site.origin))
+        if line.startswith(_ACTION_PREFIX):
+            action = actions.parse(line.removeprefix(_ACTION_PREFIX).replace(_SITE, site.origin))
             assert isinstance(action, Action), line
-            told += [line, _told(session.observe(session.act(action)))]
-    return "".join(f"{part}\n" for part in told if part).replace(site.origin, _SITE)
+            parts += [line, _format_observation(session.observe(session.act(action)))]
+    return "".join(f"{part}\n" for part in parts if part).replace(site.origin, _SITE)
 
 
-def _told(seen: Observation) -> str:
-    lines = seen.text.splitlines()
-    if seen.error:
-        lines.append(f"Error: {seen.error}")
+def _format_observation(observation: Observation) -> str:
+    lines = observation.text.splitlines()
+    if observation.error:
+        lines.append(f"Error: {observation.error}")
     return "\n".join(
-        line if len(line) <= _LONGEST else f"{line[:40]}... ({len(line)} characters)"
+        line if len(line) <= _MAX_LINE_CHARS else f"{line[:40]}... ({len(line)} characters)"
         for line in lines
     )
 
 
 @pytest.mark.browser
-@IN_BOTH_BROWSERS
+@BOTH_BROWSERS
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.html")))
-def test_odd_page(name: str, session: Session, site: Any) -> None:
-    body, transcript = read(name)
-    assert play(session, site, body, transcript) == transcript
+def test_odd_page_matches_transcript(name: str, session: Session, site: Any) -> None:
+    body, transcript = read_page(name)
+    assert run_transcript(session, site, body, transcript) == transcript
 
 
 def main(names: list[str]) -> None:
     with BrowserPool(BrowserConfig(viewport_width=800, viewport_height=600)) as pool:
         for name in names or sorted(path.stem for path in FOLDER.glob("*.html")):
-            body, transcript = read(name)
+            body, transcript = read_page(name)
             site = Site()
             with pool.session(origins=[site.origin]) as session:
-                transcript = play(session, site, body, transcript)
+                transcript = run_transcript(session, site, body, transcript)
             site.close()
-            (FOLDER / f"{name}.html").write_text(f"{body}{_MARK}{transcript}-->\n")
+            (FOLDER / f"{name}.html").write_text(f"{body}{_TRANSCRIPT_START}{transcript}-->\n")
             sys.stdout.write(f"--- {name}\n{transcript}")
 
 

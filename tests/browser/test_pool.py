@@ -1,4 +1,4 @@
-"""Sessions are apart from one another, a dead browser is told at once, nothing is left behind."""
+"""Tests of the browser pool: session isolation, crash detection and cleanup."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from webagent_jax.types import Action, ActionKind, InfraError
 Show = Callable[[str], Session]
 
 
-def browsers() -> set[int]:
-    """Chromium's own processes that this test process has started."""
+def browser_pids() -> set[int]:
+    """Return the pids of the Chromium processes that this test process started."""
     return {
         int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdecimal()
         and "--webagent-instance=" in process_memory._read(int(entry.name), "cmdline")
-        and descends(int(entry.name))
+        and is_descendant(int(entry.name))
     }
 
 
-def descends(pid: int) -> bool:
+def is_descendant(pid: int) -> bool:
     while pid > 1:
         if pid == os.getpid():
             return True
@@ -46,13 +46,13 @@ def descends(pid: int) -> bool:
 
 
 @pytest.fixture
-def own_pool() -> Iterator[BrowserPool]:
-    """For tests that break it."""
-    with BrowserPool(BrowserConfig(call_timeout=30.0)) as one:
-        yield one
+def private_pool() -> Iterator[BrowserPool]:
+    """Return a pool for tests that break it."""
+    with BrowserPool(BrowserConfig(call_timeout=30.0)) as browser_pool:
+        yield browser_pool
 
 
-PLAYS = """
+BUSY_SESSIONS_SCRIPT = """
 import threading
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig
@@ -70,32 +70,36 @@ threading.Event().wait(300)
 
 @pytest.mark.browser
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_a_killed_run_leaves_neither_driver_nor_browser() -> None:
+def test_killed_process_leaves_no_driver_or_browser() -> None:
     with (
-        subprocess.Popen([sys.executable, "-c", PLAYS], stdout=subprocess.PIPE, text=True) as run,
-        ExitStack() as killed,
+        subprocess.Popen(
+            [sys.executable, "-c", BUSY_SESSIONS_SCRIPT], stdout=subprocess.PIPE, text=True
+        ) as process,
+        ExitStack() as stack,
     ):
-        killed.callback(run.kill)
-        assert run.stdout and run.stdout.readline() == "busy\n"
-        family = {
-            pid for pid in process_memory._pids() if run.pid in process_memory._ancestors(pid)
+        stack.callback(process.kill)
+        assert process.stdout and process.stdout.readline() == "busy\n"
+        pids = {
+            pid for pid in process_memory._pids() if process.pid in process_memory._ancestors(pid)
         }
-        commands = [process_memory._read(pid, "cmdline") for pid in family]
+        commands = [process_memory._read(pid, "cmdline") for pid in pids]
         assert sum("run-driver" in command for command in commands) == 2
         assert sum("--type=renderer" in command for command in commands) >= 4
     deadline = time.monotonic() + 20
-    while left := [pid for pid in family if Path(f"/proc/{pid}/exe").exists()]:
-        assert time.monotonic() < deadline, [process_memory._read(pid, "cmdline") for pid in left]
+    while remaining := [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]:
+        assert time.monotonic() < deadline, [
+            process_memory._read(pid, "cmdline") for pid in remaining
+        ]
         time.sleep(0.1)
 
 
 @pytest.mark.browser
-def test_only_the_listed_origins_are_reached(show: Show, site: Any, other_site: Any) -> None:
-    other = other_site.page("<p>secret</p>")
-    site.redirects["/away"] = other
+def test_session_reaches_allowed_origins_only(show: Show, site: Any, other_site: Any) -> None:
+    link = other_site.add_page("<p>secret</p>")
+    site.redirects["/away"] = link
     session = show(
-        f"<a href='{other}'>Direct</a> <a href=/away>Redirect</a> <img src='{other}'><script>"
-        f"fetch('{other}', {{mode: 'no-cors'}}).catch(() => 0); new WebSocket('ws://{other[7:]}')"
+        f"<a href='{link}'>Direct</a> <a href=/away>Redirect</a> <img src='{link}'><script>"
+        f"fetch('{link}', {{mode: 'no-cors'}}).catch(() => 0); new WebSocket('ws://{link[7:]}')"
         "</script>"
     )
     for element_id in ("1", "2"):
@@ -103,44 +107,47 @@ def test_only_the_listed_origins_are_reached(show: Show, site: Any, other_site: 
         assert element_id in session.observe().elements
         session.act(Action(ActionKind.CLICK, element_id))
         assert "secret" not in session.observe().text
-    assert "/away" in site.asked and other_site.asked == []
+    assert "/away" in site.requested_paths and other_site.requested_paths == []
 
 
 @pytest.mark.browser
-def test_goto_takes_listed_http_addresses_only(session: Session, other_site: Any) -> None:
-    for url in (other_site.page("x"), "file:///etc/hosts", "about:blank", "no address"):
+def test_goto_rejects_other_addresses(session: Session, other_site: Any) -> None:
+    for url in (other_site.add_page("x"), "file:///etc/hosts", "about:blank", "no address"):
         with pytest.raises(ValueError, match="not an http address on the origins allowed here"):
             session.goto(url)
-    assert other_site.asked == []
+    assert other_site.requested_paths == []
 
 
 @pytest.mark.browser
-def test_worlds_by_host_name(pool: BrowserPool, site: Any) -> None:
-    site.page("<p>shop</p>")
+def test_session_reaches_one_world_by_host_name(pool: BrowserPool, site: Any) -> None:
+    site.add_page("<p>shop</p>")
     port = site.origin.split(":")[1]
     with pool.session(origins=[f".w17.localhost:{port}"]) as session:
         session.goto(f"http://shop.w17.localhost:{port}/")
         assert session.observe().text == "shop"
         with pytest.raises(ValueError, match="allowed here"):
             session.goto(f"http://shop.w18.localhost:{port}/")
-        before = len(site.asked)
+        num_requests = len(site.requested_paths)
         session.evaluate(f"fetch('http://shop.w18.localhost:{port}/').catch(() => 0)")
-        assert len(site.asked) == before
+        assert len(site.requested_paths) == num_requests
 
 
 @pytest.mark.browser
 def test_sessions_share_no_cookies(pool: BrowserPool, site: Any) -> None:
-    url = site.page("x")
-    with pool.session(origins=[site.origin]) as one, pool.session(origins=[site.origin]) as two:
-        one.goto(url)
-        two.goto(url)
-        one.evaluate("() => { document.cookie = 'a=1'; localStorage.b = 2; }")
-        assert two.evaluate("[document.cookie, localStorage.b ?? null]") == ["", None]
+    url = site.add_page("x")
+    with (
+        pool.session(origins=[site.origin]) as first,
+        pool.session(origins=[site.origin]) as second,
+    ):
+        first.goto(url)
+        second.goto(url)
+        first.evaluate("() => { document.cookie = 'a=1'; localStorage.b = 2; }")
+        assert second.evaluate("[document.cookie, localStorage.b ?? null]") == ["", None]
 
 
 @pytest.mark.browser
-def test_init_script_viewport_and_picture(pool: BrowserPool, site: Any) -> None:
-    url = site.page("<script>document.title = window.told</script>")
+def test_session_supports_init_script_viewport_and_screenshot(pool: BrowserPool, site: Any) -> None:
+    url = site.add_page("<script>document.title = window.told</script>")
     with pool.session(
         origins=[site.origin], init_script="window.told = 'early'", viewport=(300, 200)
     ) as session:
@@ -151,7 +158,7 @@ def test_init_script_viewport_and_picture(pool: BrowserPool, site: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_script_that_fails_is_an_infra_error(show: Show) -> None:
+def test_failing_script_raises_infra_error(show: Show) -> None:
     session = show("x")
     with pytest.raises(InfraError, match="missing"):
         session.evaluate("missing.name")
@@ -159,102 +166,102 @@ def test_a_script_that_fails_is_an_infra_error(show: Show) -> None:
 
 
 @pytest.mark.browser
-def test_killed_in_the_middle_of_a_call(own_pool: BrowserPool, site: Any) -> None:
-    url = site.page("<p>fine</p>")
-    session = own_pool.session(origins=[site.origin])
+def test_browser_crash_during_call_raises_infra_error(private_pool: BrowserPool, site: Any) -> None:
+    url = site.add_page("<p>fine</p>")
+    session = private_pool.session(origins=[site.origin])
     session.goto(url)
-    before = browsers()
-    timer = threading.Timer(0.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in own(own_pool)])
+    old_pids = browser_pids()
+    timer = threading.Timer(
+        0.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in chromium_pids(private_pool)]
+    )
     timer.start()
-    started = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(InfraError, match="crashed or was killed"):
         session.evaluate("new Promise(() => 0)")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - start < 15
     timer.join()
     with pytest.raises(InfraError):
         session.observe()
     session.close()
-    with own_pool.session(origins=[site.origin]) as again:
-        again.goto(url)
-        assert again.observe().text == "fine"
-    stats = own_pool.stats()
+    with private_pool.session(origins=[site.origin]) as new_session:
+        new_session.goto(url)
+        assert new_session.observe().text == "fine"
+    stats = private_pool.stats()
     assert (stats.crashes, stats.launches, stats.contexts_opened) == (1, 2, 2)
-    assert stats.contexts_live == 0 and len(browsers()) == len(before)
+    assert stats.contexts_live == 0 and len(browser_pids()) == len(old_pids)
 
 
-def own(pool: BrowserPool) -> list[int]:
-    return [host.pid for worker in pool._workers for host in worker._browsers if host.pid]
+def chromium_pids(pool: BrowserPool) -> list[int]:
+    return [process.pid for worker in pool._workers for process in worker._browsers if process.pid]
 
 
 @pytest.mark.browser
-def test_a_hung_page_times_out_and_the_others_go_on(site: Any) -> None:
+def test_call_timeout_does_not_affect_other_sessions(site: Any) -> None:
     config = BrowserConfig(call_timeout=3.0)
-    with BrowserPool(config) as pool, pool.session(origins=[site.origin]) as hung:
-        hung.goto(site.page("<p>x</p>"))
+    with BrowserPool(config) as pool, pool.session(origins=[site.origin]) as hung_session:
+        hung_session.goto(site.add_page("<p>x</p>"))
         with pytest.raises(InfraError, match="no answer in 3 s"):
-            hung.evaluate("() => { for (;;); }")
-        with pool.session(origins=[site.origin]) as other:
-            other.goto(site.page("<p>x</p>"))
-            assert other.evaluate("1 + 1") == 2
+            hung_session.evaluate("() => { for (;;); }")
+        with pool.session(origins=[site.origin]) as other_session:
+            other_session.goto(site.add_page("<p>x</p>"))
+            assert other_session.evaluate("1 + 1") == 2
 
 
 @pytest.mark.browser
-def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
-    url = site.page("<p>x</p>")
+def test_browser_is_replaced_after_max_episodes(site: Any) -> None:
+    url = site.add_page("<p>x</p>")
     with BrowserPool(BrowserConfig(max_episodes_per_process=2, call_timeout=30.0)) as pool:
-        first = pool.session(origins=[site.origin])
-        first.goto(url)
+        first_session = pool.session(origins=[site.origin])
+        first_session.goto(url)
         pool.session(origins=[site.origin]).close()
-        third = pool.session(origins=[site.origin])  # in a new process, the old one drains
+        third_session = pool.session(origins=[site.origin])  # in a new process
         assert pool.stats().launches == 2 and pool.stats().recycled == 1
-        assert first.observe().text == "x"
-        first.close()
+        assert first_session.observe().text == "x"
+        first_session.close()
         deadline = time.monotonic() + 20
-        while len(own(pool)) > 1 and time.monotonic() < deadline:
+        while len(chromium_pids(pool)) > 1 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert len(own(pool)) == 1 and pool.stats().crashes == 0
-        third.goto(url)
+        assert len(chromium_pids(pool)) == 1 and pool.stats().crashes == 0
+        third_session.goto(url)
 
 
 @pytest.mark.browser
-def test_a_browser_is_not_ended_under_a_context_that_is_being_opened(
-    site: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recycle_waits_for_opening_context(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = BrowserConfig(num_processes=1, max_episodes_per_process=2)
-    opening, retired = threading.Event(), threading.Event()
+    open_event, recycle_event = threading.Event(), threading.Event()
     new_context = EpisodeContext.open
 
-    async def slow(browser: Any, *args: Any) -> EpisodeContext:
-        opening.set()
-        while not retired.is_set():
+    async def open_slowly(browser: Any, *args: Any) -> EpisodeContext:
+        open_event.set()
+        while not recycle_event.is_set():
             await asyncio.sleep(0.01)
-        await asyncio.sleep(1.0)  # time enough to end an idle Chromium
+        await asyncio.sleep(1.0)  # long enough to end an idle Chromium
         assert browser.is_connected()
         return await new_context(browser, *args)
 
-    with BrowserPool(config) as own, ThreadPoolExecutor(1) as other:
-        first = own.session(origins=[site.origin])
-        monkeypatch.setattr(EpisodeContext, "open", slow)
-        second = other.submit(own.session, origins=[site.origin])
-        assert opening.wait(30)
+    with BrowserPool(config) as pool, ThreadPoolExecutor(1) as executor:
+        first_session = pool.session(origins=[site.origin])
+        monkeypatch.setattr(EpisodeContext, "open", open_slowly)
+        future = executor.submit(pool.session, origins=[site.origin])
+        assert open_event.wait(30)
         monkeypatch.setattr(EpisodeContext, "open", new_context)
-        first.close()
-        with own.session(origins=[site.origin]):  # the first Chromium is worn out: it is retired
-            retired.set()
-            with second.result(30) as session:
+        first_session.close()
+        with pool.session(origins=[site.origin]):  # the first Chromium is at its limit
+            recycle_event.set()
+            with future.result(30) as session:
                 session.goto(f"http://{site.origin}/")
-        assert own.stats().recycled == 1
+        assert pool.stats().recycled == 1
 
 
 @pytest.mark.browser
-def test_close_leaves_no_process_and_no_thread(site: Any) -> None:
-    threads, processes = set(threading.enumerate()), browsers()
+def test_close_ends_all_processes_and_threads(site: Any) -> None:
+    threads, processes = set(threading.enumerate()), browser_pids()
     pool = BrowserPool(BrowserConfig(num_processes=2, call_timeout=30.0))
     sessions = [pool.session(origins=[site.origin]) for _ in range(2)]
-    assert len(browsers() - processes) >= 2
+    assert len(browser_pids() - processes) >= 2
     pool.close()
     pool.close()
-    assert browsers() == processes
+    assert browser_pids() == processes
     assert not {t for t in threading.enumerate() if t.name.startswith("browser-")} - threads
     with pytest.raises(InfraError):
         sessions[0].observe()
@@ -265,7 +272,7 @@ def test_close_leaves_no_process_and_no_thread(site: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
+def test_invalid_executable_raises_infra_error(tmp_path: Path) -> None:
     with (
         BrowserPool(BrowserConfig(), executable="/bin/false") as pool,
         pytest.raises(InfraError, match="Chromium does not start"),
@@ -273,14 +280,16 @@ def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
         pool.session(origins=["127.0.0.1:1"])
 
 
-def test_origins_are_checked_before_anything_is_opened() -> None:
+def test_session_rejects_invalid_origins_before_launch() -> None:
     with BrowserPool(BrowserConfig(), executable="/bin/false") as pool:
         for origin in ("http://a:1", "a", "a:x", "a:1,b:2"):
             with pytest.raises(ValueError, match="must read host:port"):
                 pool.session(origins=[origin])
 
 
-def test_find_prefers_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_find_executable_prefers_environment_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     shell = tmp_path / "chromium-headless-shell"
     shell.write_text("")
     shell.chmod(0o755)
@@ -298,7 +307,7 @@ def test_find_prefers_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
         chromium.find_executable()
 
 
-def test_missing_chromium_names_one_command(
+def test_missing_chromium_error_names_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in (("PATH", str(tmp_path)), ("HOME", str(tmp_path))):
@@ -310,41 +319,41 @@ def test_missing_chromium_names_one_command(
         chromium.ensure_installed()
 
 
-def test_memory_of_this_very_process() -> None:
+def test_process_memory_functions_handle_own_process() -> None:
     assert 1 < process_memory.tree_rss_mib(os.getpid()) < 100_000
     assert process_memory.find_process("--no-process-has-this") is None
-    process_memory.kill(os.getpid())  # not a Chromium of ours: left alone
+    process_memory.kill(os.getpid())  # not one of our Chromium processes: ignored
 
 
 @pytest.fixture
 def playwright_server() -> Iterator[Callable[..., str]]:
-    """Starts Playwright servers as another machine would run them; their addresses."""
-    with ExitStack() as started:
+    """Return a function that starts a Playwright server and returns its address."""
+    with ExitStack() as stack:
 
         def start(*arguments: str) -> str:
             command = [sys.executable, "-m", "playwright", *arguments]
-            server = started.enter_context(
+            server = stack.enter_context(
                 subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             )
-            started.callback(end, server)
+            stack.callback(stop, server)
             assert server.stdout
             return server.stdout.readline().split()[-1]
 
         yield start
 
 
-def end(server: subprocess.Popen[str]) -> None:
-    """Python only starts the driver, which is told as well, and waited for: it holds the output."""
+def stop(server: subprocess.Popen[str]) -> None:
+    """Stop the process group: Python only starts the driver, which holds the output open."""
     os.killpg(server.pid, signal.SIGTERM)
     server.communicate(timeout=30)
 
 
 @pytest.mark.browser
-def test_a_browser_of_another_machine(
+def test_pool_connects_to_remote_browser(
     playwright_server: Callable[..., str], site: Any, other_site: Any
 ) -> None:
-    other = other_site.page("x")
-    url = site.page(f"<p>far away</p><img src='{other}'>")
+    other_url = other_site.add_page("x")
+    url = site.add_page(f"<p>far away</p><img src='{other_url}'>")
     config = BrowserConfig(
         ws_endpoints=(playwright_server("run-server", "--unsafe", "--path=/s"),),
         max_episodes_per_process=2,
@@ -355,11 +364,11 @@ def test_a_browser_of_another_machine(
                 session.goto(url)
                 assert session.observe().text == "far away"
         assert pool.stats().launches == 2
-    assert other_site.asked == []
+    assert other_site.requested_paths == []
 
 
 @pytest.mark.browser
-def test_a_server_that_drops_the_switches_is_refused(
+def test_server_without_launch_args_is_rejected(
     playwright_server: Callable[..., str], site: Any, tmp_path: Path
 ) -> None:
     settings = tmp_path / "server.json"
@@ -373,7 +382,7 @@ def test_a_server_that_drops_the_switches_is_refused(
 
 
 @pytest.mark.browser
-def test_a_dead_server_is_told(site: Any) -> None:
+def test_unreachable_server_raises_infra_error(site: Any) -> None:
     with (
         BrowserPool(BrowserConfig(ws_endpoints=("ws://127.0.0.1:1/s",))) as pool,
         pytest.raises(InfraError, match="ECONNREFUSED"),

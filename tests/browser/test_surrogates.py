@@ -1,4 +1,4 @@
-"""Text that is cut never ends in half a character, and halves in a page reach no prompt."""
+"""Tests of surrogates: text is truncated between characters; unpaired ones reach no prompt."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
 Show = Callable[[str], Session]
 
-FACE = "\U0001f600"  # two UTF-16 units
-LOST = "\ufffd"
+EMOJI = "\U0001f600"  # two UTF-16 units
+U_FFFD = "\ufffd"
 
 
 @pytest.fixture(scope="module", params=["compact", "webarena_lite"])
@@ -27,8 +27,8 @@ def pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
         call_timeout=60.0,
         navigation_timeout=60.0,
     )
-    with BrowserPool(config) as one:
-        yield one
+    with BrowserPool(config) as browser_pool:
+        yield browser_pool
 
 
 @pytest.fixture(scope="module")
@@ -46,25 +46,25 @@ def assert_well_formed(observation: Observation, tokenizer: ChatTokenizer) -> No
 
 
 @pytest.mark.browser
-def test_names_are_cut_between_characters(show: Show, tokenizer: ChatTokenizer) -> None:
-    names = [f"{'a' * 98}{FACE}", f"{'b' * 98}{FACE}{FACE}", f"{'c' * 97}{FACE}{FACE}"]
+def test_names_are_truncated_between_characters(show: Show, tokenizer: ChatTokenizer) -> None:
+    names = [f"{'a' * 98}{EMOJI}", f"{'b' * 98}{EMOJI}{EMOJI}", f"{'c' * 97}{EMOJI}{EMOJI}"]
     observation = show("".join(f"<button>{name}</button>" for name in names)).observe()
     assert [element.name for element in observation.elements.values()] == [
-        names[0],  # of 100 units
+        names[0],  # 100 units
         f"{'b' * 98}…",
-        f"{'c' * 97}{FACE}…",
+        f"{'c' * 97}{EMOJI}…",
     ]
     assert_well_formed(observation, tokenizer)
 
 
 @pytest.mark.browser
-def test_values_texts_and_refusals_are_cut_between_characters(
+def test_values_and_refusals_are_truncated_between_characters(
     show: Show, tokenizer: ChatTokenizer
 ) -> None:
-    button = f"{'d' * 59}{FACE}{FACE}"
+    button = f"{'d' * 59}{EMOJI}{EMOJI}"
     session = show(
-        f"<button>{button}</button><input aria-label=I value='{'v' * 1999}{FACE}{FACE}'>"
-        f"<p>{'t' * 3999}{FACE}{FACE}</p><div id=d hidden style='position:fixed; inset:0'>"
+        f"<button>{button}</button><input aria-label=I value='{'v' * 1999}{EMOJI}{EMOJI}'>"
+        f"<p>{'t' * 3999}{EMOJI}{EMOJI}</p><div id=d hidden style='position:fixed; inset:0'>"
         f"{button}</div>"
     )
     observation = session.observe()
@@ -76,7 +76,7 @@ def test_values_texts_and_refusals_are_cut_between_characters(
 
 
 @pytest.mark.browser
-def test_halves_of_a_page_are_replaced(show: Show, tokenizer: ChatTokenizer) -> None:
+def test_unpaired_surrogates_of_page_are_replaced(show: Show, tokenizer: ChatTokenizer) -> None:
     session = show(
         r"""<p id=p></p><button id=b>x</button><label>Name <input id=i></label><select
         aria-label=Pick><option id=o></select><script>
@@ -86,26 +86,26 @@ def test_halves_of_a_page_are_replaced(show: Show, tokenizer: ChatTokenizer) -> 
         </script>"""
     )
     observation = session.observe()
-    for said in (f"text {LOST}.", f"press {LOST}", f"value {LOST}", f"option {LOST}"):
-        assert said in observation.text
-    assert observation.title == f"title {LOST}"
+    for text in (f"text {U_FFFD}.", f"press {U_FFFD}", f"value {U_FFFD}", f"option {U_FFFD}"):
+        assert text in observation.text
+    assert observation.title == f"title {U_FFFD}"
     ids = {element.kind: i for i, element in observation.elements.items()}
-    after = session.observe(session.act(Action(ActionKind.CLICK, ids["button"])))
-    assert after.error == f"the page said: alert {LOST}."
-    choice = Action(ActionKind.SELECT, ids["select"], "\ud83d")
-    refusal = session.act(choice)
-    assert refusal == f'element {ids["select"]} has no option "{LOST}"; it has: option {LOST}'
-    for one in (observation, after, session.observe(refusal)):
-        assert_well_formed(one, tokenizer)
+    click_observation = session.observe(session.act(Action(ActionKind.CLICK, ids["button"])))
+    assert click_observation.error == f"the page said: alert {U_FFFD}."
+    action = Action(ActionKind.SELECT, ids["select"], "\ud83d")
+    refusal = session.act(action)
+    assert refusal == f'element {ids["select"]} has no option "{U_FFFD}"; it has: option {U_FFFD}'
+    for result in (observation, click_observation, session.observe(refusal)):
+        assert_well_formed(result, tokenizer)
 
 
 @pytest.mark.browser
-def test_halves_in_answers_errors_and_tabs_are_replaced(show: Show, site: Any) -> None:
+def test_surrogates_in_results_errors_and_tabs_are_replaced(show: Show, site: Any) -> None:
     session = show(r"<p>a</p><script>document.title = 'tab \ud83d'</script>")
-    answer = session.evaluate(r"({'key \ud83d': ['\ude00', 1, null]})")
-    assert answer == {f"key {LOST}": [LOST, 1, None]}
-    with pytest.raises(InfraError) as failed:
+    result = session.evaluate(r"({'key \ud83d': ['\ude00', 1, null]})")
+    assert result == {f"key {U_FFFD}": [U_FFFD, 1, None]}
+    with pytest.raises(InfraError) as error:
         session.evaluate(r"() => { throw new Error('wrong \ud83d') }")
-    str(failed.value).encode()
-    session.open_tab(site.page("<p>b</p>", "/b"))
-    assert f"[tab 0] tab {LOST}" in session.observe().text
+    str(error.value).encode()
+    session.open_tab(site.add_page("<p>b</p>", "/b"))
+    assert f"[tab 0] tab {U_FFFD}" in session.observe().text

@@ -1,4 +1,4 @@
-"""What Chromium is started with: all that Playwright says, and pages live as in a browser."""
+"""Tests of Chromium's launch arguments: Playwright's remain, and pages render frames."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from webagent_jax.config import BrowserConfig
 
 pytestmark = pytest.mark.browser
 
-_OFF = "--disable-features="
-_FRAMES = """async () => {
+_DISABLE_FEATURES = "--disable-features="
+_EVENTS_SCRIPT = """async () => {
     const box = document.querySelector('div');
     const told = [];
     new IntersectionObserver(([entry]) => told.push(entry.isIntersecting)).observe(box);
@@ -29,23 +29,22 @@ _FRAMES = """async () => {
 }"""
 
 
-def test_what_playwright_switches_off_stays_off() -> None:
-    """Chromium heeds the last of several --disable-features, and that is ours."""
+def test_disabled_features_include_playwright_defaults() -> None:
+    """Chromium uses the last --disable-features argument, which is ours."""
     with BrowserPool(BrowserConfig()) as pool, pool.session(origins=["127.0.0.1:1"]):
-        (host,) = pool._workers[0]._browsers
-        assert host.pid is not None
-        command = process_memory._read(host.pid, "cmdline").split("\0")
-        theirs, ours = (
-            set(switch.removeprefix(_OFF).split(","))
-            for switch in command
-            if switch.startswith(_OFF)
+        (process,) = pool._workers[0]._browsers
+        assert process.pid is not None
+        command = process_memory._read(process.pid, "cmdline").split("\0")
+        playwright_features, our_features = (
+            set(argument.removeprefix(_DISABLE_FEATURES).split(","))
+            for argument in command
+            if argument.startswith(_DISABLE_FEATURES)
         )
-        assert theirs < ours
+        assert playwright_features < our_features
 
 
-def test_pages_are_drawn(show: Callable[[str], Session]) -> None:
-    """Frames come, and with them everything that a page hears of by them."""
+def test_pages_render_frames_and_fire_frame_events(show: Callable[[str], Session]) -> None:
     page = "<div style='width: 9px; height: 9px; margin-top: 9000px; transition: width 50ms'>"
     session = show(page)
-    assert session.evaluate(_FRAMES) == ["false", "scroll", "size", "transition", "true"]
+    assert session.evaluate(_EVENTS_SCRIPT) == ["false", "scroll", "size", "transition", "true"]
     assert len(session.screenshot()) > 1000

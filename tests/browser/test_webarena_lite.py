@@ -1,7 +1,7 @@
-"""The simplified HTML that published policies were trained on, tag by tag.
+"""Tests of the webarena_lite format, the simplified HTML that published policies were trained on.
 
-The pages of pages/ and the rows below were compared with VisualAgentBench's own parser
-(third_party/visualagentbench/compare.py): what is expected here is what it writes.
+The expected outputs of pages/ and RULES equal those of VisualAgentBench's own parser
+(third_party/visualagentbench/compare.py).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.types import Action, ActionKind, Observation
 
 PAGES = Path(__file__).parent / "pages"
-LITE = BrowserConfig(
+LITE_CONFIG = BrowserConfig(
     observation_format="webarena_lite",
     max_observation_chars=100_000,
-    data_bbox=False,  # boxes of words are as wide as this machine's fonts make them
+    data_bbox=False,  # widths of words depend on the installed fonts
     call_timeout=60.0,
     navigation_timeout=60.0,
 )
@@ -32,27 +32,27 @@ Show = Callable[[str], Session]
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[BrowserPool]:
-    with BrowserPool(LITE) as one:
-        yield one
+    with BrowserPool(LITE_CONFIG) as browser_pool:
+        yield browser_pool
 
 
-def tags(observation: Observation) -> list[str]:
-    """A line for each tag with the words that follow it; joined by spaces they are the text."""
+def split_tags(observation: Observation) -> list[str]:
+    """Return a line per tag with the words that follow it; joined by spaces they are the text."""
     return observation.text.replace(" <", "\n<").splitlines()
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.html")))
-def test_page(name: str, session: Session, site: Any) -> None:
+def test_page_matches_expected_html(name: str, session: Session, site: Any) -> None:
     site.pages["/"] = (PAGES / f"{name}.html").read_text()
     session.goto(f"http://{site.origin}/")
     observation = session.observe()
-    assert tags(observation) == (PAGES / f"{name}.txt").read_text().splitlines()
+    assert split_tags(observation) == (PAGES / f"{name}.txt").read_text().splitlines()
     assert not observation.truncated
 
 
-# What stands around a row: html and body are told because they hold several things with words.
-WRAPPED = (["<html>", "<body>"], ['<hr title="end">', "</hr>", "</body>", "</html>"])
+# Tags around a rule: html and body appear because they contain several elements with text.
+WRAPPER = (["<html>", "<body>"], ['<hr title="end">', "</hr>", "</body>", "</html>"])
 
 RULES: dict[str, tuple[str, str]] = {
     "the innermost clickable is labelled": (
@@ -161,14 +161,14 @@ RULES: dict[str, tuple[str, str]] = {
 
 @pytest.mark.browser
 @pytest.mark.parametrize("rule", RULES)
-def test_rule(rule: str, show: Show) -> None:
+def test_rule_matches_expected_tags(rule: str, show: Show) -> None:
     body, expected = RULES[rule]
-    told = [*WRAPPED[0], *(row.strip() for row in expected.splitlines()), *WRAPPED[1]]
-    assert tags(show(f"{body}<hr title=end>").observe()) == told
+    expected_tags = [*WRAPPER[0], *(row.strip() for row in expected.splitlines()), *WRAPPER[1]]
+    assert split_tags(show(f"{body}<hr title=end>").observe()) == expected_tags
 
 
 @pytest.mark.browser
-def test_frames_of_this_origin_and_shadows_are_told_in_their_place(show: Show) -> None:
+def test_same_origin_frames_and_shadow_roots_are_included(show: Show) -> None:
     session = show(
         """<iframe title="F" srcdoc="<button onclick='this.innerText = 1'>In</button>"></iframe>
         <div id="h"></div><script>
@@ -191,9 +191,9 @@ def test_frames_of_this_origin_and_shadows_are_told_in_their_place(show: Show) -
         ("http://127.0.0.1:1/", '<embed id="1"> </embed>'),
     ],
 )
-def test_embed_has_an_id(source: str, expected: str, show: Show, site: Any) -> None:
-    """VisualAgentBench lists it too; the content that scripts can read is inside."""
-    site.page("<p>In</p>", "/page")
+def test_embed_has_id(source: str, expected: str, show: Show, site: Any) -> None:
+    """VisualAgentBench also gives it an id; content that scripts can read is inside."""
+    site.add_page("<p>In</p>", "/page")
     kind = "type=image/svg+xml" if source.endswith("svg") else ""
     session = show(f"<embed {kind} src={source} width=300 height=150><p>x</p>")
     observation = session.observe()
@@ -202,18 +202,18 @@ def test_embed_has_an_id(source: str, expected: str, show: Show, site: Any) -> N
 
 
 @pytest.mark.browser
-def test_long_words_are_cut(show: Show) -> None:
+def test_long_attributes_and_words_are_truncated(show: Show) -> None:
     text = show(f"<p title='{'t' * 600}'>{'𝛼' * 600}</p><p>b</p>").observe().text
     assert f'<p title="{"t" * 500}" data-text="{"𝛼" * 500}"> {"𝛼" * 500} </p>' in text
 
 
 @pytest.mark.browser
-def test_ids_stay_with_their_elements_in_both_formats(show: Show) -> None:
+def test_element_ids_are_stable_and_equal_in_both_formats(show: Show) -> None:
     session = show("<div id=d><button>A</button> <button>B</button></div>")
     assert list(session.observe().elements) == ["1", "2"]
     session.evaluate("d.insertAdjacentHTML('afterbegin', '<button>New</button>')")
-    seen = session.observe()
-    assert [(i, e.kind, e.name) for i, e in seen.elements.items()] == [
+    observation = session.observe()
+    assert [(i, e.kind, e.name) for i, e in observation.elements.items()] == [
         ("3", "button", "New"),
         ("1", "button", "A"),
         ("2", "button", "B"),
@@ -222,11 +222,11 @@ def test_ids_stay_with_their_elements_in_both_formats(show: Show) -> None:
         """() => JSON.parse(__webagent.observe({format: "compact", chars: 1e5, nodes: 1e5,
         millis: 1e4, lastId: 0})).entries.map(({id, name}) => [id, name])"""
     )
-    assert compact == [[i, element.name] for i, element in seen.elements.items()]
+    assert compact == [[i, element.name] for i, element in observation.elements.items()]
 
 
 @pytest.mark.browser
-def test_actions(show: Show) -> None:
+def test_type_select_and_click_change_html(show: Show) -> None:
     session = show(
         """<label>Name <input></label><select><option>Chile<option>Peru</select>
         <a href="#" onclick="this.title = 'done'"><span>Go</span></a>"""
@@ -238,56 +238,59 @@ def test_actions(show: Show) -> None:
         Action(ActionKind.CLICK, ids["item"]),
     ):
         assert session.act(action) is None
-    seen = session.observe()
-    assert {e.kind: (e.name, e.value) for e in seen.elements.values()} == {
+    observation = session.observe()
+    assert {e.kind: (e.name, e.value) for e in observation.elements.values()} == {
         "textbox": ("Name", "Ada"),
         "select": ("", "Peru"),
         "item": ("Go", ""),
     }
     for words in ('data-value="Ada"', 'data-value="Peru"', '<a title="done">'):
-        assert words in seen.text
+        assert words in observation.text
 
 
 @pytest.mark.browser
-def test_the_viewport_is_told(show: Show) -> None:
+def test_observation_contains_viewport_only(show: Show) -> None:
     session = show("".join(f"<p style='height:200px; margin:0'>row {i}</p>" for i in range(20)))
     top = session.observe()
     assert "row 0 " in top.text and "row 4 " not in top.text and not top.truncated
     assert session.act(Action(ActionKind.SCROLL_DOWN)) is None
-    below = session.observe()
-    assert "row 0 " not in below.text and "row 4 " in below.text and "row 9 " not in below.text
+    bottom = session.observe()
+    assert "row 0 " not in bottom.text and "row 4 " in bottom.text and "row 9 " not in bottom.text
 
 
 @pytest.mark.browser
-def test_a_page_that_is_too_long_is_cut_at_a_tag(site: Any, pool: BrowserPool) -> None:
+def test_long_page_is_truncated_at_tag(site: Any, pool: BrowserPool) -> None:
     links = "".join(f"<li><a href='#'>Link {i}</a><b>!</b></li>" for i in range(30))
-    tight = dataclasses.replace(LITE, max_observation_chars=1000, data_bbox=True)
-    with BrowserPool(tight) as other, other.session(origins=[site.origin]) as session:
-        session.goto(site.page(f"<ul style='font: 14px/20px monospace'>{links}</ul>"))
-        seen = session.observe()
-    text, note = seen.text.split("\n")
-    assert seen.truncated and len(text) <= 1000
+    small_config = dataclasses.replace(LITE_CONFIG, max_observation_chars=1000, data_bbox=True)
+    with (
+        BrowserPool(small_config) as small_pool,
+        small_pool.session(origins=[site.origin]) as session,
+    ):
+        session.goto(site.add_page(f"<ul style='font: 14px/20px monospace'>{links}</ul>"))
+        observation = session.observe()
+    text, note = observation.text.split("\n")
+    assert observation.truncated and len(text) <= 1000
     assert note.startswith("[cut here: ") and note.endswith("; scroll to see other parts]")
     assert text.count("<li ") == text.count("</li>") > 3 and text.endswith("</ul> </html>")
-    assert len(seen.elements) == text.count("<a id=")
+    assert len(observation.elements) == text.count("<a id=")
     assert text.startswith('<html data-bbox="0,0,1280,628"> <ul data-bbox=')
 
 
 @pytest.mark.browser
-def test_boxes(site: Any) -> None:
-    """In pixels of the viewport, for what lies in a frame too."""
+def test_data_bbox_is_in_viewport_pixels(site: Any) -> None:
+    """Content of frames included."""
     inner = "<body style='margin:0'><p style='margin:5px;height:10px'>a</p><p>b</p>"
     frame = f'<iframe style="position:absolute;left:50px;top:100.6px" srcdoc="{inner}"></iframe>'
-    boxes = dataclasses.replace(LITE, data_bbox=True)
-    with BrowserPool(boxes) as pool, pool.session(origins=[site.origin]) as session:
-        session.goto(site.page(f"<body style='height:3000px;margin:8px'>{frame}<p>c</p>"))
+    bbox_config = dataclasses.replace(LITE_CONFIG, data_bbox=True)
+    with BrowserPool(bbox_config) as pool, pool.session(origins=[site.origin]) as session:
+        session.goto(site.add_page(f"<body style='height:3000px;margin:8px'>{frame}<p>c</p>"))
         session.evaluate("scrollTo(0, 50)")
         text = session.observe().text
     assert '<iframe id="1" data-bbox="50,51,304,154">' in text
     assert '<p data-text="a" data-bbox="57,58,290,10"> a </p>' in text
 
 
-def test_cut_closes_what_is_open() -> None:
+def test_render_closes_open_tags() -> None:
     box = {"id": "1", "kind": "link", "name": "x", "box": [0, 0, 1, 1]}
     entries: list[dict[str, Any]] = [
         {"text": "<ul>", "tag": "ul"},
@@ -297,14 +300,18 @@ def test_cut_closes_what_is_open() -> None:
         {"close": True},
         {"close": True},
     ]
-    whole = '<ul> <a id="1"> x </a> <p> long words </p> </ul>'
-    assert render(entries, len(whole) + 1) == ([whole], [entries[1]], True)
-    assert render(entries, len(whole)) == (['<ul> <a id="1"> x </a> </ul>'], [entries[1]], False)
+    full_text = '<ul> <a id="1"> x </a> <p> long words </p> </ul>'
+    assert render(entries, len(full_text) + 1) == ([full_text], [entries[1]], True)
+    assert render(entries, len(full_text)) == (
+        ['<ul> <a id="1"> x </a> </ul>'],
+        [entries[1]],
+        False,
+    )
     assert render(entries, 12) == (["<ul> </ul>"], [], False)
     assert render(entries, 3) == ([], [], False) and render([], 3) == ([], [], True)
 
 
-def test_unknown_formats_are_refused() -> None:
+def test_invalid_observation_options_are_rejected() -> None:
     with pytest.raises(
         ConfigError, match="observation_format='html' is not one of: compact, webarena_l"
     ):
@@ -314,7 +321,7 @@ def test_unknown_formats_are_refused() -> None:
 
 
 @pytest.mark.browser
-def test_fields_named_like_what_is_asked_of_their_form(show: Show) -> None:
+def test_fields_named_like_dom_properties_are_observed(show: Show) -> None:
     fields = "".join(
         f"<input name={name} aria-label={name}>"
         for name in ("localName", "getAttribute", "matches")

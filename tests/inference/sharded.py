@@ -1,8 +1,8 @@
-"""Run in a process of its own with 8 CPU devices: an engine cut over several against one on one.
+"""Comparison of engines sharded over several of 8 CPU devices with an engine on one device.
 
 python -m tests.inference.sharded TENSOR ...
-prints JSON, by number of devices: whether tokens are the same, the largest difference of their
-log-probabilities, and over how many devices params and pages are cut.
+prints JSON by number of devices: whether tokens are equal, the largest difference of their
+log-probabilities, and over how many devices params and pages are sharded.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ MODEL = policy.ModelConfig(
 )
 
 
-def sampled(params: policy.Params, mesh: Any, found: dict[str, Any]) -> list[Completion]:
+def sample(params: policy.Params, mesh: Any, result: dict[str, Any]) -> list[Completion]:
     rng = np.random.default_rng(0)
     common = rng.integers(0, 64, 130)
     prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
-    prompts[3] = prompts[3][1:]  # begins with something else
+    prompts[3] = prompts[3][1:]  # another first token
     options: dict[str, Any] = {"slots": 4, "max_model_len": 320, "shared_prefix": common[:100]}
     with inference.Engine(MODEL, params, **options, mesh=mesh) as engine:
-        half = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
-        replies = [future.result(120) for future in half]
-        other = jax.tree.map(lambda x: x * 1.01, params)
-        engine.update_weights(other, version=1)
-        rest = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
-        replies += [future.result(120) for future in rest]
+        old_futures = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
+        completions = [future.result(120) for future in old_futures]
+        new_params = jax.tree.map(lambda x: x * 1.01, params)
+        engine.update_weights(new_params, version=1)
+        new_futures = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
+        completions += [future.result(120) for future in new_futures]
         assert engine._state is not None
-        cut = [
+        arrays = [
             engine._params["layers"][0]["gate"]["kernel"],
             engine._state.pages[0].keys,
             engine._shared_prefix[0].keys,
         ]
-        found["cut"] = [x.size // x.addressable_shards[0].data.size for x in cut]
-    return replies
+        result["cut"] = [x.size // x.addressable_shards[0].data.size for x in arrays]
+    return completions
 
 
 def main() -> None:
-    mesh = sharding.make_mesh(fsdp=8)
-    params = policy.init(MODEL, jax.random.key(0), mesh)
+    fsdp_mesh = sharding.make_mesh(fsdp=8)
+    params = policy.init(MODEL, jax.random.key(0), fsdp_mesh)
     params = {**params, "embed": params["embed"] * 20.0}
-    expected = sampled(params, None, {})
+    expected = sample(params, None, {})
     report = {}
     for tensor in map(int, sys.argv[1:]):
-        found: dict[str, Any] = {}
-        here = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])
-        replies = sampled(params, here, found)
-        pairs = list(zip(replies, expected, strict=True))
-        found["same"] = all(np.array_equal(a.token_ids, b.token_ids) for a, b in pairs)
-        if found["same"]:
-            found["logp"] = max(float(np.max(np.abs(a.logp - b.logp))) for a, b in pairs)
-        report[tensor] = found
+        result: dict[str, Any] = {}
+        mesh = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])
+        completions = sample(params, mesh, result)
+        pairs = list(zip(completions, expected, strict=True))
+        result["same"] = all(np.array_equal(a.token_ids, b.token_ids) for a, b in pairs)
+        if result["same"]:
+            result["logp"] = max(float(np.max(np.abs(a.logp - b.logp))) for a, b in pairs)
+        report[tensor] = result
     json.dump(report, sys.stdout)
 
 

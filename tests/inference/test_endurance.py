@@ -1,4 +1,4 @@
-"""Ten thousand requests of all kinds, with cancels and updates among them."""
+"""Endurance test of the engine: ten thousand requests with cancels and weight updates."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from webagent_jax import inference, policy
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
 REQUESTS, BATCH = 10_000, 250
-GROWTH = 64 * 2**20  # bytes that the process may grow by after its first thousand requests
+MAX_GROWTH_BYTES = 64 * 2**20  # after the first thousand requests
 
 
-def _memory() -> int:
-    """Bytes that the process has in memory."""
+def _resident_bytes() -> int:
+    """Return the resident memory of this process."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_nothing_is_lost_over_ten_thousand_requests():
+def test_engine_ends_all_requests_without_leaks():
     params = policy.init(CONFIG, jax.random.key(0))
     rng = np.random.default_rng(0)
-    common = [rng.integers(0, 61, 200) for _ in range(6)]
-    done = cancelled = expired = 0
+    prefixes = [rng.integers(0, 61, 200) for _ in range(6)]
+    num_done = num_cancelled = num_expired = 0
     with inference.Engine(
-        CONFIG, params, slots=8, max_model_len=320, shared_prefix=common[0][:100]
+        CONFIG, params, slots=8, max_model_len=320, shared_prefix=prefixes[0][:100]
     ) as engine:
         engine.warmup()
-        before = engine.stats()
-        memory = 0
+        start_stats = engine.stats()
+        resident_bytes = 0
         for batch in range(REQUESTS // BATCH):
             futures = []
             for number in range(BATCH):
-                shared = int(rng.integers(0, 201))
+                shared_tokens = int(rng.integers(0, 201))
                 prompt = np.concatenate(
-                    [common[rng.integers(6)][:shared], rng.integers(0, 61, rng.integers(1, 80))]
+                    [
+                        prefixes[rng.integers(6)][:shared_tokens],
+                        rng.integers(0, 61, rng.integers(1, 80)),
+                    ]
                 )
                 future = engine.submit(
                     prompt,
@@ -55,28 +58,28 @@ def test_nothing_is_lost_over_ten_thousand_requests():
                 if rng.random() < 0.1:
                     futures[rng.integers(len(futures))].cancel()
                 if rng.random() < 0.005:
-                    running = str(rng.choice(["drain", "continue", "recompute"]))
-                    engine.update_weights(params, version=batch, in_flight=running)  # type: ignore[arg-type]
+                    mode = str(rng.choice(["drain", "continue", "recompute"]))
+                    engine.update_weights(params, version=batch, in_flight=mode)  # type: ignore[arg-type]
                 if rng.random() < 0.002:
                     engine.sleep()
                     engine.wake_up()
             for future in futures:
                 try:
                     assert 1 <= len(future.result(300).token_ids) <= 40
-                    done += 1
+                    num_done += 1
                 except CancelledError:
-                    cancelled += 1
+                    num_cancelled += 1
                 except inference.RequestTimeout:
-                    expired += 1
+                    num_expired += 1
             if batch == 1_000 // BATCH:
                 gc.collect()
-                memory = _memory()
+                resident_bytes = _resident_bytes()
         gc.collect()
-        after = engine.stats()
-        assert _memory() - memory < GROWTH
-    assert done + cancelled + expired == REQUESTS
-    assert done > 8_000
-    assert cancelled > 100
-    assert after.num_compiled_programs == before.num_compiled_programs
-    assert after.queued == 0
-    assert after.num_free_pages == before.num_free_pages
+        end_stats = engine.stats()
+        assert _resident_bytes() - resident_bytes < MAX_GROWTH_BYTES
+    assert num_done + num_cancelled + num_expired == REQUESTS
+    assert num_done > 8_000
+    assert num_cancelled > 100
+    assert end_stats.num_compiled_programs == start_stats.num_compiled_programs
+    assert end_stats.queued == 0
+    assert end_stats.num_free_pages == start_stats.num_free_pages

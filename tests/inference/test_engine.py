@@ -1,4 +1,4 @@
-"""The engine: what it samples, that company does not matter, and that nobody hangs."""
+"""Tests of the engine: sampling, batch invariance, weight updates, errors and statistics."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from webagent_jax import inference, policy
+from webagent_jax.inference import engine as engine_module
 from webagent_jax.inference import engine_shapes
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
-BUILD = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}  # compiled once for all tests
-LONG = {**BUILD, "max_model_len": 1100}  # long enough for stretches of several pages
+# Programs are compiled once for all tests.
+ENGINE_OPTIONS = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}
+# Long prompts are prefilled in chunks of several pages.
+LONG_ENGINE_OPTIONS = {**ENGINE_OPTIONS, "max_model_len": 1100}
 TIMEOUT = 120.0  # seconds
 
 
 def _params(seed: int) -> Any:
-    """Params with larger embeddings than at birth, so that tokens differ in probability."""
+    """Return params with larger embeddings than at initialization, so that probabilities differ."""
     params = policy.init(CONFIG, jax.random.key(seed))
     return {**params, "embed": params["embed"] * 20.0}
 
@@ -36,15 +39,15 @@ PARAMS = _params(0)
 
 
 @dataclass(frozen=True)
-class Ask:
+class SamplingRequest:
     prompt: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _asks(n: int, seed: int = 0) -> list[Ask]:
-    """Requests of all kinds: lengths over several buckets, greedy, tempered, nucleus, stops."""
+def _make_requests(n: int, seed: int = 0) -> list[SamplingRequest]:
+    """Return requests with various lengths, temperatures, filters and stop ids."""
     rng = np.random.default_rng(seed)
-    asks = []
+    requests = []
     for i in range(n):
         length = int(rng.choice([1, 2, 40, 64, 65, 130, 200, 290]))
         options = {
@@ -55,15 +58,15 @@ def _asks(n: int, seed: int = 0) -> list[Ask]:
             "seed": i,
             "stop_ids": tuple(map(int, rng.integers(0, 61, rng.integers(0, 3)))),
         }
-        asks.append(Ask(tuple(map(int, rng.integers(0, 61, length))), options))
-    return asks
+        requests.append(SamplingRequest(tuple(map(int, rng.integers(0, 61, length))), options))
+    return requests
 
 
-def _submit(engine: inference.Engine, ask: Ask) -> Future[Completion]:
-    return engine.submit(ask.prompt, **ask.options)
+def _submit(engine: inference.Engine, request: SamplingRequest) -> Future[Completion]:
+    return engine.submit(request.prompt, **request.options)
 
 
-def _same(a: Completion, b: Completion) -> None:
+def _assert_equal(a: Completion, b: Completion) -> None:
     np.testing.assert_array_equal(a.token_ids, b.token_ids)
     np.testing.assert_array_equal(a.logp, b.logp)
     assert a.finish == b.finish
@@ -71,343 +74,356 @@ def _same(a: Completion, b: Completion) -> None:
 
 @pytest.fixture(scope="module")
 def engine():
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def long_engine():
-    with inference.Engine(CONFIG, PARAMS, **LONG) as engine:
+    with inference.Engine(CONFIG, PARAMS, **LONG_ENGINE_OPTIONS) as engine:
         yield engine
 
 
 _forward = jax.jit(lambda params, tokens: policy.logits(CONFIG, params, tokens))
 
 
-def _teacher_forced(prompt, reply, params=PARAMS) -> np.ndarray:
-    """Log-probabilities [C, V] from one pass over prompt and reply."""
-    row = np.zeros((1, 320 if len(prompt) + len(reply) <= 320 else 1100), np.int32)
-    row[0, : len(prompt) + len(reply)] = [*prompt, *reply]
-    logits = _forward(params, row)[0, len(prompt) - 1 : len(prompt) + len(reply) - 1]
+def _forward_logp(prompt, response, params=PARAMS) -> np.ndarray:
+    """Return log-probabilities [C, V] of the response positions from one forward pass."""
+    row = np.zeros((1, 320 if len(prompt) + len(response) <= 320 else 1100), np.int32)
+    row[0, : len(prompt) + len(response)] = [*prompt, *response]
+    logits = _forward(params, row)[0, len(prompt) - 1 : len(prompt) + len(response) - 1]
     return np.asarray(jax.nn.log_softmax(logits, axis=-1))
 
 
-# --- what it samples ------------------------------------------------------------------------------
+# --- sampling -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [1, 2, 64, 65, 66, 200])
-def test_greedy_is_the_argmax_of_one_pass(engine, length):
+def test_greedy_tokens_match_argmax_of_forward(engine, length):
     prompt = np.random.default_rng(length).integers(0, 61, length)
-    done = engine.submit(prompt, max_new_tokens=20, temperature=0.0).result(TIMEOUT)
-    table = _teacher_forced(prompt, done.token_ids)
-    np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
-    assert done.finish == "length"
-    assert done.token_ids.dtype == done.policy_version.dtype == np.int32
+    completion = engine.submit(prompt, max_new_tokens=20, temperature=0.0).result(TIMEOUT)
+    logp = _forward_logp(prompt, completion.token_ids)
+    np.testing.assert_array_equal(completion.token_ids, logp.argmax(axis=-1))
+    assert completion.finish == "length"
+    assert completion.token_ids.dtype == completion.policy_version.dtype == np.int32
 
 
 @pytest.mark.parametrize("length", [1, 200, 257, 1000])
-def test_greedy_is_the_argmax_over_long_prompts(long_engine, length):
-    test_greedy_is_the_argmax_of_one_pass(long_engine, length)
+def test_greedy_tokens_match_argmax_for_long_prompts(long_engine, length):
+    test_greedy_tokens_match_argmax_of_forward(long_engine, length)
 
 
-def test_logp_is_the_untempered_policy_s(engine):
-    for ask in _asks(12, seed=3):
-        done = _submit(engine, ask).result(TIMEOUT)
-        table = _teacher_forced(ask.prompt, done.token_ids)
-        picked = table[np.arange(len(done.token_ids)), done.token_ids]
-        np.testing.assert_allclose(done.logp, picked, atol=1e-4)
+def test_logp_is_independent_of_sampling_options(engine):
+    for request in _make_requests(12, seed=3):
+        completion = _submit(engine, request).result(TIMEOUT)
+        logp = _forward_logp(request.prompt, completion.token_ids)
+        expected = logp[np.arange(len(completion.token_ids)), completion.token_ids]
+        np.testing.assert_allclose(completion.logp, expected, atol=1e-4)
 
 
-def test_stop_ids_end_a_reply_and_are_part_of_it(engine):
+def test_stop_id_ends_response_and_is_included(engine):
     prompt = [5, 6, 7]
-    free = engine.submit(prompt, max_new_tokens=30, seed=1).result(TIMEOUT)
-    stop = int(free.token_ids[9])
-    first = int(np.flatnonzero(free.token_ids == stop)[0])
-    done = engine.submit(prompt, max_new_tokens=30, seed=1, stop_ids=(60, stop)).result(TIMEOUT)
-    np.testing.assert_array_equal(done.token_ids, free.token_ids[: first + 1])
-    assert done.finish == "stop"
-    last = engine.submit(prompt, max_new_tokens=first + 1, seed=1, stop_ids=(stop,))
-    assert last.result(TIMEOUT).finish == "stop"
+    baseline = engine.submit(prompt, max_new_tokens=30, seed=1).result(TIMEOUT)
+    stop = int(baseline.token_ids[9])
+    first = int(np.flatnonzero(baseline.token_ids == stop)[0])
+    completion = engine.submit(prompt, max_new_tokens=30, seed=1, stop_ids=(60, stop)).result(
+        TIMEOUT
+    )
+    np.testing.assert_array_equal(completion.token_ids, baseline.token_ids[: first + 1])
+    assert completion.finish == "stop"
+    future = engine.submit(prompt, max_new_tokens=first + 1, seed=1, stop_ids=(stop,))
+    assert future.result(TIMEOUT).finish == "stop"
 
 
-def test_limits_cut_a_reply(engine):
-    for prompt, wanted, length in (([1], 7, 7), ([1] * 316, 64, 4), ([1] * 319, 64, 1)):
-        done = engine.submit(prompt, max_new_tokens=wanted).result(TIMEOUT)
-        assert (len(done.token_ids), done.finish) == (length, "length")
+def test_token_limits_truncate_response(engine):
+    for prompt, max_new_tokens, length in (([1], 7, 7), ([1] * 316, 64, 4), ([1] * 319, 64, 1)):
+        completion = engine.submit(prompt, max_new_tokens=max_new_tokens).result(TIMEOUT)
+        assert (len(completion.token_ids), completion.finish) == (length, "length")
 
 
-def test_replies_follow_the_policy(engine):
+def test_token_frequencies_match_policy(engine):
     # 600 first tokens: a frequency is off by 0.1 or more with odds below 61 * 1e-5 (Hoeffding).
     prompt, n = [9, 8, 7], 600
     futures = [engine.submit(prompt, max_new_tokens=1, seed=i) for i in range(n)]
     tokens = [int(future.result(TIMEOUT).token_ids[0]) for future in futures]
     frequency = np.bincount(tokens, minlength=61) / n
-    expected = np.exp(_teacher_forced(prompt, [0])[0])
+    expected = np.exp(_forward_logp(prompt, [0])[0])
     assert expected.max() > 0.15
     assert np.abs(frequency - expected).max() < 0.1
 
 
-# --- company does not matter ----------------------------------------------------------------------
+# --- batch invariance -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def alone(engine):
-    """Each of the asks sampled by itself."""
-    return [_submit(engine, ask).result(TIMEOUT) for ask in _asks(24)]
+def single_completions(engine):
+    """Return the completion of each request sampled by itself."""
+    return [_submit(engine, request).result(TIMEOUT) for request in _make_requests(24)]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_completions_are_the_same_in_any_company_and_order(engine, alone, seed):
+def test_completions_are_independent_of_batch_and_order(engine, single_completions, seed):
     rng = np.random.default_rng(seed)
-    asks = _asks(24)
+    requests = _make_requests(24)
     futures = {}
-    for index in rng.permutation(len(asks)):
-        futures[index] = _submit(engine, asks[index])
+    for index in rng.permutation(len(requests)):
+        futures[index] = _submit(engine, requests[index])
         if rng.random() < 0.3:
             time.sleep(float(rng.uniform(0.0, 0.02)))
     for index, future in futures.items():
-        _same(future.result(TIMEOUT), alone[index])
+        _assert_equal(future.result(TIMEOUT), single_completions[index])
 
 
-def test_completions_do_not_depend_on_the_dispatch(alone):
+def test_completions_are_independent_of_steps_per_dispatch(single_completions):
     with inference.Engine(
         CONFIG, PARAMS, slots=4, max_model_len=320, steps_per_dispatch=7
-    ) as other:
-        futures = [_submit(other, ask) for ask in _asks(24)]
-        for future, expected in zip(futures, alone, strict=True):
-            _same(future.result(TIMEOUT), expected)
+    ) as other_engine:
+        futures = [_submit(other_engine, request) for request in _make_requests(24)]
+        for future, expected in zip(futures, single_completions, strict=True):
+            _assert_equal(future.result(TIMEOUT), expected)
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
-def test_completions_do_not_depend_on_who_reads_them_when(alone, ahead):
-    with inference.Engine(CONFIG, PARAMS, **BUILD, dispatches_ahead=ahead) as other:
-        futures = [_submit(other, ask) for ask in _asks(24)]
-        for future, expected in zip(futures, alone, strict=True):
-            _same(future.result(TIMEOUT), expected)
+@pytest.mark.parametrize("unread", [1, 2])
+def test_completions_are_independent_of_unread_dispatches(single_completions, unread, monkeypatch):
+    monkeypatch.setattr(engine_module, "_max_unread_dispatches", lambda: unread)
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as other_engine:
+        futures = [_submit(other_engine, request) for request in _make_requests(24)]
+        for future, expected in zip(futures, single_completions, strict=True):
+            _assert_equal(future.result(TIMEOUT), expected)
 
 
-def test_threads_may_submit_together(engine, alone):
-    asks = _asks(24)
-    results: list[Completion | None] = [None] * len(asks)
+def test_concurrent_submits_match_single_completions(engine, single_completions):
+    requests = _make_requests(24)
+    results: list[Completion | None] = [None] * len(requests)
 
-    def ask(start: int) -> None:
-        for index in range(start, len(asks), 4):
-            results[index] = _submit(engine, asks[index]).result(TIMEOUT)
+    def submit_requests(start: int) -> None:
+        for index in range(start, len(requests), 4):
+            results[index] = _submit(engine, requests[index]).result(TIMEOUT)
 
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=submit_requests, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(TIMEOUT)
-    for result, expected in zip(results, alone, strict=True):
-        _same(result, expected)
+    for result, expected in zip(results, single_completions, strict=True):
+        _assert_equal(result, expected)
 
 
-def test_seeds_matter_and_are_64_bit(engine):
-    def tokens(seed: int | None) -> list[int]:
+def test_64_bit_seeds_give_distinct_responses(engine):
+    def sample(seed: int | None) -> list[int]:
         return (
             engine.submit([3, 4], max_new_tokens=12, seed=seed).result(TIMEOUT).token_ids.tolist()
         )
 
-    assert tokens(5) == tokens(5)
-    drawn = {tuple(tokens(seed)) for seed in (5, 6, 5 + 2**32, -5, None, None)}
-    assert len(drawn) == 6
+    assert sample(5) == sample(5)
+    responses = {tuple(sample(seed)) for seed in (5, 6, 5 + 2**32, -5, None, None)}
+    assert len(responses) == 6
 
 
-def test_an_engine_s_own_seeds_repeat():
-    def replies() -> list[list[int]]:
-        with inference.Engine(CONFIG, PARAMS, **BUILD, seed=3) as engine:
+def test_engine_seed_reproduces_responses():
+    def sample() -> list[list[int]]:
+        with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS, seed=3) as engine:
             futures = [engine.submit([1, 2], max_new_tokens=6) for _ in range(3)]
             return [future.result(TIMEOUT).token_ids.tolist() for future in futures]
 
-    assert replies() == replies()
+    assert sample() == sample()
 
 
-def test_all_slots_at_once_sample_what_one_after_the_other_does(engine, monkeypatch):
-    """As they are decoded where weights are large: a computation of another shape."""
-    asks = _asks(24)
-    apart = [_submit(engine, ask) for ask in asks]
+def test_batched_decode_matches_sequential_decode(engine, monkeypatch):
+    """Large weights are decoded in a batch: a computation of another shape."""
+    requests = _make_requests(24)
+    futures = [_submit(engine, request) for request in requests]
     monkeypatch.setattr(engine_shapes, "_CPU_CACHE_BYTES", 0)
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as whole:
-        for one, ask in zip(apart, asks, strict=True):
-            expected, found = one.result(TIMEOUT), _submit(whole, ask).result(TIMEOUT)
-            np.testing.assert_array_equal(found.token_ids, expected.token_ids)
-            np.testing.assert_allclose(found.logp, expected.logp, atol=1e-4)
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as batch_engine:
+        for future, request in zip(futures, requests, strict=True):
+            expected, actual = (
+                future.result(TIMEOUT),
+                _submit(batch_engine, request).result(TIMEOUT),
+            )
+            np.testing.assert_array_equal(actual.token_ids, expected.token_ids)
+            np.testing.assert_allclose(actual.logp, expected.logp, atol=1e-4)
 
 
-# --- prefixes ------------------------------------------------------------------------------------
+# --- prefix cache ---------------------------------------------------------------------------------
 
 
-def test_prompts_that_begin_alike_are_computed_once():
+def test_common_prefix_is_prefilled_once():
     history = tuple(range(60)) * 4
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
-        for end, computed in ((1, 240), (2, 48), (2, 48), (3, 48)):
-            before = engine.stats().prefilled_tokens
-            engine.submit((*history, end), max_new_tokens=2).result(TIMEOUT)
-            assert engine.stats().prefilled_tokens - before == computed
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
+        for last_token, num_prefilled in ((1, 240), (2, 48), (2, 48), (3, 48)):
+            start = engine.stats().prefilled_tokens
+            engine.submit((*history, last_token), max_new_tokens=2).result(TIMEOUT)
+            assert engine.stats().prefilled_tokens - start == num_prefilled
         assert engine.stats().prompt_tokens == 4 * 241
 
 
-def _families(shared: list[int], own: int) -> st.SearchStrategy[Any]:
-    """Schedules of requests whose prompts begin alike, by kind."""
+def _schedules(prefix_lengths: list[int], max_own_tokens: int) -> st.SearchStrategy[Any]:
+    """Return schedules of requests of three kinds; prompts of a kind share a prefix."""
     request = st.tuples(
-        st.sampled_from(shared),  # tokens that all prompts of a kind share
-        st.integers(0, 2),  # the kind
-        st.integers(1, own),  # tokens of its own, at most
-        st.integers(0, 3),  # a seed
-        st.floats(0.0, 0.01),  # seconds before the next
-        st.booleans(),  # whether it is cancelled soon
+        st.sampled_from(prefix_lengths),  # length of the shared prefix
+        st.integers(0, 2),  # kind
+        st.integers(1, max_own_tokens),  # number of other tokens
+        st.integers(0, 3),  # seed
+        st.floats(0.0, 0.01),  # seconds before the next request
+        st.booleans(),  # whether the request is cancelled
     )
     return st.lists(request, min_size=1, max_size=24)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedule=_families([0, 64, 128, 200], 90))
-def test_a_request_gets_the_same_in_any_schedule(engine, schedule):
-    _gets_the_same(engine, schedule, 320)
+@given(schedule=_schedules([0, 64, 128, 200], 90))
+def test_completions_are_independent_of_schedule(engine, schedule):
+    _check_schedule(engine, schedule, 320)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedule=_families([0, 64, 320, 700], 300))
-def test_a_long_request_gets_the_same_in_any_schedule(long_engine, schedule):
-    _gets_the_same(long_engine, schedule, 1100)
+@given(schedule=_schedules([0, 64, 320, 700], 300))
+def test_long_completions_are_independent_of_schedule(long_engine, schedule):
+    _check_schedule(long_engine, schedule, 1100)
 
 
-def _gets_the_same(engine: inference.Engine, schedule: Any, max_tokens: int) -> None:
-    def ask(shared: int, kind: int, own: int, seed: int) -> Ask:
-        common = np.random.default_rng(kind).integers(0, 61, shared)
-        rest = np.random.default_rng([kind, own]).integers(0, 61, own)
+def _check_schedule(engine: inference.Engine, schedule: Any, max_tokens: int) -> None:
+    def make_request(prefix_tokens: int, kind: int, own_tokens: int, seed: int) -> SamplingRequest:
+        common = np.random.default_rng(kind).integers(0, 61, prefix_tokens)
+        rest = np.random.default_rng([kind, own_tokens]).integers(0, 61, own_tokens)
         prompt = tuple(map(int, (*common, *rest)))
-        return Ask(prompt, {"max_new_tokens": 12, "seed": seed})
+        return SamplingRequest(prompt, {"max_new_tokens": 12, "seed": seed})
 
     futures = []
-    for shared, kind, own, seed, pause, cancelled in schedule:
-        future = _submit(engine, ask(shared, kind, own, seed))
+    for prefix_tokens, kind, own_tokens, seed, pause, is_cancelled in schedule:
+        future = _submit(engine, make_request(prefix_tokens, kind, own_tokens, seed))
         time.sleep(pause)
-        if cancelled:
+        if is_cancelled:
             future.cancel()
-        futures.append((ask(shared, kind, own, seed), future))
-    for asked, future in futures:
+        futures.append((make_request(prefix_tokens, kind, own_tokens, seed), future))
+    for request, future in futures:
         if not future.cancelled():
-            expected = _alone(asked.prompt, asked.options["seed"], max_tokens)
-            _same(future.result(TIMEOUT), expected)
+            expected = _sample_with_empty_cache(request.prompt, request.options["seed"], max_tokens)
+            _assert_equal(future.result(TIMEOUT), expected)
 
 
 @functools.cache
-def _alone(prompt: tuple[int, ...], seed: int, max_tokens: int) -> Completion:
-    """By an engine that has nothing in its cache."""
-    build = {**BUILD, "max_model_len": max_tokens}
-    with inference.Engine(CONFIG, PARAMS, **build) as fresh:
-        return fresh.submit(prompt, max_new_tokens=12, seed=seed).result(TIMEOUT)
+def _sample_with_empty_cache(prompt: tuple[int, ...], seed: int, max_tokens: int) -> Completion:
+    options = {**ENGINE_OPTIONS, "max_model_len": max_tokens}
+    with inference.Engine(CONFIG, PARAMS, **options) as engine:
+        return engine.submit(prompt, max_new_tokens=12, seed=seed).result(TIMEOUT)
 
 
-def test_little_memory_makes_requests_wait(alone):
-    one = 5 * 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
-    with inference.Engine(CONFIG, PARAMS, **BUILD, cache_bytes=one * 3 // 2) as engine:
-        futures = [_submit(engine, ask) for ask in _asks(24)]
-        for future, expected in zip(futures, alone, strict=True):
-            _same(future.result(TIMEOUT), expected)
+def test_requests_wait_for_free_pages(single_completions):
+    sequence_bytes = 5 * 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
+    with inference.Engine(
+        CONFIG, PARAMS, **ENGINE_OPTIONS, cache_bytes=sequence_bytes * 3 // 2
+    ) as engine:
+        futures = [_submit(engine, request) for request in _make_requests(24)]
+        for future, expected in zip(futures, single_completions, strict=True):
+            _assert_equal(future.result(TIMEOUT), expected)
         assert engine.stats().num_free_pages == 6
     with pytest.raises(ValueError, match="too small for one sequence of max_model_len=320"):
-        inference.Engine(CONFIG, PARAMS, **BUILD, cache_bytes=one)
+        inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS, cache_bytes=sequence_bytes)
 
 
-# --- other params ---------------------------------------------------------------------------------
+# --- weight updates -------------------------------------------------------------------------------
 
 
-def test_update_switches_between_requests():
-    other = _params(1)
+def test_update_weights_applies_to_later_requests():
+    new_params = _params(1)
     prompt = list(range(20))
     options = {"max_new_tokens": 30, "temperature": 0.0}
-    with inference.Engine(CONFIG, PARAMS, **BUILD, version=4) as engine:
-        before = [engine.submit(prompt, **options) for _ in range(6)]
-        engine.update_weights(other, version=5)
-        after = [engine.submit(prompt, **options) for _ in range(3)]
-        for futures, params, version in ((before, PARAMS, 4), (after, other, 5)):
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS, version=4) as engine:
+        old_futures = [engine.submit(prompt, **options) for _ in range(6)]
+        engine.update_weights(new_params, version=5)
+        new_futures = [engine.submit(prompt, **options) for _ in range(3)]
+        for futures, params, version in ((old_futures, PARAMS, 4), (new_futures, new_params, 5)):
             for future in futures:
-                done = future.result(TIMEOUT)
-                table = _teacher_forced(prompt, done.token_ids, params)
-                np.testing.assert_array_equal(done.token_ids, table.argmax(axis=-1))
-                np.testing.assert_array_equal(done.policy_version, version)
+                completion = future.result(TIMEOUT)
+                logp = _forward_logp(prompt, completion.token_ids, params)
+                np.testing.assert_array_equal(completion.token_ids, logp.argmax(axis=-1))
+                np.testing.assert_array_equal(completion.policy_version, version)
 
 
-@pytest.mark.parametrize("running", ["continue", "recompute"])
-def test_update_may_come_between_two_tokens(running):
-    other = _params(1)
+@pytest.mark.parametrize("mode", ["continue", "recompute"])
+def test_in_flight_update_applies_between_tokens(mode):
+    new_params = _params(1)
     prompt, options = list(range(20)), {"max_new_tokens": 200, "temperature": 0.0}
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
-        known = [*range(61), *range(61)]
-        engine.submit(known, max_new_tokens=2).result(TIMEOUT)  # leaves a prefix
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
+        cached_prompt = [*range(61), *range(61)]
+        engine.submit(cached_prompt, max_new_tokens=2).result(TIMEOUT)  # caches the prompt
         _slow_down(engine)
         futures = [engine.submit(prompt, **options) for _ in range(6)]
         while engine.stats().sampled_tokens < 60:
             time.sleep(0.01)
-        engine.update_weights(other, version=1, in_flight=running)
-        done = engine.submit(known, max_new_tokens=8, seed=1).result(TIMEOUT)
-        table = _teacher_forced(known, done.token_ids, other)
-        np.testing.assert_allclose(done.logp, table[np.arange(8), done.token_ids], atol=1e-4)
+        engine.update_weights(new_params, version=1, in_flight=mode)
+        completion = engine.submit(cached_prompt, max_new_tokens=8, seed=1).result(TIMEOUT)
+        logp = _forward_logp(cached_prompt, completion.token_ids, new_params)
+        np.testing.assert_allclose(
+            completion.logp, logp[np.arange(8), completion.token_ids], atol=1e-4
+        )
         for number, future in enumerate(futures):
-            done = future.result(TIMEOUT)
-            version = done.policy_version
-            first = int(np.argmax(version))
-            np.testing.assert_array_equal(version, np.arange(200) >= first)
-            assert (first > 0) == (number < 4)  # four had a slot
-            before = _teacher_forced(prompt, done.token_ids).argmax(axis=-1)
-            after = _teacher_forced(prompt, done.token_ids, other).argmax(axis=-1)
-            np.testing.assert_array_equal(done.token_ids[:first], before[:first])
-            if running == "recompute" or first == 0:
-                np.testing.assert_array_equal(done.token_ids[first:], after[first:])
+            completion = future.result(TIMEOUT)
+            version = completion.policy_version
+            num_old_tokens = int(np.argmax(version))
+            np.testing.assert_array_equal(version, np.arange(200) >= num_old_tokens)
+            assert (num_old_tokens > 0) == (number < 4)  # four had a slot
+            old_argmax = _forward_logp(prompt, completion.token_ids).argmax(axis=-1)
+            new_argmax = _forward_logp(prompt, completion.token_ids, new_params).argmax(axis=-1)
+            np.testing.assert_array_equal(
+                completion.token_ids[:num_old_tokens], old_argmax[:num_old_tokens]
+            )
+            if mode == "recompute" or num_old_tokens == 0:
+                np.testing.assert_array_equal(
+                    completion.token_ids[num_old_tokens:], new_argmax[num_old_tokens:]
+                )
 
 
-def test_an_update_that_cannot_wait_overtakes_one_that_can():
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+def test_in_flight_update_supersedes_pending_update():
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         _slow_down(engine)
-        running = engine.submit([1], max_new_tokens=100)
+        future = engine.submit([1], max_new_tokens=100)
         engine.update_weights(PARAMS, version=1)
         engine.update_weights(PARAMS, version=2, in_flight="continue")
-        after = engine.submit([1], max_new_tokens=3).result(TIMEOUT)
-        assert after.policy_version.tolist() == [2] * 3
-        assert running.result(TIMEOUT).policy_version[-1] == 2
+        completion = engine.submit([1], max_new_tokens=3).result(TIMEOUT)
+        assert completion.policy_version.tolist() == [2] * 3
+        assert future.result(TIMEOUT).policy_version[-1] == 2
 
 
-def test_memory_may_be_given_back_for_a_while(alone):
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+def test_sleep_frees_memory_and_requests_continue(single_completions):
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         _slow_down(engine)
-        futures = [_submit(engine, ask) for ask in _asks(24)]
+        futures = [_submit(engine, request) for request in _make_requests(24)]
         while not engine.stats().sampled_tokens:
             time.sleep(0.01)
         engine.sleep()
         assert engine._state is None
-        late = engine.submit([1], max_new_tokens=2)
-        hopeless = engine.submit([1], timeout=0.01)
+        late_future = engine.submit([1], max_new_tokens=2)
+        timeout_future = engine.submit([1], timeout=0.01)
         with pytest.raises(inference.RequestTimeout):
-            hopeless.result(TIMEOUT)
-        assert not late.done()
+            timeout_future.result(TIMEOUT)
+        assert not late_future.done()
         engine.update_weights(PARAMS, version=1)
         engine.wake_up()
-        for future, expected in zip(futures, alone, strict=True):
-            done = future.result(TIMEOUT)
-            np.testing.assert_allclose(done.logp, expected.logp, atol=1e-4)
-            np.testing.assert_array_equal(done.token_ids, expected.token_ids)
-        assert len(late.result(TIMEOUT).token_ids) == 2
+        for future, expected in zip(futures, single_completions, strict=True):
+            completion = future.result(TIMEOUT)
+            np.testing.assert_allclose(completion.logp, expected.logp, atol=1e-4)
+            np.testing.assert_array_equal(completion.token_ids, expected.token_ids)
+        assert len(late_future.result(TIMEOUT).token_ids) == 2
 
 
-def test_the_caller_may_donate_what_it_gave():
+def test_caller_can_delete_params_after_update():
     params = jax.tree.map(jnp.copy, PARAMS)
-    with inference.Engine(CONFIG, params, **BUILD) as engine:
+    with inference.Engine(CONFIG, params, **ENGINE_OPTIONS) as engine:
         engine.update_weights(params, version=1)
         for leaf in jax.tree.leaves(params):
             leaf.delete()
-        done = engine.submit([1, 2], max_new_tokens=4).result(TIMEOUT)
-        assert done.policy_version.tolist() == [1] * 4
+        completion = engine.submit([1, 2], max_new_tokens=4).result(TIMEOUT)
+        assert completion.policy_version.tolist() == [1] * 4
 
 
-def test_update_refuses_other_shapes(engine):
+def test_update_weights_rejects_other_shapes(engine):
     with pytest.raises(ValueError, match="differ"):
         engine.update_weights({**PARAMS, "embed": PARAMS["embed"][:-1]}, version=1)
 
 
-# --- callers that err, leave or are let down ------------------------------------------------------
+# --- invalid requests, cancels and failures -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -428,12 +444,12 @@ def test_update_refuses_other_shapes(engine):
         ([1], {"stop_ids": [2**40]}, "stop_ids has ids outside"),
     ],
 )
-def test_bad_requests_are_refused_at_once(engine, prompt, options, message):
+def test_submit_rejects_invalid_requests(engine, prompt, options, message):
     with pytest.raises(ValueError, match=message):
         engine.submit(prompt, **options)
 
 
-def test_bad_engines_are_refused():
+def test_engine_rejects_invalid_options():
     for options in ({"slots": 0}, {"max_model_len": 1}, {"steps_per_dispatch": 0}):
         with pytest.raises(ValueError, match="or more"):
             inference.Engine(CONFIG, PARAMS, **options)
@@ -442,18 +458,18 @@ def test_bad_engines_are_refused():
 
 
 def _slow_down(engine: inference.Engine) -> None:
-    """Makes every dispatch take a while, so that requests can be caught running."""
+    """Delay every dispatch, so that tests can act on running requests."""
     decode = engine._programs.decode
 
-    def slow(*args: Any) -> Any:
+    def slow_decode(*args: Any) -> Any:
         time.sleep(0.02)
         return decode(*args)
 
-    engine._programs.decode = slow
+    engine._programs.decode = slow_decode
 
 
-def test_cancelling_frees_the_slot():
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+def test_cancel_frees_slot():
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         _slow_down(engine)
         futures = [engine.submit([1], max_new_tokens=300) for _ in range(6)]
         while not engine.stats().dispatches:
@@ -465,8 +481,8 @@ def test_cancelling_frees_the_slot():
     assert stats.sampled_tokens < 4 * 300
 
 
-def test_deadlines_are_kept():
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+def test_requests_fail_at_deadline():
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         _slow_down(engine)
         futures = [engine.submit([1], max_new_tokens=300, timeout=0.2) for _ in range(6)]
         for future in futures:
@@ -475,31 +491,31 @@ def test_deadlines_are_kept():
         assert len(engine.submit([1], max_new_tokens=3, timeout=TIMEOUT).result().token_ids) == 3
 
 
-def test_a_failing_device_fails_everybody():
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+def test_device_failure_fails_all_requests():
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         assert engine.submit([1], max_new_tokens=1).result(TIMEOUT)
-        go = threading.Event()
+        failure_event = threading.Event()
 
-        def broken(*_: object) -> None:
-            go.wait(TIMEOUT)
+        def fail(*_: object) -> None:
+            failure_event.wait(TIMEOUT)
             raise RuntimeError("out of memory")
 
-        engine._programs.decode = broken
+        engine._programs.decode = fail
         futures = [engine.submit([1]) for _ in range(5)]
-        go.set()
+        failure_event.set()
         for future in futures:
-            with pytest.raises(inference.EngineError, match="out of memory") as caught:
+            with pytest.raises(inference.EngineError, match="out of memory") as error:
                 future.result(TIMEOUT)
-            assert isinstance(caught.value.__cause__, RuntimeError)
+            assert isinstance(error.value.__cause__, RuntimeError)
         with pytest.raises(inference.EngineError, match="out of memory"):
             engine.submit([1])
         with pytest.raises(inference.EngineError):
             engine.update_weights(PARAMS, version=1)
 
 
-def test_close_fails_what_is_left_and_leaves_no_thread():
-    before = threading.active_count()
-    engine = inference.Engine(CONFIG, PARAMS, **BUILD)
+def test_close_fails_pending_requests_and_ends_thread():
+    num_threads = threading.active_count()
+    engine = inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS)
     _slow_down(engine)
     futures = [engine.submit([1], max_new_tokens=300) for _ in range(6)]
     engine.close()
@@ -509,36 +525,36 @@ def test_close_fails_what_is_left_and_leaves_no_thread():
             future.result(TIMEOUT)
     with pytest.raises(inference.EngineError, match="closed"):
         engine.submit([1])
-    assert threading.active_count() == before
+    assert threading.active_count() == num_threads
 
 
-def test_a_callback_may_close_the_engine():
-    engine = inference.Engine(CONFIG, PARAMS, **BUILD)
-    closed = threading.Event()
+def test_callback_can_close_engine():
+    engine = inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS)
+    close_event = threading.Event()
 
     def close(_: Future[Completion]) -> None:
         engine.close()
-        closed.set()
+        close_event.set()
 
     engine.submit([1], max_new_tokens=1).add_done_callback(close)
-    assert closed.wait(TIMEOUT)
+    assert close_event.wait(TIMEOUT)
     engine.close()
 
 
-# --- accounts -------------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------
 
 
-def test_warmup_compiles_all_there_is_and_stats_add_up():
+def test_warmup_compiles_all_programs_and_stats_are_exact():
     calls = []
-    with inference.Engine(CONFIG, PARAMS, **BUILD) as engine:
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
         engine.warmup(lambda done, total: calls.append((done, total)))
-        compiled = engine.stats().num_compiled_programs
-        assert calls == [(i, compiled) for i in range(compiled + 1)]
+        num_programs = engine.stats().num_compiled_programs
+        assert calls == [(i, num_programs) for i in range(num_programs + 1)]
         futures = [engine.submit([1] * n, max_new_tokens=5) for n in (1, 300, 3, 150, 1, 1)]
         for future in futures:
             future.result(TIMEOUT)
         stats = engine.stats()
-    assert stats.num_compiled_programs == compiled
+    assert stats.num_compiled_programs == num_programs
     assert (stats.requests, stats.prompt_tokens, stats.sampled_tokens) == (6, 456, 30)
     assert stats.queued == 0
     assert stats.occupancy == pytest.approx(30 / (4 * stats.decode_steps))

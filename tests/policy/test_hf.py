@@ -1,4 +1,4 @@
-"""Weights in and out, and logits against transformers on the same weights."""
+"""Tests of Hugging Face weights: round trips, and logits against transformers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webagent_jax.policy.presets import MODEL_PRESETS
 
 LLAMA = {"qkv_bias": False}
 QWEN3 = {"qkv_bias": False, "qk_norm": True}
-LONGER = policy.RopeScaling(8.0, 1.0, 4.0, original_positions=64)
+ROPE_SCALING = policy.RopeScaling(8.0, 1.0, 4.0, original_positions=64)
 
 # vocabulary, d_model, layers, heads, key-value heads, head_dim, d_ff
 SIZES = {
@@ -28,7 +28,7 @@ SIZES = {
     "qwen2 seven heads a group": policy.ModelConfig(130, 56, 2, 14, 2, 4, 100),
     "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, **LLAMA),
     "llama untied": policy.ModelConfig(300, 24, 2, 3, 3, 8, 40, tie_embeddings=False, **LLAMA),
-    "llama scaled": policy.ModelConfig(97, 32, 2, 4, 2, 16, 48, rope_scaling=LONGER, **LLAMA),
+    "llama scaled": policy.ModelConfig(97, 32, 2, 4, 2, 16, 48, rope_scaling=ROPE_SCALING, **LLAMA),
     "llama wide heads": policy.ModelConfig(65, 40, 2, 2, 1, 32, 72, rms_eps=1e-5, **LLAMA),
     "llama seven heads a group": policy.ModelConfig(97, 56, 1, 7, 1, 8, 48, **LLAMA),
     "qwen3": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, **QWEN3),
@@ -41,7 +41,7 @@ SIZES = {
 
 
 def random_params(config):
-    """Params with no zero anywhere, so that a forgotten bias or norm shows."""
+    """Return params without zeros, so that a missing bias or norm changes the logits."""
     shapes = policy.abstract_params(config)
     rng = np.random.default_rng(0)
 
@@ -52,12 +52,12 @@ def random_params(config):
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def at(params, path):
+def get_param(params, path):
     return np.asarray(functools.reduce(operator.getitem, path, params))
 
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
-def test_logits_agree_with_transformers(config, tmp_path):
+def test_logits_match_transformers(config, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     params = random_params(config)
@@ -66,83 +66,83 @@ def test_logits_agree_with_transformers(config, tmp_path):
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     assert model.config.architectures[0].lower().startswith(model.config.model_type)
     with torch.no_grad():
-        theirs = model(torch.from_numpy(tokens)).logits.numpy()
-    np.testing.assert_allclose(policy.logits(config, params, tokens), theirs, atol=1e-4)
+        expected = model(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(policy.logits(config, params, tokens), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
 def test_round_trip_is_bit_exact(config, tmp_path):
     params = random_params(config)
     policy.save_hf(tmp_path, config, params)
-    loaded_config, loaded = policy.load_hf(tmp_path, attention=config.attention)
+    loaded_config, loaded_params = policy.load_hf(tmp_path, attention=config.attention)
     assert loaded_config == config
-    jax.tree.map(np.testing.assert_array_equal, loaded, params)
+    jax.tree.map(np.testing.assert_array_equal, loaded_params, params)
 
 
 @pytest.mark.parametrize("config", [SIZES["qwen2 tied"], SIZES["qwen3 untied wide heads"]])
-def test_many_files_of_bfloat16_come_back_bit_for_bit(config, tmp_path):
-    once, again = tmp_path / "once", tmp_path / "again"
-    policy.save_hf(once, config, random_params(config), dtype="bfloat16", file_bytes=9_000)
-    _, params = policy.load_hf(once)
+def test_bfloat16_round_trip_of_several_files_is_bit_exact(config, tmp_path):
+    first, second = tmp_path / "once", tmp_path / "again"
+    policy.save_hf(first, config, random_params(config), dtype="bfloat16", file_bytes=9_000)
+    _, params = policy.load_hf(first)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {"float32"}
-    policy.save_hf(again, config, params, dtype="bfloat16", file_bytes=9_000)
-    files = sorted(file.name for file in once.iterdir())
+    policy.save_hf(second, config, params, dtype="bfloat16", file_bytes=9_000)
+    files = sorted(file.name for file in first.iterdir())
     assert len(files) > 4 and "model.safetensors.index.json" in files
-    assert all((once / name).read_bytes() == (again / name).read_bytes() for name in files)
-    policy.save_hf(again, config, params)
-    assert sorted(file.name for file in again.iterdir()) == ["config.json", "model.safetensors"]
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in files)
+    policy.save_hf(second, config, params)
+    assert sorted(file.name for file in second.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_transformers_reads_many_files(tmp_path):
+def test_transformers_loads_several_files(tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = SIZES["qwen2 untied"]
     params = random_params(config)
     policy.save_hf(tmp_path, config, params, file_bytes=9_000)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    theirs = model.lm_head.weight.detach().numpy()
-    np.testing.assert_array_equal(theirs, np.asarray(params["head"]).T)
+    head = model.lm_head.weight.detach().numpy()
+    np.testing.assert_array_equal(head, np.asarray(params["head"]).T)
 
 
-def test_a_slice_of_a_param_is_read_from_slices_of_tensors(tmp_path):
+def test_param_slice_reads_only_tensor_slices(tmp_path):
     config = SIZES["qwen3 untied wide heads"]
     params = random_params(config)
     leaves = hf_tensors.param_mappings(config)
-    files = {name: t for leaf in leaves for name, t in leaf.write(at(params, leaf.path))}
-    asked = []
+    files = {name: t for leaf in leaves for name, t in leaf.write(get_param(params, leaf.path))}
+    sizes_read = []
 
-    def read(name, cut):
-        asked.append(files[name][cut].size)
-        return files[name][cut]
+    def read(name, tensor_index):
+        sizes_read.append(files[name][tensor_index].size)
+        return files[name][tensor_index]
 
     for leaf in leaves:
-        whole = at(params, leaf.path)
-        for axis, size in enumerate(whole.shape):
+        param = get_param(params, leaf.path)
+        for axis, size in enumerate(param.shape):
             if (
                 leaf.path[-1] != "scale"
                 and leaf.path != ("final_norm",)
                 and size == config.head_dim
             ):
-                continue  # never cut
-            index = [slice(None)] * whole.ndim
+                continue  # never sharded
+            index = [slice(None)] * param.ndim
             index[axis] = slice(size // 2, size)
-            asked.clear()
-            part = leaf.read(tuple(index), read)
-            np.testing.assert_array_equal(part, whole[tuple(index)])
-            assert sum(asked) == part.size
+            sizes_read.clear()
+            actual = leaf.read(tuple(index), read)
+            np.testing.assert_array_equal(actual, param[tuple(index)])
+            assert sum(sizes_read) == actual.size
 
 
-def test_a_cut_inside_a_head_is_refused():
+def test_slice_inside_head_is_rejected():
     (leaf,) = (
         leaf
         for leaf in hf_tensors.param_mappings(SIZES["llama"])
         if leaf.path[1:] == ("q", "kernel")
     )
     with pytest.raises(ValueError, match="layers/q/kernel: axis 2"):
-        leaf.read((slice(0, 1), slice(0, 1), slice(0, 1), slice(0, 4)), lambda name, cut: None)
+        leaf.read((slice(0, 1), slice(0, 1), slice(0, 1), slice(0, 4)), lambda name, index: None)
 
 
-def test_a_tensor_of_another_shape_is_named(tmp_path):
+def test_shape_mismatch_error_names_tensor(tmp_path):
     config = SIZES["qwen2 tied"]
     policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
     raw = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": 98}
@@ -151,23 +151,23 @@ def test_a_tensor_of_another_shape_is_named(tmp_path):
         policy.load_hf(tmp_path)
 
 
-def test_reading_holds_one_param_at_a_time(tmp_path, monkeypatch):
+def test_load_hf_holds_one_param_at_once(tmp_path, monkeypatch):
     config = policy.ModelConfig(2048, 256, 24, 4, 2, 64, 512)
     params = random_params(config)
     policy.save_hf(tmp_path, config, params, dtype="bfloat16")
     sizes = [leaf.nbytes for leaf in jax.tree.leaves(params)]
 
-    def place(shape, sharding, shard):  # on a device that is not the host's memory
+    def make_array(shape, sharding, shard):  # as on a device with its own memory
         return shard((slice(None),) * len(shape)).nbytes
 
-    monkeypatch.setattr(jax, "make_array_from_callback", place)
+    monkeypatch.setattr(jax, "make_array_from_callback", make_array)
     tracemalloc.start()
     try:
-        _, placed = policy.load_hf(tmp_path)
+        _, array_sizes = policy.load_hf(tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert sum(jax.tree.leaves(placed)) == sum(sizes)
+    assert sum(jax.tree.leaves(array_sizes)) == sum(sizes)
     assert peak < 2 * max(sizes) < sum(sizes) / 2
 
 
@@ -182,7 +182,7 @@ def test_reading_holds_one_param_at_a_time(tmp_path, monkeypatch):
         ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
     ],
 )
-def test_unsupported_models_are_refused_by_name(field, value, tmp_path):
+def test_unsupported_config_error_names_field(field, value, tmp_path):
     config = SIZES["qwen2 tied"]
     policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
     raw = json.loads((tmp_path / "config.json").read_text()) | {field: value}
@@ -191,8 +191,8 @@ def test_unsupported_models_are_refused_by_name(field, value, tmp_path):
         policy.load_hf(tmp_path)
 
 
-# What the makers count.
-PARAMS = {
+# Numbers of parameters from the model publishers.
+NUM_PARAMS = {
     "Qwen2.5-0.5B": 494_032_768,
     "Qwen2.5-1.5B": 1_543_714_304,
     "Qwen2.5-3B": 3_085_938_688,
@@ -208,11 +208,11 @@ PARAMS = {
 
 
 @pytest.mark.parametrize("name", MODEL_PRESETS)
-def test_published_sizes_have_the_published_number_of_params(name):
+def test_presets_have_published_number_of_params(name):
     shapes = policy.abstract_params(MODEL_PRESETS[name])
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == PARAMS[name]
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == NUM_PARAMS[name]
 
 
-def test_a_missing_directory_says_what_is_expected(tmp_path):
+def test_missing_directory_error_names_webagent_tiny(tmp_path):
     with pytest.raises(FileNotFoundError, match="webagent-tiny"):
         policy.load_hf(tmp_path / "nothing")

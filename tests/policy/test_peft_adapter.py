@@ -1,4 +1,4 @@
-"""Adapters in the format of PEFT, against the peft package."""
+"""Tests of adapters in the format of PEFT, against the peft package."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_saved_adapter_has_equal_logits_in_peft(config, projections, tmp_path):
     adapters = random_adapters(params, projections)
     write_adapter(adapter, config, adapters, base)
     tokens = random_tokens(config)
-    ours = policy.logits(
+    actual = policy.logits(
         config, lora.attach(lora.FrozenBase(params, ALPHA / RANK), adapters), tokens
     )
-    theirs = torch_logits(load_with_peft(base, adapter), tokens)
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    assert np.abs(ours - policy.logits(config, params, tokens)).max() > 0.1
+    expected = torch_logits(load_with_peft(base, adapter), tokens)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert np.abs(actual - policy.logits(config, params, tokens)).max() > 0.1
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -96,8 +96,8 @@ def test_adapter_of_peft_has_equal_logits(rslora, tmp_path):
     model.save_pretrained(adapter)
     tokens = random_tokens(config)
     loaded_config, params = policy.load_hf(adapter)
-    ours = policy.logits(loaded_config, params, tokens)
-    np.testing.assert_allclose(ours, torch_logits(model, tokens), atol=1e-4)
+    actual = policy.logits(loaded_config, params, tokens)
+    np.testing.assert_allclose(actual, torch_logits(model, tokens), atol=1e-4)
 
 
 def test_merged_directory_follows_base_and_adapter(tmp_path):
@@ -105,13 +105,13 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     adapters = random_adapters(write_base(base, config))
     write_adapter(adapter, config, adapters, base, dtype="bfloat16")
-    merged = policy.resolve_dir(adapter)
-    assert policy.resolve_dir(adapter) == merged
+    first_dir = policy.resolve_dir(adapter)
+    assert policy.resolve_dir(adapter) == first_dir
     write_adapter(adapter, config, jax.tree.map(lambda x: 2 * x, adapters), base)
-    changed = policy.resolve_dir(adapter)
-    assert changed != merged
+    second_dir = policy.resolve_dir(adapter)
+    assert second_dir != first_dir
     write_base(base, config, dtype="bfloat16")
-    assert policy.resolve_dir(adapter) not in (merged, changed)
+    assert policy.resolve_dir(adapter) not in (first_dir, second_dir)
     assert policy.checkpoint_dtype(adapter) == "bfloat16"
 
 

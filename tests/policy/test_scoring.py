@@ -1,4 +1,4 @@
-"""Scoring of response tokens: exact, and lean in the program that XLA makes of it."""
+"""Tests of scoring: exact results, and no full logits in the compiled program."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 from webagent_jax import learn, policy
 
-VOCABULARY = 1_543  # no other size of the program
+VOCABULARY = 1_543  # differs from all other sizes in the program
 CONFIG = policy.ModelConfig(VOCABULARY, 32, 2, 4, 2, 8, 48)
 PARAMS = policy.init(CONFIG, jax.random.key(0))
 
 
-def rows(response_tokens, row_tokens):
+def make_rows(response_tokens, row_tokens):
     rng = np.random.default_rng(0)
 
     def ids(count):
@@ -29,36 +29,38 @@ def rows(response_tokens, row_tokens):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("response_tokens", [30, 300])  # less than a chunk, and two of them
-def test_scores_and_gradients_are_those_of_whole_logits(response_tokens, temperature):
-    given = rows(response_tokens, 640)
+@pytest.mark.parametrize("response_tokens", [30, 300])  # less than a chunk, and two chunks
+def test_score_and_gradients_match_full_logits(response_tokens, temperature):
+    rows = make_rows(response_tokens, 640)
 
-    def added_up(logp, entropy):
-        return jnp.sum(given.loss_weights * (logp + 0.5 * entropy))
+    def objective(logp, entropy):
+        return jnp.sum(rows.loss_weights * (logp + 0.5 * entropy))
 
-    def ours(params):
-        return added_up(*policy.score(CONFIG, params, given, temperature=temperature))
+    def score_objective(params):
+        return objective(*policy.score(CONFIG, params, rows, temperature=temperature))
 
-    def direct(params):
-        hidden = policy.forward(CONFIG, params, given.tokens, given.positions, given.subtree_ends)
+    def logits_objective(params):
+        hidden = policy.forward(CONFIG, params, rows.tokens, rows.positions, rows.subtree_ends)
         logp = jax.nn.log_softmax(policy.unembed(params, hidden) / temperature)
-        at = np.take_along_axis(given.parents, given.target_indices, axis=1)
-        labels = np.take_along_axis(given.tokens, given.target_indices, axis=1)
-        logp = jnp.take_along_axis(logp, at[:, :, None], axis=1)
-        chosen = jnp.take_along_axis(logp, labels[:, :, None], axis=2)[:, :, 0]
-        return added_up(chosen, -jnp.sum(jnp.exp(logp) * logp, axis=-1))
+        parents = np.take_along_axis(rows.parents, rows.target_indices, axis=1)
+        labels = np.take_along_axis(rows.tokens, rows.target_indices, axis=1)
+        logp = jnp.take_along_axis(logp, parents[:, :, None], axis=1)
+        label_logp = jnp.take_along_axis(logp, labels[:, :, None], axis=2)[:, :, 0]
+        return objective(label_logp, -jnp.sum(jnp.exp(logp) * logp, axis=-1))
 
-    found, expected = (jax.jit(jax.value_and_grad(f))(PARAMS) for f in (ours, direct))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+    actual, expected = (
+        jax.jit(jax.value_and_grad(f))(PARAMS) for f in (score_objective, logits_objective)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), actual, expected)
 
 
-def test_no_array_of_rows_by_tokens_by_vocabulary_is_in_the_program():
-    given = rows(700, 2048)
-    loss = lambda params: jnp.sum(given.loss_weights * policy.score(CONFIG, params, given).logp)  # noqa: E731
+def test_score_program_contains_no_full_logits():
+    rows = make_rows(700, 2048)
+    loss = lambda params: jnp.sum(rows.loss_weights * policy.score(CONFIG, params, rows).logp)  # noqa: E731
     program = jax.jit(jax.grad(loss)).lower(PARAMS).compile().as_text()
-    shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"\[([\d,]+)\]", program)}
-    wide = [shape for shape in shapes if VOCABULARY in shape]
-    assert wide  # the search finds what there is
-    count = len(given.tokens) * 256  # rows times the tokens of a chunk
-    assert max(math.prod(shape) for shape in wide) <= count * VOCABULARY
-    assert count < given.target_indices.size
+    shapes = {tuple(map(int, match.split(","))) for match in re.findall(r"\[([\d,]+)\]", program)}
+    vocabulary_shapes = [shape for shape in shapes if VOCABULARY in shape]
+    assert vocabulary_shapes  # the expression matches shapes of the program
+    count = len(rows.tokens) * 256  # rows times the tokens of a chunk
+    assert max(math.prod(shape) for shape in vocabulary_shapes) <= count * VOCABULARY
+    assert count < rows.target_indices.size

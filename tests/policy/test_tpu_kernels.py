@@ -1,4 +1,4 @@
-"""The TPU kernels through the real TPU compiler, ahead of time: no TPU needed, only libtpu."""
+"""Tests of the TPU kernels with the ahead-of-time TPU compiler; they need libtpu but no TPU."""
 
 from __future__ import annotations
 

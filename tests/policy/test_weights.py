@@ -1,4 +1,4 @@
-"""Weights go from Hugging Face to Orbax, from a training to Hugging Face, and back, bit for bit."""
+"""Tests of weight import and export between Hugging Face, Orbax and training: bit-exact."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from webagent_jax.policy import lora, weights
 from webagent_jax.train import export
 
 
-def assert_same(a, b) -> None:
+def assert_params_equal(a, b) -> None:
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 @pytest.fixture
-def original(tmp_path):
+def hf_dir(tmp_path):
     policy.save_hf(tmp_path / "hf", MODEL, make_params(0), dtype="bfloat16")
     (tmp_path / "hf" / "tokenizer.json").write_text("{}")
     return tmp_path / "hf"
 
 
-def test_import_then_export_is_bit_exact(original, tmp_path):
-    weights.import_weights(original, tmp_path / "imported")
+def test_import_then_export_is_bit_exact(hf_dir, tmp_path):
+    weights.import_weights(hf_dir, tmp_path / "imported")
     export.export_weights(tmp_path / "imported", tmp_path / "exported")
     for name in ("model.safetensors", "tokenizer.json"):
-        assert (tmp_path / "exported" / name).read_bytes() == (original / name).read_bytes()
+        assert (tmp_path / "exported" / name).read_bytes() == (hf_dir / name).read_bytes()
 
 
-def test_an_imported_policy_is_loaded_like_the_original(original, tmp_path):
-    weights.import_weights(original, tmp_path / "imported")
+def test_imported_policy_equals_original(hf_dir, tmp_path):
+    weights.import_weights(hf_dir, tmp_path / "imported")
     config, params = weights.load(tmp_path / "imported", "bfloat16", remat="full")
-    expected_config, expected = weights.load(original, "bfloat16", remat="full")
+    expected_config, expected = weights.load(hf_dir, "bfloat16", remat="full")
     assert config == expected_config
-    assert_same(params, expected)
+    assert_params_equal(params, expected)
 
 
 @pytest.fixture
-def workdir(original, tmp_path):
-    """Of a training with two checkpoints: the params of seed 1, then of seed 2."""
+def workdir(hf_dir, tmp_path):
+    """Return a training workdir with two checkpoints: the params of seed 1, then of seed 2."""
     run = tmp_path / "run"
     with Checkpointer(run / "checkpoints") as checkpoints:
         for step in (1, 2):
             state = learn.init_state(make_params(step), optax.adam(0.1))
             checkpoints.save(step, state, {})
-    told = {"config": {"policy": {"path": str(original)}}}
-    (run / "config.json").write_text(json.dumps(told))
+    record = {"config": {"policy": {"path": str(hf_dir)}}}
+    (run / "config.json").write_text(json.dumps(record))
     return run
 
 
 @pytest.mark.parametrize(("step", "seed"), [(None, 2), (1, 1)])
-def test_a_checkpoint_of_a_training_is_exported(workdir, tmp_path, step, seed):
+def test_export_weights_selects_checkpoint(workdir, tmp_path, step, seed):
     export.export_weights(workdir, tmp_path / "exported", dtype="float32", step=step)
-    assert_same(weights.load(tmp_path / "exported")[1], make_params(seed))
+    assert_params_equal(weights.load(tmp_path / "exported")[1], make_params(seed))
     assert (tmp_path / "exported" / "tokenizer.json").exists()
 
 
 @pytest.fixture
-def lora_workdir(workdir, original, tmp_path):
-    """Return the workdir of a training of adapters, and the params that it trained."""
-    _, params = weights.load(original)
+def lora_workdir(workdir, hf_dir, tmp_path):
+    """Return the workdir of a training of adapters, and the merged params."""
+    _, params = weights.load(hf_dir)
     adapters = lora.init(params, jax.random.key(0), rank=2, projections=("q", "down"))
     adapters = jax.tree.map(lambda x: x + 0.1, adapters)
     with Checkpointer(tmp_path / "tuned" / "checkpoints") as checkpoints:
@@ -76,37 +76,38 @@ def lora_workdir(workdir, original, tmp_path):
     return tmp_path / "tuned", lora.merge(lora.attach(lora.FrozenBase(params, 4.0), adapters))
 
 
-def assert_close(a, b, tolerance=1e-6):
+def assert_params_close(a, b, tolerance=1e-6):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance), a, b)
 
 
-def test_adapters_are_merged_into_what_they_were_trained_on(lora_workdir, tmp_path):
+def test_export_weights_merges_adapters_into_base(lora_workdir, tmp_path):
     workdir, expected = lora_workdir
     export.export_weights(workdir, tmp_path / "exported", dtype="float32")
-    assert_close(weights.load(tmp_path / "exported")[1], expected)
+    assert_params_close(weights.load(tmp_path / "exported")[1], expected)
 
 
-def test_exported_adapter_loads_as_a_policy(lora_workdir, tmp_path, monkeypatch):
+def test_exported_adapter_loads_as_policy(lora_workdir, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     workdir, expected = lora_workdir
     export.export_adapter(workdir, tmp_path / "adapter")
-    assert_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)  # in bfloat16
+    # The merged policy is stored in bfloat16, like its base.
+    assert_params_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)
     assert (policy.resolve_dir(tmp_path / "adapter") / "tokenizer.json").exists()
 
 
-def test_export_adapter_names_the_reason_for_refusal(workdir, tmp_path):
+def test_export_adapter_error_states_reason(workdir, tmp_path):
     with pytest.raises(ValueError, match=r"trained all weights \(lora\.rank=0\)"):
         export.export_adapter(workdir, tmp_path / "adapter")
     with pytest.raises(FileNotFoundError, match="no checkpoints/"):
         export.export_adapter(tmp_path / "nothing", tmp_path / "adapter")
 
 
-def test_what_is_not_there_is_named(workdir, original, tmp_path):
+def test_export_weights_error_states_reason(workdir, hf_dir, tmp_path):
     with pytest.raises(ValueError, match=r"no checkpoint 7 .* available: \[1, 2\]"):
         export.export_weights(workdir, tmp_path / "exported", step=7)
     with pytest.raises(FileNotFoundError, match="no policy at"):
         export.export_weights(tmp_path / "nothing", tmp_path / "exported")
-    raw = json.loads((original / "config.json").read_text()) | {"vocab_size": 62}
-    (original / "config.json").write_text(json.dumps(raw))
+    raw = json.loads((hf_dir / "config.json").read_text()) | {"vocab_size": 62}
+    (hf_dir / "config.json").write_text(json.dumps(raw))
     with pytest.raises(ValueError, match=r"checkpoints/2.*: params/embed is \(61, 16\) in the"):
         export.export_weights(workdir, tmp_path / "exported")

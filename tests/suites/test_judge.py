@@ -13,7 +13,7 @@ import pytest
 from tests.chat_server import ChatServer, serve_chat
 from webagent_jax.config import ConfigError
 from webagent_jax.suites import judge
-from webagent_jax.suites.judge import ANSWER_VERDICTS, REASON_VERDICTS, EndpointJudge, GoldCase
+from webagent_jax.suites.judge import ANSWER_VERDICTS, REASON_VERDICTS, EndpointJudge
 from webagent_jax.types import InfraError
 
 RIGHT = '{"verdict": "correct"}'
@@ -247,92 +247,3 @@ def test_cache_supports_concurrent_threads(endpoint: ChatServer, tmp_path: Path)
         )
         assert all(verdicts)
     assert len(list(tmp_path.iterdir())) == 4  # and no temporary files
-
-
-# --- agreement with gold cases -------------------------------------------------------------------
-
-
-def test_gold_cases_are_complete_and_unique() -> None:
-    cases = judge.gold_cases()
-    assert len(cases) >= 30
-    assert len({(case.intent, case.reference, case.answer) for case in cases}) == len(cases)
-    assert {case.verdict for case in cases} == {*ANSWER_VERDICTS, *REASON_VERDICTS}
-    assert all(case.intent and case.reference and case.answer for case in cases)
-
-
-class LenientJudge:
-    """Judge that accepts every answer."""
-
-    def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
-        return True
-
-    unachievable = same_meaning
-
-
-class LiteralJudge(LenientJudge):
-    def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
-        return reference == answer
-
-    def unachievable(self, intent: str, reference: str, answer: str) -> bool:
-        return "sold" in answer
-
-
-GOLD = (
-    GoldCase("How many?", "2", "2", "correct"),
-    GoldCase("How many?", "2", "two", "correct"),
-    GoldCase("How many?", "2", "2 or 3", "partially correct"),
-    GoldCase("How many?", "2", "3", "incorrect"),
-    GoldCase("Buy it", "sold out", "it is sold", "same"),
-    GoldCase("Buy it", "sold out", "never sold here", "different"),
-)
-
-
-def test_agreement_counts_false_accepts_and_rejects() -> None:
-    lenient_agreement = judge.agreement(LenientJudge(), GOLD)
-    assert (
-        lenient_agreement.agreed,
-        lenient_agreement.false_accepts,
-        lenient_agreement.false_rejects,
-    ) == (
-        3,
-        (GOLD[2], GOLD[3], GOLD[5]),
-        (),
-    )
-    assert str(lenient_agreement) == "3 of 6 agreed, 3 false accepts, 0 false rejects"
-    literal_agreement = judge.agreement(LiteralJudge(), GOLD)
-    assert (
-        literal_agreement.agreed,
-        literal_agreement.false_accepts,
-        literal_agreement.false_rejects,
-    ) == (
-        4,
-        (GOLD[5],),
-        (GOLD[1],),
-    )
-
-
-def test_gold_cases_load_from_file(tmp_path: Path) -> None:
-    path = tmp_path / "gold.jsonl"
-    case = {"intent": "Wo?", "reference": "M\u2028N", "answer": "hier", "verdict": "incorrect"}
-    path.write_text(json.dumps(case, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert judge.gold_cases(path) == (GoldCase("Wo?", "M\u2028N", "hier", "incorrect"),)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "line 2 is not a gold case"),
-        ('{"intent": "x"}', "line 2 is not a gold case"),
-        ("[]", "line 2 is not a gold case"),
-        (
-            '{"intent": "x", "reference": "1", "answer": "1", "verdict": "right"}',
-            "line 2: the verdict 'right' must be one of correct, partially correct, incorrect",
-        ),
-    ],
-)
-def test_invalid_gold_case_error_names_line(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "gold.jsonl"
-    valid_line = '{"intent": "x", "reference": "1", "answer": "1", "verdict": "correct"}'
-    path.write_text(f"{valid_line}\n{line}\n")
-    with pytest.raises(ConfigError, match=message):
-        judge.gold_cases(path)
