@@ -14,6 +14,7 @@ from webagent_jax import config, heap
 from webagent_jax.browser import ChromiumMissing
 from webagent_jax.config import RunConfig
 from webagent_jax.suites import registry
+from webagent_jax.types import InfraError
 
 _CONFIG = config_flags.DEFINE_config_file("config", "configs/quickstart.py", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all files of the run.")
@@ -61,8 +62,11 @@ def load_checked_config() -> RunConfig:
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Exit with the message instead of a traceback on errors that the user can fix."""
+    """Exit with the message instead of a traceback on errors that the user can fix.
+
+    An InfraError ends here only if the browser or a site fails before the first episode.
+    """
     try:
         yield
-    except (config.ConfigError, ChromiumMissing) as error:
+    except (config.ConfigError, config.RunStoppedError, ChromiumMissing, InfraError) as error:
         sys.exit(str(error))

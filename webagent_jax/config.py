@@ -21,6 +21,10 @@ class ConfigError(ValueError):
     """Unknown option or invalid value. The message says how to fix it."""
 
 
+class RunStoppedError(RuntimeError):
+    """Training that stopped itself. Checkpoints are valid; the message says how to continue."""
+
+
 class PolicyNotFoundError(ConfigError, FileNotFoundError):
     """Missing policy at `policy.path`, with none to download. The message says how to fix it."""
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from webagent_jax import policy
 from webagent_jax.config import ConfigError
@@ -122,8 +123,7 @@ def test_unsupported_option_is_refused(option, value, tmp_path):
     config = CONFIGS["llama"]
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
-    file = adapter / peft_adapter.CONFIG_FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {option: value}))
+    edit_config(adapter, **{option: value})
     with pytest.raises(ConfigError, match=f"{option}=.*is not supported"):
         policy.resolve_dir(adapter)
 
@@ -141,3 +141,37 @@ def test_adapter_of_another_base_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no policy at .*nowhere"):
         policy.resolve_dir(tmp_path / "lost")
     assert not list((tmp_path / "cache").rglob("config.json"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "adapter_config.json").write_text("{"), "is not a JSON object"),
+        (lambda d: (d / "adapter_config.json").write_text("[1]"), "is not a JSON object"),
+        (lambda d: edit_config(d, r=None), "has no r: save the adapter again"),
+        (lambda d: edit_config(d, base_model_name_or_path=""), "has no base_model_name_or_path"),
+        (lambda d: (d / "adapter_model.safetensors").unlink(), "safe_serialization=True"),
+        (lambda d: (d / "adapter_model.safetensors").write_bytes(b"\x10"), "cannot be read"),
+        (lambda d: rename_tensor(d, "lora_embedding_A"), "tensor .*lora_embedding_A is not supp"),
+    ],
+)
+def test_damaged_adapter_is_rejected(damage, message, tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    damage(adapter)
+    with pytest.raises(ConfigError, match=message):
+        policy.resolve_dir(adapter)
+
+
+def edit_config(directory, **options):
+    file = directory / peft_adapter.CONFIG_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | options))
+
+
+def rename_tensor(directory, suffix):
+    file = directory / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = min(tensors)
+    tensors[f"{name.rsplit('.lora_', 1)[0]}.{suffix}"] = tensors.pop(name)
+    save_file(tensors, file)

@@ -21,7 +21,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from webagent_jax.config import GRPOConfig
+from webagent_jax.config import GRPOConfig, RunStoppedError
 from webagent_jax.learn import losses
 from webagent_jax.learn.losses import PolicyLossConfig
 from webagent_jax.learn.microbatches import (
@@ -64,7 +64,7 @@ It is hashable, and a sum over rows. The sums include "loss", "weight" and "entr
 """
 
 
-class NonFiniteStepError(FloatingPointError):
+class NonFiniteStepError(RunStoppedError):
     """Loss or gradient that is not finite; the step was not applied."""
 
 

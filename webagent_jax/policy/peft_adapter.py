@@ -15,6 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from webagent_jax.config import ConfigError
@@ -26,6 +27,8 @@ from webagent_jax.policy.transformer import ModelConfig
 CONFIG_FILE = "adapter_config.json"
 _TENSOR_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+
+_REQUIRED = ("base_model_name_or_path", "r", "lora_alpha")
 
 # PEFT options that change the function of an adapter, with their supported values.
 _SUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -48,13 +51,22 @@ def read_config(directory: Path) -> dict[str, Any]:
     """Return adapter_config.json of an adapter.
 
     Raises:
-        ConfigError: the adapter is not LoRA, or an option is not supported; the message names it.
+        ConfigError: the file is damaged, the adapter is not LoRA, or an option is not supported.
     """
-    config: dict[str, Any] = json.loads((directory / CONFIG_FILE).read_text())
+    file = directory / CONFIG_FILE
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        missing = [name for name in _REQUIRED if not config.get(name)]
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{file} is not a JSON object ({error}): save the adapter again"
+        ) from error
+    if missing:
+        raise ConfigError(f"{file} has no {', '.join(missing)}: save the adapter again with PEFT")
     for option, values in _SUPPORTED.items():
         if option in config and config[option] not in values:
             raise ConfigError(
-                f"{directory / CONFIG_FILE}: {option}={config[option]!r} is not supported.\n"
+                f"{file}: {option}={config[option]!r} is not supported.\n"
                 "Merge the adapter with PEFT (merge_and_unload) and use the merged directory."
             )
     return config
@@ -77,7 +89,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
     config = read_config(adapter)
     rank = config["r"]
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    tensors = load_file(adapter / _TENSOR_FILE)
+    tensors = _read_tensors(adapter)
     modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
     merged_modules = set()
     files = sorted(base.glob("*.safetensors"))
@@ -109,6 +121,31 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             f"{adapter} does not fit {base}: the base has no {min(missing)}. Set "
             f"base_model_name_or_path in {adapter / CONFIG_FILE} to the base of the adapter"
         )
+
+
+def _read_tensors(adapter: Path) -> dict[str, Weight]:
+    """Return the tensors of an adapter by name.
+
+    Raises:
+        ConfigError: the file is missing or damaged, or adapts other modules than projections.
+    """
+    file = adapter / _TENSOR_FILE
+    if not file.is_file():
+        raise ConfigError(
+            f"{adapter} contains no {_TENSOR_FILE}: save the adapter with PEFT, "
+            "save_pretrained(DIR, safe_serialization=True)"
+        )
+    try:
+        tensors: dict[str, Weight] = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}): copy the adapter again") from error
+    for name in tensors:
+        if not name.startswith(_PREFIX) or not name.endswith((".lora_A.weight", ".lora_B.weight")):
+            raise ConfigError(
+                f"{file}: the tensor {name} is not supported, only LoRA of linear layers.\n"
+                "Merge the adapter with PEFT (merge_and_unload) and use the merged directory."
+            )
+    return tensors
 
 
 def save(

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from webagent_jax.browser import process_memory
-from webagent_jax.config import GuardConfig
+from webagent_jax.config import GuardConfig, RunStoppedError
 from webagent_jax.inference import EngineStats
 from webagent_jax.learn import Forest
 from webagent_jax.rollout.runtime import RolloutRuntime
@@ -239,7 +239,7 @@ def _is_repeat(previous: Turn, turn: Turn) -> bool:
     return previous.action == turn.action and previous.observation.text == turn.observation.text
 
 
-class GuardTripped(RuntimeError):
+class GuardTripped(RunStoppedError):
     """Too many updates in a row beyond a limit; the message contains limit and update."""
 
 
