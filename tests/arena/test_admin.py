@@ -9,7 +9,7 @@ import pytest
 from tests.arena.conftest import Visitor
 from webagent_jax.arena.admin.tasks.helpers import days_of
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.common import me
+from webagent_jax.arena.common import agent_user
 from webagent_jax.arena.task import Data
 
 PAGES = """
@@ -63,9 +63,9 @@ def test_only_staff_gets_in(admin: Visitor) -> None:
     admin.post("/sign-out")
     assert admin.get("/orders?q=5").location == "/sign-in?back=%2Forders%3Fq%3D5"
     assert "Please sign in" in admin.post("/promotions/1/switch").text
-    wrong = admin.post("/sign-in", email=me().email, password="guess")
+    wrong = admin.post("/sign-in", email=agent_user().email, password="guess")
     assert wrong.errors == ["The email address or the password is wrong."]
-    assert "Welcome back." in admin.post("/sign-in", email=me().email, password=me().password).text
+    assert "Welcome back." in admin.post("/sign-in", email=agent_user().email, password=agent_user().password).text
     assert status_of(admin.get("/promotions/1")) == "Active"
 
 
@@ -201,7 +201,7 @@ def test_coupons_work_in_the_shop_while_they_are_enabled(
 def test_customers_are_edited_in_one_world_only(host: ArenaServerHandle, admin: Visitor) -> None:
     fields = {"first": "Nora", "last": "W", "email": "nora@new.example", "phone": ""}
     fields |= {"customer_group": "Retailer", "note": "Ours."}
-    taken = admin.post("/customers/2/edit", **fields | {"email": me().email})
+    taken = admin.post("/customers/2/edit", **fields | {"email": agent_user().email})
     assert taken.errors == ["There is a customer with this email address already."]
     page = admin.post("/customers/1/edit", **fields)
     assert "Retailer group" in page.text and ">Ours.</p>" in page.text

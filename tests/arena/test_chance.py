@@ -30,7 +30,7 @@ Answer = Callable[[Task], str]
 
 @pytest.fixture(scope="module")
 def drafts(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
-    return selection.select(TEMPLATES, data)
+    return selection.select_tasks(TEMPLATES, data)
 
 
 # --- answers that know nothing of the task -------------------------------------------------------

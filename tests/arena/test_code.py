@@ -42,7 +42,7 @@ def test_what_is_not_there_is_told_in_the_layout_of_the_site(code: Visitor, path
 
 
 def test_the_data_are_the_same_every_time() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 def test_what_is_private_is_hidden_from_those_who_are_no_members(code: Visitor) -> None:

@@ -150,4 +150,4 @@ def test_blocked_members_are_not_read(forum: Visitor, data: Data) -> None:
 
 @pytest.mark.slow
 def test_two_builds_are_the_same_bytes() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)

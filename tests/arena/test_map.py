@@ -34,7 +34,7 @@ def some(data: Data):
 
 
 def test_two_builds_are_the_same_bytes() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 # --- pages ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.server import ArenaApp
-from webagent_jax.arena.site import NotFound, RequestContext, Site, ViewRegistry, day, money, plural
+from webagent_jax.arena.site import NotFound, RequestContext, Site, ViewRegistry, format_day, format_money, pluralize
 
 views = ViewRegistry()
 
@@ -60,7 +60,7 @@ class Asked:
             name="small",
             task_name="homepage",
             title="Small",
-            about="",
+            description="",
             database=database,
             views=[views],
             folder=folder,
@@ -149,9 +149,9 @@ def test_forms_read_their_fields_and_tell_what_is_wrong() -> None:
 
 
 def test_numbers_and_days_as_pages_write_them() -> None:
-    assert [money(5), money(123450), money(-5)] == ["$0.05", "$1,234.50", "-$0.05"]
-    assert day("2023-06-05 10:00:00") == "Jun 5, 2023"
-    assert [plural(1, "city"), plural(0, "city", "cities"), plural(1234, "post")] == [
+    assert [format_money(5), format_money(123450), format_money(-5)] == ["$0.05", "$1,234.50", "-$0.05"]
+    assert format_day("2023-06-05 10:00:00") == "Jun 5, 2023"
+    assert [pluralize(1, "city"), pluralize(0, "city", "cities"), pluralize(1234, "post")] == [
         "1 city",
         "0 cities",
         "1,234 posts",

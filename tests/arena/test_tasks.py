@@ -13,7 +13,7 @@ import pytest
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES
 from webagent_jax.arena.selection import TASK_COUNTS, GeneratedTask
-from webagent_jax.arena.task import Data, TaskTemplate, kind_of
+from webagent_jax.arena.task import Data, TaskTemplate, eval_kind
 from webagent_jax.suites import task_file
 from webagent_jax.types import Split
 
@@ -22,7 +22,7 @@ ADDRESSES = {site.task_name: f"http://{site.name}.w1.localhost:1" for site in SI
 
 @pytest.fixture(scope="module")
 def drafts(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
-    return selection.select(TEMPLATES, data)
+    return selection.select_tasks(TEMPLATES, data)
 
 
 def test_the_shares_are_those_of_webarena_lite() -> None:
@@ -65,7 +65,7 @@ def test_every_site_with_templates_has_its_share(
 ) -> None:
     for index, split in enumerate(("train", "test")):
         counted = collections.Counter(
-            (draft.template.group, kind_of(draft.instance.eval)) for draft in drafts[split]
+            (draft.template.group, eval_kind(draft.instance.eval)) for draft in drafts[split]
         )
         for group in {template.group for template in TEMPLATES} - {"across"}:
             wanted = {(group, kind): numbers[index] for kind, numbers in TASK_COUNTS[group].items()}
@@ -86,7 +86,7 @@ def test_no_drawing_is_in_both_splits(drafts: dict[Split, tuple[GeneratedTask, .
 def test_the_selection_is_the_same_every_time(
     data: Data, drafts: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
-    again = selection.select(TEMPLATES, data)
+    again = selection.select_tasks(TEMPLATES, data)
     for split, chosen in drafts.items():
         assert [d.task for d in again[split]] == [d.task for d in chosen]
 
@@ -95,7 +95,7 @@ def test_fresh_tasks_are_none_of_the_test_split(
     data: Data, drafts: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
     tested = {(d.template.name, json.dumps(dict(d.instance.slots))) for d in drafts["test"]}
-    source = selection.generate_tasks(TEMPLATES, data, seed=3, besides=drafts["test"])
+    source = selection.generate_tasks(TEMPLATES, data, seed=3, excluded=drafts["test"])
     some = list(itertools.islice(source, 400))
     assert not tested & {(d.template.name, json.dumps(dict(d.instance.slots))) for d in some}
     assert len({d.task.id for d in some}) == 400

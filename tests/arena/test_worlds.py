@@ -18,7 +18,7 @@ DATABASES = {site.database.name: site.database for site in SITES}
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_two_builds_are_the_same_bytes(name: str) -> None:
-    assert database.build(DATABASES[name]) == database.build(DATABASES[name])
+    assert database.build_image(DATABASES[name]) == database.build_image(DATABASES[name])
 
 
 def test_the_image_is_kept_and_built_anew_when_the_code_changes(
@@ -31,10 +31,10 @@ def test_the_image_is_kept_and_built_anew_when_the_code_changes(
     filled: list[int] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small = database.Database("small", "CREATE TABLE t (x)", fill)
-    first = database.image(small)
-    assert database.image(small) == first and len(filled) == 1
+    first = database.load_image(small)
+    assert database.load_image(small) == first and len(filled) == 1
     monkeypatch.setattr(database, "_version", lambda _: "changed")
-    assert database.image(small) == first and len(filled) == 2
+    assert database.load_image(small) == first and len(filled) == 2
     assert len(list((tmp_path / "webagent_jax" / "arena").iterdir())) == 1
 
 
@@ -45,7 +45,7 @@ def test_images_of_one_name_and_other_tables_are_not_mistaken_for_one_another(
     alone = database.Database("small", "CREATE TABLE t (x)", lambda _: None)
     wider = database.Database("small", "CREATE TABLE t (x); CREATE TABLE more (y)", lambda _: None)
     for wanted in (alone, wider, alone):
-        assert database.image(wanted) == database.build(wanted)
+        assert database.load_image(wanted) == database.build_image(wanted)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def worlds() -> WorldStore:
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
 
-    image = database.build(database.Database("a", "CREATE TABLE t (x)", fill))
+    image = database.build_image(database.Database("a", "CREATE TABLE t (x)", fill))
     return WorldStore({"a": image, "b": image}, {"shop": 1})
 
 

@@ -32,13 +32,13 @@ def serve_forever(port: int) -> None:
     """
     page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
     arena = ArenaApp(SITES)
-    arena.front = make_router(arena.worlds, selection.select(TEMPLATES, seed_data()), port)
+    arena.fallback_app = make_router(arena.worlds, selection.select_tasks(TEMPLATES, seed_data()), port)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(make_server(arena).serve(sockets=[page_socket]))
 
 
 def make_router(
-    worlds: WorldStore, drafts: Mapping[Split, tuple[GeneratedTask, ...]], port: int
+    worlds: WorldStore, tasks_by_split: Mapping[Split, tuple[GeneratedTask, ...]], port: int
 ) -> Router:
     """Return the router of the index page, which creates worlds in `worlds`.
 
@@ -47,7 +47,7 @@ def make_router(
         drafts: tasks of the index by split.
         port: port of the server.
     """
-    tasks = list(itertools.chain(drafts["test"], drafts["train"]))
+    tasks = list(itertools.chain(tasks_by_split["test"], tasks_by_split["train"]))
     template = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True
     ).get_template("front.html.j2")

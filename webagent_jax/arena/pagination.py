@@ -23,15 +23,15 @@ class WhereClause:
         self.sql += f" AND {sql}"
         self.arguments += arguments
 
-    def words(self, text: str, asked: str) -> None:
+    def add_words(self, expression: str, query: str) -> None:
         """Require all words of `asked`, at most ten, in any order.
 
         Args:
             text: SQL expression of the text.
             asked: words of the query.
         """
-        for word in asked.lower().split()[:10]:
-            self.add(f"instr(lower({text}), ?)", word)
+        for word in query.lower().split()[:10]:
+            self.add(f"instr(lower({expression}), ?)", word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Pagination:
 
 
 def paginate(
-    visit: RequestContext, columns: str, rest: str, arguments: Sequence[Any] = (), *, size: int
+    visit: RequestContext, columns: str, from_clause: str, arguments: Sequence[Any] = (), *, size: int
 ) -> Pagination:
     """Return the page of `SELECT columns rest` that the query parameter `page` selects.
 
@@ -74,13 +74,13 @@ def paginate(
         arguments: values of the placeholders in `rest`.
         size: rows on a full page.
     """
-    body = rest.rpartition(" ORDER BY ")[0] or rest
+    body = from_clause.rpartition(" ORDER BY ")[0] or from_clause
     (total,) = visit.db.execute(f"SELECT count(*) {body}", arguments).fetchone()
     page_text = visit.query.get("page", "1")
     number = int(page_text) if page_text.isdecimal() and len(page_text) < 7 else 1
     number = min(max(number, 1), max(1, -(-total // size)))
     rows = visit.db.execute(
-        f"SELECT {columns} {rest} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
+        f"SELECT {columns} {from_clause} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
     ).fetchall()
     parameters = [(key, value) for key, value in visit.query.items() if key != "page" and value]
     return Pagination(

@@ -31,7 +31,7 @@ def customers(visit: RequestContext) -> Response:
         return redirect
     form, condition = Form(visit.query), WhereClause()
     query = form.text("q", required=False)
-    condition.words("first || ' ' || last || ' ' || email || ' ' || phone", query)
+    condition.add_words("first || ' ' || last || ' ' || email || ' ' || phone", query)
     if group := one_of(form, "group", GROUPS):
         condition.add("customer_group = ?", group)
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
@@ -111,12 +111,12 @@ def change_customer(visit: RequestContext, number: int) -> Response:
 
 def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
     """Return the values of the form by column; `number` is 0 for a new customer."""
-    form.text("note", required=False, most=500)
+    form.text("note", required=False, max_chars=500)
     values = {
-        "first": form.text("first", most=40),
-        "last": form.text("last", most=40),
+        "first": form.text("first", max_chars=40),
+        "last": form.text("last", max_chars=40),
         "email": form.email("email"),
-        "phone": form.text("phone", required=False, most=20),
+        "phone": form.text("phone", required=False, max_chars=20),
         "customer_group": form.choice("customer_group", GROUPS),
         "newsletter": int(form.is_checked("newsletter")),
     }

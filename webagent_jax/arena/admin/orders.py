@@ -12,7 +12,7 @@ from webagent_jax.arena.admin.data import CARRIERS, REFUND_REASONS
 from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, author, one_of, span, tidied
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import NotFound, RequestContext, money
+from webagent_jax.arena.site import NotFound, RequestContext, format_money
 
 views = StaffViews()
 
@@ -71,7 +71,7 @@ def orders(visit: RequestContext) -> Response:
     if redirect := tidied(visit, "q", "status", "from", "to", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
-    condition.words("id || ' ' || name", form.text("q", required=False))
+    condition.add_words("id || ' ' || name", form.text("q", required=False))
     if status := one_of(form, "status", STATUSES):
         condition.add("status = ?", status)
     span(form, condition, "placed")
@@ -118,7 +118,7 @@ def _order_page(visit: RequestContext, number: int, form: Form, status: int = 20
 def add_remark(visit: RequestContext, number: int) -> Response:
     _find_order(visit, number)
     form = Form(visit.form)
-    body = form.text("body", most=500)
+    body = form.text("body", max_chars=500)
     if form.errors:
         return _order_page(visit, number, form, 422)
     _add_remark(visit, number, body, notified=form.is_checked("notify"))
@@ -147,7 +147,7 @@ def ship(visit: RequestContext, number: int) -> Response:
     if order_row["status"] not in PAGES["ship"][1]:
         return _reject(visit, order_row)
     carrier = form.choice("carrier", CARRIERS)
-    tracking = form.text("tracking", most=20, least=6)
+    tracking = form.text("tracking", max_chars=20, min_chars=6)
     if form.errors:
         return _step_page(visit, order_row, "ship", form)
     visit.execute(
@@ -162,7 +162,7 @@ def refund(visit: RequestContext, number: int) -> Response:
     order_row, form = _find_order(visit, number), Form(visit.form)
     if order_row["status"] not in PAGES["refund"][1]:
         return _reject(visit, order_row)
-    amount = form.cents("amount", most=order_row["total"])
+    amount = form.cents("amount", max_cents=order_row["total"])
     if not amount and "amount" not in form.errors:
         form.errors["amount"] = "Enter an amount above zero."
     reason = form.choice("reason", REFUND_REASONS)
@@ -171,7 +171,7 @@ def refund(visit: RequestContext, number: int) -> Response:
     visit.execute("INSERT INTO refund VALUES (?, ?, ?, ?)", *(number, amount, reason, visit.today))
     if form.is_checked("restock"):
         _restock(visit, number)
-    return _set_status(visit, number, "Refunded", f"Refunded {money(amount)}: {reason}.")
+    return _set_status(visit, number, "Refunded", f"Refunded {format_money(amount)}: {reason}.")
 
 
 @views.post("/orders/{number:int}/cancel")

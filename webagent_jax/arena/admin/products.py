@@ -33,7 +33,7 @@ def products(visit: RequestContext) -> Response:
     if redirect := tidied(visit, "q", "department", "state", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
-    condition.words("words", form.text("q", required=False))
+    condition.add_words("words", form.text("q", required=False))
     departments = visit.rows("SELECT * FROM department")
     if department := one_of(form, "department", [row["slug"] for row in departments]):
         condition.add(
@@ -135,7 +135,7 @@ def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, An
 
     `number` is 0 for a new product.
     """
-    name, sku = form.text("name", most=80), form.text("sku", most=20)
+    name, sku = form.text("name", max_chars=80), form.text("sku", max_chars=20)
     if sku and not re.fullmatch(r"[A-Z0-9-]+", sku):
         form.errors["sku"] = "Capital letters, digits and hyphens only."
     for column, value in (("name", name), ("sku", sku), ("slug", slug(name))):
@@ -152,8 +152,8 @@ def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, An
     return {
         "name": name,
         "sku": sku,
-        "brand": form.text("brand", most=40),
-        "material": form.text("material", required=False, most=60),
+        "brand": form.text("brand", max_chars=40),
+        "material": form.text("material", required=False, max_chars=60),
         "category_id": form.choice("category_id", categories),
         "price": price,
         "old_price": old_price,

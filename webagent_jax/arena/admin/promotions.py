@@ -102,8 +102,8 @@ def delete(visit: RequestContext, number: int) -> Response:
 def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
     """Return the values of the form by column; `number` is 0 for a new promotion."""
     values = {
-        "name": form.text("name", most=60),
-        "code": form.text("code", most=20).upper(),
+        "name": form.text("name", max_chars=60),
+        "code": form.text("code", max_chars=20).upper(),
         "percent": form.integer("percent", 1, 90),
         "minimum": form.cents("minimum"),
         "starts": day_field(form, "starts"),

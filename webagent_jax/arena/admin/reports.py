@@ -14,7 +14,7 @@ from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, slice
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import RequestContext, day
+from webagent_jax.arena.site import RequestContext, format_day
 
 views = StaffViews()
 
@@ -29,7 +29,7 @@ def interval(iso: str) -> str:
     """Return an interval as text: 2022, 2023-01, 2023-01-31 give 2022, Jan 2023, Jan 31, 2023."""
     if len(iso) == PERIODS["month"]:
         return f"{datetime.date.fromisoformat(iso + '-01'):%b %Y}"
-    return day(iso) if len(iso) == PERIODS["day"] else iso
+    return format_day(iso) if len(iso) == PERIODS["day"] else iso
 
 
 @views.get("/reports")

@@ -23,7 +23,7 @@ def reviews(visit: RequestContext) -> Response:
     if redirect := tidied(visit, "q", "status", "stars"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
-    condition.words("name || ' ' || nickname", form.text("q", required=False))
+    condition.add_words("name || ' ' || nickname", form.text("q", required=False))
     if status := one_of(form, "status", STATUSES):
         condition.add("review.status = ?", status)
     if stars := one_of(form, "stars", "54321"):

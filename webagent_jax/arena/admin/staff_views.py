@@ -33,7 +33,7 @@ class StaffViews(ViewRegistry):
 def _require_sign_in(view: View) -> View:
     @functools.wraps(view)
     def guarded(visit: RequestContext, **parts: Any) -> Response:
-        return view(visit, **parts) if visit.session.account else visit.sign_in_first()
+        return view(visit, **parts) if visit.session.account else visit.redirect_to_sign_in()
 
     return guarded
 
@@ -79,7 +79,7 @@ def as_day(text: str) -> str:
 
 def day_field(form: Form, name: str, *, required: bool = True) -> str:
     """Return the ISO day in a field; "" without one."""
-    text = form.text(name, required=required, most=20)
+    text = form.text(name, required=required, max_chars=20)
     day = as_day(text)
     if text and not day:
         form.errors[name] = "Enter a day, such as 2023-06-15."

@@ -99,7 +99,7 @@ def _render_projects(visit: RequestContext, heading: str, where: str, side: str)
 @views.get("/issues")
 def my_issues(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     rest = (
         "FROM issue JOIN project ON project.id = project_id JOIN namespace"
         " ON namespace.id = namespace_id WHERE assignee_id = ? AND state = 'open'"
@@ -114,7 +114,7 @@ def my_issues(visit: RequestContext) -> Response:
 def my_requests(visit: RequestContext) -> Response:
     """Show the merge requests of the account, or those that wait for its review."""
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     is_reviewer = visit.query.get("role") == "reviewer"
     column = "reviewer_id" if is_reviewer else "author_id"
     rest = (
@@ -137,7 +137,7 @@ def my_requests(visit: RequestContext) -> Response:
 @views.get("/to-dos")
 def to_dos(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     is_done = visit.query.get("state") == "done"
     rest = (
         "FROM to_do JOIN user ON user.id = to_do.author_id"
@@ -220,7 +220,7 @@ def search(visit: RequestContext) -> Response:
 @views.get("/profile")
 def profile_form(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     user = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
     return visit.render("profile.html.j2", form=Form({**user}))
 
@@ -228,7 +228,7 @@ def profile_form(visit: RequestContext) -> Response:
 @views.post("/profile")
 def profile(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    values = [form.text("name", most=60)]
+    values = [form.text("name", max_chars=60)]
     values += [form.text(name, required=False) for name in ("status", "bio", "location")]
     if form.errors:
         return visit.render("profile.html.j2", 422, form=form)

@@ -95,7 +95,7 @@ def _find_issue(visit: RequestContext, project: Any, number: int) -> sqlite3.Row
 def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
     project = find(visit, owner, slug)
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     context: dict[str, Any] = {
         "form": Form(),
         "choices": _read_choices(visit, project),
@@ -151,7 +151,7 @@ def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Resp
 def create(visit: RequestContext, owner: str, slug: str) -> Response:
     project = find(visit, owner, slug)
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _save(visit, project, None)
 
 
@@ -166,8 +166,8 @@ def edit(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
 
 def _save(visit: RequestContext, project: Any, row: Any) -> Response:
     form, choices = Form(visit.form), _read_choices(visit, project)
-    title = form.text("title", most=160)
-    body = form.text("body", required=False, most=4000)
+    title = form.text("title", max_chars=160)
+    body = form.text("body", required=False, max_chars=4000)
     due = form.text("due", required=False)
     labels = [label for label in choices["labels"] if form.is_checked(f"label-{label['id']}")]
     assignee, milestone = form.values.get("assignee", ""), form.values.get("milestone", "")

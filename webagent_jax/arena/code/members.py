@@ -148,7 +148,7 @@ def settings(visit: RequestContext, owner: str, slug: str) -> Response:
     if not may(project, "Maintainer"):
         return refuse(visit, project)
     form = Form(visit.form)
-    name = form.text("name", most=60)
+    name = form.text("name", max_chars=60)
     about = form.text("description", required=False)
     topics = form.text("topics", required=False)
     visibility = form.choice("visibility", VISIBILITIES)

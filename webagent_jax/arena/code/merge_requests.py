@@ -81,8 +81,8 @@ def create(visit: RequestContext, owner: str, slug: str) -> Response:
         return refuse(visit, project)
     form, choices = Form(visit.form), _read_choices(visit, project)
     source = form.choice("source", choices["branches"])
-    title = form.text("title", most=160)
-    body = form.text("body", required=False, most=4000)
+    title = form.text("title", max_chars=160)
+    body = form.text("body", required=False, max_chars=4000)
     reviewer = form.values.get("reviewer", "")
     if reviewer and reviewer not in {str(member["id"]) for member in choices["members"]}:
         form.errors["reviewer"] = "Choose a member of the project."

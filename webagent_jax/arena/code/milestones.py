@@ -79,8 +79,8 @@ def _save(visit: RequestContext, project: Any, row: Any) -> Response:
     if not may(project, "Developer"):
         return refuse(visit, project)
     form = Form(visit.form)
-    title, due = form.text("title", most=60), form.text("due")
-    description = form.text("description", required=False, most=1000)
+    title, due = form.text("title", max_chars=60), form.text("due")
+    description = form.text("description", required=False, max_chars=1000)
     title_sql = "SELECT 1 FROM milestone WHERE project_id = ? AND title = ? AND id != ?"
     if visit.value(title_sql, project["id"], title, row["id"] if row else 0):
         form.errors["title"] = "There is a milestone with this title already."
@@ -138,7 +138,7 @@ def new_label(visit: RequestContext, owner: str, slug: str) -> Response:
     if not may(project, "Reporter"):
         return refuse(visit, project)
     form = Form(visit.form)
-    name = form.text("name", most=30)
+    name = form.text("name", max_chars=30)
     name_sql = "SELECT 1 FROM label WHERE project_id = ? AND name = ?"
     if visit.value(name_sql, project["id"], name):
         form.errors["name"] = "There is a label with this name already."

@@ -30,7 +30,7 @@ _FILES = {
 @views.get("/projects/new")
 def new_project_form(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("new_project.html.j2", form=Form(), **_read_choices(visit))
 
 
@@ -41,9 +41,9 @@ def _read_choices(visit: RequestContext) -> dict[str, Any]:
 @views.post("/projects/new")
 def new_project(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form, choices = Form(visit.form), _read_choices(visit)
-    name = form.text("name", most=60)
+    name = form.text("name", max_chars=60)
     space = form.choice("space", choices["spaces"])
     visibility = form.choice("visibility", VISIBILITIES)
     about = form.text("description", required=False)
@@ -83,7 +83,7 @@ def new_project(visit: RequestContext) -> Response:
 def fork_form(visit: RequestContext, owner: str, slug: str) -> Response:
     project = find(visit, owner, slug)
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form({"name": project["name"], "visibility": project["visibility"]})
     return visit.render("fork.html.j2", project=project, form=form, spaces=spaces(visit))
 
@@ -93,7 +93,7 @@ def fork(visit: RequestContext, owner: str, slug: str) -> Response:
     """Copy the project with its files and the commits of its default branch."""
     project = find(visit, owner, slug)
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form, choices = Form(visit.form), spaces(visit)
     space = form.choice("space", choices)
     visibility = form.choice("visibility", ("public", "internal", "private"))
@@ -145,14 +145,14 @@ def groups(visit: RequestContext) -> Response:
 @views.get("/groups/new")
 def new_group_form(visit: RequestContext) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("new_group.html.j2", form=Form())
 
 
 @views.post("/groups/new")
 def new_group(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    name = form.text("name", most=60)
+    name = form.text("name", max_chars=60)
     about = form.text("description", required=False)
     visibility = form.choice("visibility", VISIBILITIES)
     path = slug_of(name)

@@ -40,7 +40,7 @@ def owner_page(visit: RequestContext, owner: str) -> Response:
 @views.post("/{owner}/follow")
 def follow(visit: RequestContext, owner: str) -> Response:
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     user = visit.row("SELECT * FROM user WHERE username = ?", owner)
     pair = (me(visit), user["id"])
     if user["id"] == me(visit):

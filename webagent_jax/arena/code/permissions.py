@@ -53,7 +53,7 @@ def may(project: Any, role: str) -> bool:
 def refuse(visit: RequestContext, project: Any) -> Response:
     """Return the response to a request without permission."""
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.redirect(f"/{project['path']}", "You do not have the permission to do this.")
 
 
@@ -66,9 +66,9 @@ def discuss(
 ) -> Response:
     """Add the comment of the form and redirect to `path`; every signed-in account may comment."""
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
-    body = form.text("body", most=4000)
+    body = form.text("body", max_chars=4000)
     if form.errors:
         return visit.redirect(path, "An empty comment says nothing.")
     visit.execute(

@@ -126,8 +126,8 @@ def _save(visit: RequestContext, project: Any, old_path: str) -> Response:
     if not may(project, "Developer"):
         return refuse(visit, project)
     form = Form(visit.form)
-    path = old_path or form.text("path", most=120).strip("/")
-    message = form.text("message", most=120)
+    path = old_path or form.text("path", max_chars=120).strip("/")
+    message = form.text("message", max_chars=120)
     content = form.values.get("content", "").replace("\r\n", "\n")
     if not old_path and visit.value(
         "SELECT 1 FROM file WHERE project_id = ? AND path = ?", project["id"], path
@@ -238,7 +238,7 @@ def new_branch(visit: RequestContext, owner: str, slug: str) -> Response:
     if not may(project, "Developer"):
         return refuse(visit, project)
     form = Form(visit.form)
-    name = form.text("name", most=60)
+    name = form.text("name", max_chars=60)
     name_sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
     if " " in name:
         form.errors["name"] = "The name of a branch has no spaces."
@@ -286,7 +286,7 @@ def contributors(visit: RequestContext, owner: str, slug: str) -> Response:
 def star(visit: RequestContext, owner: str, slug: str) -> Response:
     project = find(visit, owner, slug)
     if not me(visit):
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     pair = (project["id"], me(visit))
     if visit.value("SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", *pair):
         visit.execute("DELETE FROM star WHERE project_id = ? AND user_id = ?", *pair)

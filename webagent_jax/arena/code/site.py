@@ -70,7 +70,7 @@ SITE = Site(
     name="code",
     task_name="gitlab",
     title="Slipway",
-    about="A host for code: 60 projects, files and commits, issues, merge requests, members",
+    description="A host for code: 60 projects, files and commits, issues, merge requests, members",
     database=DATABASE,
     views=[
         dashboard.views,
@@ -83,7 +83,7 @@ SITE = Site(
         members.views,
     ],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
+    account=common.agent_user().id,
+    template_context=_template_context,
     filters={"marked": marked, "initials": initials, "dict_without": dict_without, "query": query},
 )

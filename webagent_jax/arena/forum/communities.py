@@ -44,7 +44,7 @@ def communities(visit: RequestContext) -> Response:
 def subscribe(visit: RequestContext, slug: str) -> Response:
     """Subscribe the account to a community, or unsubscribe it from a subscribed one."""
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
     pair = (visit.session.account, community["id"])
     if is_subscribed(visit, community["id"]):
@@ -55,7 +55,7 @@ def subscribe(visit: RequestContext, slug: str) -> Response:
         step, message = 1, f"You are subscribed to {community['title']}."
     sql = "UPDATE community SET subscribers = subscribers + ? WHERE id = ?"
     visit.execute(sql, step, community["id"])
-    return visit.redirect(visit.back(f"/c/{slug}"), message)
+    return visit.redirect(visit.return_path(f"/c/{slug}"), message)
 
 
 # --- creating a community ------------------------------------------------------------------------
@@ -64,16 +64,16 @@ def subscribe(visit: RequestContext, slug: str) -> Response:
 @views.get("/communities/new")
 def new_form(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("new_community.html.j2", form=Form())
 
 
 @views.post("/communities/new")
 def new(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
-    slug = form.text("slug", least=3, most=24)
+    slug = form.text("slug", min_chars=3, max_chars=24)
     if "slug" not in form.errors and not re.fullmatch(r"[a-z0-9-]+", slug):
         form.errors["slug"] = "Use small letters, digits and hyphens."
     elif visit.value("SELECT 1 FROM community WHERE slug = ?", slug):
@@ -95,8 +95,8 @@ def new(visit: RequestContext) -> Response:
 
 def _read_texts(form: Form) -> tuple[str, str, str]:
     """Return title, description and sidebar of the form."""
-    description = form.text("description", most=120)
-    return form.text("title", most=60), description, form.text("sidebar", required=False, most=1000)
+    description = form.text("description", max_chars=120)
+    return form.text("title", max_chars=60), description, form.text("sidebar", required=False, max_chars=1000)
 
 
 # --- moderating a community ----------------------------------------------------------------------

@@ -168,9 +168,9 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
     titles: set[str] = set()
     rows: list[tuple[Any, ...]] = []
     for posted in _sample_times(rng):
-        index = community_sampler.draw(rng)[0]
+        index = community_sampler.sample(rng)[0]
         title, body, url = _sample_post(rng, community_list[index], products, titles)
-        author: Person = authors.draw(rng)[0]
+        author: Person = authors.sample(rng)[0]
         up, down = _sample_votes(rng, 28.0)
         written = posted.isoformat(" ")
         row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minute_of(posted))
@@ -237,7 +237,7 @@ def _sample_post(
 
 def _read_products() -> list[Any]:
     """Return name and kind of each product of the shop."""
-    shop = database.connect_read_only(database.build(SHOP))
+    shop = database.connect_read_only(database.build_image(SHOP))
     rows = shop.execute("SELECT name, kind FROM product WHERE active ORDER BY id").fetchall()
     shop.close()
     return [tuple(row) for row in rows]
@@ -274,7 +274,7 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
                 break
             parent_draft = rng.choice(thread) if thread and rng.random() < 0.45 else None
             parent_draft = parent_draft if parent_draft and parent_draft.depth < DEPTH else None
-            writer = author if rng.random() < 0.08 and author != 1 else authors.draw(rng)[0].id
+            writer = author if rng.random() < 0.08 and author != 1 else authors.sample(rng)[0].id
             body, votes = _sample_comment(rng, voice)
             depth = parent_draft.depth + 1 if parent_draft else 1
             thread.append(_Comment(post, parent_draft, depth, writer, body, moment, votes))

@@ -47,7 +47,7 @@ def register_form(visit: RequestContext) -> Response:
 @views.post("/register")
 def register(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    name, password = form.text("username", least=3, most=24), form.text("password", least=8)
+    name, password = form.text("username", min_chars=3, max_chars=24), form.text("password", min_chars=8)
     if "username" not in form.errors and not re.fullmatch(r"[a-z0-9.]+", name):
         form.errors["username"] = "Use small letters, digits and dots."
     elif visit.value("SELECT 1 FROM member WHERE username = ?", name):
@@ -105,7 +105,7 @@ def _find_member(visit: RequestContext, name: str) -> Any:
 def block(visit: RequestContext, name: str) -> Response:
     """Block a member, or unblock a blocked one."""
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     row = _find_member(visit, name)
     pair = (visit.session.account, row["id"])
     if row["is_blocked"]:
@@ -123,7 +123,7 @@ def block(visit: RequestContext, name: str) -> Response:
 @views.get("/settings")
 def settings_form(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     row = visit.row("SELECT * FROM member WHERE id = ?", visit.session.account)
     return visit.render("settings.html.j2", **_settings_context(visit), form=Form(dict(row)))
 
@@ -142,12 +142,12 @@ def _settings_context(visit: RequestContext) -> dict[str, Any]:
 @views.post("/settings")
 def settings(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
-    bio = form.text("bio", required=False, most=400)
+    bio = form.text("bio", required=False, max_chars=400)
     values = (
         bio,
-        form.text("town", required=False, most=40),
+        form.text("town", required=False, max_chars=40),
         form.choice("sort", post_lists.SORTS),
     )
     if form.errors:

@@ -15,14 +15,14 @@ views = ViewRegistry()
 @views.get("/messages")
 def inbox(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _render_box(visit, "Inbox", "recipient_id", "sender_id")
 
 
 @views.get("/messages/sent")
 def sent(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _render_box(visit, "Sent messages", "sender_id", "recipient_id")
 
 
@@ -62,20 +62,20 @@ def read(visit: RequestContext, number: int) -> Response:
 @views.get("/messages/new")
 def write_form(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("write.html.j2", form=Form(visit.query))
 
 
 @views.post("/messages/new")
 def write(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
     name = form.text("to")
     number = visit.value("SELECT id FROM member WHERE username = ?", name)
     if name and not number:
         form.errors["to"] = "There is no member of this name."
-    subject, body = form.text("subject", most=100), form.text("body", most=2000)
+    subject, body = form.text("subject", max_chars=100), form.text("body", max_chars=2000)
     if form.errors:
         return visit.render("write.html.j2", 422, form=form)
     visit.execute(

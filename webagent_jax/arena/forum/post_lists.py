@@ -132,7 +132,7 @@ def moderators(visit: RequestContext, community: int) -> Sequence[str]:
 @views.get("/saved")
 def saved(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
     pagination = posts(visit, where, visit.session.account, default="new")
     return visit.render("saved.html.j2", found=pagination)

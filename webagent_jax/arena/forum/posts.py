@@ -18,7 +18,7 @@ views = ViewRegistry()
 def submit_form(visit: RequestContext, slug: str) -> Response:
     community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("submit.html.j2", community=community, form=Form())
 
 
@@ -26,7 +26,7 @@ def submit_form(visit: RequestContext, slug: str) -> Response:
 def submit(visit: RequestContext, slug: str) -> Response:
     community, form = visit.row("SELECT * FROM community WHERE slug = ?", slug), Form(visit.form)
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     title, url, body = _read_content(form)
     if form.errors:
         return visit.render("submit.html.j2", 422, community=community, form=form)
@@ -51,10 +51,10 @@ def submit(visit: RequestContext, slug: str) -> Response:
 
 def _read_content(form: Form) -> tuple[str, str, str]:
     """Return title, link and text of the form; link and text may be empty."""
-    title, url = form.text("title", most=150), form.text("url", required=False)
+    title, url = form.text("title", max_chars=150), form.text("url", required=False)
     if url and not url.startswith(("http://", "https://")):
         form.errors["url"] = "Enter an address that begins with https://."
-    return title, url, form.text("body", required=False, most=5000)
+    return title, url, form.text("body", required=False, max_chars=5000)
 
 
 @views.get("/c/{slug}/{number:int}/edit")

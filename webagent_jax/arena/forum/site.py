@@ -10,7 +10,7 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.forum import communities, members, messages, post_lists, posts, threads
 from webagent_jax.arena.forum.data import DATABASE
-from webagent_jax.arena.site import RequestContext, Site, plural
+from webagent_jax.arena.site import RequestContext, Site, pluralize
 
 
 def _template_context(visit: RequestContext) -> Mapping[str, Any]:
@@ -33,8 +33,8 @@ def ago(iso: str) -> str:
     minutes = int((common.NOW - datetime.datetime.fromisoformat(iso)).total_seconds()) // 60
     for name, size in (("year", 525_600), ("month", 43_200), ("day", 1440), ("hour", 60)):
         if minutes >= size:
-            return f"{plural(minutes // size, name)} ago"
-    return f"{plural(minutes, 'minute')} ago" if minutes else "just now"
+            return f"{pluralize(minutes // size, name)} ago"
+    return f"{pluralize(minutes, 'minute')} ago" if minutes else "just now"
 
 
 def domain(url: str) -> str:
@@ -46,7 +46,7 @@ SITE = Site(
     name="forum",
     task_name="reddit",
     title="Fencepost",
-    about="A forum: 41 communities, 3,000 posts, nested comments, votes, messages",
+    description="A forum: 41 communities, 3,000 posts, nested comments, votes, messages",
     database=DATABASE,
     views=[
         communities.views,
@@ -57,7 +57,7 @@ SITE = Site(
         post_lists.views,
     ],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
+    account=common.agent_user().id,
+    template_context=_template_context,
     filters={"ago": ago, "domain": domain},
 )

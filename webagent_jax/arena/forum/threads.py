@@ -112,7 +112,7 @@ def _comment_url(visit: RequestContext, comment: Any) -> str:
 def vote(visit: RequestContext, kind: str, number: int) -> Response:
     """Set the vote of the account; the same vote again withdraws it."""
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     direction = {"1": 1, "-1": -1}.get(visit.form.get("direction", ""))
     if kind not in ("post", "comment") or direction is None:
         raise NotFound
@@ -128,14 +128,14 @@ def vote(visit: RequestContext, kind: str, number: int) -> Response:
         f"UPDATE {kind} SET up = up + ?, down = down + ? WHERE id = ?",
         *((new_vote == 1) - (old_vote == 1), (new_vote == -1) - (old_vote == -1), number),
     )
-    return visit.redirect(visit.back("/"))
+    return visit.redirect(visit.return_path("/"))
 
 
 @views.post("/c/{slug}/{number:int}/save")
 def save(visit: RequestContext, slug: str, number: int) -> Response:
     """Save a post, or remove a saved one."""
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     post_at(visit, slug, number)
     pair = (visit.session.account, number)
     if visit.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
@@ -152,8 +152,8 @@ def save(visit: RequestContext, slug: str, number: int) -> Response:
 def comment(visit: RequestContext, slug: str, number: int) -> Response:
     post, form = post_at(visit, slug, number), Form(visit.form)
     if not visit.session.account:
-        return visit.sign_in_first()
-    body = form.text("body", most=2000)
+        return visit.redirect_to_sign_in()
+    body = form.text("body", max_chars=2000)
     if form.errors:
         return _render_post(visit, post, form, 422)
     return _add_comment(visit, number, None, body)
@@ -162,7 +162,7 @@ def comment(visit: RequestContext, slug: str, number: int) -> Response:
 @views.get("/comment/{number:int}/reply")
 def reply_form(visit: RequestContext, number: int) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("reply.html.j2", above=_find_comment(visit, number), form=Form())
 
 
@@ -170,8 +170,8 @@ def reply_form(visit: RequestContext, number: int) -> Response:
 def reply(visit: RequestContext, number: int) -> Response:
     parent, form = _find_comment(visit, number), Form(visit.form)
     if not visit.session.account:
-        return visit.sign_in_first()
-    body = form.text("body", most=2000)
+        return visit.redirect_to_sign_in()
+    body = form.text("body", max_chars=2000)
     if form.errors:
         return visit.render("reply.html.j2", 422, above=parent, form=form)
     return _add_comment(visit, parent["post_id"], number, body)
@@ -200,7 +200,7 @@ def edit_form(visit: RequestContext, number: int) -> Response:
 @views.post("/comment/{number:int}/edit")
 def edit(visit: RequestContext, number: int) -> Response:
     row, form = mine(visit, _find_comment(visit, number)), Form(visit.form)
-    body = form.text("body", most=2000)
+    body = form.text("body", max_chars=2000)
     if form.errors:
         return visit.render("edit_comment.html.j2", 422, comment=row, form=form)
     visit.execute("UPDATE comment SET body = ?, edited = 1 WHERE id = ?", body, number)

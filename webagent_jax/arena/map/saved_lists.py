@@ -27,7 +27,7 @@ PROBLEMS = (
 @views.get("/lists")
 def lists(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _render_lists(visit, Form())
 
 
@@ -50,7 +50,7 @@ def _render_lists(visit: RequestContext, form: Form, status: int = 200) -> Respo
 @views.post("/lists")
 def new_list(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
     name = _read_list_name(visit, form, 0)
     if form.errors:
@@ -62,7 +62,7 @@ def new_list(visit: RequestContext) -> Response:
 
 
 def _read_list_name(visit: RequestContext, form: Form, number: int) -> str:
-    name = form.text("name", most=40)
+    name = form.text("name", max_chars=40)
     if visit.value(
         "SELECT 1 FROM list WHERE person_id = ? AND name = ? COLLATE NOCASE AND id != ?",
         *(visit.session.account, name, number),
@@ -74,7 +74,7 @@ def _read_list_name(visit: RequestContext, form: Form, number: int) -> str:
 @views.get("/lists/{number:int}")
 def one_list(visit: RequestContext, number: int) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _render_list(visit, number, Form())
 
 
@@ -123,7 +123,7 @@ def _find_list(visit: RequestContext, number: int) -> Any:
 @views.post("/place/{slug}/save")
 def save(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     place, number = find(visit, slug), visit.form.get("list", "")
     target_list = _find_list(visit, int(number) if number.isdecimal() else 0)
     visit.execute(
@@ -148,7 +148,7 @@ def _render_note(visit: RequestContext, row: Any, form: Form, status: int = 200)
 @views.post("/saved/{number:int}")
 def note(visit: RequestContext, number: int) -> Response:
     row, form = _find_saved(visit, number), Form(visit.form)
-    text = form.text("note", required=False, most=200)
+    text = form.text("note", required=False, max_chars=200)
     if form.errors:
         return _render_note(visit, row, form, 422)
     visit.execute("UPDATE saved SET note = ? WHERE id = ?", text, number)
@@ -177,7 +177,7 @@ def _find_saved(visit: RequestContext, number: int) -> Any:
 @views.get("/place/{slug}/report")
 def report_form(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return _render_report(visit, slug, Form())
 
 
@@ -193,10 +193,10 @@ def _render_report(visit: RequestContext, slug: str, form: Form, status: int = 2
 @views.post("/place/{slug}/report")
 def report(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     place, form = find(visit, slug), Form(visit.form)
     problem = form.choice("problem", PROBLEMS)
-    body = form.text("body", most=500, least=10)
+    body = form.text("body", max_chars=500, min_chars=10)
     if form.errors:
         return _render_report(visit, slug, form, 422)
     visit.execute(
@@ -210,7 +210,7 @@ def report(visit: RequestContext, slug: str) -> Response:
 @views.get("/reports")
 def reports(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     rest = (
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )

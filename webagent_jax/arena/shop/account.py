@@ -51,8 +51,8 @@ def register_form(visit: RequestContext) -> Response:
 @views.post("/register")
 def register(visit: RequestContext) -> Response:
     form = Form(visit.form)
-    row = [form.text("first", most=40), form.text("last", most=40), form.email("email")]
-    password = form.text("password", least=8)
+    row = [form.text("first", max_chars=40), form.text("last", max_chars=40), form.email("email")]
+    password = form.text("password", min_chars=8)
     if visit.value("SELECT 1 FROM customer WHERE email = ?", row[-1]):
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
@@ -68,7 +68,7 @@ def register(visit: RequestContext) -> Response:
 @views.get("/account")
 def account(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     customer_row = visit.row("SELECT * FROM customer WHERE id = ?", visit.session.account)
     default_addresses = visit.rows(
         "SELECT * FROM address WHERE customer_id = ? AND is_default", visit.session.account
@@ -85,7 +85,7 @@ def account(visit: RequestContext) -> Response:
 @views.get("/account/orders")
 def orders(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     rest = "FROM purchase WHERE customer_id = ? ORDER BY id DESC"
     pagination = paginate(visit, "*", rest, [visit.session.account], size=8)
     return visit.render("orders.html.j2", found=pagination)
@@ -94,7 +94,7 @@ def orders(visit: RequestContext) -> Response:
 @views.get("/account/orders/{number:int}")
 def order(visit: RequestContext, number: int) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     order_row = _find_order(visit, number)
     return visit.render(
         "order.html.j2",
@@ -166,7 +166,7 @@ def _find_items(visit: RequestContext, number: int) -> list[Any]:
 @views.get("/account/addresses")
 def addresses(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     rows = visit.rows(
         "SELECT * FROM address WHERE customer_id = ? ORDER BY is_default DESC, id",
         visit.session.account,
@@ -177,7 +177,7 @@ def addresses(visit: RequestContext) -> Response:
 @views.get("/account/addresses/new")
 def new_address(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("address.html.j2", form=Form(), address=None)
 
 
@@ -190,7 +190,7 @@ def edit_address(visit: RequestContext, number: int) -> Response:
 @views.post("/account/addresses/new")
 def add_address(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
     values = _read_address(form)
     if form.errors:
@@ -231,7 +231,7 @@ def _find_address(visit: RequestContext, number: int) -> Any:
 
 
 def _read_address(form: Form) -> list[str]:
-    values = [form.text(name, most=80) for name in ("name", "street", "city", "zip_code", "phone")]
+    values = [form.text(name, max_chars=80) for name in ("name", "street", "city", "zip_code", "phone")]
     zip_code = values[3]
     if zip_code and not (zip_code.isdecimal() and len(zip_code) == 5):
         form.errors["zip_code"] = "A zip code has five digits."
@@ -250,7 +250,7 @@ def _save_default(visit: RequestContext, form: Form, number: int) -> Response:
 @views.get("/account/details")
 def details_form(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     customer_row = visit.row("SELECT * FROM customer WHERE id = ?", visit.session.account)
     return visit.render("details.html.j2", form=Form({**customer_row}), customer=customer_row)
 
@@ -259,8 +259,8 @@ def details_form(visit: RequestContext) -> Response:
 def details(visit: RequestContext) -> Response:
     customer_row = visit.row("SELECT * FROM customer WHERE id = ?", visit.session.account)
     form = Form(visit.form)
-    row = [form.text("first", most=40), form.text("last", most=40), form.email("email")]
-    row.append(form.text("phone", most=20))
+    row = [form.text("first", max_chars=40), form.text("last", max_chars=40), form.email("email")]
+    row.append(form.text("phone", max_chars=20))
     if visit.value(
         "SELECT 1 FROM customer WHERE email = ? AND id != ?", row[2], customer_row["id"]
     ):
@@ -278,7 +278,7 @@ def details(visit: RequestContext) -> Response:
 @views.get("/account/reviews")
 def my_reviews(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     rest = (
         "FROM review JOIN product ON product.id = product_id WHERE customer_id = ?"
         " ORDER BY review.id DESC"

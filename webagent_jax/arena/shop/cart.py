@@ -212,7 +212,7 @@ def done(visit: RequestContext) -> Response:
 def _checkout_page(visit: RequestContext, template: str, form: Form) -> Response:
     """Return a page of the checkout, or a redirect without a cart or an account."""
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     cart = cart_of(visit)
     if not cart.items:
         return visit.redirect("/cart", "Your cart is empty.")
@@ -256,7 +256,7 @@ def wishlist(visit: RequestContext) -> Response:
 @views.post("/wishlist/add")
 def wish(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
     visit.execute(
         "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)",

@@ -75,7 +75,7 @@ def search(visit: RequestContext) -> Response:
     if not words:
         return visit.redirect("/", "Type what you are looking for.")
     condition = WhereClause()
-    condition.words("words", words)
+    condition.add_words("words", words)
     return _product_list(visit, f"Results for \u201c{words}\u201d", condition)
 
 
@@ -141,7 +141,7 @@ def reviews(visit: RequestContext, slug: str) -> Response:
 @views.get("/product/{slug}/review")
 def review_form(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     return visit.render("review.html.j2", product=_find_product(visit, slug), form=Form())
 
 
@@ -150,12 +150,12 @@ def write_review(visit: RequestContext, slug: str) -> Response:
     """Add a review, which only its author sees until the admin approves it."""
     product_row, customer = _find_product(visit, slug), visit.session.account
     if not customer:
-        return visit.sign_in_first()
+        return visit.redirect_to_sign_in()
     form = Form(visit.form)
     stars = form.choice("stars", ("1", "2", "3", "4", "5"))
-    title = form.text("title", most=80)
-    body = form.text("body", most=1000)
-    nickname = form.text("nickname", most=40)
+    title = form.text("title", max_chars=80)
+    body = form.text("body", max_chars=1000)
+    nickname = form.text("nickname", max_chars=40)
     if form.errors:
         return visit.render("review.html.j2", 422, product=product_row, form=form)
     visit.execute(

@@ -130,13 +130,13 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
     products = connection.execute("SELECT id, price, option_values FROM product").fetchall()
     product_sampler = random_data.ZipfSampler(rng, products)
     buyer_sampler = random_data.ZipfSampler(rng, people[1:], exponent=0.5)
-    buyers = [people[0]] * MINE + buyer_sampler.draw(rng, PURCHASES - MINE)
+    buyers = [people[0]] * MINE + buyer_sampler.sample(rng, PURCHASES - MINE)
     rng.shuffle(buyers)
     purchases: list[tuple[object, ...]] = []
     items: list[tuple[object, ...]] = []
     for number, time in enumerate(_draw_times(rng), FIRST_NUMBER):
         basket = []
-        for product, price, values in product_sampler.draw(
+        for product, price, values in product_sampler.sample(
             rng, rng.choices((1, 2, 3, 4), (40, 32, 18, 10))[0]
         ):
             quantity = rng.choices((1, 2, 3), (80, 15, 5))[0]

@@ -27,8 +27,8 @@ def contact_form(visit: RequestContext) -> Response:
 def contact(visit: RequestContext) -> Response:
     form = Form(visit.form)
     topic = form.choice("topic", TOPICS)
-    number = form.text("order_number", required=False, most=6)
-    body = form.text("body", most=2000, least=10)
+    number = form.text("order_number", required=False, max_chars=6)
+    body = form.text("body", max_chars=2000, min_chars=10)
     if number and not visit.value("SELECT 1 FROM purchase WHERE id = ?", number):
         form.errors["order_number"] = "There is no order with this number."
     if form.errors:

@@ -10,9 +10,9 @@ from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_custom
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
-    found,
+    extract_text,
     give_up,
-    names_after,
+    element_names_after,
     scroll_until,
     search,
 )
@@ -21,14 +21,14 @@ from webagent_jax.arena.shop.tasks.helpers import cents, dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    dates,
+    date_formats,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -65,7 +65,7 @@ def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None
         "number of orders": str(orders),
         "town": customer["city"],
         "customer group": customer["customer_group"],
-        "day of registration": dates(customer["joined"]),
+        "day of registration": date_formats(customer["joined"]),
     }[fact]
     return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
 
@@ -84,7 +84,7 @@ def customer_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
     page, match = yield from scroll_until(page, _FACTS[slots["fact"]])
     assert match is not None
-    yield from answer(match[1], why="Their page tells it")
+    yield from answer(match[1], reason="Their page tells it")
 
 
 def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -104,12 +104,12 @@ def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
     "The number {phone} is on the display. Name the customer and count their orders.",
 )
 def caller(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
     page = yield from search(page, "Name, email or phone", slots["phone"])
-    name = names_after(page, "Sort by", "link")[0]
-    page = yield from click(page, name, "link", about="", why="It is the only one found")
-    count = found(page, _FACTS["number of orders"])
-    yield from answer(f"{name}, {count} orders", why="Their page tells it")
+    name = element_names_after(page, "Sort by", "link")[0]
+    page = yield from click(page, name, "link", intent_phrase="", reason="It is the only one found")
+    count = extract_text(page, _FACTS["number of orders"])
+    yield from answer(f"{name}, {count} orders", reason="Their page tells it")
 
 
 def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -122,7 +122,7 @@ def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | N
 
 @tasks.add("no-such-customer", _sample_no_such_customer, *_CUSTOMER_FACT)
 def no_such_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
     yield from search(page, "Name, email or phone", slots["customer"])
     yield from give_up(f"no customer {slots['customer']} is found")
 
@@ -149,7 +149,7 @@ def compare_customers(slots: Slots, page: Observation) -> Expert:
     sales = []
     for name in (slots["a"], slots["b"]):
         page = yield from go_to_customer(page, name)
-        sales.append(cents(found(page, r"\$([\d,.]+) lifetime sales")))
+        sales.append(cents(extract_text(page, r"\$([\d,.]+) lifetime sales")))
     text = f"${dollars(abs(sales[0] - sales[1]))}"
     sums = " and ".join(dollars(amount) for amount in sales)
-    yield from answer(text, seen=sums, why="I take the difference")
+    yield from answer(text, evidence=sums, reason="I take the difference")

@@ -11,14 +11,14 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
+    select_option,
     click,
     page_text,
     scroll_through,
     search,
     type_text,
 )
-from webagent_jax.arena.task import Data, EvalSpec, page_equals, pick
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
 
 ADMIN = "__SHOPPING_ADMIN__"
@@ -41,7 +41,7 @@ OWN_ORDER_ROW = (
 
 def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a random order that meets the SQL condition `where`; None without one."""
-    return pick(
+    return sample_row(
         rng, data["shop"].execute(f"SELECT * FROM purchase WHERE {where} ORDER BY id").fetchall()
     )
 
@@ -63,7 +63,7 @@ def sample_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
         " LEFT JOIN customer_note ON customer_note.customer_id = customer.id"
         f" WHERE customer.id > 1 AND {where} ORDER BY customer.id"
     )
-    return pick(rng, data["shop"].execute(sql).fetchall())
+    return sample_row(rng, data["shop"].execute(sql).fetchall())
 
 
 MONTHS = tuple(f"{year}-{month:02}" for year in (2022, 2023) for month in range(1, 13))[:17]
@@ -122,48 +122,48 @@ def row_is(sku: str, column: int, text: str) -> EvalSpec:
 
 def find_orders(page: Observation, asked: str) -> Moves:
     """Open the list of orders that match a query."""
-    page = yield from click(page, "Orders", "link", about="", why="The list of orders has them all")
+    page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list of orders has them all")
     return (yield from search(page, "Number or name", asked))
 
 
 def go_to_order(page: Observation, number: str) -> Moves:
     """Open an order."""
     page = yield from find_orders(page, number)
-    return (yield from click(page, number, "link", why="Here it is, so I open it"))
+    return (yield from click(page, number, "link", reason="Here it is, so I open it"))
 
 
 def go_to_customer(page: Observation, name: str) -> Moves:
     """Open the page of a customer."""
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
     page = yield from search(page, "Name, email or phone", name)
-    return (yield from click(page, name, "link", why="Here they are, so I open their page"))
+    return (yield from click(page, name, "link", reason="Here they are, so I open their page"))
 
 
 def go_to_product(page: Observation, name: str) -> Moves:
     """Open the page of a product."""
-    page = yield from click(page, "Products", "link", about="", why="Products are edited there")
+    page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are edited there")
     page = yield from search(page, "Name or SKU", name)
-    return (yield from click(page, name, "link", why="It was found, so I open it"))
+    return (yield from click(page, name, "link", reason="It was found, so I open it"))
 
 
 def save_product(page: Observation) -> Moves:
     """Save the form of a product."""
-    return (yield from click(page, "Save Product", "button", about=""))
+    return (yield from click(page, "Save Product", "button", intent_phrase=""))
 
 
 def go_to_report(page: Observation, report: str, why: str) -> Moves:
     """Open a report, for the reason `why`."""
-    page = yield from click(page, "Reports", "link", about="", why="This is told by a report")
-    return (yield from click(page, report, "link", about="", why=why))
+    page = yield from click(page, "Reports", "link", intent_phrase="", reason="This is told by a report")
+    return (yield from click(page, report, "link", intent_phrase="", reason=why))
 
 
 def between(page: Observation, days: Sequence[str], period: str = "") -> Moves:
     """Fill in the days of a report, and the interval unless "", and show the report."""
     if period and shown(page, "Period") != period:
-        page = yield from choose(page, "Period", period, about="")
-    page = yield from type_text(page, "From", days[0], why="That is the first day")
-    page = yield from type_text(page, "To", days[1], why="That is the last day")
-    return (yield from click(page, "Show Report", "button", about=""))
+        page = yield from select_option(page, "Period", period, intent_phrase="")
+    page = yield from type_text(page, "From", days[0], reason="That is the first day")
+    page = yield from type_text(page, "To", days[1], reason="That is the last day")
+    return (yield from click(page, "Show Report", "button", intent_phrase=""))
 
 
 def shown(page: Observation, name: str) -> str:

@@ -15,12 +15,12 @@ from webagent_jax.arena.admin.tasks.helpers import (
     rows_of,
     sample_month,
 )
-from webagent_jax.arena.expert_steps import answer, choose, click, done, found, type_text
+from webagent_jax.arena.expert_steps import answer, select_option, click, finish, extract_text, type_text
 from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick, url_equals
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, sample_row, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -35,7 +35,7 @@ def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
         f"SELECT coupon, {_COUPON_FACTS[fact][0]} FROM purchase"
         f" WHERE status != 'Cancelled' AND coupon != '' AND {during()} GROUP BY coupon"
     )
-    row = pick(rng, data["shop"].execute(sql, days_of(period)).fetchall())
+    row = sample_row(rng, data["shop"].execute(sql, days_of(period)).fetchall())
     if row is None:
         return None
     value = str(row[1]) if fact == "uses" else dollars(row[1])
@@ -62,7 +62,7 @@ def coupon_use(slots: Slots, page: Observation) -> Expert:
     page, rows = yield from rows_of(page, rf"{slots['code']} (\d+) \$([\d,.]+)")
     is_count = slots["asked"].startswith("How many")
     text = rows[0][1] if is_count else f"${rows[0][2]}"
-    yield from answer(text, seen=slots["code"], why="That is the row of the coupon")
+    yield from answer(text, evidence=slots["code"], reason="That is the row of the coupon")
 
 
 def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -92,10 +92,10 @@ def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None
 def best_customer(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Best Customers", "It ranks the customers of a time")
     if slots["did"] == "spent most":
-        page = yield from choose(page, "Sort by", "Total", about=slots["did"])
+        page = yield from select_option(page, "Sort by", "Total", intent_phrase=slots["did"])
     page = yield from between(page, days_of(slots["period"]))
-    name = found(page, r"Total ([A-Z]\w+ [A-Z]\w+) \d+ \$")
-    yield from answer(name, why="The first row is the best")
+    name = extract_text(page, r"Total ([A-Z]\w+ [A-Z]\w+) \d+ \$")
+    yield from answer(name, reason="The first row is the best")
 
 
 def _sample_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -117,9 +117,9 @@ def _sample_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
 def low_stock(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
-    page = yield from click(page, "Show Report", "button", about="")
-    count = found(page, r"of ([\d,]+) products?")
-    yield from answer(count.replace(",", ""), seen="The list", why="The report counts them")
+    page = yield from click(page, "Show Report", "button", intent_phrase="")
+    count = extract_text(page, r"of ([\d,]+) products?")
+    yield from answer(count.replace(",", ""), evidence="The list", reason="The report counts them")
 
 
 def _sample_show_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -139,8 +139,8 @@ def _sample_show_low_stock(data: Data, rng: random.Random) -> TaskInstance | Non
 def show_low_stock(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
-    yield from click(page, "Show Report", "button", about="")
-    yield from done("The report is shown")
+    yield from click(page, "Show Report", "button", intent_phrase="")
+    yield from finish("The report is shown")
 
 
 _TERM_ROW = r"([a-z][a-z -]*?) (\d+) (\d+) [A-Z][a-z]{2} \d+, \d{4}"
@@ -168,8 +168,8 @@ def search_term(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Search Terms", "It tells what visitors look for")
     page, rows = yield from rows_of(page, _TERM_ROW)
     while len(rows) < int(slots["place"]):
-        page = yield from click(page, "Next", "link", about="", why="The place is further down")
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="The place is further down")
         page, next_rows = yield from rows_of(page, _TERM_ROW)
         rows += next_rows
     term = rows[int(slots["place"]) - 1][1]
-    yield from answer(term, why="The terms are listed by uses, the most used first")
+    yield from answer(term, reason="The terms are listed by uses, the most used first")

@@ -17,12 +17,12 @@ from webagent_jax.arena.admin.tasks.helpers import (
     rows_of,
     sample_month,
 )
-from webagent_jax.arena.expert_steps import Moves, answer, click, done, has
+from webagent_jax.arena.expert_steps import Moves, answer, click, finish, has_element
 from webagent_jax.arena.shop.tasks.helpers import cents, dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, url_equals
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -67,7 +67,7 @@ def top_products(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_bestsellers(page, slots["period"])
     page, rows = yield from rows_of(page, _BEST_ROW)
     names = [row[2] for row in rows[: int(slots["n"])]]
-    yield from answer(", ".join(names), why="The rows are in the order of pieces sold")
+    yield from answer(", ".join(names), reason="The rows are in the order of pieces sold")
 
 
 def _go_to_bestsellers(page: Observation, period: str) -> Moves:
@@ -101,7 +101,7 @@ def best_and_pieces(slots: Slots, page: Observation) -> Expert:
     page, rows = yield from rows_of(page, _BEST_ROW)
     place = ("best", "second best", "third best", "fourth best").index(slots["rank"])
     text = f"{rows[place][2]}, {rows[place][4]} pieces"
-    yield from answer(text, seen=f"place {place + 1}", why="Places are by pieces sold")
+    yield from answer(text, evidence=f"place {place + 1}", reason="Places are by pieces sold")
 
 
 def _sample_show_report(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -128,7 +128,7 @@ def show_report(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, name, "That is the wanted report")
     step = {"daily": "Day", "monthly": "Month", "yearly": "Year"}[slots["step"]]
     yield from between(page, days_of(slots["period"]), step)
-    yield from done("The report is shown")
+    yield from finish("The report is shown")
 
 
 # --- sales ---------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def sales_figure(slots: Slots, page: Observation) -> Expert:
     page, rows = yield from rows_of(page, _SALES_ROW)
     value = rows[0][_FIGURES[slots["figure"]]]
     money = "" if slots["figure"] == "number of orders" else "$"
-    yield from answer(f"{money}{value}", seen=rows[0][1], why="That is the row of the month")
+    yield from answer(f"{money}{value}", evidence=rows[0][1], reason="That is the row of the month")
 
 
 _SPANS = ("the first half of 2022", "the second half of 2022", "2022")
@@ -209,8 +209,8 @@ def extreme_month(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It has a row for each month")
     page = yield from between(page, days_of(slots["span"]), "Month")
     page, rows = yield from rows_of(page, _SALES_ROW)
-    while has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", about="", why="There are more months")
+    while has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="There are more months")
         page, next_rows = yield from rows_of(page, _SALES_ROW)
         rows += next_rows
     column = _FIGURES[slots["figure"]]
@@ -218,7 +218,7 @@ def extreme_month(slots: Slots, page: Observation) -> Expert:
     best_row = select(rows, key=lambda row: cents(row[column]))
     money = "" if slots["figure"] == "number of orders" else "$"
     text = f"{best_row[1]}, {money}{best_row[column]}"
-    yield from answer(text, why=f"Of all months this is the {slots['end']}")
+    yield from answer(text, reason=f"Of all months this is the {slots['end']}")
 
 
 def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -245,4 +245,4 @@ def revenue_difference(slots: Slots, page: Observation) -> Expert:
     page, rows = yield from rows_of(page, _SALES_ROW)
     low, high = sorted(cents(row[5]) for row in rows)
     text = f"${dollars(high - low)}"
-    yield from answer(text, seen=f"{dollars(high)} - {dollars(low)}", why="I take the difference")
+    yield from answer(text, evidence=f"{dollars(high)} - {dollars(low)}", reason="I take the difference")

@@ -11,12 +11,12 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_product,
     save_product,
 )
-from webagent_jax.arena.expert_steps import click, done, found, search, type_text
+from webagent_jax.arena.expert_steps import click, finish, extract_text, search, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, cents, dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, all_of, page_equals
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -44,7 +44,7 @@ def price(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from type_text(page, "Price", slots["price"])
     yield from save_product(page)
-    yield from done("The price is saved")
+    yield from finish("The price is saved")
 
 
 def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,13 +72,13 @@ def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def reduce(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    old_price = found(page, r"\$([\d,.]+), ").replace(",", "")
+    old_price = extract_text(page, r"\$([\d,.]+), ").replace(",", "")
     price = cents(old_price) * (100 - int(slots["percent"])) // 100
     percent = f"{slots['percent']} percent off {old_price}"
-    page = yield from type_text(page, "Price", f"{price / 100:.2f}", why=percent)
-    page = yield from type_text(page, "Price before", old_price, why="That was the price")
+    page = yield from type_text(page, "Price", f"{price / 100:.2f}", reason=percent)
+    page = yield from type_text(page, "Price before", old_price, reason="That was the price")
     yield from save_product(page)
-    yield from done("The product is reduced")
+    yield from finish("The product is reduced")
 
 
 def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -100,11 +100,11 @@ def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def received(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    old_stock = found(page, r"(\d+) in stock")
+    old_stock = extract_text(page, r"(\d+) in stock")
     new_stock = str(int(old_stock) + int(slots["pieces"]))
-    page = yield from type_text(page, "Stock", new_stock, why=f"{old_stock} + {slots['pieces']}")
+    page = yield from type_text(page, "Stock", new_stock, reason=f"{old_stock} + {slots['pieces']}")
     yield from save_product(page)
-    yield from done("The stock is saved")
+    yield from finish("The stock is saved")
 
 
 def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -128,11 +128,11 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def stocktaking(slots: Slots, page: Observation) -> Expert:
     for sku, count in ((slots["a"], slots["n"]), (slots["b"], slots["m"])):
-        page = yield from click(page, "Products", "link", about="", why="Products are edited there")
+        page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are edited there")
         page = yield from search(page, "Name or SKU", sku)
         links = [element.name for element in page.elements.values() if element.kind == "link"]
         name = links[links.index("Clear") + 1]
-        page = yield from click(page, name, "link", about="", why="It is the only one found")
+        page = yield from click(page, name, "link", intent_phrase="", reason="It is the only one found")
         page = yield from type_text(page, "Stock", count)
         page = yield from save_product(page)
-    yield from done("Both are saved")
+    yield from finish("Both are saved")

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.expert_steps import Moves, choose, click, has, scroll_to, search
-from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, pick
+from webagent_jax.arena.expert_steps import Moves, select_option, click, has_element, scroll_to, search
+from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
@@ -44,13 +44,13 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
         f" WHERE coalesce(role, '') IN ({role_list}) AND {where}"
         " AND (project.visibility != 'private' OR role IS NOT NULL) ORDER BY project.id",
     )
-    return pick(rng, projects)
+    return sample_row(rng, projects)
 
 
 def sample_issue(
     data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
 ) -> Any:
-    return pick(
+    return sample_row(
         rng,
         rows(
             data,
@@ -67,7 +67,7 @@ def sample_issue(
 def sample_merge_request(
     data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
 ) -> Any:
-    return pick(
+    return sample_row(
         rng,
         rows(
             data,
@@ -118,10 +118,10 @@ def closed_with(url: str, comment: str) -> EvalSpec:
 
 def go_to_project(page: Observation, project: str) -> Moves:
     page = yield from search(
-        page, "Search Slipway", project, why="The search finds a project by its name"
+        page, "Search Slipway", project, reason="The search finds a project by its name"
     )
     link = project_link(page, project)
-    return (yield from click(page, link, "link", about=project, why="This is the project"))
+    return (yield from click(page, link, "link", intent_phrase=project, reason="This is the project"))
 
 
 def project_link(page: Observation, project: str) -> str:
@@ -136,43 +136,43 @@ def project_link(page: Observation, project: str) -> str:
 def go_to_project_page(page: Observation, project: str, part: str) -> Moves:
     """Open a page of a project, such as "Issues" or "Members"."""
     page = yield from go_to_project(page, project)
-    return (yield from click(page, part, "link", about="", why=f"I need its {part.lower()}"))
+    return (yield from click(page, part, "link", intent_phrase="", reason=f"I need its {part.lower()}"))
 
 
 def go_to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
     page = yield from go_to_project_page(page, project, "Issues")
     if state:
-        page = yield from click(page, state, "link", why="It is not among the open ones")
-    page = yield from search(page, "Search issues", title, why="There are many issues")
-    return (yield from click(page, title, "link", why="This is the issue"))
+        page = yield from click(page, state, "link", reason="It is not among the open ones")
+    page = yield from search(page, "Search issues", title, reason="There are many issues")
+    return (yield from click(page, title, "link", reason="This is the issue"))
 
 
 def go_to_merge_request(page: Observation, project: str, title: str, state: str = "") -> Moves:
     page = yield from go_to_project_page(page, project, "Merge Requests")
     if state:
-        page = yield from click(page, state, "link", why="It is not among the open ones")
-    while not has(page, title, "link") and has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", why="It is not on this page")
-    return (yield from click(page, title, "link", why="This is the merge request"))
+        page = yield from click(page, state, "link", reason="It is not among the open ones")
+    while not has_element(page, title, "link") and has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", reason="It is not on this page")
+    return (yield from click(page, title, "link", reason="This is the merge request"))
 
 
 def go_to_account_page(page: Observation, entry: str) -> Moves:
     """Open an entry of the account menu."""
-    page = yield from click(page, "Nora Whitfield", why="The menu under my name has it")
-    return (yield from click(page, entry, "link", about=""))
+    page = yield from click(page, "Nora Whitfield", reason="The menu under my name has it")
+    return (yield from click(page, entry, "link", intent_phrase=""))
 
 
 def narrow(page: Observation, name: str, option: str) -> Moves:
     """Set a filter of the list of issues."""
-    if not has(page, name, "select"):
-        page = yield from click(page, "Filters", "button", about="", why="The filters are hidden")
-    return (yield from choose(page, name, option, why="The filter leaves the wanted ones"))
+    if not has_element(page, name, "select"):
+        page = yield from click(page, "Filters", "button", intent_phrase="", reason="The filters are hidden")
+    return (yield from select_option(page, name, option, reason="The filter leaves the wanted ones"))
 
 
 def go_to_file(page: Observation, path: str) -> Moves:
     """Open a file from the page of its project, through the folders."""
     *folders, name = path.split("/")
     for folder in folders:
-        page = yield from click(page, f"{folder}/", "link", about=folder, why=f"{path} is in it")
+        page = yield from click(page, f"{folder}/", "link", intent_phrase=folder, reason=f"{path} is in it")
     page, _ = yield from scroll_to(page, name, "link")
-    return (yield from click(page, name, "link", why="This is the file"))
+    return (yield from click(page, name, "link", reason="This is the file"))

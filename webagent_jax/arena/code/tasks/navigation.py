@@ -23,18 +23,18 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.expert_steps import choose, click, done, names, page_text
-from webagent_jax.arena.task import Data, TaskInstance, Templates, pick, url_equals
+from webagent_jax.arena.expert_steps import select_option, click, finish, element_names, page_text
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
 
 def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    path = pick(
+    path = sample_row(
         rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
     )["path"]
     slots = {"path": path, "project": project["name"]}
@@ -53,12 +53,12 @@ def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
 def open_file(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     yield from go_to_file(page, slots["path"])
-    yield from done("The file is open")
+    yield from finish("The file is open")
 
 
 def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    path = pick(
+    path = sample_row(
         rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
     )["path"]
     query = urlencode({"path": path})
@@ -78,8 +78,8 @@ def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
 def file_history(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page = yield from go_to_file(page, slots["path"])
-    yield from click(page, "History", "link", why="The page of the file leads to its history")
-    yield from done("These are the commits of the file")
+    yield from click(page, "History", "link", reason="The page of the file leads to its history")
+    yield from finish("These are the commits of the file")
 
 
 def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -103,14 +103,14 @@ def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | No
 def issues_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     if slots["state"] == "closed":
-        page = yield from click(page, "Closed", "link", about="closed")
+        page = yield from click(page, "Closed", "link", intent_phrase="closed")
     yield from narrow(page, "Label", slots["label"])
-    yield from done("The list is filtered")
+    yield from finish("The list is filtered")
 
 
 def _sample_issues_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    member = pick(rng, other_members(data, project))
+    member = sample_row(rng, other_members(data, project))
     word, name = rng.choice((("assigned to", "assignee"), ("opened by", "author")))
     query = urlencode({name: member["username"]})
     slots = {"word": word, "person": member["name"], "project": project["name"]}
@@ -130,7 +130,7 @@ def issues_of_person(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     field = "Assignee" if slots["word"] == "assigned to" else "Author"
     yield from narrow(page, field, slots["person"])
-    yield from done("The list is filtered")
+    yield from finish("The list is filtered")
 
 
 def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -152,8 +152,8 @@ def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def commits_of_person(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Commits")
-    yield from choose(page, "Author", slots["person"])
-    yield from done("The list is filtered")
+    yield from select_option(page, "Author", slots["person"])
+    yield from finish("The list is filtered")
 
 
 _SORTS = {
@@ -181,10 +181,10 @@ def _sample_explore(data: Data, rng: random.Random) -> TaskInstance | None:
     "Open the list of everybody's {language} projects, sorted {order}.",
 )
 def explore(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Explore", "link", about="")
-    page = yield from choose(page, "Language", slots["language"])
-    yield from choose(page, "Sort by", _SORTS[slots["order"]][1], about=slots["order"])
-    yield from done("The list is filtered and sorted")
+    page = yield from click(page, "Explore", "link", intent_phrase="")
+    page = yield from select_option(page, "Language", slots["language"])
+    yield from select_option(page, "Sort by", _SORTS[slots["order"]][1], intent_phrase=slots["order"])
+    yield from finish("The list is filtered and sorted")
 
 
 _OWN_LISTS = {
@@ -218,11 +218,11 @@ def mine(slots: Slots, page: Observation) -> Expert:
     if entry:
         page = yield from go_to_account_page(page, entry)
     else:
-        page = yield from click(page, "To-Dos", "link", about="to-dos")
-        page = yield from click(page, "Done", "link", about="finished")
+        page = yield from click(page, "To-Dos", "link", intent_phrase="to-dos")
+        page = yield from click(page, "Done", "link", intent_phrase="finished")
     if "reviewer" in path:
-        page = yield from click(page, "To review", "link", about="wait for my review")
-    yield from done("This is the list")
+        page = yield from click(page, "To review", "link", intent_phrase="wait for my review")
+    yield from finish("This is the list")
 
 
 def _sample_open_closed_issue(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -245,7 +245,7 @@ def _sample_open_closed_issue(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def open_closed_issue(slots: Slots, page: Observation) -> Expert:
     yield from go_to_issue(page, slots["project"], slots["title"], "Closed")
-    yield from done("The issue is open")
+    yield from finish("The issue is open")
 
 
 _STATES = {"open": "", "merged": "Merged", "closed": "Closed"}
@@ -278,11 +278,11 @@ def latest_request(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Merge Requests")
     tab = _STATES[slots["state"]]
     if tab:
-        page = yield from click(page, tab, "link", about=slots["state"])
-    links = names(page, "link")
+        page = yield from click(page, tab, "link", intent_phrase=slots["state"])
+    links = element_names(page, "link")
     first = links[links.index("All") + 1]
-    yield from click(page, first, "link", about="latest", why="The newest come first")
-    yield from done("The merge request is open")
+    yield from click(page, first, "link", intent_phrase="latest", reason="The newest come first")
+    yield from finish("The merge request is open")
 
 
 def _sample_top_profile(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -307,5 +307,5 @@ def top_profile(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
     name = contributor_rows[0][0]
-    yield from click(page, name, "link", about="most commits", why="The most active come first")
-    yield from done("This is the profile")
+    yield from click(page, name, "link", intent_phrase="most commits", reason="The most active come first")
+    yield from finish("This is the profile")

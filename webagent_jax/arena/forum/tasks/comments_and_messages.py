@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from webagent_jax.arena.expert_steps import click, done, found, has, type_text
+from webagent_jax.arena.expert_steps import click, finish, extract_text, has_element, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
@@ -29,14 +29,14 @@ from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 COMMENT = (
     "SELECT comment.*, comment.up - comment.down AS score, username FROM comment"
@@ -84,8 +84,8 @@ def _sample_comment(data: Data, rng: random.Random) -> TaskInstance | None:
 def comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page = yield from type_text(page, "Your comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is there")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is there")
 
 
 def _sample_comment_on_top(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -115,11 +115,11 @@ def comment_on_top(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
     page = yield from click(
-        page, parse_post_rows(page)[0].title, "link", about="post", why="It is the first"
+        page, parse_post_rows(page)[0].title, "link", intent_phrase="post", reason="It is the first"
     )
     page = yield from type_text(page, "Your comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is there")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is there")
 
 
 def _sample_reply(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -144,10 +144,10 @@ def _sample_reply(data: Data, rng: random.Random) -> TaskInstance | None:
 def reply(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, slots["name"])
-    page = yield from click(page, f"Reply {number}", "link", about=slots["name"])
+    page = yield from click(page, f"Reply {number}", "link", intent_phrase=slots["name"])
     page = yield from type_text(page, "Your reply", slots["text"])
-    yield from click(page, "Reply", "button", about="")
-    yield from done("The reply is there")
+    yield from click(page, "Reply", "button", intent_phrase="")
+    yield from finish("The reply is there")
 
 
 def _sample_own_comment(data: Data, rng: random.Random) -> Any:
@@ -180,10 +180,10 @@ def _sample_edit_comment(data: Data, rng: random.Random) -> TaskInstance | None:
 def edit_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, AGENT_USERNAME)
-    page = yield from click(page, f"Edit {number}", "link", about="comment")
+    page = yield from click(page, f"Edit {number}", "link", intent_phrase="comment")
     page = yield from type_text(page, "Comment", slots["text"])
-    yield from click(page, "Save Comment", "button", about="")
-    yield from done("The comment is changed")
+    yield from click(page, "Save Comment", "button", intent_phrase="")
+    yield from finish("The comment is changed")
 
 
 def _sample_delete_comment(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -207,8 +207,8 @@ def _sample_delete_comment(data: Data, rng: random.Random) -> TaskInstance | Non
 def delete_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, AGENT_USERNAME)
-    yield from click(page, f"Delete {number}", "button", about="comment")
-    yield from done("The comment is gone")
+    yield from click(page, f"Delete {number}", "button", intent_phrase="comment")
+    yield from finish("The comment is gone")
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -249,12 +249,12 @@ def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def message(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_messages(page)
-    page = yield from click(page, "New Message", "link", about="message")
+    page = yield from click(page, "New Message", "link", intent_phrase="message")
     page = yield from type_text(page, "To", slots["name"])
     page = yield from type_text(page, "Subject", slots["subject"])
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The message is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The message is sent")
 
 
 def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -277,13 +277,13 @@ def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def message_author(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    link = found(page, r"(\S+) -?[\d,]+ points?")
-    page = yield from click(page, link, "link", about="author", why="The post tells its author")
-    page = yield from click(page, "Send Message", "link", about="message")
+    link = extract_text(page, r"(\S+) -?[\d,]+ points?")
+    page = yield from click(page, link, "link", intent_phrase="author", reason="The post tells its author")
+    page = yield from click(page, "Send Message", "link", intent_phrase="message")
     page = yield from type_text(page, "Subject", slots["subject"])
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The message is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The message is sent")
 
 
 def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -313,10 +313,10 @@ def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | Non
 def answer_message(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_messages(page)
     page = yield from click(page, slots["subject"], "link")
-    page = yield from click(page, "Answer", "link", about="")
+    page = yield from click(page, "Answer", "link", intent_phrase="")
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The answer is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The answer is sent")
 
 
 # --- blocking members ----------------------------------------------------------------------------
@@ -339,8 +339,8 @@ def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def block(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["name"])
-    yield from click(page, "Block", "button", about="block")
-    yield from done("The member is blocked")
+    yield from click(page, "Block", "button", intent_phrase="block")
+    yield from finish("The member is blocked")
 
 
 def _sample_block_worst(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -368,10 +368,10 @@ def block_worst(slots: Slots, page: Observation) -> Expert:
         page, comments = yield from read_comments(page)
         for _, name, points in comments:
             worst = min(worst or (points, name), (points, name))
-        if not has(page, "Next", "link"):
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="There are more comments")
+        page = yield from click(page, "Next", "link", reason="There are more comments")
     assert worst is not None
     page = yield from go_to_member(page, worst[1])
-    yield from click(page, "Block", "button", about="block")
-    yield from done("The author is blocked")
+    yield from click(page, "Block", "button", intent_phrase="block")
+    yield from finish("The author is blocked")

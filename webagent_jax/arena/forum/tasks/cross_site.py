@@ -6,7 +6,7 @@ import random
 import re
 from typing import Any
 
-from webagent_jax.arena.expert_steps import answer, click, done, found, search, switch, type_text
+from webagent_jax.arena.expert_steps import answer, click, finish, extract_text, search, switch_tab, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
@@ -18,11 +18,11 @@ from webagent_jax.arena.forum.tasks.helpers import (
     submit_post,
 )
 from webagent_jax.arena.shop.tasks.helpers import SHOP, dollars, go_to_product, sample_product
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, page_includes
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, page_includes
 from webagent_jax.types import Expert, Observation
 
-from_forum = Templates("across", "reddit", "shopping")
-from_shop = Templates("across", "shopping", "reddit")
+from_forum = TemplateRegistry("across", "reddit", "shopping")
+from_shop = TemplateRegistry("across", "shopping", "reddit")
 
 _PRODUCT_PATTERN = r"(?:looking at|in mind is|swears by) the (.+?) at Marigold"
 """Pattern of the name of a shop product in a post."""
@@ -60,11 +60,11 @@ def _sample_price_of_asked(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def price_of_asked(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
-    page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
-    yield from answer(f"${price}", seen=product, why="The price stands below the name")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
+    page = yield from search(page, "Search products", product, reason="I look it up by name")
+    price = extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")
+    yield from answer(f"${price}", evidence=product, reason="The price stands below the name")
 
 
 def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -91,14 +91,14 @@ def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def reply_with_price(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
-    page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
-    page = yield from switch(0, "The post is in the first tab")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
+    page = yield from search(page, "Search products", product, reason="I look it up by name")
+    price = extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")
+    page = yield from switch_tab(0, "The post is in the first tab")
     page = yield from type_text(page, "Your comment", f"It costs ${price} at Marigold.")
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The price is told")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The price is told")
 
 
 def _sample_wish_for_asked(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -121,11 +121,11 @@ def _sample_wish_for_asked(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def wish_for_asked(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
     page = yield from go_to_product(page, product)
-    yield from click(page, "Add to Wish List", "button", about="wish list")
-    yield from done("It is on the wish list")
+    yield from click(page, "Add to Wish List", "button", intent_phrase="wish list")
+    yield from finish("It is on the wish list")
 
 
 # --- starting in the shop ------------------------------------------------------------------------
@@ -168,11 +168,11 @@ def tell_forum(slots: Slots, page: Observation) -> Expert:
         "SKU": r"SKU (\w+)",
         "material": r"Material (.+?) SKU",
     }
-    value = found(page, patterns[slots["fact"]])
-    page = yield from switch(1, "The forum is open in the other tab")
+    value = extract_text(page, patterns[slots["fact"]])
+    page = yield from switch_tab(1, "The forum is open in the other tab")
     page = yield from go_to_community(page, "Worth It?")
     page = yield from submit_post(page, product, body=f"Its {slots['fact']} is {value}.")
-    yield from done("The forum knows")
+    yield from finish("The forum knows")
 
 
 tasks = (*from_forum, *from_shop)

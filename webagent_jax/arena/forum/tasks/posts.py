@@ -6,7 +6,7 @@ import random
 import re
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.expert_steps import click, done, names, names_after, scroll_to, type_text
+from webagent_jax.arena.expert_steps import click, finish, element_names, element_names_after, scroll_to, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST,
@@ -20,10 +20,10 @@ from webagent_jax.arena.forum.tasks.helpers import (
     sample_post,
     submit_post,
 )
-from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, Templates, page_includes
+from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, TemplateRegistry, page_includes
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 
 def _check_post(slug: str, *texts: str) -> EvalSpec:
@@ -62,7 +62,7 @@ def _sample_post_text(data: Data, rng: random.Random) -> TaskInstance | None:
 def post_text(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], body=slots["body"])
-    yield from done("The post is online")
+    yield from finish("The post is online")
 
 
 def _sample_post_by_motto(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -84,13 +84,13 @@ def _sample_post_by_motto(data: Data, rng: random.Random) -> TaskInstance | None
     'My post "{title}" belongs into the community whose description is "{motto}". Submit it.',
 )
 def post_by_motto(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Communities", "link", about="community")
+    page = yield from click(page, "Communities", "link", intent_phrase="community")
     page = yield from type_text(page, "Filter communities", slots["motto"])
-    page = yield from click(page, "Filter", "button", about="")
-    title = names_after(page, "Create Community", "link")[0]
-    page = yield from click(page, title, "link", about=slots["motto"], why="Its description fits")
+    page = yield from click(page, "Filter", "button", intent_phrase="")
+    title = element_names_after(page, "Create Community", "link")[0]
+    page = yield from click(page, title, "link", intent_phrase=slots["motto"], reason="Its description fits")
     yield from submit_post(page, slots["title"])
-    yield from done("The post is online")
+    yield from finish("The post is online")
 
 
 def _sample_ask_within_budget(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -114,7 +114,7 @@ def ask_within_budget(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     title = f"Which {slots['things']} do you recommend within a budget of {slots['budget']}?"
     yield from submit_post(page, title)
-    yield from done("The question is asked")
+    yield from finish("The question is asked")
 
 
 def _sample_meetup(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -136,7 +136,7 @@ def _sample_meetup(data: Data, rng: random.Random) -> TaskInstance | None:
 def meetup(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, f"Virtual meetup on {slots['day']}")
-    yield from done("The notice is up")
+    yield from finish("The notice is up")
 
 
 def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -161,7 +161,7 @@ def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
 def post_link(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], url=slots["url"])
-    yield from done("The link is shared")
+    yield from finish("The link is shared")
 
 
 def _sample_crosspost(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -183,10 +183,10 @@ def _sample_crosspost(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def crosspost(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    url = next(name for name in names(page, "link") if re.match(r"https?://", name))
+    url = next(name for name in element_names(page, "link") if re.match(r"https?://", name))
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], url=url)
-    yield from done("The link is shared there too")
+    yield from finish("The link is shared there too")
 
 
 # --- own posts -----------------------------------------------------------------------------------
@@ -219,12 +219,12 @@ def _sample_edit_post(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def edit_post(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    page = yield from click(page, "Edit Post", "link", about="")
+    page = yield from click(page, "Edit Post", "link", intent_phrase="")
     page, field = yield from scroll_to(page, "Text (optional)", "textbox")
     text = f"{page.elements[field].value} {slots['line']}"
     page = yield from type_text(page, "Text (optional)", text)
-    yield from click(page, "Save Post", "button", about="")
-    yield from done("The sentence is added")
+    yield from click(page, "Save Post", "button", intent_phrase="")
+    yield from finish("The sentence is added")
 
 
 def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -245,6 +245,6 @@ def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def delete_post(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    page = yield from click(page, "Delete Post", "link", about="")
-    yield from click(page, "Delete Post", "button", about="", why="It asks once more")
-    yield from done("The post is gone")
+    page = yield from click(page, "Delete Post", "link", intent_phrase="")
+    yield from click(page, "Delete Post", "button", intent_phrase="", reason="It asks once more")
+    yield from finish("The post is gone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from webagent_jax.arena.expert_steps import answer, click, found, has, page_text, scroll_through
+from webagent_jax.arena.expert_steps import answer, click, extract_text, has_element, page_text, scroll_through
 from webagent_jax.arena.forum.tasks.helpers import (
     PERIODS,
     POST,
@@ -17,10 +17,10 @@ from webagent_jax.arena.forum.tasks.helpers import (
     rows,
     sample_community,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, answer_is
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 
 def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -47,7 +47,7 @@ def top_author(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
     author = parse_post_rows(page)[0].details.removeprefix("by ").split(",")[0]
-    yield from answer(author, seen="by", why="The first of the list tells its author")
+    yield from answer(author, evidence="by", reason="The first of the list tells its author")
 
 
 def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,7 +72,7 @@ def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
 def top_titles(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "Top", slots["period"])
     titles = [row.title for row in parse_post_rows(page)][:3]
-    yield from answer("; ".join(titles), why="The list is in the order of points")
+    yield from answer("; ".join(titles), reason="The list is in the order of points")
 
 
 def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -101,11 +101,11 @@ def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def negative_comments(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "New")
-    page = yield from click(page, parse_post_rows(page)[0].title, "link", about="post")
-    author = found(page, r"(\S+) -?[\d,]+ points?")
-    page = yield from click(page, author, "link", about="author")
-    link = found(page, r"(Comments \d+)")
-    page = yield from click(page, link, "link", about="comments")
+    page = yield from click(page, parse_post_rows(page)[0].title, "link", intent_phrase="post")
+    author = extract_text(page, r"(\S+) -?[\d,]+ points?")
+    page = yield from click(page, author, "link", intent_phrase="author")
+    link = extract_text(page, r"(Comments \d+)")
+    page = yield from click(page, link, "link", intent_phrase="comments")
     points: dict[str, int] = {}
     while True:
         page, views = yield from scroll_through(page)
@@ -113,11 +113,11 @@ def negative_comments(slots: Slots, page: Observation) -> Expert:
             pattern = r"(-?\d+) points?, (?:[^,]+ ago|just now), on (.+?)(?= -?\d+ points?,|$)"
             for row in re.finditer(pattern, page_text(view)):
                 points[f"{row[1]} {row[2][:16]}"] = int(row[1])
-        if not has(page, "Next", "link"):
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="There are more comments")
+        page = yield from click(page, "Next", "link", reason="There are more comments")
     count = sum(value < 0 for value in points.values())
-    yield from answer(str(count), why="I have read all of them")
+    yield from answer(str(count), reason="I have read all of them")
 
 
 def _sample_larger_community(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -144,8 +144,8 @@ def larger_community(slots: Slots, page: Observation) -> Expert:
     counts: list[int] = []
     for name in (slots["first"], slots["second"]):
         page = yield from go_to_community(page, name)
-        counts.append(int(found(page, r"([\d,]+) subscribers").replace(",", "")))
-    yield from answer(f"{max(counts):,}", why="It is the larger one of the two")
+        counts.append(int(extract_text(page, r"([\d,]+) subscribers").replace(",", "")))
+    yield from answer(f"{max(counts):,}", reason="It is the larger one of the two")
 
 
 def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -172,8 +172,8 @@ def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def points(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["name"])
-    total = found(page, r"([\d,]+) points, member since")
-    yield from answer(total, seen=slots["name"], why="The profile tells the points")
+    total = extract_text(page, r"([\d,]+) points, member since")
+    yield from answer(total, evidence=slots["name"], reason="The profile tells the points")
 
 
 def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -196,8 +196,8 @@ def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def moderators(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
-    page = yield from click(page, "Rules and moderators", "button", about="moderators")
+    page = yield from click(page, "Rules and moderators", "button", intent_phrase="moderators")
     page, views = yield from scroll_through(page)
     pattern = r"Moderators (.+) Since"
     text = next(match[1] for view in views if (match := re.search(pattern, page_text(view))))
-    yield from answer(text, seen="Moderators", why="They are named beside the posts")
+    yield from answer(text, evidence="Moderators", reason="They are named beside the posts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import click, done, go_back, has, is_lite
+from webagent_jax.arena.expert_steps import click, finish, go_back, has_element, is_lite
 from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, sample_comment
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
@@ -30,14 +30,14 @@ from webagent_jax.arena.forum.threads import THREADS
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 _COUNTS = {"two": 2, "three": 3, "four": 4}
 
@@ -63,8 +63,8 @@ def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def upvote(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    yield from click(page, "Upvote post", "button", about="vote")
-    yield from done("The vote is counted")
+    yield from click(page, "Upvote post", "button", intent_phrase="vote")
+    yield from finish("The vote is counted")
 
 
 def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -89,8 +89,8 @@ def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None
 def upvote_newest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "New")
     for rank in range(1, _COUNTS[slots["count"]] + 1):
-        page = yield from click(page, f"Upvote {rank}", "button", about="vote")
-    yield from done("All of them have my vote")
+        page = yield from click(page, f"Upvote {rank}", "button", intent_phrase="vote")
+    yield from finish("All of them have my vote")
 
 
 def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -123,13 +123,13 @@ def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
     )
     titles = [row.title for row in parse_post_rows(page)][: _COUNTS[slots["count"]]]
     for title in titles:
-        page = yield from click(page, title, "link", about="post")
-        page = yield from click(page, "Downvote post", "button", about="vote")
+        page = yield from click(page, title, "link", intent_phrase="post")
+        page = yield from click(page, "Downvote post", "button", intent_phrase="vote")
         if title != titles[-1]:
             page = yield from go_back("The next one is on the list")
-            if not has(page, "Most commented", "link"):
+            if not has_element(page, "Most commented", "link"):
                 page = yield from go_back("One page further back")
-    yield from done("All of them are voted down")
+    yield from finish("All of them are voted down")
 
 
 def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -163,11 +163,11 @@ def upvote_by_member(slots: Slots, page: Observation) -> Expert:
             if f", {slots['community']}," in f", {row.details}"
         ]
         for rank in ranks:
-            page = yield from click(page, f"Upvote {rank}", "button", about="vote")
-        if not has(page, "Next", "link"):
+            page = yield from click(page, f"Upvote {rank}", "button", intent_phrase="vote")
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="This member wrote more")
-    yield from done("All of them have my vote")
+        page = yield from click(page, "Next", "link", reason="This member wrote more")
+    yield from finish("All of them have my vote")
 
 
 # --- comments ------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def _sample_vote_on_comment(data: Data, rng: random.Random) -> TaskInstance | No
 def vote_on_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, slots["name"])
-    yield from click(page, f"{slots['vote']} {number}", "button", about=slots["name"])
-    yield from done("The vote is counted")
+    yield from click(page, f"{slots['vote']} {number}", "button", intent_phrase=slots["name"])
+    yield from finish("The vote is counted")
 
 
 def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -237,8 +237,8 @@ def downvote_negative(slots: Slots, page: Observation) -> Expert:
     for _, name, points in comments:
         if points < 0:
             page, number = yield from go_to_comment(page, name)
-            page = yield from click(page, f"Downvote {number}", "button", about="vote")
-    yield from done("All of them are voted down")
+            page = yield from click(page, f"Downvote {number}", "button", intent_phrase="vote")
+    yield from finish("All of them are voted down")
 
 
 # --- saved posts ---------------------------------------------------------------------------------
@@ -267,8 +267,8 @@ def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
 def save(slots: Slots, page: Observation) -> Expert:
     for title in (slots["first"], slots["second"]):
         page = yield from go_to_post(page, title)
-        page = yield from click(page, "Save", "button", about="save")
-    yield from done("Both are saved")
+        page = yield from click(page, "Save", "button", intent_phrase="save")
+    yield from finish("Both are saved")
 
 
 def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -294,8 +294,8 @@ def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
 def unsave(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Saved posts")
     page = yield from click(page, slots["title"], "link")
-    yield from click(page, "Unsave", "button", about="")
-    yield from done("It is no longer saved")
+    yield from click(page, "Unsave", "button", intent_phrase="")
+    yield from finish("It is no longer saved")
 
 
 def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -314,5 +314,5 @@ def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def take_back(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    yield from click(page, "Undo upvote post", "button", about="upvote")
-    yield from done("The vote is taken back")
+    yield from click(page, "Undo upvote post", "button", intent_phrase="upvote")
+    yield from finish("The vote is taken back")

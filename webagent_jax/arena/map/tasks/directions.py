@@ -9,11 +9,11 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    choose,
+    select_option,
     click,
-    done,
-    found,
-    names_after,
+    finish,
+    extract_text,
+    element_names_after,
     page_text,
     scroll_through,
     type_text,
@@ -38,10 +38,10 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_places_in_town,
 )
 from webagent_jax.arena.map.terrain import between
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, url_equals
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -82,7 +82,7 @@ def _sample_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
 def travel_time(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
     yield from answer(
-        read_duration(page), seen=slots["mode"], why="The route tells how long it takes"
+        read_duration(page), evidence=slots["mode"], reason="The route tells how long it takes"
     )
 
 
@@ -105,7 +105,7 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def travel_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
-    yield from answer(read_distance(page), seen=slots["mode"], why="The route tells how far it is")
+    yield from answer(read_distance(page), evidence=slots["mode"], reason="The route tells how far it is")
 
 
 def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -128,8 +128,8 @@ def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def straight(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "by car")
-    distance_text = found(page, r"In a straight line: ([\d.]+ k?m)")
-    yield from answer(distance_text, seen="In a straight line", why="It stands below the route")
+    distance_text = extract_text(page, r"In a straight line: ([\d.]+ k?m)")
+    yield from answer(distance_text, evidence="In a straight line", reason="It stands below the route")
 
 
 def _sample_longest_stretch(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -156,7 +156,7 @@ def longest_stretch(slots: Slots, page: Observation) -> Expert:
     page, views = yield from scroll_through(page)
     steps = [step for view in views for step in _parse_steps(view)]
     length, road = max(steps)
-    yield from answer(road, seen=f"{length} m", why="It is the longest step of the directions")
+    yield from answer(road, evidence=f"{length} m", reason="It is the longest step of the directions")
 
 
 def _parse_steps(page: Observation) -> list[tuple[int, str]]:
@@ -197,11 +197,11 @@ def _sample_mode_difference(data: Data, rng: random.Random) -> TaskInstance | No
 def mode_difference(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "on foot")
     foot_minutes = parse_minutes(read_duration(page))
-    page = yield from choose(page, "By", "Bike", about="bike", why="Now the same way by bike")
+    page = yield from select_option(page, "By", "Bike", intent_phrase="bike", reason="Now the same way by bike")
     bike_minutes = parse_minutes(read_duration(page))
     duration_text = duration(foot_minutes - bike_minutes)
     yield from answer(
-        duration_text, seen=f"{foot_minutes} - {bike_minutes}", why="I subtract the two times"
+        duration_text, evidence=f"{foot_minutes} - {bike_minutes}", reason="I subtract the two times"
     )
 
 
@@ -244,7 +244,7 @@ def via(slots: Slots, page: Observation) -> Expert:
         page = yield from go_to_route(page, start, end, slots["mode"])
         parts.append(parse_minutes(read_duration(page)))
     duration_text = duration(sum(parts))
-    yield from answer(duration_text, seen=f"{parts[0]} + {parts[1]} min", why="I add up both parts")
+    yield from answer(duration_text, evidence=f"{parts[0]} + {parts[1]} min", reason="I add up both parts")
 
 
 def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -278,7 +278,7 @@ def quickest_of_three(slots: Slots, page: Observation) -> Expert:
         times[end] = parse_minutes(read_duration(page))
     best = min(times, key=lambda end: times[end])
     times_text = ", ".join(f"{time} min" for time in times.values())
-    yield from answer(best, seen=times_text, why="I take the shortest of the three times")
+    yield from answer(best, evidence=times_text, reason="I take the shortest of the three times")
 
 
 def _sample_in_time(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -314,8 +314,8 @@ def in_time(slots: Slots, page: Observation) -> Expert:
     verdict = "Yes" if parse_minutes(duration_text) <= int(slots["limit"]) else "No"
     yield from answer(
         f"{verdict}, {duration_text}",
-        seen=duration_text,
-        why=f"I compare with {slots['limit']} min",
+        evidence=duration_text,
+        reason=f"I compare with {slots['limit']} min",
     )
 
 
@@ -343,16 +343,16 @@ def _sample_time_to_nearest(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def time_to_nearest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
-    name = names_after(page, "Hours", "link")[0]
-    page = yield from click(page, name, "link", about="", why="The nearest one comes first")
-    page = yield from click(page, "Directions to Here", "link", about="")
+    name = element_names_after(page, "Hours", "link")[0]
+    page = yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first")
+    page = yield from click(page, "Directions to Here", "link", intent_phrase="")
     page = yield from type_text(page, "From", slots["place"])
     if slots["mode"] != "by car":
         option = OPTIONS[slots["mode"]]
-        page = yield from choose(page, "By", option, about=slots["mode"])
-    page = yield from click(page, "Get Directions", "button", about="")
+        page = yield from select_option(page, "By", option, intent_phrase=slots["mode"])
+    page = yield from click(page, "Get Directions", "button", intent_phrase="")
     yield from answer(
-        read_duration(page), seen=slots["mode"], why="The route tells how long it takes"
+        read_duration(page), evidence=slots["mode"], reason="The route tells how long it takes"
     )
 
 
@@ -378,7 +378,7 @@ def _sample_show_route(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def show_route(slots: Slots, page: Observation) -> Expert:
     yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
-    yield from done("The directions are open")
+    yield from finish("The directions are open")
 
 
 def _sample_show_category(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -399,7 +399,7 @@ def _sample_show_category(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def show_category(slots: Slots, page: Observation) -> Expert:
     yield from go_to_category(page, slots["plural"], slots["town"])
-    yield from done("The list is narrowed down to the town")
+    yield from finish("The list is narrowed down to the town")
 
 
 def _sample_show_nearby(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -420,4 +420,4 @@ def _sample_show_nearby(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def show_nearby(slots: Slots, page: Observation) -> Expert:
     yield from go_to_nearby(page, slots["place"], slots["category"])
-    yield from done("The list has them in the order of their distance")
+    yield from finish("The list has them in the order of their distance")

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, choose, click, found, search, type_text
+from webagent_jax.arena.expert_steps import Moves, select_option, click, extract_text, search, type_text
 from webagent_jax.arena.map.data import categories
 from webagent_jax.arena.map.network import Mode
 from webagent_jax.arena.map.routes import Route, Spot, route
@@ -115,39 +115,39 @@ def capitalize_plural(plural: str) -> str:
 
 
 def go_to_place(page: Observation, name: str) -> Moves:
-    page = yield from search(page, "Search the map", name, why="The search finds a place by name")
-    return (yield from click(page, name, "link", why="It is among the results, so I open it"))
+    page = yield from search(page, "Search the map", name, reason="The search finds a place by name")
+    return (yield from click(page, name, "link", reason="It is among the results, so I open it"))
 
 
 def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
     """Open the places of a category near a place, the nearest first."""
     page = yield from go_to_place(page, name)
-    page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
+    page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
     return (
-        yield from choose(
-            page, "Category", plural(category), about=category, why="Only these count"
+        yield from select_option(
+            page, "Category", plural(category), intent_phrase=category, reason="Only these count"
         )
     )
 
 
 def go_to_category(page: Observation, plural: str, town: str) -> Moves:
-    page = yield from click(page, "Browse", about="", why="The menu lists all sections")
+    page = yield from click(page, "Browse", intent_phrase="", reason="The menu lists all sections")
     section = section_of(plural)
-    page = yield from click(page, section, "link", about="", why=f"{plural} belong to {section}")
+    page = yield from click(page, section, "link", intent_phrase="", reason=f"{plural} belong to {section}")
     page = yield from click(
-        page, capitalize_plural(plural), "link", why="The section lists its categories"
+        page, capitalize_plural(plural), "link", reason="The section lists its categories"
     )
-    return (yield from choose(page, "Town", town, why="Only this town counts"))
+    return (yield from select_option(page, "Town", town, reason="Only this town counts"))
 
 
 def go_to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
     """Open the route between two places; `mode` is "by car", "by bike" or "on foot"."""
-    page = yield from click(page, "Directions", "link", about="", why="Directions tell the way")
+    page = yield from click(page, "Directions", "link", intent_phrase="", reason="Directions tell the way")
     page = yield from type_text(page, "From", start)
     page = yield from type_text(page, "To", end)
     if mode != "by car":
-        page = yield from choose(page, "By", OPTIONS[mode], about=mode, why="Car is chosen already")
-    return (yield from click(page, "Get Directions", "button", about=""))
+        page = yield from select_option(page, "By", OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already")
+    return (yield from click(page, "Get Directions", "button", intent_phrase=""))
 
 
 OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
@@ -155,11 +155,11 @@ OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
 
 def read_duration(page: Observation) -> str:
     """Return the duration on the page of a route, such as "1 h 24 min"."""
-    return found(page, r"By (?:car|bike|foot): ((?:\d+ h )?\d+ min), ")
+    return extract_text(page, r"By (?:car|bike|foot): ((?:\d+ h )?\d+ min), ")
 
 
 def read_distance(page: Observation) -> str:
-    return found(page, r"By (?:car|bike|foot): .*? min, ([\d.]+ k?m)")
+    return extract_text(page, r"By (?:car|bike|foot): .*? min, ([\d.]+ k?m)")
 
 
 def parse_minutes(duration: str) -> int:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
-    choose,
+    select_option,
     click,
-    found,
-    names_after,
+    extract_text,
+    element_names_after,
     scroll_until,
-    tick,
+    set_checked,
 )
 from webagent_jax.arena.map.tasks.helpers import (
     capitalize_plural,
@@ -27,10 +27,10 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_place,
 )
 from webagent_jax.arena.map.terrain import between
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -58,8 +58,8 @@ def _sample_count(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def count(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
-    number = found(page, r"of (\d+) places?")
-    yield from answer(number, seen=f"of {number}", why="The list tells how many there are")
+    number = extract_text(page, r"of (\d+) places?")
+    yield from answer(number, evidence=f"of {number}", reason="The list tells how many there are")
 
 
 def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskInstance | None:
@@ -95,15 +95,15 @@ def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
 def open_on(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
     option = f"Open on {slots['day']}"
-    page = yield from choose(
-        page, "Hours", option, about=slots["day"], why="A filter for the hours"
+    page = yield from select_option(
+        page, "Hours", option, intent_phrase=slots["day"], reason="A filter for the hours"
     )
     yield from _answer_with_names(page)
 
 
 def _answer_with_names(page: Observation) -> Expert:
-    names = names_after(page, "Wheelchair", "link")
-    yield from answer(", ".join(names), why="These are left in the list")
+    names = element_names_after(page, "Wheelchair", "link")
+    yield from answer(", ".join(names), reason="These are left in the list")
 
 
 def _sample_accessible(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -121,7 +121,7 @@ def _sample_accessible(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def accessible(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
-    page = yield from tick(page, "Wheelchair", why="A filter for wheelchair access")
+    page = yield from set_checked(page, "Wheelchair", reason="A filter for wheelchair access")
     yield from _answer_with_names(page)
 
 
@@ -148,8 +148,8 @@ def _sample_nearest_place(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def nearest_place(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
-    name = names_after(page, "Hours", "link")[0]
-    yield from answer(name, why="The nearest one comes first")
+    name = element_names_after(page, "Hours", "link")[0]
+    yield from answer(name, reason="The nearest one comes first")
 
 
 def _sample_nearest_fact(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -175,13 +175,13 @@ def nearest_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     page = yield from _open_first(page)
     patterns = {"phone number": r"Phone (\d[\d-]+)", "street address": r"Address (.+?), "}
-    answer_text = found(page, patterns[slots["fact"]])
-    yield from answer(answer_text, seen=slots["fact"], why="Its page tells it")
+    answer_text = extract_text(page, patterns[slots["fact"]])
+    yield from answer(answer_text, evidence=slots["fact"], reason="Its page tells it")
 
 
 def _open_first(page: Observation) -> Moves:
-    name = names_after(page, "Hours", "link")[0]
-    return (yield from click(page, name, "link", about="", why="The nearest one comes first"))
+    name = element_names_after(page, "Hours", "link")[0]
+    return (yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first"))
 
 
 def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -210,9 +210,9 @@ def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
 def nearest_open(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     option = f"Open {slots['when']}"
-    page = yield from choose(page, "Hours", option, about=slots["when"], why="It must be open")
-    name = names_after(page, "Hours", "link")[0]
-    yield from answer(name, why="The nearest one comes first")
+    page = yield from select_option(page, "Hours", option, intent_phrase=slots["when"], reason="It must be open")
+    name = element_names_after(page, "Hours", "link")[0]
+    yield from answer(name, reason="The nearest one comes first")
 
 
 def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -243,14 +243,14 @@ def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def within(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
+    page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
     option = slots["category"]
-    page = yield from choose(page, "Category", capitalize_plural(option), about=option)
+    page = yield from select_option(page, "Category", capitalize_plural(option), intent_phrase=option)
     nearby_names: list[str] = []
-    for name in names_after(page, "Hours", "link"):
+    for name in element_names_after(page, "Hours", "link"):
         row = rf"{re.escape(name)} [^:]+: ([\d.]+) (k?m)"
         page, match = yield from scroll_until(page, row)
         if match is None or match[2] == "km" or int(match[1]) > int(slots["reach"]):
             break
         nearby_names.append(name)
-    yield from answer(", ".join(nearby_names), why="The rest is farther away")
+    yield from answer(", ".join(nearby_names), reason="The rest is farther away")

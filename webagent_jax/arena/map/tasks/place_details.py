@@ -10,9 +10,9 @@ from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
     click,
-    found,
+    extract_text,
     give_up,
-    names_after,
+    element_names_after,
     page_text,
     search,
     type_text,
@@ -21,10 +21,10 @@ from webagent_jax.arena.map.places import DAYS
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
 from webagent_jax.arena.map.terrain import between, degrees, metres
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -52,7 +52,7 @@ _PHONE = (
 @tasks.add("phone", _sample_phone, *_PHONE)
 def phone(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    yield from answer(found(page, r"Phone (\d[\d-]+)"), seen="Phone", why="Its page tells it")
+    yield from answer(extract_text(page, r"Phone (\d[\d-]+)"), evidence="Phone", reason="Its page tells it")
 
 
 def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -73,8 +73,8 @@ def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def address(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    address_text = found(page, r"Address (.+? \d{5})")
-    yield from answer(address_text, seen="Address", why="Its page tells it")
+    address_text = extract_text(page, r"Address (.+? \d{5})")
+    yield from answer(address_text, evidence="Address", reason="Its page tells it")
 
 
 def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -100,7 +100,7 @@ def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
 def hours(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
     hours_text = _parse_hours(page)[slots["day"]]
-    yield from answer(hours_text, seen=slots["day"], why="The hours are told by day")
+    yield from answer(hours_text, evidence=slots["day"], reason="The hours are told by day")
 
 
 def _parse_hours(page: Observation) -> dict[str, str]:
@@ -148,7 +148,7 @@ def closes_later(slots: Slots, page: Observation) -> Expert:
         hours_text = week.get(slots["day"], "00:00-24:00")
         ends[name] = hours_text[6:]
     latest = max(ends, key=lambda name: ends[name])
-    yield from answer(latest, seen=", ".join(ends.values()), why="I compare when they close")
+    yield from answer(latest, evidence=", ".join(ends.values()), reason="I compare when they close")
 
 
 def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -170,8 +170,8 @@ def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def coordinates(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    coordinates_text = found(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
-    yield from answer(coordinates_text, seen="Coordinates", why="Its page tells them")
+    coordinates_text = extract_text(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
+    yield from answer(coordinates_text, evidence="Coordinates", reason="Its page tells them")
 
 
 def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -195,7 +195,7 @@ def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None
     "Look up the opening hours of {place} on Friday",
 )
 def place_missing(slots: Slots, page: Observation) -> Expert:
-    yield from search(page, "Search the map", slots["place"], why="I look it up by its name")
+    yield from search(page, "Search the map", slots["place"], reason="I look it up by its name")
     yield from give_up("No places found")
 
 
@@ -243,15 +243,15 @@ def _sample_street_at(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def street_at(slots: Slots, page: Observation) -> Expert:
     page = yield from _look_up_point(slots, page)
-    heading = found(page, r"Look Up (.+? \d{5})")
-    yield from answer(heading, why="The heading tells the street and the town")
+    heading = extract_text(page, r"Look Up (.+? \d{5})")
+    yield from answer(heading, reason="The heading tells the street and the town")
 
 
 def _look_up_point(slots: Slots, page: Observation) -> Moves:
-    page = yield from click(page, "Coordinates", "link", about="", why="There one can look them up")
+    page = yield from click(page, "Coordinates", "link", intent_phrase="", reason="There one can look them up")
     page = yield from type_text(page, "Latitude", slots["lat"])
     page = yield from type_text(page, "Longitude", slots["lon"])
-    return (yield from click(page, "Look Up", "button", about=""))
+    return (yield from click(page, "Look Up", "button", intent_phrase=""))
 
 
 def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -277,5 +277,5 @@ def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def place_at(slots: Slots, page: Observation) -> Expert:
     page = yield from _look_up_point(slots, page)
-    name = names_after(page, "Look Up", "link")[0]
-    yield from answer(name, why="The nearest place comes first")
+    name = element_names_after(page, "Look Up", "link")[0]
+    yield from answer(name, reason="The nearest place comes first")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, answer, click, done, found, go_back, has, names
+from webagent_jax.arena.expert_steps import Moves, answer, click, finish, extract_text, go_back, has_element, element_names
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
@@ -21,14 +21,14 @@ from webagent_jax.arena.shop.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    dates,
+    date_formats,
     url_equals,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -41,7 +41,7 @@ def _reference(fact: str, value: Any) -> str:
     """Return the reference answer for a fact of an order."""
     match fact:
         case "date":
-            return dates(value)
+            return date_formats(value)
         case "total":
             return dollars(value)
     return str(value)
@@ -67,7 +67,7 @@ def recent_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     row = order_rows(page)[_INDICES[slots["place"]]]
     yield from answer(
-        _read_fact(row, slots["fact"]), seen=row[0], why="The newest orders come first"
+        _read_fact(row, slots["fact"]), evidence=row[0], reason="The newest orders come first"
     )
 
 
@@ -89,11 +89,11 @@ def _sample_first_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def first_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
-    while has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", why="The first order is on the last page")
+    while has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", reason="The first order is on the last page")
     row = order_rows(page)[-1]
     yield from answer(
-        _read_fact(row, slots["fact"]), seen=row[0], why="The last row is the oldest order"
+        _read_fact(row, slots["fact"]), evidence=row[0], reason="The last row is the oldest order"
     )
 
 
@@ -141,12 +141,12 @@ def spent_in_month(slots: Slots, page: Observation) -> Expert:
             row for date, row in dated_rows if (date.year, date.month) == (month.year, month.month)
         ]
         totals += [cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
-        if dated_rows[-1][0] < month or not has(page, "Next", "link"):
+        if dated_rows[-1][0] < month or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
+        page = yield from click(page, "Next", "link", reason=f"Older orders of {slots['month']}")
     sums = " + ".join(dollars(total) for total in totals)
     text = f"${dollars(sum(totals))}"
-    yield from answer(text, seen=sums, why="These are the orders of the month")
+    yield from answer(text, evidence=sums, reason="These are the orders of the month")
 
 
 def _sample_orders_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -176,10 +176,10 @@ def orders_in_month(slots: Slots, page: Observation) -> Expert:
         numbers += [
             n for date, n in dated_numbers if (date.year, date.month) == (month.year, month.month)
         ]
-        if dated_numbers[-1][0] < month or not has(page, "Next", "link"):
+        if dated_numbers[-1][0] < month or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
-    yield from answer(str(len(numbers)), seen=", ".join(numbers), why="I count them")
+        page = yield from click(page, "Next", "link", reason=f"Older orders of {slots['month']}")
+    yield from answer(str(len(numbers)), evidence=", ".join(numbers), reason="I count them")
 
 
 # --- orders by product ---------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _sample_product_of_order(data: Data, rng: random.Random) -> tuple[str, str, 
 
 def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
     sample = _sample_product_of_order(data, rng)
-    return sample and TaskInstance({"product": sample[0]}, answer_includes(dates(sample[2])))
+    return sample and TaskInstance({"product": sample[0]}, answer_includes(date_formats(sample[2])))
 
 
 @tasks.add(
@@ -217,8 +217,8 @@ def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def ordered_when(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_order_with(slots["product"], page)
-    date = found(page, r"Placed ([A-Z][a-z]{2} \d+, \d{4})")
-    yield from answer(date, seen="Placed", why=f"This order holds the {slots['product']}")
+    date = extract_text(page, r"Placed ([A-Z][a-z]{2} \d+, \d{4})")
+    yield from answer(date, evidence="Placed", reason=f"This order holds the {slots['product']}")
 
 
 def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -239,14 +239,14 @@ def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance |
 )
 def order_with_product(slots: Slots, page: Observation) -> Expert:
     yield from _go_to_order_with(slots["product"], page)
-    yield from done(f"This order holds the {slots['product']}")
+    yield from finish(f"This order holds the {slots['product']}")
 
 
 def _go_to_order_with(product: str, page: Observation) -> Moves:
     page = yield from go_to_orders(page)
     for row in order_rows(page):
-        page = yield from click(page, row[1], "link", why=f"It may hold the {product}")
-        if product in names(page, "link"):
+        page = yield from click(page, row[1], "link", reason=f"It may hold the {product}")
+        if product in element_names(page, "link"):
             return page
         page = yield from go_back(f"There is no {product} in it, so I look at the next one")
     raise LookupError(f"no order with {product}")
@@ -275,6 +275,6 @@ def latest_with_status(slots: Slots, page: Observation) -> Expert:
         matches = [row for row in order_rows(page) if row[4].lower() == slots["status"]]
         if matches:
             break
-        page = yield from click(page, "Next", "link", why="None on this page has this status")
-    yield from click(page, matches[0][1], "link", why="It is the newest with this status")
-    yield from done()
+        page = yield from click(page, "Next", "link", reason="None on this page has this status")
+    yield from click(page, matches[0][1], "link", reason="It is the newest with this status")
+    yield from finish()
