@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.arena.conftest import Visitor
-from webagent_jax.arena.admin.tasks.helpers import days_of
+from webagent_jax.arena.admin.tasks.helpers import first_and_last_day
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.common import agent_user
 from webagent_jax.arena.task import Data
@@ -87,7 +87,7 @@ def test_a_filter_has_one_address(admin: Visitor) -> None:
     ],
 )
 def test_periods_are_read_as_people_write_them(period: str, days: tuple[str, str]) -> None:
-    assert days_of(period) == days
+    assert first_and_last_day(period) == days
 
 
 def test_the_bestsellers_of_january(admin: Visitor, data: Data) -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.arena.conftest import Visitor
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.forum.data import DATABASE, POSTS
+from webagent_jax.arena.forum.data import DATABASE, NUM_POSTS
 from webagent_jax.arena.task import Data
 
-NEXT = POSTS + 1
+NEXT = NUM_POSTS + 1
 ME = "whitfieldno33"
 
 

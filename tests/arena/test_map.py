@@ -9,12 +9,12 @@ import pytest
 from tests.arena.conftest import Visitor
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.map.data import DATABASE, week
+from webagent_jax.arena.map.data import DATABASE, parse_week
 from webagent_jax.arena.map.network import MODES, SPEEDS
-from webagent_jax.arena.map.places import hours_told
+from webagent_jax.arena.map.places import format_hours
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.routes import Spot, distance, duration, route
-from webagent_jax.arena.map.terrain import degrees, metres
+from webagent_jax.arena.map.routes import Spot, format_distance, format_duration, find_route
+from webagent_jax.arena.map.terrain import to_degrees, to_point
 from webagent_jax.arena.task import Data
 
 
@@ -87,9 +87,9 @@ def test_nearby_places_are_in_the_order_of_their_distance(atlas: Visitor) -> Non
 
 
 def test_coordinates_lead_to_the_place_they_are_from(atlas: Visitor, some) -> None:
-    latitude, longitude = degrees((some[0]["x"], some[0]["y"]))
+    latitude, longitude = to_degrees((some[0]["x"], some[0]["y"]))
     assert some[0]["town"] in atlas.get(f"/coordinates?lat={latitude}&lon={longitude}").text
-    x, y = metres(latitude, longitude)
+    x, y = to_point(latitude, longitude)
     assert abs(x - some[0]["x"]) < 12 and abs(y - some[0]["y"]) < 12
     wrong = atlas.get("/coordinates?lat=north&lon=900")
     assert wrong.status == 422 and len(wrong.errors) == 2
@@ -143,35 +143,35 @@ def _spot(row) -> Spot:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_route_is_made_of_what_may_be_gone(some, mode) -> None:
     for end in some[1:]:
-        found = route(_spot(some[0]), _spot(end), mode)
-        assert sum(step.metres for step in found.steps) == found.metres
+        found = find_route(_spot(some[0]), _spot(end), mode)
+        assert sum(step.meters for step in found.steps) == found.meters
         allowed = {edge.name for edge in network().edges if mode in SPEEDS[edge.kind]}
         assert {step.road for step in found.steps} <= allowed
         fastest = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
-        assert found.seconds >= found.metres / fastest
+        assert found.seconds >= found.meters / fastest
         straight = ((some[0]["x"] - end["x"]) ** 2 + (some[0]["y"] - end["y"]) ** 2) ** 0.5
-        assert found.metres >= straight - 5
+        assert found.meters >= straight - 5
 
 
 def test_the_quickest_way_is_no_slower_than_one_through_a_third_place(some) -> None:
     first, near, far = map(_spot, some)
-    direct = route(first, far, "car").seconds
-    assert direct <= route(first, near, "car").seconds + route(near, far, "car").seconds + 40
-    assert route(first, near, "foot").seconds > route(first, near, "bike").seconds
+    direct = find_route(first, far, "car").seconds
+    assert direct <= find_route(first, near, "car").seconds + find_route(near, far, "car").seconds + 40
+    assert find_route(first, near, "foot").seconds > find_route(first, near, "bike").seconds
 
 
 def test_every_place_can_be_reached(data: Data) -> None:
     edges = {edge for (edge,) in data["map"].execute("SELECT DISTINCT edge FROM place")}
-    assert edges <= network().open
+    assert edges <= network().open_edge_ids
 
 
 # --- how things are written ----------------------------------------------------------------------
 
 
 def test_hours_distances_and_times() -> None:
-    days = week("Tu-Sa 09:00-17:00")
-    assert hours_told(";".join(days)) == ["Mon closed", "Tue-Sat 09:00-17:00", "Sun closed"]
-    assert week("We-Mo 17:00-23:00")[1] == "" and week("We-Mo 17:00-23:00")[0]
-    assert hours_told(";".join(week("24/7"))) == ["Open 24 hours"]
-    assert distance(847) == "850 m" and distance(12_449) == "12.4 km"
-    assert duration(59) == "59 min" and duration(84) == "1 h 24 min"
+    days = parse_week("Tu-Sa 09:00-17:00")
+    assert format_hours(";".join(days)) == ["Mon closed", "Tue-Sat 09:00-17:00", "Sun closed"]
+    assert parse_week("We-Mo 17:00-23:00")[1] == "" and parse_week("We-Mo 17:00-23:00")[0]
+    assert format_hours(";".join(parse_week("24/7"))) == ["Open 24 hours"]
+    assert format_distance(847) == "850 m" and format_distance(12_449) == "12.4 km"
+    assert format_duration(59) == "59 min" and format_duration(84) == "1 h 24 min"

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, optional_choice, redirect_to_canonical
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.site import RequestContext
@@ -27,17 +27,17 @@ _NUM_ORDERS = "(SELECT count(*) FROM purchase WHERE customer_id = customer.id) A
 
 @views.get("/customers")
 def customers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "group", "sort"):
+    if redirect := redirect_to_canonical(visit, "q", "group", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
     query = form.text("q", required=False)
     condition.add_words("first || ' ' || last || ' ' || email || ' ' || phone", query)
-    if group := one_of(form, "group", GROUPS):
+    if group := optional_choice(form, "group", GROUPS):
         condition.add("customer_group = ?", group)
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
     rest = f"FROM customer WHERE {condition.sql} ORDER BY {order}"
     columns = f"id, first || ' ' || last AS name, email, customer_group, joined, {_NUM_ORDERS}"
-    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS_PER_PAGE)
     return visit.render(
         "customers.html.j2",
         form=form,

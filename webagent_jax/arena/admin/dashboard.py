@@ -5,13 +5,13 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena import common
-from webagent_jax.arena.admin.reports import LOW_STOCK, bestsellers_since
+from webagent_jax.arena.admin.reports import LOW_STOCK_LIMIT, bestsellers_since
 from webagent_jax.arena.admin.staff_views import StaffViews
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = StaffViews()
-door = ViewRegistry()  # views without sign-in
+public_views = ViewRegistry()  # views without sign-in
 
 
 @views.get("/")
@@ -24,7 +24,7 @@ def dashboard(visit: RequestContext) -> Response:
     pending = {
         "ship": visit.value("SELECT count(*) FROM purchase WHERE status = 'Processing'"),
         "reviews": visit.value("SELECT count(*) FROM review WHERE status = 'Pending'"),
-        "stock": visit.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK),
+        "stock": visit.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK_LIMIT),
     }
     months = visit.rows(
         "SELECT substr(placed, 1, 7) AS interval, sum(total) AS revenue FROM purchase"
@@ -40,12 +40,12 @@ def dashboard(visit: RequestContext) -> Response:
     )
 
 
-@door.get("/sign-in")
+@public_views.get("/sign-in")
 def sign_in_form(visit: RequestContext) -> Response:
     return visit.render("sign_in.html.j2", form=Form(visit.query))
 
 
-@door.post("/sign-in")
+@public_views.post("/sign-in")
 def sign_in(visit: RequestContext) -> Response:
     """Sign in the only member of the staff, with the email and password of her customer account."""
     form = Form(visit.form)
@@ -58,7 +58,7 @@ def sign_in(visit: RequestContext) -> Response:
     return visit.render("sign_in.html.j2", 422, form=form)
 
 
-@door.post("/sign-out")
+@public_views.post("/sign-out")
 def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
     return visit.redirect("/sign-in", "You are signed out.")

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.admin.data import CARRIERS, REFUND_REASONS
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, author, one_of, span, tidied
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, staff_name, optional_choice, add_date_range, redirect_to_canonical
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.site import NotFound, RequestContext, format_money
@@ -41,8 +41,8 @@ class Step:
     """Step of an order that needs one click."""
 
     text: str  # text of the button
-    before: tuple[str, ...]  # statuses in which the step is possible
-    after: str  # status after the step
+    source_statuses: tuple[str, ...]  # statuses in which the step is possible
+    target_status: str  # status after the step
     remark: str  # entry in the history of the order
 
 
@@ -53,32 +53,32 @@ STEPS: Mapping[str, Step] = {
     "complete": Step("Complete", ("Shipped",), "Complete", "The order is complete."),
 }
 
-PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+FORM_STEPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ship": ("Ship", ("Processing",)),
     "refund": ("Refund", ("Shipped", "Complete")),
     "cancel": ("Cancel", ("Pending", "Processing", "On Hold")),
 }
 """Steps that need a form: text of the link, and statuses in which the step is possible."""
 
-_PIECES = (
+_QUANTITY_SQL = (
     "(SELECT sum(quantity) FROM purchase_item WHERE product_id = product.id AND purchase_id = ?)"
 )
-_OF_ORDER = "WHERE id IN (SELECT product_id FROM purchase_item WHERE purchase_id = ?)"
+_WHERE_IN_ORDER = "WHERE id IN (SELECT product_id FROM purchase_item WHERE purchase_id = ?)"
 
 
 @views.get("/orders")
 def orders(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "status", "from", "to", "sort"):
+    if redirect := redirect_to_canonical(visit, "q", "status", "from", "to", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
     condition.add_words("id || ' ' || name", form.text("q", required=False))
-    if status := one_of(form, "status", STATUSES):
+    if status := optional_choice(form, "status", STATUSES):
         condition.add("status = ?", status)
-    span(form, condition, "placed")
+    add_date_range(form, condition, "placed")
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
     rest = f"FROM purchase WHERE {condition.sql} ORDER BY {order}"
     pagination = paginate(
-        visit, "id, placed, name, total, status", rest, condition.arguments, size=ROWS
+        visit, "id, placed, name, total, status", rest, condition.arguments, size=ROWS_PER_PAGE
     )
     return visit.render(
         "orders.html.j2",
@@ -109,8 +109,8 @@ def _order_page(visit: RequestContext, number: int, form: Form, status: int = 20
         shipment=visit.rows("SELECT * FROM shipment WHERE purchase_id = ?", number),
         refund=visit.rows("SELECT * FROM refund WHERE purchase_id = ?", number),
         remarks=visit.rows("SELECT * FROM remark WHERE purchase_id = ? ORDER BY id DESC", number),
-        steps={key: step.text for key, step in STEPS.items() if order_row["status"] in step.before},
-        pages={key: text for key, (text, before) in PAGES.items() if order_row["status"] in before},
+        steps={key: step.text for key, step in STEPS.items() if order_row["status"] in step.source_statuses},
+        pages={key: text for key, (text, before) in FORM_STEPS.items() if order_row["status"] in before},
     )
 
 
@@ -121,16 +121,16 @@ def add_remark(visit: RequestContext, number: int) -> Response:
     body = form.text("body", max_chars=500)
     if form.errors:
         return _order_page(visit, number, form, 422)
-    _add_remark(visit, number, body, notified=form.is_checked("notify"))
+    _add_remark(visit, number, body, is_notified=form.is_checked("notify"))
     return visit.redirect(f"/orders/{number}", "The comment was added.")
 
 
 @views.get("/orders/{number:int}/{step}")
 def step_form(visit: RequestContext, number: int, step: str) -> Response:
-    if step not in PAGES:
+    if step not in FORM_STEPS:
         raise NotFound
     order_row = _find_order(visit, number)
-    if order_row["status"] not in PAGES[step][1]:
+    if order_row["status"] not in FORM_STEPS[step][1]:
         return _reject(visit, order_row)
     return _step_page(visit, order_row, step, Form())
 
@@ -144,7 +144,7 @@ def _step_page(visit: RequestContext, order: Any, step: str, form: Form) -> Resp
 @views.post("/orders/{number:int}/ship")
 def ship(visit: RequestContext, number: int) -> Response:
     order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["ship"][1]:
+    if order_row["status"] not in FORM_STEPS["ship"][1]:
         return _reject(visit, order_row)
     carrier = form.choice("carrier", CARRIERS)
     tracking = form.text("tracking", max_chars=20, min_chars=6)
@@ -154,13 +154,13 @@ def ship(visit: RequestContext, number: int) -> Response:
         "INSERT INTO shipment VALUES (?, ?, ?, ?)", *(number, carrier, tracking, visit.today)
     )
     remark = f"Shipped by {carrier}, tracking number {tracking}."
-    return _set_status(visit, number, "Shipped", remark, notified=form.is_checked("notify"))
+    return _set_status(visit, number, "Shipped", remark, is_notified=form.is_checked("notify"))
 
 
 @views.post("/orders/{number:int}/refund")
 def refund(visit: RequestContext, number: int) -> Response:
     order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["refund"][1]:
+    if order_row["status"] not in FORM_STEPS["refund"][1]:
         return _reject(visit, order_row)
     amount = form.cents("amount", max_cents=order_row["total"])
     if not amount and "amount" not in form.errors:
@@ -177,24 +177,24 @@ def refund(visit: RequestContext, number: int) -> Response:
 @views.post("/orders/{number:int}/cancel")
 def cancel(visit: RequestContext, number: int) -> Response:
     order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["cancel"][1]:
+    if order_row["status"] not in FORM_STEPS["cancel"][1]:
         return _reject(visit, order_row)
     reason = form.choice("reason", CANCEL_REASONS)
     if form.errors:
         return _step_page(visit, order_row, "cancel", form)
     _restock(visit, number)
-    visit.execute(f"UPDATE product SET sold = max(sold - {_PIECES}, 0) {_OF_ORDER}", number, number)
+    visit.execute(f"UPDATE product SET sold = max(sold - {_QUANTITY_SQL}, 0) {_WHERE_IN_ORDER}", number, number)
     return _set_status(visit, number, "Cancelled", f"Cancelled: {reason}.")
 
 
 @views.post("/orders/{number:int}/{step}")
-def go_through(visit: RequestContext, number: int, step: str) -> Response:
+def apply_step(visit: RequestContext, number: int, step: str) -> Response:
     if step not in STEPS:
         raise NotFound
     order_row = _find_order(visit, number)
-    if order_row["status"] not in STEPS[step].before:
+    if order_row["status"] not in STEPS[step].source_statuses:
         return _reject(visit, order_row)
-    return _set_status(visit, number, STEPS[step].after, STEPS[step].remark)
+    return _set_status(visit, number, STEPS[step].target_status, STEPS[step].remark)
 
 
 def _find_order(visit: RequestContext, number: int) -> Any:
@@ -211,19 +211,19 @@ def _reject(visit: RequestContext, order: Any) -> Response:
 
 
 def _set_status(
-    visit: RequestContext, number: int, status: str, remark: str, *, notified: bool = False
+    visit: RequestContext, number: int, status: str, remark: str, *, is_notified: bool = False
 ) -> Response:
     visit.execute("UPDATE purchase SET status = ? WHERE id = ?", status, number)
-    _add_remark(visit, number, remark, notified=notified)
+    _add_remark(visit, number, remark, is_notified=is_notified)
     return visit.redirect(f"/orders/{number}", remark)
 
 
-def _add_remark(visit: RequestContext, number: int, body: str, *, notified: bool) -> None:
+def _add_remark(visit: RequestContext, number: int, body: str, *, is_notified: bool) -> None:
     visit.execute(
         "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
-        *(number, visit.now, author(visit), body, int(notified)),
+        *(number, visit.now, staff_name(visit), body, int(is_notified)),
     )
 
 
 def _restock(visit: RequestContext, number: int) -> None:
-    visit.execute(f"UPDATE product SET stock = stock + {_PIECES} {_OF_ORDER}", number, number)
+    visit.execute(f"UPDATE product SET stock = stock + {_QUANTITY_SQL} {_WHERE_IN_ORDER}", number, number)

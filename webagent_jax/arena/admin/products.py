@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, optional_choice, redirect_to_canonical
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.shop.product_catalog import slug
@@ -30,23 +30,23 @@ STATES = ("Enabled", "Disabled")
 
 @views.get("/products")
 def products(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "department", "state", "sort"):
+    if redirect := redirect_to_canonical(visit, "q", "department", "state", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
     condition.add_words("words", form.text("q", required=False))
     departments = visit.rows("SELECT * FROM department")
-    if department := one_of(form, "department", [row["slug"] for row in departments]):
+    if department := optional_choice(form, "department", [row["slug"] for row in departments]):
         condition.add(
             "category_id IN (SELECT category.id FROM category"
             " JOIN department ON department.id = department_id WHERE department.slug = ?)",
             department,
         )
-    if state := one_of(form, "state", STATES):
+    if state := optional_choice(form, "state", STATES):
         condition.add("active = ?", int(state == "Enabled"))
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
     rest = f"FROM product WHERE {condition.sql} ORDER BY {order}"
     columns = "id, name, sku, price, stock, active"
-    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS_PER_PAGE)
     return visit.render(
         "products.html.j2",
         form=form,

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, day_field
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, read_day
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext
@@ -15,7 +15,7 @@ from webagent_jax.arena.site import RequestContext
 views = StaffViews()
 
 
-def state(promotion: Any, today: str) -> str:
+def promotion_state(promotion: Any, today: str) -> str:
     """Return the state of a promotion on a day."""
     if not promotion["active"]:
         return "Disabled"
@@ -26,8 +26,8 @@ def state(promotion: Any, today: str) -> str:
 
 @views.get("/promotions")
 def promotions(visit: RequestContext) -> Response:
-    pagination = paginate(visit, "*", "FROM promotion ORDER BY id DESC", size=ROWS)
-    return visit.render("promotions.html.j2", found=pagination, state=state)
+    pagination = paginate(visit, "*", "FROM promotion ORDER BY id DESC", size=ROWS_PER_PAGE)
+    return visit.render("promotions.html.j2", found=pagination, state=promotion_state)
 
 
 @views.get("/promotions/new")
@@ -50,7 +50,7 @@ def _form_page(visit: RequestContext, promotion: Any, form: Form) -> Response:
         422 if form.errors else 200,
         promotion=promotion,
         form=form,
-        state=state(promotion, visit.today) if promotion else "",
+        state=promotion_state(promotion, visit.today) if promotion else "",
         used=num_uses,
     )
 
@@ -106,8 +106,8 @@ def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, An
         "code": form.text("code", max_chars=20).upper(),
         "percent": form.integer("percent", 1, 90),
         "minimum": form.cents("minimum"),
-        "starts": day_field(form, "starts"),
-        "ends": day_field(form, "ends"),
+        "starts": read_day(form, "starts"),
+        "ends": read_day(form, "ends"),
         "active": int(form.is_checked("active")),
     }
     if values["code"] and not re.fullmatch(r"[A-Z0-9]+", str(values["code"])):

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, sliced, span, tidied
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, optional_choice, paginate_rows, add_date_range, redirect_to_canonical
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
@@ -18,18 +18,18 @@ from webagent_jax.arena.site import RequestContext, format_day
 
 views = StaffViews()
 
-LOW_STOCK = 10  # pieces from which the stock of a product is not low
-BEST = 5  # bestsellers of each interval
+LOW_STOCK_LIMIT = 10  # pieces from which the stock of a product is not low
+NUM_BESTSELLERS = 5  # bestsellers of each interval
 
-PERIODS = {"month": 7, "day": 10, "year": 4}
+INTERVAL_LENGTHS = {"month": 7, "day": 10, "year": 4}
 """Lengths of an interval, and the number of leading characters that its ISO days share."""
 
 
-def interval(iso: str) -> str:
+def format_interval(iso: str) -> str:
     """Return an interval as text: 2022, 2023-01, 2023-01-31 give 2022, Jan 2023, Jan 31, 2023."""
-    if len(iso) == PERIODS["month"]:
+    if len(iso) == INTERVAL_LENGTHS["month"]:
         return f"{datetime.date.fromisoformat(iso + '-01'):%b %Y}"
-    return format_day(iso) if len(iso) == PERIODS["day"] else iso
+    return format_day(iso) if len(iso) == INTERVAL_LENGTHS["day"] else iso
 
 
 @views.get("/reports")
@@ -39,23 +39,23 @@ def reports(visit: RequestContext) -> Response:
 
 @views.get("/reports/bestsellers")
 def bestsellers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "period", "from", "to"):
+    if redirect := redirect_to_canonical(visit, "period", "from", "to"):
         return redirect
     form, condition, size = _read_query(visit)
     rows = _find_bestsellers(visit, condition, size) if size else []
-    return visit.render("bestsellers.html.j2", form=form, asked=size, found=sliced(visit, rows))
+    return visit.render("bestsellers.html.j2", form=form, asked=size, found=paginate_rows(visit, rows))
 
 
-def _find_bestsellers(visit: RequestContext, condition: WhereClause, size: int) -> list[Any]:
+def _find_bestsellers(visit: RequestContext, condition: WhereClause, interval_length: int) -> list[Any]:
     """Return the products with the most pieces sold in each interval."""
     return visit.rows(
         "SELECT product.id, name, product.price, best.* FROM ("
         "  SELECT *, row_number() OVER"
         "    (PARTITION BY interval ORDER BY pieces DESC, product_id) AS place FROM ("
-        f"     SELECT substr(placed, 1, {size}) AS interval, product_id, sum(quantity) AS pieces"
+        f"     SELECT substr(placed, 1, {interval_length}) AS interval, product_id, sum(quantity) AS pieces"
         "      FROM purchase JOIN purchase_item ON purchase_id = purchase.id"
         f"     WHERE status != 'Cancelled' AND {condition.sql} GROUP BY interval, product_id)"
-        f") AS best JOIN product ON product.id = product_id WHERE place <= {BEST}"
+        f") AS best JOIN product ON product.id = product_id WHERE place <= {NUM_BESTSELLERS}"
         " ORDER BY interval, place",
         *condition.arguments,
     )
@@ -70,7 +70,7 @@ def bestsellers_since(visit: RequestContext, days: int) -> list[Any]:
 
 @views.get("/reports/sales")
 def sales(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "period", "from", "to"):
+    if redirect := redirect_to_canonical(visit, "period", "from", "to"):
         return redirect
     form, condition, size = _read_query(visit)
     rows = _find_sales(visit, condition, f"substr(placed, 1, {size})") if size else []
@@ -78,15 +78,15 @@ def sales(visit: RequestContext) -> Response:
         "sales.html.j2",
         form=form,
         asked=size,
-        found=sliced(visit, rows),
+        found=paginate_rows(visit, rows),
         totals=_find_sales(visit, condition, "'Total'") if rows else [],
         bars=rows if 1 < len(rows) < 200 else [],
     )
 
 
-def _find_sales(visit: RequestContext, condition: WhereClause, interval: str) -> list[Any]:
+def _find_sales(visit: RequestContext, condition: WhereClause, interval_sql: str) -> list[Any]:
     return visit.rows(
-        f"SELECT {interval} AS interval, count(*) AS orders, sum(discount) AS discounts,"
+        f"SELECT {interval_sql} AS interval, count(*) AS orders, sum(discount) AS discounts,"
         " coalesce(sum(amount), 0) AS refunds, sum(total) AS revenue"
         " FROM purchase LEFT JOIN refund ON purchase_id = purchase.id"
         f" WHERE status != 'Cancelled' AND {condition.sql} GROUP BY 1 ORDER BY 1",
@@ -99,19 +99,19 @@ def _read_query(visit: RequestContext) -> tuple[Form, WhereClause, int]:
     form, condition = Form(visit.query), WhereClause()
     if not visit.query:
         return form, condition, 0
-    period = form.choice("period", PERIODS)
-    span(form, condition, "placed", required=True)
-    return form, condition, 0 if form.errors else PERIODS[period]
+    period = form.choice("period", INTERVAL_LENGTHS)
+    add_date_range(form, condition, "placed", required=True)
+    return form, condition, 0 if form.errors else INTERVAL_LENGTHS[period]
 
 
 @views.get("/reports/customers")
 def customers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "from", "to", "sort"):
+    if redirect := redirect_to_canonical(visit, "from", "to", "sort"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
-    span(form, condition, "placed")
+    add_date_range(form, condition, "placed")
     order = "orders DESC, spent DESC"
-    if one_of(form, "sort", ("spent",)):
+    if optional_choice(form, "sort", ("spent",)):
         order = "spent DESC, orders DESC"
     rows = visit.rows(
         "SELECT customer.id, first || ' ' || last AS name, bought.* FROM ("
@@ -121,39 +121,39 @@ def customers(visit: RequestContext) -> Response:
         " LIMIT 40",
         *condition.arguments,
     )
-    return visit.render("best_customers.html.j2", form=form, found=sliced(visit, rows))
+    return visit.render("best_customers.html.j2", form=form, found=paginate_rows(visit, rows))
 
 
 @views.get("/reports/coupons")
 def coupons(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "from", "to"):
+    if redirect := redirect_to_canonical(visit, "from", "to"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
-    span(form, condition, "placed")
+    add_date_range(form, condition, "placed")
     rows = visit.rows(
         "SELECT coupon, count(*) AS uses, sum(discount) AS discounts, sum(total) AS revenue"
         f" FROM purchase WHERE status != 'Cancelled' AND coupon != '' AND {condition.sql}"
         " GROUP BY coupon ORDER BY uses DESC, coupon",
         *condition.arguments,
     )
-    return visit.render("coupons.html.j2", form=form, found=sliced(visit, rows))
+    return visit.render("coupons.html.j2", form=form, found=paginate_rows(visit, rows))
 
 
 @views.get("/reports/low-stock")
 def low_stock(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "below"):
+    if redirect := redirect_to_canonical(visit, "below"):
         return redirect
-    form = Form({"below": str(LOW_STOCK), **visit.query})
+    form = Form({"below": str(LOW_STOCK_LIMIT), **visit.query})
     limit = form.integer("below", 1, 9999)
     rest = "FROM product WHERE active AND stock < ? ORDER BY stock, name"
-    pagination = paginate(visit, "id, name, sku, stock, sold", rest, [limit], size=ROWS)
+    pagination = paginate(visit, "id, name, sku, stock, sold", rest, [limit], size=ROWS_PER_PAGE)
     return visit.render("low_stock.html.j2", form=form, below=limit, found=pagination)
 
 
 @views.get("/reports/search-terms")
 def search_terms(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "sort"):
+    if redirect := redirect_to_canonical(visit, "sort"):
         return redirect
     order = "results, uses DESC" if visit.query.get("sort") == "results" else "uses DESC, term"
-    pagination = paginate(visit, "*", f"FROM search_term ORDER BY {order}", size=ROWS)
+    pagination = paginate(visit, "*", f"FROM search_term ORDER BY {order}", size=ROWS_PER_PAGE)
     return visit.render("search_terms.html.j2", form=Form(visit.query), found=pagination)

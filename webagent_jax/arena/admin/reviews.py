@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, optional_choice, redirect_to_canonical
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.site import RequestContext
@@ -20,17 +20,17 @@ _FROM = "FROM review JOIN product ON product.id = product_id"
 
 @views.get("/reviews")
 def reviews(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "status", "stars"):
+    if redirect := redirect_to_canonical(visit, "q", "status", "stars"):
         return redirect
     form, condition = Form(visit.query), WhereClause()
     condition.add_words("name || ' ' || nickname", form.text("q", required=False))
-    if status := one_of(form, "status", STATUSES):
+    if status := optional_choice(form, "status", STATUSES):
         condition.add("review.status = ?", status)
-    if stars := one_of(form, "stars", "54321"):
+    if stars := optional_choice(form, "stars", "54321"):
         condition.add("stars = ?", int(stars))
     rest = f"{_FROM} WHERE {condition.sql} ORDER BY review.id DESC"
     columns = "review.id, title, nickname, stars, written, review.status, product.name"
-    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
+    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS_PER_PAGE)
     return visit.render("reviews.html.j2", form=form, found=pagination, statuses=STATUSES)
 
 

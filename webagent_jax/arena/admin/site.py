@@ -17,14 +17,14 @@ from webagent_jax.arena.admin import (
     reviews,
 )
 from webagent_jax.arena.admin.data import DATABASE
-from webagent_jax.arena.admin.staff_views import author
+from webagent_jax.arena.admin.staff_views import staff_name
 from webagent_jax.arena.site import RequestContext, Site
 
 _TOPICS = (dashboard, orders, products, customers, reviews, promotions, reports)
 
 
 def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    return {"staff": author(visit) if visit.session.account else ""}
+    return {"staff": staff_name(visit) if visit.session.account else ""}
 
 
 SITE = Site(
@@ -33,9 +33,9 @@ SITE = Site(
     title="Marigold Back Office",
     description="Behind the shop: orders, stock, customers, reviews, promotions and reports",
     database=DATABASE,
-    views=[dashboard.door, *(topic.views for topic in _TOPICS)],
+    views=[dashboard.public_views, *(topic.views for topic in _TOPICS)],
     folder=Path(__file__).parent,
     account=common.agent_user().id,
     template_context=_template_context,
-    filters={"interval": reports.interval},
+    filters={"interval": reports.format_interval},
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
+from webagent_jax.arena.code.permissions import PROJECT_COLUMNS, FROM_PROJECT, VISIBLE_CONDITION, account_id
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -50,7 +50,7 @@ def sign_out(visit: RequestContext) -> Response:
 
 @views.get("/")
 def my_projects(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect("/explore")
     return _render_projects(
         visit,
@@ -79,13 +79,13 @@ def _render_projects(visit: RequestContext, heading: str, where: str, side: str)
     fields = {name: value for name, value in visit.query.items() if value}
     if len(fields) < len(visit.query):
         return visit.redirect(visit.path, **fields)
-    values: list[Any] = [me(visit)]
+    values: list[Any] = [account_id(visit)]
     if fields.get("language") in LANGUAGES:
         where += " AND language = ?2"
         values.append(fields["language"])
     order = SORTS.get(fields.get("sort", ""), SORTS["updated"])[1]
-    rest = f"{JOINED} WHERE {where} AND {SEEN} ORDER BY {order}, project.id"
-    pagination = paginate(visit, FACTS, rest, values, size=7)
+    rest = f"{FROM_PROJECT} WHERE {where} AND {VISIBLE_CONDITION} ORDER BY {order}, project.id"
+    pagination = paginate(visit, PROJECT_COLUMNS, rest, values, size=7)
     sorts = [(key, text) for key, (text, _) in SORTS.items()]
     context: dict[str, Any] = {
         "heading": heading,
@@ -98,22 +98,22 @@ def _render_projects(visit: RequestContext, heading: str, where: str, side: str)
 
 @views.get("/issues")
 def my_issues(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     rest = (
         "FROM issue JOIN project ON project.id = project_id JOIN namespace"
         " ON namespace.id = namespace_id WHERE assignee_id = ? AND state = 'open'"
         " ORDER BY issue.created DESC, issue.id DESC"
     )
-    columns = f"{FACTS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
-    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
+    columns = f"{PROJECT_COLUMNS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
+    pagination = paginate(visit, columns, rest, [account_id(visit)], size=8)
     return visit.render("my_work.html.j2", heading="Issues assigned to you", found=pagination)
 
 
 @views.get("/merge-requests")
 def my_requests(visit: RequestContext) -> Response:
     """Show the merge requests of the account, or those that wait for its review."""
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     is_reviewer = visit.query.get("role") == "reviewer"
     column = "reviewer_id" if is_reviewer else "author_id"
@@ -123,10 +123,10 @@ def my_requests(visit: RequestContext) -> Response:
         " ORDER BY merge_request.created DESC, merge_request.id DESC"
     )
     columns = (
-        f"{FACTS}, merge_request.number, merge_request.title, merge_request.created,"
+        f"{PROJECT_COLUMNS}, merge_request.number, merge_request.title, merge_request.created,"
         " NULL AS due, 'merge-requests' AS kind"
     )
-    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
+    pagination = paginate(visit, columns, rest, [account_id(visit)], size=8)
     heading = "Merge requests to review" if is_reviewer else "Your merge requests"
     return visit.render("my_work.html.j2", heading=heading, found=pagination)
 
@@ -136,7 +136,7 @@ def my_requests(visit: RequestContext) -> Response:
 
 @views.get("/to-dos")
 def to_dos(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     is_done = visit.query.get("state") == "done"
     rest = (
@@ -148,12 +148,12 @@ def to_dos(visit: RequestContext) -> Response:
         " ORDER BY to_do.written DESC, to_do.id DESC"
     )
     columns = (
-        f"{FACTS}, to_do.id AS to_do, action, to_do.written, user.name AS author,"
+        f"{PROJECT_COLUMNS}, to_do.id AS to_do, action, to_do.written, user.name AS author,"
         " coalesce(issue.title, merge_request.title) AS title,"
         " coalesce(issue.number, merge_request.number) AS number,"
         " iif(issue_id IS NULL, 'merge-requests', 'issues') AS kind"
     )
-    pagination = paginate(visit, columns, rest, [me(visit), int(is_done)], size=6)
+    pagination = paginate(visit, columns, rest, [account_id(visit), int(is_done)], size=6)
     return visit.render("to_dos.html.j2", found=pagination, done=is_done)
 
 
@@ -161,14 +161,14 @@ def to_dos(visit: RequestContext) -> Response:
 def to_do_done(visit: RequestContext) -> Response:
     visit.execute(
         "UPDATE to_do SET done = 1 WHERE id = ? AND user_id = ?",
-        *(visit.form.get("to_do", ""), me(visit)),
+        *(visit.form.get("to_do", ""), account_id(visit)),
     )
     return visit.redirect("/to-dos", "The to-do is done.")
 
 
 @views.post("/to-dos/all-done")
 def all_done(visit: RequestContext) -> Response:
-    visit.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", me(visit))
+    visit.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", account_id(visit))
     return visit.redirect("/to-dos", "All to-dos are done.")
 
 
@@ -201,14 +201,14 @@ def search(visit: RequestContext) -> Response:
     join = "JOIN project ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
     match scope:
         case "projects":
-            columns, rest = FACTS, f"{JOINED} WHERE {where} AND {SEEN} ORDER BY stars DESC"
+            columns, rest = PROJECT_COLUMNS, f"{FROM_PROJECT} WHERE {where} AND {VISIBLE_CONDITION} ORDER BY stars DESC"
         case "users":
             columns, rest = "*", f"FROM user WHERE {where} ORDER BY name"
         case _:
             table = scope.replace("-", "_").removesuffix("s")
-            columns = f"{FACTS}, {table}.number, {table}.title, state, {table}.created"
-            rest = f"FROM {table} {join} WHERE {where} AND {SEEN} ORDER BY {table}.created DESC"
-    pagination = paginate(visit, columns, rest, [me(visit), *words], size=6)
+            columns = f"{PROJECT_COLUMNS}, {table}.number, {table}.title, state, {table}.created"
+            rest = f"FROM {table} {join} WHERE {where} AND {VISIBLE_CONDITION} ORDER BY {table}.created DESC"
+    pagination = paginate(visit, columns, rest, [account_id(visit), *words], size=6)
     return visit.render(
         "search.html.j2", asked=query, scope=scope, scopes=_SCOPES, found=pagination
     )
@@ -219,9 +219,9 @@ def search(visit: RequestContext) -> Response:
 
 @views.get("/profile")
 def profile_form(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
-    user = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
+    user = visit.row("SELECT * FROM user WHERE id = ?", account_id(visit))
     return visit.render("profile.html.j2", form=Form({**user}))
 
 
@@ -234,7 +234,7 @@ def profile(visit: RequestContext) -> Response:
         return visit.render("profile.html.j2", 422, form=form)
     visit.execute(
         "UPDATE user SET name = ?, status = ?, bio = ?, location = ? WHERE id = ?",
-        *(*values, me(visit)),
+        *(*values, account_id(visit)),
     )
-    username = visit.value("SELECT username FROM user WHERE id = ?", me(visit))
+    username = visit.value("SELECT username FROM user WHERE id = ?", account_id(visit))
     return visit.redirect(f"/{username}", "Your profile was saved.")

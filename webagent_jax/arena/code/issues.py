@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import discuss, find, may, me, members, refuse, touch
+from webagent_jax.arena.code.permissions import add_comment, find_project, has_role, account_id, members, deny_access, update_activity_time
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -49,7 +49,7 @@ _COLUMNS = (
 
 @views.get("/{owner}/{slug}/issues")
 def issues(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     fields = {name: value for name, value in visit.query.items() if value}
     # Forms send empty fields, which the address should not contain.
     if len(fields) < len(visit.query):
@@ -93,8 +93,8 @@ def _find_issue(visit: RequestContext, project: Any, number: int) -> sqlite3.Row
 
 @views.get("/{owner}/{slug}/issues/new")
 def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
+    project = find_project(visit, owner, slug)
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     context: dict[str, Any] = {
         "form": Form(),
@@ -106,7 +106,7 @@ def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/issues/{number:int}")
 def issue(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_issue(visit, project, number)
     comments = visit.rows(
         "SELECT comment.*, name, username FROM comment JOIN user ON user.id = author_id"
@@ -124,15 +124,15 @@ def issue(visit: RequestContext, owner: str, slug: str, number: int) -> Response
 
 
 def _can_edit(visit: RequestContext, project: Any, row: Any) -> bool:
-    return may(project, "Reporter") or row["author_id"] == me(visit)
+    return has_role(project, "Reporter") or row["author_id"] == account_id(visit)
 
 
 @views.get("/{owner}/{slug}/issues/{number:int}/edit")
 def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_issue(visit, project, number)
     if not _can_edit(visit, project, row):
-        return refuse(visit, project)
+        return deny_access(visit, project)
     values = {
         "title": row["title"],
         "body": row["body"],
@@ -149,18 +149,18 @@ def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Resp
 
 @views.post("/{owner}/{slug}/issues/new")
 def create(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
+    project = find_project(visit, owner, slug)
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     return _save(visit, project, None)
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/edit")
 def edit(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_issue(visit, project, number)
     if not _can_edit(visit, project, row):
-        return refuse(visit, project)
+        return deny_access(visit, project)
     return _save(visit, project, row)
 
 
@@ -188,7 +188,7 @@ def _save(visit: RequestContext, project: Any, row: Any) -> Response:
         issue_id = visit.execute(
             "INSERT INTO issue (title, body, assignee_id, milestone_id, due, updated, created,"
             " project_id, number, state, author_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)",
-            *(*values, visit.now, project["id"], number, me(visit)),
+            *(*values, visit.now, project["id"], number, account_id(visit)),
         )
     else:
         number, issue_id = row["number"], row["id"]
@@ -200,7 +200,7 @@ def _save(visit: RequestContext, project: Any, row: Any) -> Response:
     visit.execute("DELETE FROM issue_label WHERE issue_id = ?", issue_id)
     for label in labels:
         visit.execute("INSERT INTO issue_label VALUES (?, ?)", issue_id, label["id"])
-    touch(visit, project)
+    update_activity_time(visit, project)
     message = "The issue was created." if row is None else "The issue was saved."
     return visit.redirect(f"/{project['path']}/issues/{number}", message)
 
@@ -215,17 +215,17 @@ def is_day(text: str) -> bool:
 
 @views.post("/{owner}/{slug}/issues/{number:int}/comment")
 def comment(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_issue(visit, project, number)
-    return discuss(visit, "issue", row, f"/{project['path']}/issues/{number}")
+    return add_comment(visit, "issue", row, f"/{project['path']}/issues/{number}")
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/state")
 def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_issue(visit, project, number)
     if not _can_edit(visit, project, row):
-        return refuse(visit, project)
+        return deny_access(visit, project)
     state = "closed" if row["state"] == "open" else "open"
     visit.execute(
         "UPDATE issue SET state = ?, updated = ? WHERE id = ?", state, visit.now, row["id"]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.code import sample_projects
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.code.permissions import VISIBILITIES, find, may, refuse
+from webagent_jax.arena.code.permissions import VISIBILITIES, find_project, has_role, deny_access
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -18,30 +18,30 @@ views = ViewRegistry()
 
 @views.get("/{owner}/{slug}/members")
 def members(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     rest = "FROM member JOIN user ON user.id = user_id WHERE project_id = ? ORDER BY name, user.id"
     pagination = paginate(
         visit, "user.id, username, name, role, since", rest, [project["id"]], size=8
     )
-    context: dict[str, Any] = {"roles": ROLES, "manages": may(project, "Maintainer")}
+    context: dict[str, Any] = {"roles": ROLES, "manages": has_role(project, "Maintainer")}
     return visit.render("members.html.j2", project=project, found=pagination, **context)
 
 
 @views.get("/{owner}/{slug}/members/invite")
 def invite_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     return visit.render("invite.html.j2", place=project, roles=ROLES, form=Form(), project=project)
 
 
 @views.post("/{owner}/{slug}/members/invite")
 def invite(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     form = Form(visit.form)
-    user, role = invited(visit, form)
+    user, role = read_invitation(visit, form)
     if user and visit.value(
         "SELECT 1 FROM member WHERE project_id = ? AND user_id = ?", project["id"], user["id"]
     ):
@@ -59,7 +59,7 @@ def invite(visit: RequestContext, owner: str, slug: str) -> Response:
     return visit.redirect(f"/{project['path']}/members", f"{user['name']} was invited as {role}.")
 
 
-def invited(visit: RequestContext, form: Form) -> tuple[Any, str]:
+def read_invitation(visit: RequestContext, form: Form) -> tuple[Any, str]:
     """Return the user named in the form, None without a match, and the role."""
     text, role = form.text("user"), form.choice("role", ROLES)
     rows = visit.rows(
@@ -73,9 +73,9 @@ def invited(visit: RequestContext, form: Form) -> tuple[Any, str]:
 
 @views.get("/{owner}/{slug}/members/{user:int}")
 def member(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     row = visit.row(
         "SELECT username, name, role, since FROM member JOIN user ON user.id = user_id"
         " WHERE project_id = ? AND user_id = ?",
@@ -87,10 +87,10 @@ def member(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
 
 @views.post("/{owner}/{slug}/members/{user:int}/role")
 def change_role(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     role = visit.form.get("role", "")
-    if not may(project, "Maintainer") or role not in ROLES:
-        return refuse(visit, project)
+    if not has_role(project, "Maintainer") or role not in ROLES:
+        return deny_access(visit, project)
     path = f"/{project['path']}/members"
     if _is_last_owner(visit, project, user):
         return visit.redirect(path, "A project needs an owner.")
@@ -102,9 +102,9 @@ def change_role(visit: RequestContext, owner: str, slug: str, user: int) -> Resp
 
 @views.post("/{owner}/{slug}/members/{user:int}/remove")
 def remove(visit: RequestContext, owner: str, slug: str, user: int) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     path = f"/{project['path']}/members"
     if _is_last_owner(visit, project, user):
         return visit.redirect(path, "A project needs an owner.")
@@ -124,9 +124,9 @@ def _is_last_owner(visit: RequestContext, project: Any, user: int) -> bool:
 
 @views.get("/{owner}/{slug}/settings")
 def settings_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     values = {key: project[key] for key in ("name", "description", "visibility", "topics")}
     return _render_settings(visit, project, Form(values))
 
@@ -137,16 +137,16 @@ def _render_settings(
     context: dict[str, Any] = {
         "visibilities": VISIBILITIES,
         "form": form,
-        "owns": may(project, "Owner"),
+        "owns": has_role(project, "Owner"),
     }
     return visit.render("settings.html.j2", status, project=project, **context)
 
 
 @views.post("/{owner}/{slug}/settings")
 def settings(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Maintainer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Maintainer"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     name = form.text("name", max_chars=60)
     about = form.text("description", required=False)
@@ -165,17 +165,17 @@ def settings(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/delete")
 def delete_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Owner"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Owner"):
+        return deny_access(visit, project)
     return visit.render("delete.html.j2", project=project, form=Form())
 
 
 @views.post("/{owner}/{slug}/delete")
 def delete(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Owner"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Owner"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     if form.text("confirm") != project["path"]:
         form.errors["confirm"] = f"Type {project['path']} to confirm."

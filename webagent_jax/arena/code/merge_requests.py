@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import discuss, find, may, me, members, refuse, touch
+from webagent_jax.arena.code.permissions import add_comment, find_project, has_role, account_id, members, deny_access, update_activity_time
 from webagent_jax.arena.code.project import changes, commit
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
@@ -29,7 +29,7 @@ _REQUESTS = (
 
 @views.get("/{owner}/{slug}/merge-requests")
 def requests(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     fields = {name: value for name, value in visit.query.items() if value}
     if len(fields) < len(visit.query):
         return visit.redirect(visit.path, **fields)
@@ -55,9 +55,9 @@ def _find_request(visit: RequestContext, project: Any, number: int) -> sqlite3.R
 
 @views.get("/{owner}/{slug}/merge-requests/new")
 def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     form = Form({"source": visit.query.get("source", "")})
     return visit.render(
         "new_request.html.j2", project=project, form=form, **_read_choices(visit, project)
@@ -76,9 +76,9 @@ def _read_choices(visit: RequestContext, project: Any) -> dict[str, Any]:
 
 @views.post("/{owner}/{slug}/merge-requests/new")
 def create(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     form, choices = Form(visit.form), _read_choices(visit, project)
     source = form.choice("source", choices["branches"])
     title = form.text("title", max_chars=160)
@@ -92,10 +92,10 @@ def create(visit: RequestContext, owner: str, slug: str) -> Response:
     number = visit.value(latest_sql, project["id"]) + 1
     visit.execute(
         "INSERT INTO merge_request VALUES (NULL, ?, ?, ?, ?, 'open', ?, 'main', ?, ?, ?, ?)",
-        *(project["id"], number, title, body, source, me(visit), reviewer or None),
+        *(project["id"], number, title, body, source, account_id(visit), reviewer or None),
         *(visit.now, visit.now),
     )
-    touch(visit, project)
+    update_activity_time(visit, project)
     return visit.redirect(
         f"/{project['path']}/merge-requests/{number}", "The merge request was created."
     )
@@ -103,7 +103,7 @@ def create(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/merge-requests/{number:int}")
 def request(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
     comments = visit.rows(
         "SELECT comment.*, name, username FROM comment JOIN user ON user.id = author_id"
@@ -121,8 +121,8 @@ def request(visit: RequestContext, owner: str, slug: str, number: int) -> Respon
         request=row,
         comments=comments,
         approvals=approvals,
-        approved=me(visit) in {user["id"] for user in approvals},
-        can_merge=may(project, "Developer"),
+        approved=account_id(visit) in {user["id"] for user in approvals},
+        can_merge=has_role(project, "Developer"),
         commits=_read_commits(visit, project, row),
         form=Form(),
     )
@@ -137,7 +137,7 @@ def _read_commits(visit: RequestContext, project: Any, row: Any) -> list[sqlite3
 
 @views.get("/{owner}/{slug}/merge-requests/{number:int}/changes")
 def request_changes(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
     revisions = [each["id"] for each in _read_commits(visit, project, row)]
     files = changes(visit, revisions) if revisions else []
@@ -146,18 +146,18 @@ def request_changes(visit: RequestContext, owner: str, slug: str, number: int) -
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/comment")
 def comment(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
-    return discuss(visit, "merge_request", row, f"/{project['path']}/merge-requests/{number}")
+    return add_comment(visit, "merge_request", row, f"/{project['path']}/merge-requests/{number}")
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/approve")
 def approve(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    pair = (row["id"], me(visit))
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
+    pair = (row["id"], account_id(visit))
     path = f"/{project['path']}/merge-requests/{number}"
     if visit.value("SELECT 1 FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair):
         visit.execute("DELETE FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair)
@@ -169,10 +169,10 @@ def approve(visit: RequestContext, owner: str, slug: str, number: int) -> Respon
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/merge")
 def merge(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
     """Merge the source branch into the target and remove it."""
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
-    if not may(project, "Developer") or row["state"] != "open":
-        return refuse(visit, project)
+    if not has_role(project, "Developer") or row["state"] != "open":
+        return deny_access(visit, project)
     _set_state(visit, row, "merged")
     commit(visit, project, "main", f"Merge branch '{row['source']}' into 'main'")
     visit.execute(
@@ -186,11 +186,11 @@ def merge(visit: RequestContext, owner: str, slug: str, number: int) -> Response
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/state")
 def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = _find_request(visit, project, number)
-    may_close = may(project, "Developer") or row["author_id"] == me(visit)
+    may_close = has_role(project, "Developer") or row["author_id"] == account_id(visit)
     if not may_close or row["state"] == "merged":
-        return refuse(visit, project)
+        return deny_access(visit, project)
     state = "closed" if row["state"] == "open" else "open"
     _set_state(visit, row, state)
     verb = "closed" if state == "closed" else "opened again"

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.code.issues import is_day
-from webagent_jax.arena.code.permissions import find, may, refuse
+from webagent_jax.arena.code.permissions import find_project, has_role, deny_access
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
@@ -22,7 +22,7 @@ _SELECT = (
 
 @views.get("/{owner}/{slug}/milestones")
 def milestones(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     state = "closed" if visit.query.get("state") == "closed" else "open"
     rows = visit.rows(f"{_SELECT} AND state = ? ORDER BY due, id", project["id"], state)
     return visit.render("milestones.html.j2", project=project, milestones=rows, state=state)
@@ -30,15 +30,15 @@ def milestones(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/milestones/new")
 def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     return visit.render("edit_milestone.html.j2", project=project, milestone=None, form=Form())
 
 
 @views.get("/{owner}/{slug}/milestones/{number:int}")
 def milestone(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     row = visit.row(f"{_SELECT} AND milestone.id = ?", project["id"], number)
     issues = visit.rows(
         "SELECT * FROM issue WHERE milestone_id = ? ORDER BY state DESC, number DESC LIMIT 12",
@@ -49,9 +49,9 @@ def milestone(visit: RequestContext, owner: str, slug: str, number: int) -> Resp
 
 @views.get("/{owner}/{slug}/milestones/{number:int}/edit")
 def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     row = _find_milestone(visit, project, number)
     return visit.render(
         "edit_milestone.html.j2", project=project, milestone=row, form=Form({**row})
@@ -66,18 +66,18 @@ def _find_milestone(visit: RequestContext, project: Any, number: int) -> Any:
 
 @views.post("/{owner}/{slug}/milestones/new")
 def create(visit: RequestContext, owner: str, slug: str) -> Response:
-    return _save(visit, find(visit, owner, slug), None)
+    return _save(visit, find_project(visit, owner, slug), None)
 
 
 @views.post("/{owner}/{slug}/milestones/{number:int}/edit")
 def edit(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     return _save(visit, project, _find_milestone(visit, project, number))
 
 
 def _save(visit: RequestContext, project: Any, row: Any) -> Response:
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     title, due = form.text("title", max_chars=60), form.text("due")
     description = form.text("description", required=False, max_chars=1000)
@@ -105,9 +105,9 @@ def _save(visit: RequestContext, project: Any, row: Any) -> Response:
 
 @views.post("/{owner}/{slug}/milestones/{number:int}/state")
 def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     row = _find_milestone(visit, project, number)
     state = "closed" if row["state"] == "open" else "open"
     visit.execute("UPDATE milestone SET state = ? WHERE id = ?", state, number)
@@ -117,7 +117,7 @@ def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> R
 
 @views.get("/{owner}/{slug}/labels")
 def labels(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     return visit.render(
         "labels.html.j2", project=project, labels=_read_labels(visit, project), form=Form()
     )
@@ -134,9 +134,9 @@ def _read_labels(visit: RequestContext, project: Any) -> Any:
 
 @views.post("/{owner}/{slug}/labels")
 def new_label(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Reporter"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Reporter"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     name = form.text("name", max_chars=30)
     name_sql = "SELECT 1 FROM label WHERE project_id = ? AND name = ?"

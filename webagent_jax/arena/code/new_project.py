@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import VISIBILITIES, find, me, spaces
+from webagent_jax.arena.code.permissions import VISIBILITIES, find_project, account_id, spaces
 from webagent_jax.arena.code.sample_projects import slug as slug_of
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -29,7 +29,7 @@ _FILES = {
 
 @views.get("/projects/new")
 def new_project_form(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     return visit.render("new_project.html.j2", form=Form(), **_read_choices(visit))
 
@@ -40,7 +40,7 @@ def _read_choices(visit: RequestContext) -> dict[str, Any]:
 
 @views.post("/projects/new")
 def new_project(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     form, choices = Form(visit.form), _read_choices(visit)
     name = form.text("name", max_chars=60)
@@ -64,7 +64,7 @@ def new_project(visit: RequestContext) -> Response:
         " topics, created, active) VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)",
         *(owner, name, slug_of(name), about, visibility, language, visit.now, visit.now),
     )
-    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
+    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, account_id(visit), visit.today)
     visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
     texts = {path: "" for path in paths}
     if form.is_checked("readme") or template:
@@ -74,15 +74,15 @@ def new_project(visit: RequestContext) -> Response:
     if texts:
         visit.execute(
             "INSERT INTO revision VALUES (NULL, ?, 'main', ?, ?, 'First version', ?)",
-            *(number, f"{number * 7919 + 0x5A11F0:08x}", me(visit), visit.now),
+            *(number, f"{number * 7919 + 0x5A11F0:08x}", account_id(visit), visit.now),
         )
     return visit.redirect(f"/{space}/{slug_of(name)}", f"The project {name} was created.")
 
 
 @views.get("/{owner}/{slug}/fork")
 def fork_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
+    project = find_project(visit, owner, slug)
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     form = Form({"name": project["name"], "visibility": project["visibility"]})
     return visit.render("fork.html.j2", project=project, form=form, spaces=spaces(visit))
@@ -91,8 +91,8 @@ def fork_form(visit: RequestContext, owner: str, slug: str) -> Response:
 @views.post("/{owner}/{slug}/fork")
 def fork(visit: RequestContext, owner: str, slug: str) -> Response:
     """Copy the project with its files and the commits of its default branch."""
-    project = find(visit, owner, slug)
-    if not me(visit):
+    project = find_project(visit, owner, slug)
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     form, choices = Form(visit.form), spaces(visit)
     space = form.choice("space", choices)
@@ -113,7 +113,7 @@ def fork(visit: RequestContext, owner: str, slug: str) -> Response:
         *(space, visibility, visit.now, visit.now, project["id"]),
     )
     visit.execute("UPDATE project SET forks = forks + 1 WHERE id = ?", project["id"])
-    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
+    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, account_id(visit), visit.today)
     visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
     visit.execute(
         "INSERT INTO file SELECT NULL, ?, path, content FROM file WHERE project_id = ?",
@@ -137,14 +137,14 @@ def groups(visit: RequestContext) -> Response:
         " AND visibility = 'public') AS projects, coalesce((SELECT role FROM group_member WHERE"
         " namespace_id = namespace.id AND user_id = ?), '') AS role FROM namespace"
         " WHERE namespace.user_id IS NULL AND (visibility = 'public' OR role != '') ORDER BY name",
-        me(visit),
+        account_id(visit),
     )
     return visit.render("groups.html.j2", groups=rows)
 
 
 @views.get("/groups/new")
 def new_group_form(visit: RequestContext) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     return visit.render("new_group.html.j2", form=Form())
 
@@ -167,5 +167,5 @@ def new_group(visit: RequestContext) -> Response:
         " VALUES (?, ?, ?, ?, ?)",
         *(path, name, about, visibility, visit.today),
     )
-    visit.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, me(visit))
+    visit.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, account_id(visit))
     return visit.redirect(f"/{path}", f"The group {name} was created.")

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.code.members import invited
-from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
+from webagent_jax.arena.code.members import read_invitation
+from webagent_jax.arena.code.permissions import PROJECT_COLUMNS, FROM_PROJECT, VISIBLE_CONDITION, account_id
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
@@ -22,13 +22,13 @@ def owner_page(visit: RequestContext, owner: str) -> Response:
     if namespace["user_id"] is None:
         return _render_group(visit, _find_group(visit, owner))
     user = visit.row("SELECT * FROM user WHERE id = ?", namespace["user_id"])
-    rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    pagination = paginate(visit, FACTS, rest, [me(visit), namespace["id"]], size=6)
+    rest = f"{FROM_PROJECT} WHERE namespace.id = ?2 AND {VISIBLE_CONDITION} ORDER BY active DESC, project.id"
+    pagination = paginate(visit, PROJECT_COLUMNS, rest, [account_id(visit), namespace["id"]], size=6)
     context: dict[str, Any] = {
         "user": user,
         "found": pagination,
         "following": visit.value(
-            "SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", me(visit), user["id"]
+            "SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", account_id(visit), user["id"]
         ),
         "followers": visit.value("SELECT count(*) FROM follow WHERE followed_id = ?", user["id"]),
         "follows": visit.value("SELECT count(*) FROM follow WHERE follower_id = ?", user["id"]),
@@ -39,11 +39,11 @@ def owner_page(visit: RequestContext, owner: str) -> Response:
 
 @views.post("/{owner}/follow")
 def follow(visit: RequestContext, owner: str) -> Response:
-    if not me(visit):
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
     user = visit.row("SELECT * FROM user WHERE username = ?", owner)
-    pair = (me(visit), user["id"])
-    if user["id"] == me(visit):
+    pair = (account_id(visit), user["id"])
+    if user["id"] == account_id(visit):
         return visit.redirect(f"/{owner}", "You cannot follow yourself.")
     if visit.value("SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", *pair):
         visit.execute("DELETE FROM follow WHERE follower_id = ? AND followed_id = ?", *pair)
@@ -65,7 +65,7 @@ def _find_group(visit: RequestContext, path: str) -> Any:
         "SELECT namespace.*, coalesce((SELECT role FROM group_member WHERE namespace_id ="
         " namespace.id AND group_member.user_id = ?), '') AS role FROM namespace WHERE path = ?"
         " AND user_id IS NULL",
-        *(me(visit), path),
+        *(account_id(visit), path),
     )
     if group["visibility"] == "private" and not group["role"]:
         raise NotFound
@@ -73,8 +73,8 @@ def _find_group(visit: RequestContext, path: str) -> Any:
 
 
 def _render_group(visit: RequestContext, group: Any) -> Response:
-    rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    pagination = paginate(visit, FACTS, rest, [me(visit), group["id"]], size=6)
+    rest = f"{FROM_PROJECT} WHERE namespace.id = ?2 AND {VISIBLE_CONDITION} ORDER BY active DESC, project.id"
+    pagination = paginate(visit, PROJECT_COLUMNS, rest, [account_id(visit), group["id"]], size=6)
     return visit.render(
         "group.html.j2", group=group, found=pagination, members=_read_members(visit, group)
     )
@@ -102,7 +102,7 @@ def invite(visit: RequestContext, owner: str) -> Response:
     if group["role"] != "Owner":
         return visit.redirect(f"/{owner}", "You do not have the permission to do this.")
     form = Form(visit.form)
-    user, role = invited(visit, form)
+    user, role = read_invitation(visit, form)
     if user and visit.value(
         "SELECT 1 FROM group_member WHERE namespace_id = ? AND user_id = ?", group["id"], user["id"]
     ):

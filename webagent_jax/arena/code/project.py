@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import find, may, me, refuse, touch
+from webagent_jax.arena.code.permissions import find_project, has_role, account_id, deny_access, update_activity_time
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
@@ -21,7 +21,7 @@ _COMMIT = (
 
 @views.get("/{owner}/{slug}")
 def home(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     readme = visit.value(
         "SELECT content FROM file WHERE project_id = ? AND path = 'README.md'", project["id"]
     )
@@ -31,7 +31,7 @@ def home(visit: RequestContext, owner: str, slug: str) -> Response:
         project["forked_from"],
     )
     is_starred = visit.value(
-        "SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", project["id"], me(visit)
+        "SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", project["id"], account_id(visit)
     )
     context: dict[str, Any] = {
         "readme": readme,
@@ -66,7 +66,7 @@ def _read_entries(visit: RequestContext, project: Any, folder: str) -> list[tupl
 
 @views.get("/{owner}/{slug}/tree/{path:path}")
 def tree(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     entries = _read_entries(visit, project, path)
     if not entries:
         raise NotFound
@@ -75,7 +75,7 @@ def tree(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
 
 @views.get("/{owner}/{slug}/blob/{path:path}")
 def blob(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     content = _find_file(visit, project, path)["content"]
     latest = visit.rows(
         f"SELECT {_COMMIT} AND branch = 'main' AND revision.id IN"
@@ -92,9 +92,9 @@ def _find_file(visit: RequestContext, project: Any, path: str) -> Any:
 
 @views.get("/{owner}/{slug}/edit/{path:path}")
 def edit_form(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     row = _find_file(visit, project, path)
     form = Form({"path": path, "content": row["content"], "message": f"Update {path}"})
     return visit.render("edit.html.j2", project=project, path=path, form=form)
@@ -102,9 +102,9 @@ def edit_form(visit: RequestContext, owner: str, slug: str, path: str) -> Respon
 
 @views.get("/{owner}/{slug}/new-file")
 def new_file_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     return visit.render(
         "edit.html.j2", project=project, path="", form=Form({"message": "Add a file"})
     )
@@ -112,19 +112,19 @@ def new_file_form(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.post("/{owner}/{slug}/edit/{path:path}")
 def edit(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     return _save(visit, project, path)
 
 
 @views.post("/{owner}/{slug}/new-file")
 def new_file(visit: RequestContext, owner: str, slug: str) -> Response:
-    return _save(visit, find(visit, owner, slug), "")
+    return _save(visit, find_project(visit, owner, slug), "")
 
 
 def _save(visit: RequestContext, project: Any, old_path: str) -> Response:
     """Commit a file to the default branch; `old_path` is "" for a new file."""
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     path = old_path or form.text("path", max_chars=120).strip("/")
     message = form.text("message", max_chars=120)
@@ -150,7 +150,7 @@ def commit(visit: RequestContext, project: Any, branch: str, title: str, path: s
     sha = hashlib.sha256(f"{project['id']} {count} {title}".encode()).hexdigest()[:8]
     number = visit.execute(
         "INSERT INTO revision VALUES (NULL, ?, ?, ?, ?, ?, ?)",
-        *(project["id"], branch, sha, me(visit), title, visit.now),
+        *(project["id"], branch, sha, account_id(visit), title, visit.now),
     )
     if path:
         visit.execute("INSERT INTO revision_file VALUES (?, ?, 1, 1, 0)", number, path)
@@ -158,7 +158,7 @@ def commit(visit: RequestContext, project: Any, branch: str, title: str, path: s
         "UPDATE branch SET updated = ? WHERE project_id = ? AND name = ?",
         *(visit.now, project["id"], branch),
     )
-    touch(visit, project)
+    update_activity_time(visit, project)
 
 
 # --- commits, branches, contributors -------------------------------------------------------------
@@ -166,7 +166,7 @@ def commit(visit: RequestContext, project: Any, branch: str, title: str, path: s
 
 @views.get("/{owner}/{slug}/commits")
 def commits(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     fields = {name: value for name, value in visit.query.items() if value}
     if len(fields) < len(visit.query):
         return visit.redirect(visit.path, **fields)
@@ -202,7 +202,7 @@ def commits(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/commit/{sha}")
 def one_commit(visit: RequestContext, owner: str, slug: str, sha: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     revision = visit.row(f"SELECT {_COMMIT} AND sha = ?", project["id"], sha)
     return visit.render(
         "commit.html.j2", project=project, commit=revision, files=changes(visit, [revision["id"]])
@@ -226,7 +226,7 @@ def changes(visit: RequestContext, revisions: list[int]) -> list[dict[str, Any]]
 
 @views.get("/{owner}/{slug}/branches")
 def branches(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     rest = "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
     pagination = paginate(visit, "*", rest, [project["id"]], size=6)
     return visit.render("branches.html.j2", project=project, found=pagination, form=Form())
@@ -234,9 +234,9 @@ def branches(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.post("/{owner}/{slug}/branches")
 def new_branch(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     form = Form(visit.form)
     name = form.text("name", max_chars=60)
     name_sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
@@ -254,9 +254,9 @@ def new_branch(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.post("/{owner}/{slug}/branches/delete")
 def delete_branch(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
+    project = find_project(visit, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(visit, project)
     name = visit.form.get("name", "")
     visit.execute(
         "DELETE FROM branch WHERE project_id = ? AND name = ? AND NOT is_default",
@@ -268,7 +268,7 @@ def delete_branch(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.get("/{owner}/{slug}/contributors")
 def contributors(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
+    project = find_project(visit, owner, slug)
     rest = (
         "FROM (SELECT username, name, count(*) AS commits, max(written) AS latest FROM revision"
         " JOIN user ON user.id = author_id WHERE project_id = ? AND branch = 'main'"
@@ -284,10 +284,10 @@ def contributors(visit: RequestContext, owner: str, slug: str) -> Response:
 
 @views.post("/{owner}/{slug}/star")
 def star(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
+    project = find_project(visit, owner, slug)
+    if not account_id(visit):
         return visit.redirect_to_sign_in()
-    pair = (project["id"], me(visit))
+    pair = (project["id"], account_id(visit))
     if visit.value("SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", *pair):
         visit.execute("DELETE FROM star WHERE project_id = ? AND user_id = ?", *pair)
     else:

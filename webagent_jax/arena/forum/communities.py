@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.forum.post_lists import PAGE, is_subscribed, without_blanks
+from webagent_jax.arena.forum.post_lists import PAGE_SIZE, is_subscribed, redirect_without_blanks
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
@@ -32,11 +32,11 @@ def communities(visit: RequestContext) -> Response:
         f" AND member_id = {visit.session.account or 0}) AS is_subscribed"
     )
     rest = f"FROM community WHERE 1{where} ORDER BY {order}, id"
-    return without_blanks(visit) or visit.render(
+    return redirect_without_blanks(visit) or visit.render(
         "communities.html.j2",
         asked=query,
         orders=[(key, text) for key, (text, _) in _ORDERS.items()],
-        found=paginate(visit, columns, rest, words, size=PAGE),
+        found=paginate(visit, columns, rest, words, size=PAGE_SIZE),
     )
 
 

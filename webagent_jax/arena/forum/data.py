@@ -16,18 +16,18 @@ from webagent_jax.arena.common import NOW, Person
 from webagent_jax.arena.database import Database
 from webagent_jax.arena.shop.data import DATABASE as SHOP
 
-POSTS = 3_000
-MINE = 28  # posts of the agent's account
-MY_COMMENTS = 60
-MODERATED = ("port-hadley", "gardening", "boardgames")  # communities that the account moderates
-SUBSCRIBED = (*MODERATED, "cooking", "hiking", "books", "history", "worthit", "photography")
+NUM_POSTS = 3_000
+NUM_AGENT_POSTS = 28  # posts of the agent's account
+NUM_AGENT_COMMENTS = 60
+MODERATED_SLUGS = ("port-hadley", "gardening", "boardgames")  # communities that the account moderates
+SUBSCRIBED_SLUGS = (*MODERATED_SLUGS, "cooking", "hiking", "books", "history", "worthit", "photography")
 FIRST_DAY = datetime.datetime(2022, 1, 3)
-DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
-MOST_COMMENTS = 20  # maximum number of comments of a post
+MAX_DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
+MAX_COMMENTS = 20  # maximum number of comments of a post
 
 # Relative frequency of topics: a link leads out of the forum, a product is one of the shop.
-_ABOUT = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
-_ABOUT_BUYING = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
+_TOPIC_WEIGHTS = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
+_BUYING_TOPIC_WEIGHTS = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _read_paragraphs() -> Iterator[list[str]]:
     yield paragraph
 
 
-class Voice:
+class SentenceSampler:
     """Source of sentences for a community: fills the {braces} of patterns with its words."""
 
     def __init__(self, rng: random.Random, community: Community) -> None:
@@ -82,7 +82,7 @@ class Voice:
         """Return the words of one kind, such as "things"."""
         return self._community.words[name]
 
-    def say(self, pattern: str, **overrides: str) -> str:
+    def sample(self, pattern: str, **overrides: str) -> str:
         rng, words = self._rng, self._community.words
         slots = {
             "thing": "it",
@@ -152,11 +152,11 @@ def _fill_communities(connection: sqlite3.Connection, community_list: list[Commu
         row = (number, each.slug, each.title, each.description, each.sidebar, created)
         rows.append((*row, int(180 * 50 ** rng.random()), rng.randrange(0, 360, 12)))
         moderators |= {(number, rng.randint(2, 900)) for _ in range(rng.randint(1, 2))}
-        if each.slug in MODERATED:
+        if each.slug in MODERATED_SLUGS:
             moderators.add((number, 1))
     _insert(connection, "community", rows)
     _insert(connection, "moderator", sorted(moderators))
-    numbers = [n for n, each in enumerate(community_list, 1) if each.slug in SUBSCRIBED]
+    numbers = [n for n, each in enumerate(community_list, 1) if each.slug in SUBSCRIBED_SLUGS]
     _insert(connection, "subscription", [(1, number) for number in numbers])
 
 
@@ -173,10 +173,10 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
         author: Person = authors.sample(rng)[0]
         up, down = _sample_votes(rng, 28.0)
         written = posted.isoformat(" ")
-        row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minute_of(posted))
+        row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minutes_since_2022(posted))
         rows.append((*row, up, down, 0, 0))
-    candidates = [i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED]
-    for i in rng.sample(candidates, MINE):
+    candidates = [i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED_SLUGS]
+    for i in rng.sample(candidates, NUM_AGENT_POSTS):
         rows[i] = (*rows[i][:2], 1, *rows[i][3:])
     _insert(connection, "post", rows)
     own_votes = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
@@ -187,7 +187,7 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
     _insert(connection, "saved", [(1, number) for number in rng.sample(other_posts, 5)])
 
 
-def minute_of(moment: datetime.datetime) -> int:
+def minutes_since_2022(moment: datetime.datetime) -> int:
     """Return the minutes since 2022, the unit of the order "hot"."""
     return int((moment - datetime.datetime(2022, 1, 1)).total_seconds()) // 60
 
@@ -195,7 +195,7 @@ def minute_of(moment: datetime.datetime) -> int:
 def _sample_times(rng: random.Random) -> list[datetime.datetime]:
     """Return the times of posts in ascending order, more every month."""
     last = (NOW - FIRST_DAY).days
-    days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=POSTS)
+    days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=NUM_POSTS)
     offsets = (datetime.timedelta(day, rng.randrange(5 * 60, 24 * 60) * 60) for day in days)
     return sorted(FIRST_DAY + offset for offset in offsets)
 
@@ -210,16 +210,16 @@ def _sample_post(
     rng: random.Random, community: Community, products: Sequence[Any], titles: set[str]
 ) -> tuple[str, str, str]:
     """Return title, text and link of a post, and add its title to `titles`, which stay distinct."""
-    voice, templates = Voice(rng, community), random_data.read_json("forum_words")
-    weights = _ABOUT_BUYING if community.slug == "worthit" else _ABOUT
+    voice, templates = SentenceSampler(rng, community), random_data.read_json("forum_words")
+    weights = _BUYING_TOPIC_WEIGHTS if community.slug == "worthit" else _TOPIC_WEIGHTS
     while True:
         (topic,) = rng.choices(tuple(weights), tuple(weights.values()))
         product = rng.choice(products)
         # Title and body share one choice of words, so that they have the same subject.
-        theme = {name: voice.say(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
+        theme = {name: voice.sample(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
         theme = {name: word[0].lower() + word[1:] for name, word in theme.items()}
         theme |= {"product": product[0], "thing": _to_inline(product[1])}
-        title = voice.say(rng.choice(templates[topic]["titles"]), **theme)
+        title = voice.sample(rng.choice(templates[topic]["titles"]), **theme)
         if title not in titles and len(title) <= 90:
             break
     titles.add(title)
@@ -229,7 +229,7 @@ def _sample_post(
     else:
         sentences = rng.sample(bodies, 1 if topic == "link" else rng.randint(2, 3))
         sentences = [bodies[i] for i in sorted(bodies.index(text) for text in sentences)]
-    body = " ".join(voice.say(text, **theme) for text in sentences)
+    body = " ".join(voice.sample(text, **theme) for text in sentences)
     slug = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
     url = f"https://{rng.choice(templates['sources'])}/{slug}" if topic == "link" else ""
     return title, body, url
@@ -253,7 +253,7 @@ class _Comment:
     depth: int
     author: int
     body: str
-    written: datetime.datetime
+    time: datetime.datetime
     votes: tuple[int, int]
     number: int = 0
 
@@ -264,8 +264,8 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
     drafts: list[_Comment] = []
     posts = connection.execute("SELECT id, community_id, author_id, posted, up FROM post")
     for post, community, author, posted, up in posts.fetchall():
-        voice = Voice(rng, community_list[community - 1])
-        count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MOST_COMMENTS)
+        voice = SentenceSampler(rng, community_list[community - 1])
+        count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MAX_COMMENTS)
         thread: list[_Comment] = []
         moment = datetime.datetime.fromisoformat(posted)
         for _ in range(count):
@@ -273,20 +273,20 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
             if moment >= NOW:
                 break
             parent_draft = rng.choice(thread) if thread and rng.random() < 0.45 else None
-            parent_draft = parent_draft if parent_draft and parent_draft.depth < DEPTH else None
+            parent_draft = parent_draft if parent_draft and parent_draft.depth < MAX_DEPTH else None
             writer = author if rng.random() < 0.08 and author != 1 else authors.sample(rng)[0].id
             body, votes = _sample_comment(rng, voice)
             depth = parent_draft.depth + 1 if parent_draft else 1
             thread.append(_Comment(post, parent_draft, depth, writer, body, moment, votes))
         drafts += thread
     _assign_to_agent(rng, drafts, connection)
-    drafts.sort(key=lambda draft: (draft.written, draft.post))
+    drafts.sort(key=lambda draft: (draft.time, draft.post))
     for number, draft in enumerate(drafts, 1):
         draft.number = number
     rows: list[tuple[object, ...]] = []
     for each in drafts:
         parent = each.parent.number if each.parent else None
-        written = each.written.isoformat(" ")
+        written = each.time.isoformat(" ")
         row = (each.number, each.post, parent, each.author, each.body, written)
         rows.append((*row, *each.votes, 0))
     _insert(connection, "comment", rows)
@@ -303,18 +303,18 @@ def _assign_to_agent(
     for draft in rng.sample(drafts, len(drafts)):
         if draft.post not in own_posts:
             first_drafts.setdefault(draft.post, draft)
-    for draft in list(first_drafts.values())[:MY_COMMENTS]:
+    for draft in list(first_drafts.values())[:NUM_AGENT_COMMENTS]:
         draft.author = 1
 
 
-def _sample_comment(rng: random.Random, voice: Voice) -> tuple[str, tuple[int, int]]:
+def _sample_comment(rng: random.Random, voice: SentenceSampler) -> tuple[str, tuple[int, int]]:
     words = random_data.read_json("forum_words")
     tone = rng.choices(("comments", "short", "rude"), (66, 24, 10))[0]
-    body = voice.say(rng.choice(words[tone]))
+    body = voice.sample(rng.choice(words[tone]))
     if tone == "rude":
         return body, (1 + int(rng.expovariate(0.7)), 2 + int(rng.expovariate(0.25)))
     if tone == "comments" and rng.random() < 0.3:
-        body += " " + voice.say(rng.choice(words["comments"]))
+        body += " " + voice.sample(rng.choice(words["comments"]))
     return body, _sample_votes(rng, 6.0)
 
 

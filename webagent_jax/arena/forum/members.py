@@ -67,7 +67,7 @@ def register(visit: RequestContext) -> Response:
 @views.get("/u/{name}")
 def member(visit: RequestContext, name: str) -> Response:
     row = _find_member(visit, name)
-    pagination = post_lists.posts(visit, "author_id = ?", row["id"], default="new")
+    pagination = post_lists.paginate_posts(visit, "author_id = ?", row["id"], default="new")
     return visit.render("member.html.j2", member=row, found=pagination)
 
 
@@ -79,7 +79,7 @@ def comments(visit: RequestContext, name: str) -> Response:
         "FROM comment JOIN post ON post.id = post_id"
         " WHERE comment.author_id = ? ORDER BY comment.id DESC"
     )
-    pagination = paginate(visit, columns, rest, [row["id"]], size=post_lists.PAGE)
+    pagination = paginate(visit, columns, rest, [row["id"]], size=post_lists.PAGE_SIZE)
     return visit.render("member_comments.html.j2", member=row, found=pagination)
 
 

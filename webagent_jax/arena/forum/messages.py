@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.forum.post_lists import PAGE
+from webagent_jax.arena.forum.post_lists import PAGE_SIZE
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
@@ -34,7 +34,7 @@ def _render_box(
         " ORDER BY sent DESC, message.id DESC"
     )
     columns = "message.*, username"
-    pagination = paginate(visit, columns, rest, [visit.session.account], size=PAGE)
+    pagination = paginate(visit, columns, rest, [visit.session.account], size=PAGE_SIZE)
     return visit.render("messages.html.j2", heading=heading, found=pagination)
 
 

@@ -15,7 +15,7 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-PAGE = 5  # entries per page: posts, communities, or comments of a member
+PAGE_SIZE = 5  # entries per page: posts, communities, or comments of a member
 
 # A point counts as ten minutes, up to three days, so that old posts sink.
 SORTS = {
@@ -34,7 +34,7 @@ _POST = (
 )
 
 
-def posts(visit: RequestContext, where: str, *arguments: Any, default: str = "") -> Pagination:
+def paginate_posts(visit: RequestContext, where: str, *arguments: Any, default: str = "") -> Pagination:
     """Return a page of matching posts, without those of members that the reader blocked.
 
     Args:
@@ -52,11 +52,11 @@ def posts(visit: RequestContext, where: str, *arguments: Any, default: str = "")
         f" (SELECT other_id FROM blocked WHERE member_id = ?) ORDER BY {order}, id DESC"
     )
     reader = visit.session.account or 0
-    pagination = paginate(visit, "id", rest, [*arguments, start, reader], size=PAGE)
-    return replace(pagination, rows=[shown(visit, row["id"]) for row in pagination.rows])
+    pagination = paginate(visit, "id", rest, [*arguments, start, reader], size=PAGE_SIZE)
+    return replace(pagination, rows=[find_post(visit, row["id"]) for row in pagination.rows])
 
 
-def shown(visit: RequestContext, number: int) -> Any:
+def find_post(visit: RequestContext, number: int) -> Any:
     """Return a post with its community, author, score and the vote of the reader.
 
     Raises:
@@ -71,7 +71,7 @@ def reader_sort(visit: RequestContext) -> str:
     return str(sort or "hot")
 
 
-def without_blanks(visit: RequestContext) -> Response | None:
+def redirect_without_blanks(visit: RequestContext) -> Response | None:
     """Return a redirect without the empty query fields that forms send, or None."""
     fields = {name: value for name, value in visit.query.items() if value}
     return visit.redirect(visit.path, **fields) if len(fields) < len(visit.query) else None
@@ -87,25 +87,25 @@ def _render_feed(
 @views.get("/")
 def home(visit: RequestContext) -> Response:
     if not visit.session.account:
-        return everything(visit)
-    pagination = posts(
+        return all_posts(visit)
+    pagination = paginate_posts(
         visit,
         "community_id IN (SELECT community_id FROM subscription WHERE member_id = ?)",
         visit.session.account,
     )
-    return without_blanks(visit) or _render_feed(visit, "Home", pagination)
+    return redirect_without_blanks(visit) or _render_feed(visit, "Home", pagination)
 
 
 @views.get("/all")
-def everything(visit: RequestContext) -> Response:
-    return without_blanks(visit) or _render_feed(visit, "All communities", posts(visit, "1"))
+def all_posts(visit: RequestContext) -> Response:
+    return redirect_without_blanks(visit) or _render_feed(visit, "All communities", paginate_posts(visit, "1"))
 
 
 @views.get("/c/{slug}")
 def community(visit: RequestContext, slug: str) -> Response:
     row = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    pagination = posts(visit, "community_id = ?", row["id"])
-    return without_blanks(visit) or _render_feed(
+    pagination = paginate_posts(visit, "community_id = ?", row["id"])
+    return redirect_without_blanks(visit) or _render_feed(
         visit,
         row["title"],
         pagination,
@@ -134,7 +134,7 @@ def saved(visit: RequestContext) -> Response:
     if not visit.session.account:
         return visit.redirect_to_sign_in()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
-    pagination = posts(visit, where, visit.session.account, default="new")
+    pagination = paginate_posts(visit, where, visit.session.account, default="new")
     return visit.render("saved.html.j2", found=pagination)
 
 
@@ -145,12 +145,12 @@ def search(visit: RequestContext) -> Response:
     if not query:
         return visit.redirect("/communities", "Type what you are looking for.")
     words = query.lower().split()[:10]
-    return without_blanks(visit) or visit.render(
+    return redirect_without_blanks(visit) or visit.render(
         "search.html.j2",
         asked=query,
         communities=_find_communities(visit, words),
         members=_find_members(visit, words),
-        found=posts(
+        found=paginate_posts(
             visit,
             " AND ".join("title || ' ' || body LIKE ?" for _ in words),
             *(f"%{word}%" for word in words),

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from webagent_jax.arena import common
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum import post_lists
-from webagent_jax.arena.forum.data import minute_of
-from webagent_jax.arena.forum.threads import mine, post_at
+from webagent_jax.arena.forum.data import minutes_since_2022
+from webagent_jax.arena.forum.threads import require_author, find_post
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -40,7 +40,7 @@ def submit(visit: RequestContext, slug: str) -> Response:
             body,
             url,
             visit.now,
-            minute_of(common.NOW),
+            minutes_since_2022(common.NOW),
         ),
     )
     visit.execute(
@@ -59,13 +59,13 @@ def _read_content(form: Form) -> tuple[str, str, str]:
 
 @views.get("/c/{slug}/{number:int}/edit")
 def edit_form(visit: RequestContext, slug: str, number: int) -> Response:
-    post = mine(visit, post_at(visit, slug, number))
+    post = require_author(visit, find_post(visit, slug, number))
     return visit.render("edit_post.html.j2", post=post, form=Form(dict(post)))
 
 
 @views.post("/c/{slug}/{number:int}/edit")
 def edit(visit: RequestContext, slug: str, number: int) -> Response:
-    post, form = mine(visit, post_at(visit, slug, number)), Form(visit.form)
+    post, form = require_author(visit, find_post(visit, slug, number)), Form(visit.form)
     title, url, body = _read_content(form)
     if form.errors:
         return visit.render("edit_post.html.j2", 422, post=post, form=form)
@@ -76,12 +76,12 @@ def edit(visit: RequestContext, slug: str, number: int) -> Response:
 
 @views.get("/c/{slug}/{number:int}/delete")
 def delete_form(visit: RequestContext, slug: str, number: int) -> Response:
-    return visit.render("delete_post.html.j2", post=mine(visit, post_at(visit, slug, number)))
+    return visit.render("delete_post.html.j2", post=require_author(visit, find_post(visit, slug, number)))
 
 
 @views.post("/c/{slug}/{number:int}/delete")
 def delete(visit: RequestContext, slug: str, number: int) -> Response:
-    mine(visit, post_at(visit, slug, number))
+    require_author(visit, find_post(visit, slug, number))
     visit.execute("DELETE FROM comment WHERE post_id = ?", number)
     visit.execute("DELETE FROM saved WHERE post_id = ?", number)
     visit.execute("DELETE FROM post WHERE id = ?", number)
@@ -91,7 +91,7 @@ def delete(visit: RequestContext, slug: str, number: int) -> Response:
 @views.get("/out/{number:int}")
 def out(visit: RequestContext, number: int) -> Response:
     """Show the page before an external link, which ends here: a world has no other sites."""
-    post = post_lists.shown(visit, number)
+    post = post_lists.find_post(visit, number)
     if not post["url"]:
         raise NotFound
     return visit.render("out.html.j2", post=post)

@@ -28,7 +28,7 @@ def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     }
 
 
-def ago(iso: str) -> str:
+def format_age(iso: str) -> str:
     """Return the age of a time: "2023-06-12 08:00:00" gives "3 days ago"."""
     minutes = int((common.NOW - datetime.datetime.fromisoformat(iso)).total_seconds()) // 60
     for name, size in (("year", 525_600), ("month", 43_200), ("day", 1440), ("hour", 60)):
@@ -59,5 +59,5 @@ SITE = Site(
     folder=Path(__file__).parent,
     account=common.agent_user().id,
     template_context=_template_context,
-    filters={"ago": ago, "domain": domain},
+    filters={"ago": format_age, "domain": domain},
 )

@@ -16,11 +16,11 @@ from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-THREADS = 3  # top-level comments per page, each with all its replies
+THREADS_PER_PAGE = 3  # top-level comments per page, each with all its replies
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommentEntry:
     """A comment with its position in the outline."""
 
     comment: sqlite3.Row
@@ -30,12 +30,12 @@ class Said:
 
 @views.get("/c/{slug}/{number:int}")
 def post(visit: RequestContext, slug: str, number: int) -> Response:
-    row = post_at(visit, slug, number)
+    row = find_post(visit, slug, number)
     return _render_post(visit, row, Form())
 
 
-def post_at(visit: RequestContext, slug: str, number: int) -> Any:
-    post = post_lists.shown(visit, number)
+def find_post(visit: RequestContext, slug: str, number: int) -> Any:
+    post = post_lists.find_post(visit, number)
     if post["slug"] != slug:
         raise NotFound
     return post
@@ -44,9 +44,9 @@ def post_at(visit: RequestContext, slug: str, number: int) -> Any:
 def _render_post(visit: RequestContext, post: Any, form: Form, status: int = 200) -> Response:
     query = visit.query.get("page", "1")
     threads = _read_threads(visit, post["id"])
-    pages = max(1, -(-len(threads) // THREADS))
+    pages = max(1, -(-len(threads) // THREADS_PER_PAGE))
     number = min(max(int(query) if query.isdecimal() and len(query) < 7 else 1, 1), pages)
-    page_threads = threads[(number - 1) * THREADS : number * THREADS]
+    page_threads = threads[(number - 1) * THREADS_PER_PAGE : number * THREADS_PER_PAGE]
     href = f"/c/{post['slug']}/{post['id']}?page="
     saved_sql = "SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?"
     return visit.render(
@@ -55,12 +55,12 @@ def _render_post(visit: RequestContext, post: Any, form: Form, status: int = 200
         post=post,
         form=form,
         said=[entry for thread in page_threads for entry in thread],
-        found=Pagination((), len(threads), number, THREADS, href),
+        found=Pagination((), len(threads), number, THREADS_PER_PAGE, href),
         is_saved=visit.value(saved_sql, visit.session.account, post["id"]),
     )
 
 
-def _read_threads(visit: RequestContext, post: int) -> list[list[Said]]:
+def _read_threads(visit: RequestContext, post: int) -> list[list[CommentEntry]]:
     """Return each top-level comment with its replies, sorted by points on every level."""
     rows = visit.rows(
         "SELECT comment.*, username, (SELECT direction FROM vote WHERE member_id = ?1 AND"
@@ -74,8 +74,8 @@ def _read_threads(visit: RequestContext, post: int) -> list[list[Said]]:
     for row in rows:
         replies.setdefault(row["parent_id"], []).append(row)
 
-    def outline(row: sqlite3.Row, number: str, depth: int) -> Iterator[Said]:
-        yield Said(row, number, depth)
+    def outline(row: sqlite3.Row, number: str, depth: int) -> Iterator[CommentEntry]:
+        yield CommentEntry(row, number, depth)
         for position, reply in enumerate(replies.get(row["id"], ()), 1):
             yield from outline(reply, f"{number}.{position}", depth + 1)
 
@@ -101,7 +101,7 @@ def _comment_url(visit: RequestContext, comment: Any) -> str:
     threads = _read_threads(visit, comment["post_id"])
     numbers = [[entry.comment["id"] for entry in thread] for thread in threads]
     index = next((n for n, thread in enumerate(numbers) if comment["id"] in thread), 0)
-    page = f"?page={index // THREADS + 1}" if index >= THREADS else ""
+    page = f"?page={index // THREADS_PER_PAGE + 1}" if index >= THREADS_PER_PAGE else ""
     return f"/c/{comment['slug']}/{comment['post_id']}{page}#c{comment['id']}"
 
 
@@ -136,7 +136,7 @@ def save(visit: RequestContext, slug: str, number: int) -> Response:
     """Save a post, or remove a saved one."""
     if not visit.session.account:
         return visit.redirect_to_sign_in()
-    post_at(visit, slug, number)
+    find_post(visit, slug, number)
     pair = (visit.session.account, number)
     if visit.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
         visit.execute("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
@@ -150,7 +150,7 @@ def save(visit: RequestContext, slug: str, number: int) -> Response:
 
 @views.post("/c/{slug}/{number:int}")
 def comment(visit: RequestContext, slug: str, number: int) -> Response:
-    post, form = post_at(visit, slug, number), Form(visit.form)
+    post, form = find_post(visit, slug, number), Form(visit.form)
     if not visit.session.account:
         return visit.redirect_to_sign_in()
     body = form.text("body", max_chars=2000)
@@ -193,13 +193,13 @@ def _add_comment(visit: RequestContext, post: int, parent: int | None, body: str
 
 @views.get("/comment/{number:int}/edit")
 def edit_form(visit: RequestContext, number: int) -> Response:
-    row = mine(visit, _find_comment(visit, number))
+    row = require_author(visit, _find_comment(visit, number))
     return visit.render("edit_comment.html.j2", comment=row, form=Form(dict(body=row["body"])))
 
 
 @views.post("/comment/{number:int}/edit")
 def edit(visit: RequestContext, number: int) -> Response:
-    row, form = mine(visit, _find_comment(visit, number)), Form(visit.form)
+    row, form = require_author(visit, _find_comment(visit, number)), Form(visit.form)
     body = form.text("body", max_chars=2000)
     if form.errors:
         return visit.render("edit_comment.html.j2", 422, comment=row, form=form)
@@ -210,7 +210,7 @@ def edit(visit: RequestContext, number: int) -> Response:
 @views.post("/comment/{number:int}/delete")
 def delete(visit: RequestContext, number: int) -> Response:
     """Delete a comment; one with replies stays as an empty entry."""
-    row = mine(visit, _find_comment(visit, number))
+    row = require_author(visit, _find_comment(visit, number))
     if visit.value("SELECT 1 FROM comment WHERE parent_id = ?", number):
         visit.execute("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
     else:
@@ -219,7 +219,7 @@ def delete(visit: RequestContext, number: int) -> Response:
     return visit.redirect(f"/c/{row['slug']}/{row['post_id']}", "Your comment was deleted.")
 
 
-def mine(visit: RequestContext, thing: Any) -> Any:
+def require_author(visit: RequestContext, thing: Any) -> Any:
     """Return `thing` if the account wrote it.
 
     Raises:

@@ -9,15 +9,15 @@ from starlette.responses import Response
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.map import svg_map
 from webagent_jax.arena.map.network import Mode
-from webagent_jax.arena.map.places import ROW, find
-from webagent_jax.arena.map.routes import Spot, route
+from webagent_jax.arena.map.places import PLACE_COLUMNS, find_place
+from webagent_jax.arena.map.routes import Spot, find_route
 from webagent_jax.arena.map.svg_map import Pin
-from webagent_jax.arena.map.terrain import between
+from webagent_jax.arena.map.terrain import straight_distance
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-WAYS: dict[Mode, str] = {"car": "Car", "bike": "Bike", "foot": "Foot"}
+MODE_NAMES: dict[Mode, str] = {"car": "Car", "bike": "Bike", "foot": "Foot"}
 
 
 @views.get("/directions")
@@ -41,9 +41,9 @@ def _render_form(
     visit: RequestContext, form: Form, status: int = 200, ends: dict[str, Any] | None = None
 ) -> Response:
     choices = {name: rows for name, rows in (ends or {}).items() if rows and len(rows) > 1}
-    picture = svg_map.picture(svg_map.region())
+    picture = svg_map.draw_map(svg_map.region_frame())
     return visit.render(
-        "directions.html.j2", status, form=form, ways=WAYS, choices=choices, picture=picture
+        "directions.html.j2", status, form=form, ways=MODE_NAMES, choices=choices, picture=picture
     )
 
 
@@ -53,7 +53,7 @@ def _find_places(visit: RequestContext, form: Form, field: str) -> list[Any] | N
     if not text:
         return None
     exact_matches = visit.rows(
-        f"SELECT {ROW} FROM place JOIN category ON category.id = category_id"
+        f"SELECT {PLACE_COLUMNS} FROM place JOIN category ON category.id = category_id"
         " WHERE lower(place.name) = ?1 OR lower(place.name || ', ' || town) = ?1"
         " OR lower(street || ', ' || town) = ?1 OR place.slug = ?1 LIMIT 4",
         text.lower(),
@@ -63,7 +63,7 @@ def _find_places(visit: RequestContext, form: Form, field: str) -> list[Any] | N
     words = text.lower().replace(",", " ").split()[:12]
     condition = " AND ".join("instr(words, ?)" for _ in words)
     matches = exact_matches or visit.rows(
-        f"SELECT {ROW} FROM place JOIN category ON category.id = category_id WHERE {condition}"
+        f"SELECT {PLACE_COLUMNS} FROM place JOIN category ON category.id = category_id WHERE {condition}"
         " ORDER BY place.name LIMIT 4",
         *words,
     )
@@ -78,24 +78,24 @@ def _find_places(visit: RequestContext, form: Form, field: str) -> list[Any] | N
 
 
 @views.get("/route/{by}/{start}/{end}")
-def way(visit: RequestContext, by: str, start: str, end: str) -> Response:
+def route_page(visit: RequestContext, by: str, start: str, end: str) -> Response:
     """Show the quickest route by car, by bike or on foot."""
-    mode: Mode | None = next((mode for mode in WAYS if mode == by), None)
+    mode: Mode | None = next((mode for mode in MODE_NAMES if mode == by), None)
     if mode is None or start == end:
         raise NotFound
-    first, last = find(visit, start), find(visit, end)
+    first, last = find_place(visit, start), find_place(visit, end)
     spots = [Spot(each["edge"], each["along"]) for each in (first, last)]
-    best_route = route(spots[0], spots[1], mode)
+    best_route = find_route(spots[0], spots[1], mode)
     points = [(each["x"], each["y"]) for each in (first, last)]
-    frame = svg_map.around([*points, *best_route.line])
+    frame = svg_map.fit_frame([*points, *best_route.line])
     pins = [Pin(points[0], "A"), Pin(points[1], "B")]
     return visit.render(
         "route.html.j2",
         first=first,
         last=last,
         by=mode,
-        ways=WAYS,
+        ways=MODE_NAMES,
         route=best_route,
-        straight=between(*points),
-        picture=svg_map.picture(frame, pins, best_route.line),
+        straight=straight_distance(*points),
+        picture=svg_map.draw_map(frame, pins, best_route.line),
     )

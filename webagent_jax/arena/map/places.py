@@ -13,18 +13,18 @@ from webagent_jax.arena.map import svg_map
 from webagent_jax.arena.map.data import is_open
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.svg_map import Pin
-from webagent_jax.arena.map.terrain import between, degrees, metres
+from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-PAGE = 8  # places per page
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+PAGE_SIZE = 8  # places per page
+DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 OPENINGS = {"now": "Open now", "saturday": "Open on Saturday", "sunday": "Open on Sunday"}
 
-ROW = (
+PLACE_COLUMNS = (
     "place.id, place.name, place.slug, street, town, zip_code, hours, open_now, accessible, x, y,"
     " category.name AS category"
 )
@@ -33,7 +33,7 @@ _FROM = "FROM place JOIN category ON category.id = category_id WHERE"
 
 @views.get("/")
 def start(visit: RequestContext) -> Response:
-    picture = svg_map.picture(svg_map.region())
+    picture = svg_map.draw_map(svg_map.region_frame())
     towns = visit.rows("SELECT name, slug FROM town ORDER BY name")
     return visit.render("start.html.j2", picture=picture, towns=towns)
 
@@ -48,7 +48,7 @@ def section(visit: RequestContext, section: str) -> Response:
     )
     if not categories:
         raise NotFound
-    picture = svg_map.picture(svg_map.region())
+    picture = svg_map.draw_map(svg_map.region_frame())
     return visit.render("section.html.j2", categories=categories, picture=picture)
 
 
@@ -85,7 +85,7 @@ def _render_list(
         return visit.redirect(visit.path, **fields)
     _add_filters(condition, visit)
     rest = f"{_FROM} {condition.sql} ORDER BY {order}"
-    pagination = paginate(visit, ROW, rest, condition.arguments, size=PAGE)
+    pagination = paginate(visit, PLACE_COLUMNS, rest, condition.arguments, size=PAGE_SIZE)
     towns = [name for (name,) in visit.rows("SELECT name FROM town ORDER BY name")]
     return visit.render(
         "places.html.j2",
@@ -113,8 +113,8 @@ def _render_pins(rows: Sequence[Any]) -> Any:
     """Return a map with the numbered places of a list."""
     points = [(row["x"], row["y"]) for row in rows]
     pins = [Pin(point, str(i)) for i, point in enumerate(points, 1)]
-    frame = svg_map.around(points, least=4.7) if points else svg_map.region()
-    return svg_map.picture(frame, pins[::-1])
+    frame = svg_map.fit_frame(points, min_scale=4.7) if points else svg_map.region_frame()
+    return svg_map.draw_map(frame, pins[::-1])
 
 
 @views.get("/town/{slug}")
@@ -132,7 +132,7 @@ def town(visit: RequestContext, slug: str) -> Response:
         row["name"],
     )
     frame = svg_map.Frame(row["x"], row["y"], 5.2)
-    latitude, longitude = degrees((row["x"], row["y"]))
+    latitude, longitude = to_degrees((row["x"], row["y"]))
     return visit.render(
         "town.html.j2",
         town=row,
@@ -140,7 +140,7 @@ def town(visit: RequestContext, slug: str) -> Response:
         total=total,
         latitude=latitude,
         longitude=longitude,
-        picture=svg_map.picture(frame),
+        picture=svg_map.draw_map(frame),
     )
 
 
@@ -149,9 +149,9 @@ def town(visit: RequestContext, slug: str) -> Response:
 
 @views.get("/place/{slug}")
 def place(visit: RequestContext, slug: str) -> Response:
-    place_row = find(visit, slug)
+    place_row = find_place(visit, slug)
     point = place_row["x"], place_row["y"]
-    latitude, longitude = degrees(point)
+    latitude, longitude = to_degrees(point)
     saved = visit.rows(
         "SELECT list.id, list.name FROM saved JOIN list ON list.id = list_id"
         " WHERE place_id = ? AND person_id = ? ORDER BY list.id",
@@ -170,17 +170,17 @@ def place(visit: RequestContext, slug: str) -> Response:
         place=place_row,
         latitude=latitude,
         longitude=longitude,
-        hours=hours_told(place_row["hours"]),
+        hours=format_hours(place_row["hours"]),
         opening=_opening_status(place_row["hours"]),
         saved=saved,
         lists=[each for each in lists if each["id"] not in {row["id"] for row in saved}],
         near=_find_nearby(visit, place_row, limit=3),
         reports=reports,
-        picture=svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)]),
+        picture=svg_map.draw_map(svg_map.Frame(*point, 1.9), [Pin(point)]),
     )
 
 
-def find(visit: RequestContext, slug: str) -> Any:
+def find_place(visit: RequestContext, slug: str) -> Any:
     return visit.row(
         "SELECT place.*, category.name AS category, category.slug AS category_slug, listed"
         " FROM place JOIN category ON category.id = category_id WHERE place.slug = ?",
@@ -188,7 +188,7 @@ def find(visit: RequestContext, slug: str) -> Any:
     )
 
 
-def hours_told(hours: str) -> list[str]:
+def format_hours(hours: str) -> list[str]:
     """Return opening hours such as "Mon-Fri 08:00-18:00", "Sat 09:00-12:00", "Sun closed"."""
     if not hours:
         return []
@@ -199,7 +199,7 @@ def hours_told(hours: str) -> list[str]:
     start = 0
     for end in range(1, 8):
         if end == 7 or days[end] != days[start]:
-            span = DAYS[start] if end == start + 1 else f"{DAYS[start]}-{DAYS[end - 1]}"
+            span = DAY_NAMES[start] if end == start + 1 else f"{DAY_NAMES[start]}-{DAY_NAMES[end - 1]}"
             lines.append(f"{span} {days[start] or 'closed'}")
             start = end
     return lines
@@ -219,7 +219,7 @@ def _opening_status(hours: str) -> str:
 
 def _find_nearby(visit: RequestContext, place: Any, *, limit: int) -> list[Any]:
     return visit.rows(
-        f"SELECT {ROW}, {_DISTANCE_SQL} AS away {_FROM} listed AND place.id != ?"
+        f"SELECT {PLACE_COLUMNS}, {_DISTANCE_SQL} AS away {_FROM} listed AND place.id != ?"
         f" ORDER BY {_DISTANCE_SQL}, place.id LIMIT {limit}",
         *(place["x"], place["x"], place["y"], place["y"], place["id"]),
         *(place["x"], place["x"], place["y"], place["y"]),
@@ -235,7 +235,7 @@ def nearby(visit: RequestContext, slug: str) -> Response:
     fields = {name: value for name, value in visit.query.items() if value}
     if len(fields) < len(visit.query):
         return visit.redirect(visit.path, **fields)
-    place_row = find(visit, slug)
+    place_row = find_place(visit, slug)
     condition = WhereClause()
     condition.add("listed AND place.id != ?", place_row["id"])
     if category_slug := visit.query.get("category"):
@@ -245,18 +245,18 @@ def nearby(visit: RequestContext, slug: str) -> Response:
     x, y = place_row["x"], place_row["y"]
     distance_sql = f"(x - {x}) * (x - {x}) + (y - {y}) * (y - {y})"
     rest = f"{_FROM} {condition.sql} ORDER BY {distance_sql}, place.id"
-    pagination = paginate(visit, ROW, rest, condition.arguments, size=PAGE)
+    pagination = paginate(visit, PLACE_COLUMNS, rest, condition.arguments, size=PAGE_SIZE)
     points = [(row["x"], row["y"]) for row in pagination.rows]
     pins = [*(Pin(p, str(i)) for i, p in enumerate(points, 1)), Pin((x, y))]
     return visit.render(
         "nearby.html.j2",
         place=place_row,
         found=pagination,
-        distances=[between((x, y), point) for point in points],
+        distances=[straight_distance((x, y), point) for point in points],
         categories=visit.rows("SELECT slug, plural FROM category WHERE listed ORDER BY plural"),
         openings=list(OPENINGS.items()),
         form=Form(visit.query),
-        picture=svg_map.picture(svg_map.around([(x, y), *points]), pins[::-1]),
+        picture=svg_map.draw_map(svg_map.fit_frame([(x, y), *points]), pins[::-1]),
     )
 
 
@@ -269,19 +269,19 @@ def coordinates(visit: RequestContext) -> Response:
     form = Form(visit.query)
     if not visit.query:
         return visit.render(
-            "coordinates.html.j2", form=form, picture=svg_map.picture(svg_map.region())
+            "coordinates.html.j2", form=form, picture=svg_map.draw_map(svg_map.region_frame())
         )
     latitude = _read_degrees(form, "lat", 46.8, 47.6)
     longitude = _read_degrees(form, "lon", -39.2, -38.0)
     if form.errors:
-        picture = svg_map.picture(svg_map.region())
+        picture = svg_map.draw_map(svg_map.region_frame())
         return visit.render("coordinates.html.j2", 422, form=form, picture=picture)
-    point = metres(latitude, longitude)
-    edge, _, distance = network().nearest(point)
+    point = to_point(latitude, longitude)
+    edge, _, distance = network().nearest_edge(point)
     zip_code = visit.value("SELECT zip_code FROM town WHERE name = ?", edge.town)
     x, y = point
     nearby_rows = visit.rows(
-        f"SELECT {ROW} {_FROM} listed ORDER BY {_DISTANCE_SQL}, place.id LIMIT 5", x, x, y, y
+        f"SELECT {PLACE_COLUMNS} {_FROM} listed ORDER BY {_DISTANCE_SQL}, place.id LIMIT 5", x, x, y, y
     )
     pins = [
         *(Pin((row["x"], row["y"]), str(i)) for i, row in enumerate(nearby_rows, 1)),
@@ -295,12 +295,12 @@ def coordinates(visit: RequestContext) -> Response:
         zip_code=zip_code,
         away=distance,
         near=nearby_rows,
-        distances=[between(point, (row["x"], row["y"])) for row in nearby_rows],
-        picture=svg_map.picture(svg_map.around([pin.at for pin in pins]), pins[::-1]),
+        distances=[straight_distance(point, (row["x"], row["y"])) for row in nearby_rows],
+        picture=svg_map.draw_map(svg_map.fit_frame([pin.point for pin in pins]), pins[::-1]),
     )
 
 
-def _read_degrees(form: Form, name: str, least: float, most: float) -> float:
+def _read_degrees(form: Form, name: str, min_value: float, max_value: float) -> float:
     text = form.text(name)
     if name in form.errors:
         return 0.0
@@ -309,6 +309,6 @@ def _read_degrees(form: Form, name: str, least: float, most: float) -> float:
     except ValueError:
         form.errors[name] = "Enter degrees as a number, such as 47.2015."
         return 0.0
-    if not least <= value <= most:
-        form.errors[name] = f"The map goes from {least} to {most}."
+    if not min_value <= value <= max_value:
+        form.errors[name] = f"The map goes from {min_value} to {max_value}."
     return value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from webagent_jax.arena.map.network import SPEEDS, Edge, Mode
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.terrain import Point, between
+from webagent_jax.arena.map.terrain import Point, straight_distance
 
 _TURN: Mapping[Mode, float] = {"car": 9.0, "bike": 5.0, "foot": 3.0}
 """Seconds per turn into another road."""
@@ -35,12 +35,12 @@ class Step:
 
     text: str
     road: str  # name of the road, "" on arrival
-    metres: int
+    meters: int
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    metres: int
+    meters: int
     seconds: float
     steps: tuple[Step, ...]
     line: tuple[Point, ...]
@@ -51,7 +51,7 @@ class Route:
 
 
 @functools.lru_cache(maxsize=8192)
-def route(start: Spot, end: Spot, mode: Mode) -> Route:
+def find_route(start: Spot, end: Spot, mode: Mode) -> Route:
     """Return the quickest route. Spots are on open roads, so a route always exists."""
     edges = network().edges
     if start.edge == end.edge:
@@ -66,7 +66,7 @@ def route(start: Spot, end: Spot, mode: Mode) -> Route:
     runs = [list(run) for _, run in itertools.groupby(pieces, key=lambda p: (p[0].name, p[0].kind))]
     seconds = sum(metres / _speed(edge, mode) for edge, _, metres in pieces)
     return Route(
-        metres=sum(metres for *_, metres in pieces),
+        meters=sum(metres for *_, metres in pieces),
         seconds=seconds + _TURN[mode] * (len(runs) - 1),
         steps=tuple(_steps([[piece[:2] for piece in run] for run in runs], _run_lengths(runs))),
         line=_route_line(legs, start, end),
@@ -108,7 +108,7 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
     """Search with A* over pairs of junction and incoming road, because turns take time."""
     net, neighbors, turn = network(), _neighbors(mode), _TURN[mode]
     first, last = net.edges[start.edge], net.edges[end.edge]
-    goal = net.at(last, end.along)
+    goal = net.point_at(last, end.along)
     fastest = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
     ends = {
         last.a: end.along / _speed(last, mode),
@@ -124,7 +124,7 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
         so_far: float, state: tuple[int, str], origin: tuple[int, str] | None, leg: _Leg
     ) -> None:
         if state not in expanded:
-            rest = between(net.nodes[state[0]], goal) / fastest if state[0] >= 0 else 0.0
+            rest = straight_distance(net.nodes[state[0]], goal) / fastest if state[0] >= 0 else 0.0
             heapq.heappush(queue, (so_far + rest, next(count), so_far, state, origin, leg))
 
     pace = _speed(first, mode)
@@ -201,7 +201,7 @@ def _route_line(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[Point, ..
     points: list[Point] = []
     for edge, forward in legs:
         points += edge.line if forward else edge.line[::-1]
-    first, last = net.at(net.edges[start.edge], start.along), net.at(net.edges[end.edge], end.along)
+    first, last = net.point_at(net.edges[start.edge], start.along), net.point_at(net.edges[end.edge], end.along)
     if len(legs) == 1:
         return _clip(legs[0][0], start.along, end.along)
     head = _clip(legs[0][0], start.along, legs[0][0].length if legs[0][1] else 0)
@@ -216,24 +216,24 @@ def _clip(edge: Edge, start: int, end: int) -> tuple[Point, ...]:
     low, high = min(start, end), max(start, end)
     inner: list[Point] = []
     for a, b in itertools.pairwise(edge.line):
-        offset += between(a, b)
+        offset += straight_distance(a, b)
         if low < offset < high:
             inner.append(b)
-    line = (net.at(edge, low), *inner, net.at(edge, high))
+    line = (net.point_at(edge, low), *inner, net.point_at(edge, high))
     return line if start <= end else line[::-1]
 
 
 # --- number formats ------------------------------------------------------------------------------
 
 
-def distance(metres: float) -> str:
+def format_distance(meters: float) -> str:
     """Return a distance as text: "850 m" in tens of meters below a kilometer, else "12.4 km"."""
-    if metres < 995:
-        return f"{round(metres / 10) * 10} m"
-    return f"{metres / 1000:.1f} km"
+    if meters < 995:
+        return f"{round(meters / 10) * 10} m"
+    return f"{meters / 1000:.1f} km"
 
 
-def duration(minutes: int) -> str:
+def format_duration(minutes: int) -> str:
     """Return a duration as text: "18 min", "1 h 24 min"."""
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{rest} min"

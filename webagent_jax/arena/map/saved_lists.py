@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.map import svg_map
-from webagent_jax.arena.map.places import find
+from webagent_jax.arena.map.places import find_place
 from webagent_jax.arena.map.svg_map import Pin
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -43,7 +43,7 @@ def _render_lists(visit: RequestContext, form: Form, status: int = 200) -> Respo
         visit.session.account,
     )
     pins = [Pin((row["x"], row["y"])) for row in points]
-    picture = svg_map.picture(svg_map.region(), pins)
+    picture = svg_map.draw_map(svg_map.region_frame(), pins)
     return visit.render("lists.html.j2", status, lists=list_rows, form=form, picture=picture)
 
 
@@ -88,8 +88,8 @@ def _render_list(visit: RequestContext, number: int, form: Form, status: int = 2
     pagination = paginate(visit, columns, rest, [number], size=8)
     points = [(row["x"], row["y"]) for row in pagination.rows]
     pins = [Pin(point, str(i)) for i, point in enumerate(points, 1)]
-    frame = svg_map.around(points, least=4.7) if points else svg_map.region()
-    picture = svg_map.picture(frame, pins[::-1])
+    frame = svg_map.fit_frame(points, min_scale=4.7) if points else svg_map.region_frame()
+    picture = svg_map.draw_map(frame, pins[::-1])
     return visit.render(
         "list.html.j2", status, list=list_row, found=pagination, form=form, picture=picture
     )
@@ -124,7 +124,7 @@ def _find_list(visit: RequestContext, number: int) -> Any:
 def save(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.redirect_to_sign_in()
-    place, number = find(visit, slug), visit.form.get("list", "")
+    place, number = find_place(visit, slug), visit.form.get("list", "")
     target_list = _find_list(visit, int(number) if number.isdecimal() else 0)
     visit.execute(
         "INSERT OR IGNORE INTO saved (list_id, place_id, added) VALUES (?, ?, ?)",
@@ -141,7 +141,7 @@ def note_form(visit: RequestContext, number: int) -> Response:
 
 def _render_note(visit: RequestContext, row: Any, form: Form, status: int = 200) -> Response:
     point = row["x"], row["y"]
-    picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
+    picture = svg_map.draw_map(svg_map.Frame(*point, 1.9), [Pin(point)])
     return visit.render("note.html.j2", status, saved=row, form=form, picture=picture)
 
 
@@ -182,9 +182,9 @@ def report_form(visit: RequestContext, slug: str) -> Response:
 
 
 def _render_report(visit: RequestContext, slug: str, form: Form, status: int = 200) -> Response:
-    place = find(visit, slug)
+    place = find_place(visit, slug)
     point = place["x"], place["y"]
-    picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
+    picture = svg_map.draw_map(svg_map.Frame(*point, 1.9), [Pin(point)])
     return visit.render(
         "report.html.j2", status, place=place, form=form, problems=PROBLEMS, picture=picture
     )
@@ -194,7 +194,7 @@ def _render_report(visit: RequestContext, slug: str, form: Form, status: int = 2
 def report(visit: RequestContext, slug: str) -> Response:
     if not visit.session.account:
         return visit.redirect_to_sign_in()
-    place, form = find(visit, slug), Form(visit.form)
+    place, form = find_place(visit, slug), Form(visit.form)
     problem = form.choice("problem", PROBLEMS)
     body = form.text("body", max_chars=500, min_chars=10)
     if form.errors:
@@ -215,7 +215,7 @@ def reports(visit: RequestContext) -> Response:
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )
     pagination = paginate(visit, "report.*, name, slug", rest, [visit.session.account], size=6)
-    picture = svg_map.picture(svg_map.region())
+    picture = svg_map.draw_map(svg_map.region_frame())
     return visit.render("reports.html.j2", found=pagination, picture=picture)
 
 
@@ -228,7 +228,7 @@ def sign_in_form(visit: RequestContext) -> Response:
 
 
 def _render_sign_in(visit: RequestContext, form: Form, status: int = 200) -> Response:
-    picture = svg_map.picture(svg_map.region())
+    picture = svg_map.draw_map(svg_map.region_frame())
     return visit.render("sign_in.html.j2", status, form=form, picture=picture)
 
 
@@ -250,5 +250,5 @@ def sign_in(visit: RequestContext) -> Response:
 @views.post("/sign-out")
 def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
-    visit.session.notes.clear()
+    visit.session.pending_inputs.clear()
     return visit.redirect("/", "You are signed out.")

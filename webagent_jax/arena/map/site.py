@@ -9,7 +9,7 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.map import directions, places, saved_lists
 from webagent_jax.arena.map.data import DATABASE
-from webagent_jax.arena.map.routes import distance, duration
+from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.site import RequestContext, Site
 
 _SECTIONS = (
@@ -38,5 +38,5 @@ SITE = Site(
     folder=Path(__file__).parent,
     account=common.agent_user().id,
     template_context=_template_context,
-    filters={"distance": distance, "duration": duration},
+    filters={"distance": format_distance, "duration": format_duration},
 )

@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
-from webagent_jax.arena.shop.cart import customer
+from webagent_jax.arena.shop.cart import customer_id
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-OPEN = ("Pending", "Processing")  # statuses of orders that are not shipped: they can be canceled
+OPEN_STATUSES = ("Pending", "Processing")  # statuses of orders that are not shipped: they can be canceled
 
 
 @views.get("/sign-in")
@@ -39,7 +39,7 @@ def sign_in(visit: RequestContext) -> Response:
 @views.post("/sign-out")
 def sign_out(visit: RequestContext) -> Response:
     visit.session.account = None
-    visit.session.notes.clear()
+    visit.session.pending_inputs.clear()
     return visit.redirect("/", "You are signed out.")
 
 
@@ -100,14 +100,14 @@ def order(visit: RequestContext, number: int) -> Response:
         "order.html.j2",
         order=order_row,
         items=_find_items(visit, number),
-        is_open=order_row["status"] in OPEN,
+        is_open=order_row["status"] in OPEN_STATUSES,
     )
 
 
 @views.post("/account/orders/{number:int}/cancel")
 def cancel(visit: RequestContext, number: int) -> Response:
     order_row = _find_order(visit, number)
-    if order_row["status"] not in OPEN:
+    if order_row["status"] not in OPEN_STATUSES:
         return visit.redirect(f"/account/orders/{number}", "This order cannot be cancelled.")
     visit.execute("UPDATE purchase SET status = 'Cancelled' WHERE id = ?", number)
     return visit.redirect(f"/account/orders/{number}", "The order was cancelled.")
@@ -120,7 +120,7 @@ def reorder(visit: RequestContext, number: int) -> Response:
         visit.execute(
             "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
-            *(customer(visit), item["product_id"], item["choice"], item["quantity"]),
+            *(customer_id(visit), item["product_id"], item["choice"], item["quantity"]),
         )
     return visit.redirect("/cart", f"The products of order {number} are in your cart.")
 
@@ -135,7 +135,7 @@ def order_address_form(visit: RequestContext, number: int) -> Response:
 def order_address(visit: RequestContext, number: int) -> Response:
     order_row, form = _find_order(visit, number), Form(visit.form)
     values = _read_address(form)
-    if order_row["status"] not in OPEN:
+    if order_row["status"] not in OPEN_STATUSES:
         return visit.redirect(f"/account/orders/{number}", "This order has left the house already.")
     if form.errors:
         return visit.render("order_address.html.j2", 422, order=order_row, form=form)

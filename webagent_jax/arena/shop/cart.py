@@ -13,7 +13,7 @@ from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-MOST = 20  # maximum pieces of a product per order
+MAX_QUANTITY = 20  # maximum pieces of a product per order
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class Cart:
         return self.subtotal - self.discount + self.shipping
 
 
-def customer(visit: RequestContext) -> int:
+def customer_id(visit: RequestContext) -> int:
     """Return the id of the customer who owns the cart and the wish list; 0 if signed out."""
     return visit.session.account or 0
 
 
-def cart_of(visit: RequestContext) -> Cart:
+def load_cart(visit: RequestContext) -> Cart:
     items = visit.rows(
         "SELECT cart_item.*, name, slug, price, stock FROM cart_item"
         " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY cart_item.id",
-        customer(visit),
+        customer_id(visit),
     )
-    notes = visit.session.notes
+    notes = visit.session.pending_inputs
     code = notes.get("coupon")
     coupon = code and visit.row("SELECT * FROM promotion WHERE code = ?", code)
     return Cart(items, coupon, notes.get("delivery", "Standard"))
@@ -65,7 +65,7 @@ def cart_of(visit: RequestContext) -> Cart:
 
 @views.get("/cart")
 def cart(visit: RequestContext) -> Response:
-    return visit.render("cart.html.j2", cart=cart_of(visit), form=Form())
+    return visit.render("cart.html.j2", cart=load_cart(visit), form=Form())
 
 
 @views.post("/cart/add")
@@ -73,7 +73,7 @@ def add(visit: RequestContext) -> Response:
     product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
     form = Form(visit.form)
     choice = form.choice("choice", product["option_values"].split(", "))
-    quantity = form.integer("quantity", 1, MOST)
+    quantity = form.integer("quantity", 1, MAX_QUANTITY)
     if product["stock"] < quantity and not form.errors:
         form.errors["quantity"] = f"Only {product['stock']} in stock."
     back = f"/product/{product['slug']}"
@@ -82,7 +82,7 @@ def add(visit: RequestContext) -> Response:
     visit.execute(
         "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
-        *(customer(visit), product["id"], choice, quantity),
+        *(customer_id(visit), product["id"], choice, quantity),
     )
     return visit.redirect(back, f"{product['name']} was added to your cart.")
 
@@ -90,9 +90,9 @@ def add(visit: RequestContext) -> Response:
 @views.post("/cart/update")
 def update(visit: RequestContext) -> Response:
     """Change the quantities of all lines at once."""
-    form, cart = Form(visit.form), cart_of(visit)
+    form, cart = Form(visit.form), load_cart(visit)
     quantities = {
-        item["id"]: form.integer(f"quantity-{item['id']}", 1, MOST) for item in cart.items
+        item["id"]: form.integer(f"quantity-{item['id']}", 1, MAX_QUANTITY) for item in cart.items
     }
     if form.errors:
         return visit.render("cart.html.j2", 422, cart=cart, form=form)
@@ -104,7 +104,7 @@ def update(visit: RequestContext) -> Response:
 @views.post("/cart/remove")
 def remove(visit: RequestContext) -> Response:
     number = visit.form.get("item", "")
-    visit.execute("DELETE FROM cart_item WHERE id = ? AND customer_id = ?", number, customer(visit))
+    visit.execute("DELETE FROM cart_item WHERE id = ? AND customer_id = ?", number, customer_id(visit))
     return visit.redirect("/cart", "The product was removed from your cart.")
 
 
@@ -113,9 +113,9 @@ def coupon(visit: RequestContext) -> Response:
     """Apply a coupon code instead of the previous one; an empty field removes it."""
     code = visit.form.get("code", "").strip().upper()
     if not code:
-        visit.session.notes.pop("coupon", None)
+        visit.session.pending_inputs.pop("coupon", None)
         return visit.redirect("/cart", "No coupon is applied.")
-    cart, form = cart_of(visit), Form(visit.form)
+    cart, form = load_cart(visit), Form(visit.form)
     promotions = visit.rows(
         "SELECT * FROM promotion WHERE code = ? AND active AND ? BETWEEN starts AND ends",
         *(code, visit.today),
@@ -126,7 +126,7 @@ def coupon(visit: RequestContext) -> Response:
         form.errors["code"] = f"Valid from {promotions[0]['minimum'] // 100} dollars."
     if form.errors:
         return visit.render("cart.html.j2", 422, cart=cart, form=form)
-    visit.session.notes["coupon"] = code
+    visit.session.pending_inputs["coupon"] = code
     return visit.redirect("/cart", f"The coupon {code} was applied.")
 
 
@@ -144,7 +144,7 @@ def choose_address(visit: RequestContext) -> Response:
     address_id = form.choice("address", [str(row["id"]) for row in _addresses(visit)])
     if form.errors:
         return _checkout_page(visit, "checkout_address.html.j2", form)
-    visit.session.notes["address"] = int(address_id)
+    visit.session.pending_inputs["address"] = int(address_id)
     return visit.redirect("/checkout/delivery")
 
 
@@ -159,7 +159,7 @@ def choose_delivery(visit: RequestContext) -> Response:
     delivery = form.choice("delivery", DELIVERIES)
     if form.errors:
         return _checkout_page(visit, "checkout_delivery.html.j2", form)
-    visit.session.notes["delivery"] = delivery
+    visit.session.pending_inputs["delivery"] = delivery
     return visit.redirect("/checkout/payment")
 
 
@@ -170,7 +170,7 @@ def payment(visit: RequestContext) -> Response:
 
 @views.post("/checkout/payment")
 def place_order(visit: RequestContext) -> Response:
-    form, cart, notes = Form(visit.form), cart_of(visit), visit.session.notes
+    form, cart, notes = Form(visit.form), load_cart(visit), visit.session.pending_inputs
     payment = form.choice("payment", PAYMENTS)
     if form.errors or not cart.items or "address" not in notes:
         return _checkout_page(visit, "checkout_payment.html.j2", form)
@@ -181,7 +181,7 @@ def place_order(visit: RequestContext) -> Response:
         "INSERT INTO purchase (customer_id, placed, status, name, street, city, zip_code, phone,"
         " delivery, payment, coupon, subtotal, discount, shipping, total)"
         " VALUES (?, ?, 'Pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(customer(visit), visit.now, *address, cart.delivery, payment),
+        *(customer_id(visit), visit.now, *address, cart.delivery, payment),
         *(cart.coupon["code"] if cart.discount else "", cart.subtotal, cart.discount),
         *(cart.shipping, cart.total),
     )
@@ -194,7 +194,7 @@ def place_order(visit: RequestContext) -> Response:
             "UPDATE product SET stock = max(stock - ?, 0), sold = sold + ? WHERE id = ?",
             *(item["quantity"], item["quantity"], item["product_id"]),
         )
-    visit.execute("DELETE FROM cart_item WHERE customer_id = ?", customer(visit))
+    visit.execute("DELETE FROM cart_item WHERE customer_id = ?", customer_id(visit))
     for note in ("address", "delivery", "coupon"):
         notes.pop(note, None)
     return visit.redirect("/checkout/done", order=number)
@@ -204,7 +204,7 @@ def place_order(visit: RequestContext) -> Response:
 def done(visit: RequestContext) -> Response:
     number = visit.query.get("order", "")
     order = visit.row(
-        "SELECT * FROM purchase WHERE id = ? AND customer_id = ?", number, customer(visit)
+        "SELECT * FROM purchase WHERE id = ? AND customer_id = ?", number, customer_id(visit)
     )
     return visit.render("checkout_done.html.j2", order=order)
 
@@ -213,11 +213,11 @@ def _checkout_page(visit: RequestContext, template: str, form: Form) -> Response
     """Return a page of the checkout, or a redirect without a cart or an account."""
     if not visit.session.account:
         return visit.redirect_to_sign_in()
-    cart = cart_of(visit)
+    cart = load_cart(visit)
     if not cart.items:
         return visit.redirect("/cart", "Your cart is empty.")
     addresses = _addresses(visit)
-    if template != "checkout_address.html.j2" and "address" not in visit.session.notes:
+    if template != "checkout_address.html.j2" and "address" not in visit.session.pending_inputs:
         return visit.redirect("/checkout", "Choose a delivery address first.")
     default = next((row["id"] for row in addresses if row["is_default"]), "")
     return visit.render(
@@ -226,7 +226,7 @@ def _checkout_page(visit: RequestContext, template: str, form: Form) -> Response
         cart=cart,
         form=form,
         addresses=addresses,
-        chosen=visit.session.notes.get("address", default),
+        chosen=visit.session.pending_inputs.get("address", default),
         deliveries=[
             (name, shipping_cost(name, cart.subtotal - cart.discount)) for name in DELIVERIES
         ],
@@ -248,7 +248,7 @@ def wishlist(visit: RequestContext) -> Response:
     wishes = visit.rows(
         "SELECT wish.id, name, slug, price, old_price, stock, option_values FROM wish"
         " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY wish.id",
-        customer(visit),
+        customer_id(visit),
     )
     return visit.render("wishlist.html.j2", wishes=wishes)
 
@@ -260,7 +260,7 @@ def wish(visit: RequestContext) -> Response:
     product = visit.row("SELECT * FROM product WHERE slug = ?", visit.form.get("slug", ""))
     visit.execute(
         "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)",
-        *(customer(visit), product["id"]),
+        *(customer_id(visit), product["id"]),
     )
     return visit.redirect(
         f"/product/{product['slug']}", f"{product['name']} was added to your wish list."
@@ -272,5 +272,5 @@ def unwish(visit: RequestContext) -> Response:
     number = visit.form.get("wish", "")
     if not number.isdecimal():
         raise NotFound
-    visit.execute("DELETE FROM wish WHERE id = ? AND customer_id = ?", number, customer(visit))
+    visit.execute("DELETE FROM wish WHERE id = ? AND customer_id = ?", number, customer_id(visit))
     return visit.redirect("/wishlist", "The product was removed from your wish list.")

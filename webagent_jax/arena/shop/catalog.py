@@ -13,8 +13,8 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-PAGE = 8  # products on a page of a list
-COMPARED = 4  # maximum products in the comparison
+PAGE_SIZE = 8  # products on a page of a list
+MAX_COMPARED_PRODUCTS = 4  # maximum products in the comparison
 
 _CARD_COLUMNS = "id, slug, name, price, old_price, icon, hue, review_count, stars_sum"
 _FROM_ACTIVE = "FROM product WHERE active"
@@ -100,7 +100,7 @@ def _product_list(
     sort = form.values.get("sort", "")
     order = SORTS.get(sort, SORTS["popular"])[1]
     rest = f"{_FROM_ACTIVE} AND {condition.sql} ORDER BY {order}, id"
-    pagination = paginate(visit, _CARD_COLUMNS, rest, condition.arguments, size=PAGE)
+    pagination = paginate(visit, _CARD_COLUMNS, rest, condition.arguments, size=PAGE_SIZE)
     return visit.render(
         "products.html.j2",
         heading=heading,
@@ -177,19 +177,19 @@ def compare(visit: RequestContext) -> Response:
 @views.post("/compare/add")
 def compare_add(visit: RequestContext) -> Response:
     product_row = _find_product(visit, visit.form.get("slug", ""))
-    product_ids: list[int] = visit.session.notes.setdefault("compared", [])
+    product_ids: list[int] = visit.session.pending_inputs.setdefault("compared", [])
     back = f"/product/{product_row['slug']}"
     if product_row["id"] in product_ids:
         return visit.redirect(back, "This product is on the comparison list already.")
-    if len(product_ids) == COMPARED:
-        return visit.redirect(back, f"You can compare {COMPARED} products at most.")
+    if len(product_ids) == MAX_COMPARED_PRODUCTS:
+        return visit.redirect(back, f"You can compare {MAX_COMPARED_PRODUCTS} products at most.")
     product_ids.append(product_row["id"])
     return visit.redirect(back, f"{product_row['name']} was added to the comparison.")
 
 
 @views.post("/compare/clear")
 def compare_clear(visit: RequestContext) -> Response:
-    visit.session.notes["compared"] = []
+    visit.session.pending_inputs["compared"] = []
     return visit.redirect("/compare", "The comparison list is empty.")
 
 
@@ -197,7 +197,7 @@ def _compared_products(visit: RequestContext) -> Sequence[Any]:
     columns = f"{_CARD_COLUMNS}, brand, material, option_name, option_values"
     return [
         visit.row(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
-        for number in visit.session.notes.get("compared", [])
+        for number in visit.session.pending_inputs.get("compared", [])
     ]
 
 

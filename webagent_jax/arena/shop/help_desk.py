@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.shop.cart import customer
+from webagent_jax.arena.shop.cart import customer_id
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -35,6 +35,6 @@ def contact(visit: RequestContext) -> Response:
         return visit.render("contact.html.j2", 422, form=form, topics=TOPICS)
     visit.execute(
         "INSERT INTO message (customer_id, topic, order_number, body, sent) VALUES (?, ?, ?, ?, ?)",
-        *(customer(visit), topic, number, body, visit.now),
+        *(customer_id(visit), topic, number, body, visit.now),
     )
     return visit.redirect("/help", "Your message was sent. We will answer within two days.")

@@ -15,13 +15,13 @@ from webagent_jax.arena.site import RequestContext, Site
 def _template_context(visit: RequestContext) -> Mapping[str, Any]:
     pieces = visit.value(
         "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
-        cart.customer(visit),
+        cart.customer_id(visit),
     )
     departments = visit.rows("SELECT name, slug FROM department ORDER BY id")
     return {"pieces": pieces, "departments": departments}
 
 
-def stars(total: int, count: int) -> str:
+def format_rating(total: int, count: int) -> str:
     """Return the average rating: 18 stars in 4 reviews give 4.5."""
     return f"{total / count:.1f}" if count else ""
 
@@ -36,5 +36,5 @@ SITE = Site(
     folder=Path(__file__).parent,
     account=common.agent_user().id,
     template_context=_template_context,
-    filters={"stars": stars},
+    filters={"stars": format_rating},
 )

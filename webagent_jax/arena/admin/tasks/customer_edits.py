@@ -9,7 +9,7 @@ from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample_customer
 from webagent_jax.arena.expert_steps import select_option, click, finish, type_text
-from webagent_jax.arena.shop.data import CUSTOMERS
+from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -106,7 +106,7 @@ def customer_contact(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_new_customer(data: Data, rng: random.Random) -> TaskInstance | None:
-    person, group = rng.choice(common.persons()[CUSTOMERS:]), rng.choice(GROUPS)
+    person, group = rng.choice(common.persons()[NUM_CUSTOMERS:]), rng.choice(GROUPS)
     slots = {
         "first": person.first,
         "last": person.last,

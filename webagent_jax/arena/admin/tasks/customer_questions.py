@@ -16,8 +16,8 @@ from webagent_jax.arena.expert_steps import (
     scroll_until,
     search,
 )
-from webagent_jax.arena.shop.data import CUSTOMERS
-from webagent_jax.arena.shop.tasks.helpers import cents, dollars
+from webagent_jax.arena.shop.data import NUM_CUSTOMERS
+from webagent_jax.arena.shop.tasks.helpers import parse_cents, format_dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -61,7 +61,7 @@ def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None
     value = {
         "email address": customer["email"],
         "phone number": customer["phone"],
-        "lifetime sales": dollars(spent),
+        "lifetime sales": format_dollars(spent),
         "number of orders": str(orders),
         "town": customer["city"],
         "customer group": customer["customer_group"],
@@ -114,7 +114,7 @@ def caller(slots: Slots, page: Observation) -> Expert:
 
 def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | None:
     """Sample a person who is not a customer of the shop."""
-    person = rng.choice(common.persons()[CUSTOMERS:])
+    person = rng.choice(common.persons()[NUM_CUSTOMERS:])
     fact = rng.choice(("phone number", "email address", "customer group", "town"))
     slots = {"customer": person.name, "fact": fact}
     return TaskInstance(slots, unachievable("there is no such customer"))
@@ -132,7 +132,7 @@ def _sample_compare_customers(data: Data, rng: random.Random) -> TaskInstance | 
     (_, first), (_, second) = (_order_totals(data, customer["id"]) for customer in (a, b))
     if first == second:
         return None
-    spec = answer_includes(dollars(abs(first - second)))
+    spec = answer_includes(format_dollars(abs(first - second)))
     return TaskInstance({"a": a["name"], "b": b["name"]}, spec)
 
 
@@ -149,7 +149,7 @@ def compare_customers(slots: Slots, page: Observation) -> Expert:
     sales = []
     for name in (slots["a"], slots["b"]):
         page = yield from go_to_customer(page, name)
-        sales.append(cents(extract_text(page, r"\$([\d,.]+) lifetime sales")))
-    text = f"${dollars(abs(sales[0] - sales[1]))}"
-    sums = " and ".join(dollars(amount) for amount in sales)
+        sales.append(parse_cents(extract_text(page, r"\$([\d,.]+) lifetime sales")))
+    text = f"${format_dollars(abs(sales[0] - sales[1]))}"
+    sums = " and ".join(format_dollars(amount) for amount in sales)
     yield from answer(text, evidence=sums, reason="I take the difference")

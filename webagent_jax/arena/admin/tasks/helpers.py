@@ -29,7 +29,7 @@ ORDER_ROW = (
 )
 """Pattern of a row in the list of orders: number, date, customer, total, status."""
 
-OWN_ORDER_ROW = (
+CUSTOMER_ORDER_ROW = (
     r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) \$([\d,.]+)"
     r" (Pending|Processing|On Hold|Shipped|Complete|Cancelled|Refunded)"
 )
@@ -69,7 +69,7 @@ def sample_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
 MONTHS = tuple(f"{year}-{month:02}" for year in (2022, 2023) for month in range(1, 13))[:17]
 """Months of the data that are complete."""
 
-LONGER = (
+LONG_PERIODS = (
     *(f"the {quarter} quarter of 2022" for quarter in ("first", "second", "third", "fourth")),
     "the first quarter of 2023",
     "the first half of 2022",
@@ -86,12 +86,12 @@ def sample_month(rng: random.Random) -> str:
     return month_name(rng.choice(MONTHS))
 
 
-def month_name(month: str, form: str = "%B %Y") -> str:
+def month_name(month: str, date_format: str = "%B %Y") -> str:
     """Return the name of a month: 2023-01 gives January 2023."""
-    return f"{datetime.date.fromisoformat(month + '-01'):{form}}"
+    return f"{datetime.date.fromisoformat(month + '-01'):{date_format}}"
 
 
-def days_of(period: str) -> tuple[str, str]:
+def first_and_last_day(period: str) -> tuple[str, str]:
     """Return the first and the last day of Jan 2023, the first quarter of 2023, or 2022."""
     *words, year = period.split()
     first, last = 1, 12
@@ -107,12 +107,12 @@ def days_of(period: str) -> tuple[str, str]:
     return f"{year}-{first:02}-01", f"{year}-{last:02}-{end}"
 
 
-def during(column: str = "placed") -> str:
+def period_condition(column: str = "placed") -> str:
     """Return SQL that selects a period; the values of its placeholders are `days_of`."""
     return f"{column} >= ? AND {column} < date(?, '+1 day')"
 
 
-def row_is(sku: str, column: int, text: str) -> EvalSpec:
+def product_field_equals(sku: str, column: int, text: str) -> EvalSpec:
     """Require a text in a column of a product's row: 1 name, 2 SKU, 3 price, 4 stock, 5 status."""
     return page_equals(f"{ADMIN}/products?q={sku}", f"td:nth-child({column})", text)
 
@@ -120,10 +120,10 @@ def row_is(sku: str, column: int, text: str) -> EvalSpec:
 # --- moves ---------------------------------------------------------------------------------------
 
 
-def find_orders(page: Observation, asked: str) -> Moves:
+def find_orders(page: Observation, query: str) -> Moves:
     """Open the list of orders that match a query."""
     page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list of orders has them all")
-    return (yield from search(page, "Number or name", asked))
+    return (yield from search(page, "Number or name", query))
 
 
 def go_to_order(page: Observation, number: str) -> Moves:
@@ -151,27 +151,27 @@ def save_product(page: Observation) -> Moves:
     return (yield from click(page, "Save Product", "button", intent_phrase=""))
 
 
-def go_to_report(page: Observation, report: str, why: str) -> Moves:
+def go_to_report(page: Observation, report: str, reason: str) -> Moves:
     """Open a report, for the reason `why`."""
     page = yield from click(page, "Reports", "link", intent_phrase="", reason="This is told by a report")
-    return (yield from click(page, report, "link", intent_phrase="", reason=why))
+    return (yield from click(page, report, "link", intent_phrase="", reason=reason))
 
 
-def between(page: Observation, days: Sequence[str], period: str = "") -> Moves:
+def show_report(page: Observation, days: Sequence[str], interval: str = "") -> Moves:
     """Fill in the days of a report, and the interval unless "", and show the report."""
-    if period and shown(page, "Period") != period:
-        page = yield from select_option(page, "Period", period, intent_phrase="")
+    if interval and field_value(page, "Period") != interval:
+        page = yield from select_option(page, "Period", interval, intent_phrase="")
     page = yield from type_text(page, "From", days[0], reason="That is the first day")
     page = yield from type_text(page, "To", days[1], reason="That is the last day")
     return (yield from click(page, "Show Report", "button", intent_phrase=""))
 
 
-def shown(page: Observation, name: str) -> str:
+def field_value(page: Observation, name: str) -> str:
     """Return the value of a field; "" without such a field."""
     return next((element.value for element in page.elements.values() if element.name == name), "")
 
 
-def rows_of(
+def find_rows(
     page: Observation, pattern: str
 ) -> Generator[Decision, Observation, tuple[Observation, list[re.Match[str]]]]:
     """Scroll to the end; return the page and all matches of the pattern, without duplicates."""

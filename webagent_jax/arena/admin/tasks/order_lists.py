@@ -9,16 +9,16 @@ from webagent_jax.arena.admin.orders import SORTS, STATUSES
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     ORDER_ROW,
-    OWN_ORDER_ROW,
-    days_of,
-    during,
+    CUSTOMER_ORDER_ROW,
+    first_and_last_day,
+    period_condition,
     go_to_customer,
-    rows_of,
+    find_rows,
     sample_customer,
     sample_month,
 )
 from webagent_jax.arena.expert_steps import answer, select_option, click, finish, extract_text, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -36,8 +36,8 @@ Slots = Mapping[str, str]
 
 def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     month, status = sample_month(rng), rng.choice(("Complete", "Cancelled", "Refunded"))
-    sql = f"SELECT count(*) FROM purchase WHERE status = ? AND {during()}"
-    (count,) = data["shop"].execute(sql, [status, *days_of(month)]).fetchone()
+    sql = f"SELECT count(*) FROM purchase WHERE status = ? AND {period_condition()}"
+    (count,) = data["shop"].execute(sql, [status, *first_and_last_day(month)]).fetchone()
     slots = {"status": status.lower(), "month": month}
     return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
@@ -54,7 +54,7 @@ def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
 def count_orders(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list can be narrowed")
     page = yield from select_option(page, "Status", slots["status"].capitalize(), intent_phrase=slots["status"])
-    first, last = days_of(slots["month"])
+    first, last = first_and_last_day(slots["month"])
     page = yield from type_text(page, "From", first, reason="The month begins then")
     page = yield from type_text(page, "To", last, reason="The month ends then")
     page = yield from click(page, "Filter", "button", intent_phrase="")
@@ -65,11 +65,11 @@ def count_orders(slots: Slots, page: Observation) -> Expert:
 def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None:
     month, end = sample_month(rng), rng.choice(("highest", "lowest"))
     order = "DESC" if end == "highest" else "ASC"
-    sql = f"SELECT name, total FROM purchase WHERE {during()} ORDER BY total {order}"
-    first, second = data["shop"].execute(sql, days_of(month)).fetchmany(2)
+    sql = f"SELECT name, total FROM purchase WHERE {period_condition()} ORDER BY total {order}"
+    first, second = data["shop"].execute(sql, first_and_last_day(month)).fetchmany(2)
     if first["total"] == second["total"]:
         return None
-    spec = answer_includes(first["name"], dollars(first["total"]))
+    spec = answer_includes(first["name"], format_dollars(first["total"]))
     return TaskInstance({"end": end, "month": month}, spec)
 
 
@@ -84,13 +84,13 @@ def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def largest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list can be narrowed")
-    first, last = days_of(slots["month"])
+    first, last = first_and_last_day(slots["month"])
     page = yield from type_text(page, "From", first, reason="The month begins then")
     page = yield from type_text(page, "To", last, reason="The month ends then")
     page = yield from click(page, "Filter", "button", intent_phrase="")
     option = f"{slots['end'].capitalize()} total first"
     page = yield from select_option(page, "Sort by", option, intent_phrase=slots["end"])
-    page, rows = yield from rows_of(page, ORDER_ROW)
+    page, rows = yield from find_rows(page, ORDER_ROW)
     yield from answer(f"{rows[0][3]}, ${rows[0][4]}", evidence=rows[0][1], reason="It comes first")
 
 
@@ -102,7 +102,7 @@ def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     value = {
         "date": date_formats(order["placed"]),
-        "total": dollars(order["total"]),
+        "total": format_dollars(order["total"]),
         "status": order["status"],
     }[fact]
     return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
@@ -119,7 +119,7 @@ def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def latest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page, rows = yield from rows_of(page, OWN_ORDER_ROW)
+    page, rows = yield from find_rows(page, CUSTOMER_ORDER_ROW)
     _, date, total, status = rows[0].groups()
     text = {"date": date, "total": f"${total}", "status": status}[slots["fact"]]
     yield from answer(text, evidence=rows[0][1], reason="The newest order comes first")
@@ -144,7 +144,7 @@ def _sample_open_latest_order(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def open_latest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page, rows = yield from rows_of(page, OWN_ORDER_ROW)
+    page, rows = yield from find_rows(page, CUSTOMER_ORDER_ROW)
     yield from click(page, rows[0][1], "link", intent_phrase="", reason="The newest order comes first")
     yield from finish("The order is open")
 

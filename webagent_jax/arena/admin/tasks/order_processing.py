@@ -13,11 +13,11 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ORDER_ROW,
     find_orders,
     go_to_order,
-    rows_of,
+    find_rows,
     sample_order,
 )
 from webagent_jax.arena.expert_steps import Moves, select_option, click, finish, has_element, set_checked, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
@@ -187,7 +187,7 @@ def hold(slots: Slots, page: Observation) -> Expert:
 def _go_to_order_of(page: Observation, customer: str, status: str) -> Moves:
     page = yield from find_orders(page, customer)
     while True:
-        page, rows = yield from rows_of(page, ORDER_ROW)
+        page, rows = yield from find_rows(page, ORDER_ROW)
         matches = [row[1] for row in rows if row[5].lower() == status]
         if matches or not has_element(page, "Next", "link"):
             break
@@ -231,8 +231,8 @@ def _sample_refund(data: Data, rng: random.Random) -> TaskInstance | None:
     )
     reason = rng.choice(REFUND_REASONS)
     amount = rng.randrange(5, order["total"] // 100) * 100
-    slots = {"number": str(order["id"]), "amount": dollars(amount), "reason": reason}
-    text = f"Refunded ${dollars(amount)}: {reason}"
+    slots = {"number": str(order["id"]), "amount": format_dollars(amount), "reason": reason}
+    text = f"Refunded ${format_dollars(amount)}: {reason}"
     return TaskInstance(slots, order_is(order["id"], "Refunded", text))
 
 

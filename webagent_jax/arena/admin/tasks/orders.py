@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
 from webagent_jax.arena.expert_steps import answer, extract_text, give_up, element_names_after, scroll_until
-from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
@@ -39,8 +39,8 @@ def _sample_order_fact(data: Data, rng: random.Random) -> TaskInstance | None:
         "delivery method": order["delivery"],
         "email address": email,
         "phone number": order["phone"],
-        "total": dollars(order["total"]),
-        "shipping cost": dollars(order["shipping"]),
+        "total": format_dollars(order["total"]),
+        "shipping cost": format_dollars(order["shipping"]),
         "zip code": order["zip_code"],
     }[fact]
     return TaskInstance({"fact": fact, "number": str(order["id"])}, answer_includes(value))
@@ -100,7 +100,7 @@ def not_shipped(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_no_such_order(data: Data, rng: random.Random) -> TaskInstance | None:
-    number = FIRST_NUMBER + PURCHASES + rng.randint(100, 4000)
+    number = FIRST_ORDER_NUMBER + NUM_PURCHASES + rng.randint(100, 4000)
     return TaskInstance({"number": str(number)}, unachievable("there is no order with this number"))
 
 
@@ -122,7 +122,7 @@ def _sample_refund_reason(data: Data, rng: random.Random) -> TaskInstance | None
     order = sample_order(data, rng, "status = 'Refunded'")
     sql = "SELECT amount, reason FROM refund WHERE purchase_id = ?"
     amount, reason = data["shop"].execute(sql, [order["id"]]).fetchone()
-    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(amount), reason))
+    return TaskInstance({"number": str(order["id"])}, answer_includes(format_dollars(amount), reason))
 
 
 @tasks.add(

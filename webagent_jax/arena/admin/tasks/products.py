@@ -9,14 +9,14 @@ from webagent_jax.arena.admin.products import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     go_to_product,
-    row_is,
+    product_field_equals,
     sample_product,
     save_product,
-    shown,
+    field_value,
 )
 from webagent_jax.arena.expert_steps import Moves, answer, select_option, click, finish, extract_text, type_text
 from webagent_jax.arena.shop.product_catalog import categories
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -100,11 +100,11 @@ def extreme_product(slots: Slots, page: Observation) -> Expert:
     yield from answer(first, reason="It comes first in this order")
 
 
-def _open_list(page: Observation, department: str, sort: str, about: str) -> Moves:
+def _open_list(page: Observation, department: str, sort: str, intent_phrase: str) -> Moves:
     page = yield from click(page, "Products", "link", intent_phrase="", reason="The list can be narrowed")
     page = yield from select_option(page, "Department", department)
     page = yield from click(page, "Filter", "button", intent_phrase="")
-    return (yield from select_option(page, "Sort by", SORTS[sort][0], intent_phrase=about))
+    return (yield from select_option(page, "Sort by", SORTS[sort][0], intent_phrase=intent_phrase))
 
 
 def _sample_list_products(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -137,7 +137,7 @@ def _sample_disable_product(data: Data, rng: random.Random) -> TaskInstance | No
     product = sample_product(data, rng)
     if product is None:
         return None
-    return TaskInstance({"product": product["name"]}, row_is(product["sku"], 5, "Disabled"))
+    return TaskInstance({"product": product["name"]}, product_field_equals(product["sku"], 5, "Disabled"))
 
 
 @tasks.add(
@@ -161,7 +161,7 @@ def _sample_rename_product(data: Data, rng: random.Random) -> TaskInstance | Non
     if product is None:
         return None
     name = f"{product['name']} {rng.choice(('II', '2023', 'Limited Edition', 'Special'))}"
-    return TaskInstance({"product": product["name"], "name": name}, row_is(product["sku"], 1, name))
+    return TaskInstance({"product": product["name"], "name": name}, product_field_equals(product["sku"], 1, name))
 
 
 @tasks.add(
@@ -187,21 +187,21 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     category = rng.choice(list(categories()))
     kind, brand = rng.choice(category.kinds), rng.choice(category.words["brands"])
     name = f"{brand} {rng.choice(_LINES)} {kind.name}"
-    price = rng.randint(kind.cheapest, kind.dearest) * 100 + rng.choice((0, 50, 90))
+    price = rng.randint(kind.min_dollars, kind.max_dollars) * 100 + rng.choice((0, 50, 90))
     slots = {
         "department": category.department,
         "category": category.name,
         "name": name,
         "brand": brand,
         "sku": f"NEW{rng.randint(20_000, 99_999)}",
-        "price": dollars(price).replace(",", ""),
+        "price": format_dollars(price).replace(",", ""),
         "stock": str(rng.randint(5, 200)),
     }
     sql = "SELECT 1 FROM product WHERE name = ?"
     if data["shop"].execute(sql, [name]).fetchone():
         return None
-    texts = (name, slots["sku"], f"${dollars(price)}", slots["stock"])
-    spec = all_of(*(row_is(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
+    texts = (name, slots["sku"], f"${format_dollars(price)}", slots["stock"])
+    spec = all_of(*(product_field_equals(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
     return TaskInstance(slots, spec)
 
 
@@ -222,13 +222,13 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
 def new_product(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are added there")
     page = yield from click(page, "Add Product", "link", intent_phrase="")
-    if shown(page, "Department") != slots["department"]:
+    if field_value(page, "Department") != slots["department"]:
         page = yield from select_option(page, "Department", slots["department"])
     page = yield from click(page, "Continue", "button", intent_phrase="")
     page = yield from type_text(page, "Name", slots["name"])
     page = yield from type_text(page, "SKU", slots["sku"])
     page = yield from type_text(page, "Brand", slots["brand"])
-    if shown(page, "Category") != slots["category"]:
+    if field_value(page, "Category") != slots["category"]:
         page = yield from select_option(page, "Category", slots["category"])
     page = yield from type_text(page, "Price", slots["price"])
     page = yield from type_text(page, "Stock", slots["stock"])

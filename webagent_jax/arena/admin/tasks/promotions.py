@@ -10,7 +10,7 @@ from typing import Any
 from webagent_jax.arena.admin.tasks.helpers import ADMIN
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import Moves, click, finish, has_element, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_equals, page_includes, sample_row
 from webagent_jax.types import Expert, Observation
@@ -60,7 +60,7 @@ def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None
         "ends": ends.isoformat(),
     }
     days = f"{format_day(slots['starts'])}\t{format_day(slots['ends'])}"
-    row = f"{name}\t{slots['code']}\t{percent}%\t${dollars(minimum * 100)}\t{days}\tScheduled"
+    row = f"{name}\t{slots['code']}\t{percent}%\t${format_dollars(minimum * 100)}\t{days}\tScheduled"
     return TaskInstance(slots, page_includes(f"{ADMIN}/promotions", "table", row))
 
 
@@ -117,7 +117,7 @@ def _sample_change_promotion(data: Data, rng: random.Random) -> TaskInstance | N
     ends = (TODAY + datetime.timedelta(rng.randint(30, 180))).isoformat()
     if row["percent"] == percent or row["starts"] > ends:
         return None
-    start_of_row = f"{row['name']}\t{row['code']}\t{percent}%\t${dollars(row['minimum'])}"
+    start_of_row = f"{row['name']}\t{row['code']}\t{percent}%\t${format_dollars(row['minimum'])}"
     days = f"\t{format_day(row['starts'])}\t{format_day(ends)}\t"
     number = 1 if row["id"] > 6 else 2
     spec = page_includes(f"{ADMIN}/promotions?page={number}", "table", start_of_row + days)

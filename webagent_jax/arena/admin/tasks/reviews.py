@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.admin.tasks.helpers import ADMIN, rows_of, sample_product
+from webagent_jax.arena.admin.tasks.helpers import ADMIN, find_rows, sample_product
 from webagent_jax.arena.expert_steps import Moves, answer, select_option, click, finish, element_names, type_text
 from webagent_jax.arena.task import (
     Data,
@@ -26,12 +26,12 @@ tasks = TemplateRegistry("admin", "shopping_admin")
 Slots = Mapping[str, str]
 
 
-def find_reviews(page: Observation, asked: str, **filters: str) -> Moves:
+def find_reviews(page: Observation, query: str, **filters: str) -> Moves:
     """Open the list of reviews that match a query and `filters`, which are Status and Stars."""
     page = yield from click(page, "Reviews", "link", intent_phrase="", reason="Reviews have a list")
     for name, option in filters.items():
         page = yield from select_option(page, name, option)
-    page = yield from type_text(page, "Product or nickname", asked)
+    page = yield from type_text(page, "Product or nickname", query)
     return (yield from click(page, "Filter", "button", intent_phrase=""))
 
 
@@ -63,7 +63,7 @@ def _sample_who_gave_stars(data: Data, rng: random.Random) -> TaskInstance | Non
 def who_gave_stars(slots: Slots, page: Observation) -> Expert:
     page = yield from find_reviews(page, slots["product"], Stars=slots["stars"])
     row = rf"{re.escape(slots['product'])} (\S+ [A-Z]\.) {slots['stars']} "
-    page, rows = yield from rows_of(page, row)
+    page, rows = yield from find_rows(page, row)
     text = ", ".join(dict.fromkeys(match[1] for match in rows))
     yield from answer(text, reason="Each row tells its nickname")
 
@@ -90,7 +90,7 @@ def _sample_count_reviews(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def count_reviews(slots: Slots, page: Observation) -> Expert:
     page = yield from find_reviews(page, slots["product"], Status=slots["status"].capitalize())
-    page, rows = yield from rows_of(page, r"of ([\d,]+) reviews?")
+    page, rows = yield from find_rows(page, r"of ([\d,]+) reviews?")
     yield from answer(rows[0][1], reason="The list counts them")
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     go_to_product,
-    row_is,
+    product_field_equals,
     sample_product,
     save_product,
 )
 from webagent_jax.arena.expert_steps import click, finish, extract_text, search, type_text
-from webagent_jax.arena.shop.tasks.helpers import SHOP, cents, dollars
+from webagent_jax.arena.shop.tasks.helpers import SHOP, parse_cents, format_dollars
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
 from webagent_jax.types import Expert, Observation
 
@@ -26,8 +26,8 @@ def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     if product is None:
         return None
     price = product["price"] + rng.choice((-500, -300, -200, 100, 200, 400))
-    slots = {"product": product["name"], "price": dollars(price).replace(",", "")}
-    spec = page_equals(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${dollars(price)}")
+    slots = {"product": product["name"], "price": format_dollars(price).replace(",", "")}
+    spec = page_equals(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${format_dollars(price)}")
     return TaskInstance(slots, spec)
 
 
@@ -54,8 +54,8 @@ def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
     price = product["price"] * (100 - percent) // 100
     url = f"{SHOP}/product/{product['slug']}"
     spec = all_of(
-        page_equals(url, ".offer .price", f"${dollars(price)}"),
-        page_equals(url, ".offer .was", f"was ${dollars(product['price'])}"),
+        page_equals(url, ".offer .price", f"${format_dollars(price)}"),
+        page_equals(url, ".offer .was", f"was ${format_dollars(product['price'])}"),
     )
     return TaskInstance({"product": product["name"], "percent": str(percent)}, spec)
 
@@ -73,7 +73,7 @@ def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
 def reduce(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     old_price = extract_text(page, r"\$([\d,.]+), ").replace(",", "")
-    price = cents(old_price) * (100 - int(slots["percent"])) // 100
+    price = parse_cents(old_price) * (100 - int(slots["percent"])) // 100
     percent = f"{slots['percent']} percent off {old_price}"
     page = yield from type_text(page, "Price", f"{price / 100:.2f}", reason=percent)
     page = yield from type_text(page, "Price before", old_price, reason="That was the price")
@@ -86,7 +86,7 @@ def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
     if product is None:
         return None
     slots = {"product": product["name"], "pieces": str(pieces)}
-    return TaskInstance(slots, row_is(product["sku"], 4, str(product["stock"] + pieces)))
+    return TaskInstance(slots, product_field_equals(product["sku"], 4, str(product["stock"] + pieces)))
 
 
 @tasks.add(
@@ -113,7 +113,7 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
     if a is None or b is None or a["stock"] == counts[0] or b["stock"] == counts[1]:
         return None
     slots = {"a": a["sku"], "n": str(counts[0]), "b": b["sku"], "m": str(counts[1])}
-    spec = all_of(row_is(a["sku"], 4, slots["n"]), row_is(b["sku"], 4, slots["m"]))
+    spec = all_of(product_field_equals(a["sku"], 4, slots["n"]), product_field_equals(b["sku"], 4, slots["m"]))
     return TaskInstance(slots, spec)
 
 

@@ -29,7 +29,7 @@ from webagent_jax.arena.expert_steps import (
 )
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     go_to_community,
     go_to_post,
     go_to_sorted_posts,
@@ -58,7 +58,7 @@ def _sample_new_post(data: Data, rng: random.Random) -> tuple[Any, Any, str]:
     """Return a project, a community, and the address of its next post."""
     project = sample_project(data, rng, where="project.visibility = 'public'")
     community = sample_community(data, rng)
-    return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST}"
+    return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST_ID}"
 
 
 def _sample_post_clone_address(data: Data, rng: random.Random) -> TaskInstance | None:

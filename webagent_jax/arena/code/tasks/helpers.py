@@ -89,7 +89,7 @@ def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     )
 
 
-def outsiders(data: Data, project: Any) -> Sequence[sqlite3.Row]:
+def non_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     """Return the users who are not members of a project."""
     return rows(
         data,
@@ -107,7 +107,7 @@ def next_number(data: Data, project: Any, table: str = "issue") -> int:
 # --- evaluation ----------------------------------------------------------------------------------
 
 
-def closed_with(url: str, comment: str) -> EvalSpec:
+def closed_with_comment(url: str, comment: str) -> EvalSpec:
     """Check that an issue or merge request is closed and that the comment is its last one."""
     state = page_equals(url, ".head .state", "Closed")
     return all_of(state, page_includes(url, ".comment:last-of-type", comment))
@@ -133,10 +133,10 @@ def project_link(page: Observation, project: str) -> str:
     )
 
 
-def go_to_project_page(page: Observation, project: str, part: str) -> Moves:
+def go_to_project_page(page: Observation, project: str, page_name: str) -> Moves:
     """Open a page of a project, such as "Issues" or "Members"."""
     page = yield from go_to_project(page, project)
-    return (yield from click(page, part, "link", intent_phrase="", reason=f"I need its {part.lower()}"))
+    return (yield from click(page, page_name, "link", intent_phrase="", reason=f"I need its {page_name.lower()}"))
 
 
 def go_to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
@@ -162,7 +162,7 @@ def go_to_account_page(page: Observation, entry: str) -> Moves:
     return (yield from click(page, entry, "link", intent_phrase=""))
 
 
-def narrow(page: Observation, name: str, option: str) -> Moves:
+def set_filter(page: Observation, name: str, option: str) -> Moves:
     """Set a filter of the list of issues."""
     if not has_element(page, name, "select"):
         page = yield from click(page, "Filters", "button", intent_phrase="", reason="The filters are hidden")

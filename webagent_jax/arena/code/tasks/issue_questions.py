@@ -11,9 +11,9 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_issue,
     go_to_merge_request,
     go_to_project_page,
-    narrow,
+    set_filter,
     other_members,
-    outsiders,
+    non_members,
     rows,
     sample_issue,
     sample_merge_request,
@@ -166,7 +166,7 @@ def _sample_count_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def count_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
+    page = yield from set_filter(page, "Label", slots["label"])
     count = extract_text(page, r"(\d+) issues? open")
     yield from answer(count, evidence="issues open", reason="The list tells how many it has")
 
@@ -191,7 +191,7 @@ def _sample_count_assigned(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def count_assigned(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Assignee", slots["person"])
+    page = yield from set_filter(page, "Assignee", slots["person"])
     count = extract_text(page, r"(\d+) issues? open")
     yield from answer(count, evidence="issues open", reason="The list tells how many it has")
 
@@ -222,9 +222,9 @@ def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def end_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
+    page = yield from set_filter(page, "Label", slots["label"])
     if slots["end"] == "oldest":
-        page = yield from narrow(page, "Sort by", "Oldest first")
+        page = yield from set_filter(page, "Sort by", "Oldest first")
     index = element_names(page, "link").index("Clear filters")
     title = element_names(page, "link")[index + 1]
     yield from answer(title, evidence="the first of the list", reason=f"It is the {slots['end']}")
@@ -307,7 +307,7 @@ def member_role(slots: Slots, page: Observation) -> Expert:
 
 def _sample_member_missing(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    person = rng.choice(outsiders(data, project))
+    person = rng.choice(non_members(data, project))
     slots = {"person": person["name"], "project": project["name"]}
     return TaskInstance(slots, unachievable("this person is no member of the project"))
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    closed_with,
+    closed_with_comment,
     go_to_issue,
     go_to_project_page,
-    narrow,
+    set_filter,
     next_number,
     other_members,
     rows,
@@ -319,7 +319,7 @@ def _sample_close_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"], "text": text}
-    return TaskInstance(slots, closed_with(url_of(project, issue["number"]), text))
+    return TaskInstance(slots, closed_with_comment(url_of(project, issue["number"]), text))
 
 
 @tasks.add(
@@ -394,12 +394,12 @@ def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def close_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
+    page = yield from set_filter(page, "Label", slots["label"])
     titles = [name for name in element_names_after(page, "Clear filters", "link") if name != "Next"]
     for title in titles:
         if not has_element(page, title, "link"):
             page = yield from click(page, "Issues", "link", intent_phrase="")
-            page = yield from narrow(page, "Label", slots["label"])
+            page = yield from set_filter(page, "Label", slots["label"])
         page = yield from click(page, title, "link", intent_phrase="", reason="It has the label")
         page = yield from click(page, "Close Issue", "button", intent_phrase="close")
     yield from finish("They are all closed")

@@ -10,7 +10,7 @@ from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     go_to_project_page,
     other_members,
-    outsiders,
+    non_members,
     rows,
     sample_project,
 )
@@ -61,7 +61,7 @@ def member_url(data: Data, project: str, user: int) -> str:
 
 def _sample_invite_one(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    person, role = rng.choice(outsiders(data, project)), rng.choice(_ROLES)
+    person, role = rng.choice(non_members(data, project)), rng.choice(_ROLES)
     name = rng.choice((person["name"], person["username"], person["email"]))
     slots = {"project": project["name"], "person": name, "role": role}
     url = member_url(data, project["path"], person["id"])
@@ -85,7 +85,7 @@ def invite_one(slots: Slots, page: Observation) -> Expert:
 
 def _sample_invite_two(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    one, other = rng.sample(outsiders(data, project), 2)
+    one, other = rng.sample(non_members(data, project), 2)
     first, second = rng.sample(_ROLES, 2)
     slots = {"project": project["name"], "one": one["name"], "first": first}
     slots |= {"other": other["name"], "second": second}
@@ -283,7 +283,7 @@ def create_label(slots: Slots, page: Observation) -> Expert:
 
 # --- settings ------------------------------------------------------------------------------------
 
-_ABOUT = (
+_DESCRIPTIONS = (
     "Looking for a new maintainer",
     "Not ready for use yet",
     "Moved to maintenance mode",
@@ -294,7 +294,7 @@ _NAMES = ("Nutshell", "Second Try", "Lighthouse", "Workbench", "Compass", "Drift
 
 
 def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
-    project, about = sample_project(data, rng, "Maintainer"), rng.choice(_ABOUT)
+    project, about = sample_project(data, rng, "Maintainer"), rng.choice(_DESCRIPTIONS)
     slots = {"project": project["name"], "about": about}
     return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", about))
 

@@ -9,7 +9,7 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     AGENT_USER_ID,
     CODE,
-    closed_with,
+    closed_with_comment,
     go_to_file,
     go_to_merge_request,
     go_to_project,
@@ -114,7 +114,7 @@ def _sample_decline(data: Data, rng: random.Random) -> TaskInstance | None:
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"], "text": text}
-    return TaskInstance(slots, closed_with(url_of(project, request["number"]), text))
+    return TaskInstance(slots, closed_with_comment(url_of(project, request["number"]), text))
 
 
 @tasks.add(

@@ -15,7 +15,7 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_issue,
     go_to_project,
     go_to_project_page,
-    narrow,
+    set_filter,
     other_members,
     rows,
     sample_issue,
@@ -104,7 +104,7 @@ def issues_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     if slots["state"] == "closed":
         page = yield from click(page, "Closed", "link", intent_phrase="closed")
-    yield from narrow(page, "Label", slots["label"])
+    yield from set_filter(page, "Label", slots["label"])
     yield from finish("The list is filtered")
 
 
@@ -129,7 +129,7 @@ def _sample_issues_of_person(data: Data, rng: random.Random) -> TaskInstance | N
 def issues_of_person(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     field = "Assignee" if slots["word"] == "assigned to" else "Author"
-    yield from narrow(page, field, slots["person"])
+    yield from set_filter(page, field, slots["person"])
     yield from finish("The list is filtered")
 
 
@@ -199,21 +199,21 @@ _OWN_LISTS = {
 }
 
 
-def _sample_mine(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_own_list(data: Data, rng: random.Random) -> TaskInstance | None:
     entry = rng.choice(list(_OWN_LISTS))
     return TaskInstance({"what": entry}, url_equals(CODE + _OWN_LISTS[entry][1]))
 
 
 @tasks.add(
     "mine",
-    _sample_mine,
+    _sample_own_list,
     "Show me the {what}.",
     "Open the list of {what}.",
     "Where are the {what}? Bring them up.",
     "Go to the page with the {what}",
     "I want to look through the {what}.",
 )
-def mine(slots: Slots, page: Observation) -> Expert:
+def own_list(slots: Slots, page: Observation) -> Expert:
     entry, path = _OWN_LISTS[slots["what"]]
     if entry:
         page = yield from go_to_account_page(page, entry)

@@ -9,15 +9,15 @@ from webagent_jax.arena.expert_steps import click, finish, extract_text, has_ele
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
-    PERIODS,
-    POST,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
     go_to_comment,
     go_to_member,
     go_to_messages,
     go_to_post,
     go_to_sorted_posts,
-    next_comment,
+    next_comment_id,
     parse_post_rows,
     read_comments,
     rows,
@@ -56,7 +56,7 @@ def sample_comment(data: Data, rng: random.Random, post: Any, where: str = "1") 
 
 def _check_comment(data: Data, post: Any, text: str, parent: int = 0) -> EvalSpec:
     """Check that the agent's next comment has the text, on the post and below the parent."""
-    number = next_comment(data)
+    number = next_comment_id(data)
     selector = f'#post h1, #c{number}[data-parent="{parent}"] .body'
     return page_equals(f"{FORUM}/comment/{number}", selector, f"{post['title']} ; {text}")
 
@@ -89,11 +89,11 @@ def comment(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_comment_on_top(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order = rng.choice(("top", "most commented"))
     column = "up - down" if order == "top" else "comments"
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
+    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
     key = "score" if order == "top" else "comments"
     if len(posts) < 2 or posts[0][key] == posts[1][key]:
         return None

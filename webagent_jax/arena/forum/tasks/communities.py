@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 
 from webagent_jax.arena.expert_steps import select_option, click, finish, scroll_to, set_checked, type_text
-from webagent_jax.arena.forum.data import MODERATED
+from webagent_jax.arena.forum.data import MODERATED_SLUGS
 from webagent_jax.arena.forum.post_lists import SORTS
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
-    PERIODS,
+    PERIOD_STARTS,
     Slots,
     go_to_account_page,
     go_to_community,
-    make_voice,
+    make_sentence_sampler,
     parse_post_rows,
     rows,
     sample_community,
@@ -88,11 +88,11 @@ def subscribe_three(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | None:
-    period, order = rng.choice(list(PERIODS)), rng.choice(("top", "most commented"))
+    period, order = rng.choice(list(PERIOD_STARTS)), rng.choice(("top", "most commented"))
     key = "score" if order == "top" else "comments"
     columns = "community_id, up - down AS score, comments"
     sql = f"SELECT {columns} FROM post WHERE posted >= ? ORDER BY {key} DESC LIMIT 6"
-    posts = rows(data, sql, PERIODS[period])
+    posts = rows(data, sql, PERIOD_STARTS[period])
     rank = rng.randint(1, 5)
     neighbors = posts[max(rank - 2, 0) : rank + 1]
     has_ties = len({row[key] for row in neighbors}) < len(neighbors)
@@ -216,7 +216,7 @@ def create(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_add_rule(data: Data, rng: random.Random) -> TaskInstance | None:
-    community = sample_community(data, rng, f"slug IN {MODERATED}")
+    community = sample_community(data, rng, f"slug IN {MODERATED_SLUGS}")
     rule = rng.choice((*_RULES, "No politics.", "Search before you ask.", "English, please."))
     text = f"{community['sidebar']} {rule}"
     spec = _check_texts(community["slug"], text)
@@ -243,8 +243,8 @@ def add_rule(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
-    community = sample_community(data, rng, f"slug IN {MODERATED}")
-    topic = rng.choice(make_voice(rng, community["slug"]).words("doing"))
+    community = sample_community(data, rng, f"slug IN {MODERATED_SLUGS}")
+    topic = rng.choice(make_sentence_sampler(rng, community["slug"]).words("doing"))
     text = f"All about {topic} and more"
     spec = page_equals(f"{FORUM}/c/{community['slug']}", "#description", text)
     return TaskInstance({"community": community["title"], "text": text}, spec)

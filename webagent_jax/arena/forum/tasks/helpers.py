@@ -22,7 +22,7 @@ from webagent_jax.arena.expert_steps import (
     search,
     type_text,
 )
-from webagent_jax.arena.forum.data import POSTS, Community, Voice, communities
+from webagent_jax.arena.forum.data import NUM_POSTS, Community, SentenceSampler, communities
 from webagent_jax.arena.site import pluralize
 from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
@@ -30,15 +30,15 @@ from webagent_jax.types import Decision, Observation
 Slots = Mapping[str, str]
 
 FORUM = "__REDDIT__"
-NEXT_POST = POSTS + 1  # number of the first post of a world
+NEXT_POST_ID = NUM_POSTS + 1  # number of the first post of a world
 AGENT_USERNAME = common.agent_user().username
 
-POST = (
+POST_QUERY = (
     "SELECT post.*, up - down AS score, slug, community.title AS community, username FROM post"
     " JOIN community ON community.id = community_id JOIN member ON member.id = author_id"
 )
-NOT_VOTED = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
-PERIODS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
+NOT_VOTED_CONDITION = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
+PERIOD_STARTS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
 """Start of the past week, month and year."""
 
 
@@ -67,7 +67,7 @@ def sample_post(data: Data, rng: random.Random, where: str = "1") -> Any:
     numbers = rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
     if not numbers:
         return None
-    (row,) = rows(data, f"{POST} WHERE post.id = ?", rng.choice(numbers)["id"])
+    (row,) = rows(data, f"{POST_QUERY} WHERE post.id = ?", rng.choice(numbers)["id"])
     return row if is_searchable(data, row) else None
 
 
@@ -80,34 +80,34 @@ def is_searchable(data: Data, post: Any) -> bool:
 
 
 @functools.cache
-def _by_slug() -> Mapping[str, Community]:
+def _communities_by_slug() -> Mapping[str, Community]:
     return {each.slug: each for each in communities()}
 
 
-def make_voice(rng: random.Random, slug: str) -> Voice:
+def make_sentence_sampler(rng: random.Random, slug: str) -> SentenceSampler:
     """Return a source of sentences for a community."""
-    return Voice(rng, _by_slug()[slug])
+    return SentenceSampler(rng, _communities_by_slug()[slug])
 
 
 def sample_comment_text(rng: random.Random, slug: str) -> str:
     """Return the text of a comment that fits the community."""
-    return make_voice(rng, slug).say(rng.choice(random_data.read_json("forum_words")["comments"]))
+    return make_sentence_sampler(rng, slug).sample(rng.choice(random_data.read_json("forum_words")["comments"]))
 
 
-def next_comment(data: Data) -> int:
+def next_comment_id(data: Data) -> int:
     (row,) = rows(data, "SELECT max(id) + 1 AS number FROM comment")
     return int(row["number"])
 
 
-def address(post: Any) -> str:
+def post_url(post: Any) -> str:
     return f"{FORUM}/c/{post['slug']}/{post['id']}"
 
 
-def post_scores(post: Any, points: int) -> EvalSpec:
-    return page_equals(address(post), "#post .points", pluralize(points, "point"))
+def post_has_points(post: Any, points: int) -> EvalSpec:
+    return page_equals(post_url(post), "#post .points", pluralize(points, "point"))
 
 
-def comment_scores(comment: Any, points: int) -> EvalSpec:
+def comment_has_points(comment: Any, points: int) -> EvalSpec:
     number = comment["id"]
     return page_equals(f"{FORUM}/comment/{number}", f"#c{number} .points", pluralize(points, "point"))
 

@@ -9,12 +9,12 @@ from webagent_jax.arena import random_data
 from webagent_jax.arena.expert_steps import click, finish, element_names, element_names_after, scroll_to, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     Slots,
-    address,
+    post_url,
     go_to_community,
     go_to_post,
-    make_voice,
+    make_sentence_sampler,
     rows,
     sample_community,
     sample_post,
@@ -27,16 +27,16 @@ tasks = TemplateRegistry("forum", "reddit")
 
 
 def _check_post(slug: str, *texts: str) -> EvalSpec:
-    return page_includes(f"{FORUM}/c/{slug}/{NEXT_POST}", "#post", *texts)
+    return page_includes(f"{FORUM}/c/{slug}/{NEXT_POST_ID}", "#post", *texts)
 
 
 def _sample_draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] | None:
     """Return title and text of a new post; None if the title is taken."""
     templates = random_data.read_json("forum_words")[rng.choice(("problem", "doing", "opinion"))]
-    community_voice = make_voice(rng, slug)
+    community_voice = make_sentence_sampler(rng, slug)
     title, body = (
-        community_voice.say(rng.choice(templates["titles"])),
-        community_voice.say(rng.choice(templates["bodies"])),
+        community_voice.sample(rng.choice(templates["titles"])),
+        community_voice.sample(rng.choice(templates["bodies"])),
     )
     return None if rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
 
@@ -95,7 +95,7 @@ def post_by_motto(slots: Slots, page: Observation) -> Expert:
 
 def _sample_ask_within_budget(data: Data, rng: random.Random) -> TaskInstance | None:
     community = sample_community(data, rng, "description NOT LIKE 'Everything about%'")
-    things = rng.choice(make_voice(rng, community["slug"]).words("things"))
+    things = rng.choice(make_sentence_sampler(rng, community["slug"]).words("things"))
     budget = f"${rng.randint(2, 30)}0"
     slots = {"community": community["title"], "things": things, "budget": budget}
     return TaskInstance(slots, _check_post(community["slug"], things, budget))
@@ -141,7 +141,7 @@ def meetup(slots: Slots, page: Observation) -> Expert:
 
 def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
     community, words = sample_community(data, rng), random_data.read_json("forum_words")
-    title = make_voice(rng, community["slug"]).say(rng.choice(words["link"]["titles"]))
+    title = make_sentence_sampler(rng, community["slug"]).sample(rng.choice(words["link"]["titles"]))
     url = f"https://{rng.choice(words['sources'])}/{rng.randint(1000, 9999)}"
     if rows(data, "SELECT 1 FROM post WHERE title = ?", title):
         return None
@@ -204,7 +204,7 @@ def _sample_edit_post(data: Data, rng: random.Random) -> TaskInstance | None:
     )
     if post is None:
         return None
-    spec = page_includes(address(post), "#post .body", f"{post['body']} {line}")
+    spec = page_includes(post_url(post), "#post .body", f"{post['body']} {line}")
     return TaskInstance({"title": post["title"], "line": line}, spec)
 
 
@@ -230,7 +230,7 @@ def edit_post(slots: Slots, page: Observation) -> Expert:
 def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
     post = sample_post(data, rng, "post.author_id = 1")
     return post and TaskInstance(
-        {"title": post["title"]}, page_includes(address(post), "h1", "Page not found")
+        {"title": post["title"]}, page_includes(post_url(post), "h1", "Page not found")
     )
 
 

@@ -7,8 +7,8 @@ import re
 
 from webagent_jax.arena.expert_steps import answer, click, extract_text, has_element, page_text, scroll_through
 from webagent_jax.arena.forum.tasks.helpers import (
-    PERIODS,
-    POST,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
     go_to_community,
     go_to_member,
@@ -24,10 +24,10 @@ tasks = TemplateRegistry("forum", "reddit")
 
 
 def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order, key = rng.choice((("top", "score"), ("most commented", "comments")))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
+    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len(posts) < 2 or posts[0][key] == posts[1][key] or posts[0]["author_id"] == 1:
         return None
     slots = {"community": community["title"], "period": period, "order": order}
@@ -51,9 +51,9 @@ def top_author(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
+    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len({post["score"] for post in posts}) < 4:
         return None
     slots = {"community": community["title"], "period": period}
@@ -77,7 +77,7 @@ def top_titles(slots: Slots, page: Observation) -> Expert:
 
 def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | None:
     community = sample_community(data, rng)
-    sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
+    sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
     (post,) = rows(data, sql, community["id"])
     sql = "SELECT up, down FROM comment WHERE author_id = ?"
     comments = rows(data, sql, post["author_id"])

@@ -8,25 +8,25 @@ from webagent_jax.arena.expert_steps import click, finish, go_back, has_element,
 from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, sample_comment
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NOT_VOTED,
-    PERIODS,
-    POST,
+    NOT_VOTED_CONDITION,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
-    address,
-    comment_scores,
+    post_url,
+    comment_has_points,
     go_to_account_page,
     go_to_comment,
     go_to_member,
     go_to_post,
     go_to_sorted_posts,
     parse_post_rows,
-    post_scores,
+    post_has_points,
     read_comments,
     rows,
     sample_community,
     sample_post,
 )
-from webagent_jax.arena.forum.threads import THREADS
+from webagent_jax.arena.forum.threads import THREADS_PER_PAGE
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -44,12 +44,12 @@ _COUNTS = {"two": 2, "three": 3, "four": 4}
 
 def _read_voted_ids(data: Data) -> set[int]:
     """Return the ids of the posts that the agent has voted on."""
-    return {row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED})")}
+    return {row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")}
 
 
 def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
-    post = sample_post(data, rng, NOT_VOTED)
-    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] + 1))
+    post = sample_post(data, rng, NOT_VOTED_CONDITION)
+    return post and TaskInstance({"title": post["title"]}, post_has_points(post, post["score"] + 1))
 
 
 @tasks.add(
@@ -69,11 +69,11 @@ def upvote(slots: Slots, page: Observation) -> Expert:
 
 def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
     community, count = sample_community(data, rng), rng.choice(list(_COUNTS))
-    sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
+    sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
     posts = rows(data, sql, community["id"], _COUNTS[count])
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
-    spec = all_of(*(post_scores(post, post["score"] + 1) for post in posts))
+    spec = all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
     return TaskInstance({"community": community["title"], "count": count}, spec)
 
 
@@ -94,16 +94,16 @@ def upvote_newest(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     count = rng.choice(("two", "three"))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
-    posts = rows(data, sql, community["id"], PERIODS[period], _COUNTS[count] + 1)
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
+    posts = rows(data, sql, community["id"], PERIOD_STARTS[period], _COUNTS[count] + 1)
     replies = [post["comments"] for post in posts]
     if len(set(replies)) <= _COUNTS[count] or _read_voted_ids(data) & {
         post["id"] for post in posts
     }:
         return None
-    spec = all_of(*(post_scores(post, post["score"] - 1) for post in posts[:-1]))
+    spec = all_of(*(post_has_points(post, post["score"] - 1) for post in posts[:-1]))
     return TaskInstance({"community": community["title"], "period": period, "count": count}, spec)
 
 
@@ -134,15 +134,15 @@ def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
 
 def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
-        f"SELECT community_id, author_id, count(*) AS n FROM post WHERE {NOT_VOTED} AND author_id"
+        f"SELECT community_id, author_id, count(*) AS n FROM post WHERE {NOT_VOTED_CONDITION} AND author_id"
         " != 1 GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
     )
     author_row = rng.choice(rows(data, sql))
-    posts = rows(data, f"{POST} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2])
+    posts = rows(data, f"{POST_QUERY} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2])
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     slots = {"name": posts[0]["username"], "community": posts[0]["community"]}
-    return TaskInstance(slots, all_of(*(post_scores(post, post["score"] + 1) for post in posts)))
+    return TaskInstance(slots, all_of(*(post_has_points(post, post["score"] + 1) for post in posts)))
 
 
 @tasks.add(
@@ -180,7 +180,7 @@ def _sample_vote_on_comment(data: Data, rng: random.Random) -> TaskInstance | No
         return None
     kind, step = rng.choice((("Upvote", 1), ("Downvote", -1)))
     slots = {"vote": kind, "name": comment["username"], "title": post["title"]}
-    return TaskInstance(slots, comment_scores(comment, comment["score"] + step))
+    return TaskInstance(slots, comment_has_points(comment, comment["score"] + step))
 
 
 @tasks.add(
@@ -203,7 +203,7 @@ def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | 
     negative_sql = "SELECT post_id FROM comment WHERE up < down GROUP BY 1 HAVING count(*) > 1"
     one_page_sql = (
         "SELECT post_id FROM comment WHERE parent_id IS NULL GROUP BY 1"
-        f" HAVING count(*) <= {THREADS}"
+        f" HAVING count(*) <= {THREADS_PER_PAGE}"
     )
     post = sample_post(data, rng, f"post.id IN ({negative_sql}) AND post.id IN ({one_page_sql})")
     if post is None:
@@ -215,7 +215,7 @@ def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | 
         authors.count(row["author_id"]) > 1 or row["author_id"] == 1 for row in negative_comments
     ):
         return None
-    spec = all_of(*(comment_scores(row, row["score"] - 1) for row in negative_comments))
+    spec = all_of(*(comment_has_points(row, row["score"] - 1) for row in negative_comments))
     return TaskInstance({"title": post["title"]}, spec)
 
 
@@ -251,7 +251,7 @@ def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
     if first is None or second is None or first["id"] == second["id"]:
         return None
     slots = {"first": first["title"], "second": second["title"]}
-    specs = (page_includes(address(post), "#post .do", "Unsave") for post in (first, second))
+    specs = (page_includes(post_url(post), "#post .do", "Unsave") for post in (first, second))
     return TaskInstance(slots, all_of(*specs))
 
 
@@ -272,7 +272,7 @@ def save(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
-    sql = f"{POST} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
+    sql = f"{POST_QUERY} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
     saved = rows(data, sql)
     removed_post = rng.choice(saved)
     other_titles = " ; ".join(row["title"] for row in saved if row["id"] != removed_post["id"])
@@ -299,8 +299,8 @@ def unsave(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
-    post = sample_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED})")
-    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] - 1))
+    post = sample_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED_CONDITION})")
+    return post and TaskInstance({"title": post["title"]}, post_has_points(post, post["score"] - 1))
 
 
 @tasks.add(

@@ -10,13 +10,13 @@ from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
 from webagent_jax.arena.expert_steps import answer, finish, extract_text, scroll_until, switch_tab
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     Slots,
     go_to_community,
     go_to_member,
     submit_post,
 )
-from webagent_jax.arena.map.routes import distance
+from webagent_jax.arena.map.routes import format_distance
 from webagent_jax.arena.map.tasks.helpers import (
     AGENT_USER_ID,
     MAP,
@@ -141,8 +141,8 @@ def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | No
     member, start = sample_row(rng, members.fetchall()), _sample_town(data, rng)
     if member["town"] == start or not places(data, "place.name = ?", member["town"]):
         return None
-    distance_text = distance(
-        quickest_route(_find_place(data, start), _find_place(data, member["town"]), "car").metres
+    distance_text = format_distance(
+        quickest_route(_find_place(data, start), _find_place(data, member["town"]), "car").meters
     )
     return TaskInstance(
         {"member": member["username"], "start": start},
@@ -180,7 +180,7 @@ def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | N
     title = f"Getting to {end['name']}"
     slots = {"town": end["town"], "start": start["name"], "end": end["name"]}
     slots |= {"mode": mode, "title": title}
-    url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST}"
+    url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST_ID}"
     return TaskInstance(slots, page_includes(url, "#post", title, *duration_references(time)))
 
 

@@ -18,7 +18,7 @@ from webagent_jax.arena.expert_steps import (
     scroll_through,
     type_text,
 )
-from webagent_jax.arena.map.routes import distance, duration
+from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.map.tasks.helpers import (
     MAP,
     MODES,
@@ -37,7 +37,7 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_place,
     sample_places_in_town,
 )
-from webagent_jax.arena.map.terrain import between
+from webagent_jax.arena.map.terrain import straight_distance
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, url_equals
 from webagent_jax.types import Expert, Observation
 
@@ -90,7 +90,7 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
-    distance_text = distance(quickest_route(first, second, MODES[mode]).metres)
+    distance_text = format_distance(quickest_route(first, second, MODES[mode]).meters)
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
 
 
@@ -110,8 +110,8 @@ def travel_distance(slots: Slots, page: Observation) -> Expert:
 
 def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = _sample_two_places(data, rng, rng.choice(list(MODES)))
-    distance_text = distance(between((first["x"], first["y"]), (second["x"], second["y"])))
-    if distance_text == distance(quickest_route(first, second, "car").metres):
+    distance_text = format_distance(straight_distance((first["x"], first["y"]), (second["x"], second["y"])))
+    if distance_text == format_distance(quickest_route(first, second, "car").meters):
         return None
     slots = {"start": first["name"], "end": second["name"]}
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
@@ -135,8 +135,8 @@ def straight(slots: Slots, page: Observation) -> Expert:
 def _sample_longest_stretch(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
-    steps = sorted(quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.metres)
-    if len(steps) < 3 or steps[0].metres < 1.2 * steps[1].metres or steps[0].road == steps[1].road:
+    steps = sorted(quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.meters)
+    if len(steps) < 3 or steps[0].meters < 1.2 * steps[1].meters or steps[0].road == steps[1].road:
         return None
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
     return TaskInstance(slots, answer_includes(steps[0].road))
@@ -199,7 +199,7 @@ def mode_difference(slots: Slots, page: Observation) -> Expert:
     foot_minutes = parse_minutes(read_duration(page))
     page = yield from select_option(page, "By", "Bike", intent_phrase="bike", reason="Now the same way by bike")
     bike_minutes = parse_minutes(read_duration(page))
-    duration_text = duration(foot_minutes - bike_minutes)
+    duration_text = format_duration(foot_minutes - bike_minutes)
     yield from answer(
         duration_text, evidence=f"{foot_minutes} - {bike_minutes}", reason="I subtract the two times"
     )
@@ -243,7 +243,7 @@ def via(slots: Slots, page: Observation) -> Expert:
     for start, end in ((slots["start"], slots["middle"]), (slots["middle"], slots["end"])):
         page = yield from go_to_route(page, start, end, slots["mode"])
         parts.append(parse_minutes(read_duration(page)))
-    duration_text = duration(sum(parts))
+    duration_text = format_duration(sum(parts))
     yield from answer(duration_text, evidence=f"{parts[0]} + {parts[1]} min", reason="I add up both parts")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from webagent_jax.arena.expert_steps import Moves, select_option, click, extract_text, search, type_text
 from webagent_jax.arena.map.data import categories
 from webagent_jax.arena.map.network import Mode
-from webagent_jax.arena.map.routes import Route, Spot, route
+from webagent_jax.arena.map.routes import Route, Spot, find_route
 from webagent_jax.arena.task import Data
 from webagent_jax.types import Observation
 
@@ -67,7 +67,7 @@ def sample_category(rng: random.Random, *excluded: str) -> str:
 
 def quickest_route(start: Any, end: Any, mode: Mode) -> Route:
     spots = [Spot(each["edge"], each["along"]) for each in (start, end)]
-    return route(spots[0], spots[1], mode)
+    return find_route(spots[0], spots[1], mode)
 
 
 # --- answer references ---------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def distance_references(distance: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def plural(category: str) -> str:
+def plural_of(category: str) -> str:
     """Return the plural of a category, the name in lists and menus."""
     return next(kind.plural for kind in categories() if kind.name.lower() == category.lower())
 
@@ -125,7 +125,7 @@ def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
     page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
     return (
         yield from select_option(
-            page, "Category", plural(category), intent_phrase=category, reason="Only these count"
+            page, "Category", plural_of(category), intent_phrase=category, reason="Only these count"
         )
     )
 

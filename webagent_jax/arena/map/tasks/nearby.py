@@ -26,7 +26,7 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_category,
     sample_place,
 )
-from webagent_jax.arena.map.terrain import between
+from webagent_jax.arena.map.terrain import straight_distance
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes
 from webagent_jax.types import Expert, Observation
 
@@ -215,12 +215,12 @@ def nearest_open(slots: Slots, page: Observation) -> Expert:
     yield from answer(name, reason="The nearest one comes first")
 
 
-def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_within_distance(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
     category = sample_category(rng, place["category"], "Fast Food Place", "Ice Cream Parlour")
     center = place["x"], place["y"]
     others = nearest_places(data, place, category)
-    distances = [between(center, (each["x"], each["y"])) for each in others]
+    distances = [straight_distance(center, (each["x"], each["y"])) for each in others]
     reach = rng.choice((300, 400, 500, 600, 800))
     names = [
         each["name"] for each, distance in zip(others, distances, strict=True) if distance < reach
@@ -234,14 +234,14 @@ def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
 
 @tasks.add(
     "within",
-    _sample_within,
+    _sample_within_distance,
     "Which {category} are within {reach} m of {place} in a straight line?",
     "Name all {category} that are less than {reach} metres from {place}, as the crow flies.",
     "List the {category} within {reach} m around {place}",
     "I am at {place}. Which {category} are closer than {reach} m (straight line)?",
     "Tell me the names of all {category} in a circle of {reach} m around {place}.",
 )
-def within(slots: Slots, page: Observation) -> Expert:
+def within_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
     page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
     option = slots["category"]

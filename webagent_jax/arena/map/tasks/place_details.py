@@ -17,10 +17,10 @@ from webagent_jax.arena.expert_steps import (
     search,
     type_text,
 )
-from webagent_jax.arena.map.places import DAYS
+from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
-from webagent_jax.arena.map.terrain import between, degrees, metres
+from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
 from webagent_jax.types import Expert, Observation
 
@@ -104,12 +104,12 @@ def hours(slots: Slots, page: Observation) -> Expert:
 
 
 def _parse_hours(page: Observation) -> dict[str, str]:
-    day_pattern = "|".join(DAYS)
+    day_pattern = "|".join(DAY_NAMES)
     week: dict[str, str] = {}
     for first, last, hours_text in re.findall(
         rf"({day_pattern})(?:-({day_pattern}))? (closed|\d\d:\d\d-\d\d:\d\d)", page_text(page)
     ):
-        for day in range(DAYS.index(first), DAYS.index(last or first) + 1):
+        for day in range(DAY_NAMES.index(first), DAY_NAMES.index(last or first) + 1):
             week.setdefault(_WEEK[day], hours_text)
     return week
 
@@ -153,7 +153,7 @@ def closes_later(slots: Slots, page: Observation) -> Expert:
 
 def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
-    latitude, longitude = degrees((place["x"], place["y"]))
+    latitude, longitude = to_degrees((place["x"], place["y"]))
     return TaskInstance(
         {"place": place["name"]}, answer_includes(f"{latitude:.4f}", f"{longitude:.4f}")
     )
@@ -221,14 +221,14 @@ def _sample_coordinates_of_place(
 ) -> tuple[dict[str, str], tuple[int, int]]:
     """Return the coordinates of a place, and their point."""
     place = sample_place(data, rng)
-    latitude, longitude = degrees((place["x"], place["y"]))
+    latitude, longitude = to_degrees((place["x"], place["y"]))
     slots = {"lat": f"{latitude:.4f}", "lon": f"{longitude:.4f}"}
-    return slots, metres(latitude, longitude)
+    return slots, to_point(latitude, longitude)
 
 
 def _sample_street_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, point = _sample_coordinates_of_place(data, rng)
-    edge, _, _ = network().nearest(point)
+    edge, _, _ = network().nearest_edge(point)
     return TaskInstance(slots, answer_includes(edge.name, edge.town))
 
 
@@ -258,7 +258,7 @@ def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, (x, y) = _sample_coordinates_of_place(data, rng)
     distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
     first, second = places(data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y)
-    distances = [between((x, y), (each["x"], each["y"])) for each in (first, second)]
+    distances = [straight_distance((x, y), (each["x"], each["y"])) for each in (first, second)]
     return (
         TaskInstance(slots, answer_includes(first["name"]))
         if distances[1] - distances[0] > 15

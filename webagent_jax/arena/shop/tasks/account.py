@@ -9,7 +9,7 @@ from webagent_jax.arena import common, random_data
 from webagent_jax.arena.expert_steps import Moves, click, finish, set_checked, type_text
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    dollars,
+    format_dollars,
     go_to_order,
     go_to_orders,
     order_rows,
@@ -68,7 +68,7 @@ def new_address(slots: Slots, page: Observation) -> Expert:
     yield from finish("The address is saved")
 
 
-def _sample_moved(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_new_default_address(data: Data, rng: random.Random) -> TaskInstance | None:
     slots = _sample_address(rng)
     spec = page_includes(
         f"{SHOP}/account/addresses", "tr:first-of-type address", _format_address(slots)
@@ -78,14 +78,14 @@ def _sample_moved(data: Data, rng: random.Random) -> TaskInstance | None:
 
 @tasks.add(
     "moved",
-    _sample_moved,
+    _sample_new_default_address,
     "I recently moved, my address is {street}, {city}, {zip_code}: update my default address.",
     "Change my default address to {street}, {city} {zip_code}.",
     "My home is now {street}, {city}, {zip_code}. Correct the default address in my account",
     "Update the default address in my address book: {street}, {city}, zip code {zip_code}.",
     "We live at {street}, {city} {zip_code} now. Please edit my default address.",
 )
-def moved(slots: Slots, page: Observation) -> Expert:
+def new_default_address(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Account", "link", intent_phrase="")
     page = yield from click(page, "Address Book", "link", intent_phrase="")
     edit = next(e.name for e in page.elements.values() if e.name.startswith("Edit "))
@@ -122,7 +122,7 @@ def order_address(slots: Slots, page: Observation) -> Expert:
 def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng, "status IN ('Pending', 'Processing')")
     description = rng.choice(
-        (f"number {order['id']}", f"of {dollars(order['total'])} dollars", f"{order['id']}")
+        (f"number {order['id']}", f"of {format_dollars(order['total'])} dollars", f"{order['id']}")
     )
     spec = page_includes(f"{SHOP}/account/orders/{order['id']}", "h1", "Cancelled")
     return TaskInstance({"which": description}, spec)

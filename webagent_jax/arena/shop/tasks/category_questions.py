@@ -16,7 +16,7 @@ from webagent_jax.arena.expert_steps import (
     type_text,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
-    dollars,
+    format_dollars,
     go_to_category,
     sample_category,
     sample_product,
@@ -116,7 +116,7 @@ def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
     if not 2 <= count == num_results:
         return None
     return TaskInstance(
-        {"brand": brand, "category": category}, answer_includes(dollars(low), dollars(high))
+        {"brand": brand, "category": category}, answer_includes(format_dollars(low), format_dollars(high))
     )
 
 

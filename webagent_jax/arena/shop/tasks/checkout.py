@@ -17,11 +17,11 @@ from webagent_jax.arena.expert_steps import (
     set_checked,
     type_text,
 )
-from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
+from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    dollars,
+    format_dollars,
     go_to_category,
     go_to_order,
     go_to_product,
@@ -44,7 +44,7 @@ tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
-NEXT_ORDER = FIRST_NUMBER + PURCHASES  # number of the first order in a new world
+NEXT_ORDER = FIRST_ORDER_NUMBER + NUM_PURCHASES  # number of the first order in a new world
 
 
 def cart_holds(*lines: str) -> EvalSpec:
@@ -107,7 +107,7 @@ def _sample_coupon(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     percent = int(code[-2:]) if code[-2:].isdecimal() else int(code[-1])
     discount = product["price"] * percent // 100
-    spec = page_includes(f"{SHOP}/cart", "table", product["name"], f"-${dollars(discount)}")
+    spec = page_includes(f"{SHOP}/cart", "table", product["name"], f"-${format_dollars(discount)}")
     return TaskInstance({"product": product["name"], "code": code}, spec)
 
 

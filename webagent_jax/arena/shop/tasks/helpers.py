@@ -44,12 +44,12 @@ def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
     return sample_row(rng, data["shop"].execute(sql).fetchall())
 
 
-def dollars(cents: int) -> str:
+def format_dollars(cents: int) -> str:
     """Return an amount as pages write it, without the sign: 123450 gives 1,234.50."""
     return f"{cents / 100:,.2f}"
 
 
-def cents(text: str) -> int:
+def parse_cents(text: str) -> int:
     """Return the cents of an amount in dollars: 1,234.50 gives 123450."""
     return round(float(text.replace(",", "")) * 100)
 

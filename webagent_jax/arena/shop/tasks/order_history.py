@@ -12,8 +12,8 @@ from webagent_jax.arena.expert_steps import Moves, answer, click, finish, extrac
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
-    cents,
-    dollars,
+    parse_cents,
+    format_dollars,
     go_to_orders,
     order_rows,
     sample_order,
@@ -43,7 +43,7 @@ def _reference(fact: str, value: Any) -> str:
         case "date":
             return date_formats(value)
         case "total":
-            return dollars(value)
+            return format_dollars(value)
     return str(value)
 
 
@@ -113,24 +113,24 @@ def _sample_month(data: Data, rng: random.Random) -> tuple[str, list[tuple[int, 
     return None if any(status == "Refunded" for _, status in rows) else (month, rows)
 
 
-def _sample_spent_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_monthly_spending(data: Data, rng: random.Random) -> TaskInstance | None:
     sample = _sample_month(data, rng)
     if sample is None:
         return None
     total = sum(total for total, status in sample[1] if status != "Cancelled")
-    return TaskInstance({"month": sample[0]}, answer_includes(dollars(total))) if total else None
+    return TaskInstance({"month": sample[0]}, answer_includes(format_dollars(total))) if total else None
 
 
 @tasks.add(
     "spent-in-month",
-    _sample_spent_in_month,
+    _sample_monthly_spending,
     "How much did I spend at Marigold in {month}? Cancelled orders do not count.",
     "What is the sum of all orders I placed in {month}, without cancelled ones?",
     "Add up the totals of my orders from {month}, leaving out those that were cancelled.",
     "Tell me how much money I spent here in {month} (not counting cancelled orders)",
     "For my budget: what did my orders of {month} cost altogether, cancelled ones left out?",
 )
-def spent_in_month(slots: Slots, page: Observation) -> Expert:
+def monthly_spending(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     totals: list[int] = []
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
@@ -140,12 +140,12 @@ def spent_in_month(slots: Slots, page: Observation) -> Expert:
         month_rows = [
             row for date, row in dated_rows if (date.year, date.month) == (month.year, month.month)
         ]
-        totals += [cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
+        totals += [parse_cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
         if dated_rows[-1][0] < month or not has_element(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", reason=f"Older orders of {slots['month']}")
-    sums = " + ".join(dollars(total) for total in totals)
-    text = f"${dollars(sum(totals))}"
+    sums = " + ".join(format_dollars(total) for total in totals)
+    text = f"${format_dollars(sum(totals))}"
     yield from answer(text, evidence=sums, reason="These are the orders of the month")
 
 

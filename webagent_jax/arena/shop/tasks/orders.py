@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from webagent_jax.arena.expert_steps import answer, extract_text, give_up
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
-    dollars,
+    format_dollars,
     go_to_order,
     go_to_order_row,
     sample_order,
@@ -51,7 +51,7 @@ def order_status(slots: Slots, page: Observation) -> Expert:
 
 def _sample_order_total(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(order["total"])))
+    return TaskInstance({"number": str(order["id"])}, answer_includes(format_dollars(order["total"])))
 
 
 @tasks.add(

@@ -126,7 +126,7 @@ def search_sorted(slots: Slots, page: Observation) -> Expert:
     yield from finish("The results are in the wanted order")
 
 
-def _sample_under(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_price_limit(data: Data, rng: random.Random) -> TaskInstance | None:
     row, limit = sample_category(data, rng), rng.choice((15, 20, 25, 30, 40, 50, 60, 75, 100))
     url = f"{SHOP}/category/{row['slug']}?to={limit}"
     return TaskInstance({"category": row["name"], "limit": str(limit)}, url_equals(url))
@@ -134,14 +134,14 @@ def _sample_under(data: Data, rng: random.Random) -> TaskInstance | None:
 
 @tasks.add(
     "under",
-    _sample_under,
+    _sample_price_limit,
     'Show me products up to ${limit} in the "{category}" category.',
     "In {category}, show only what costs at most {limit} dollars.",
     "Filter {category} by price: no more than ${limit}.",
     "I have ${limit}. Which products of {category} can I afford? Show the list.",
     "Open {category} and set the highest price to {limit}",
 )
-def under(slots: Slots, page: Observation) -> Expert:
+def price_limit(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
     yield from click(page, "Apply", "button", intent_phrase="", reason="The filter has to be applied")
@@ -224,7 +224,7 @@ def first_of_category(slots: Slots, page: Observation) -> Expert:
         "most expensive": "descending price",
         "newest": "newest first",
     }
-    page = yield from _sort(page, order[slots["end"]], about=slots["end"])
+    page = yield from _sort(page, order[slots["end"]], intent_phrase=slots["end"])
     first = element_names_after(page, "Sort by", "link")[0]
     yield from click(page, first, "link", reason="It is the first of the list")
     yield from finish("The product is open")
@@ -279,6 +279,6 @@ def deals(slots: Slots, page: Observation) -> Expert:
     yield from finish("The deals are in the wanted order")
 
 
-def _sort(page: Observation, order: str, about: str = "") -> Moves:
+def _sort(page: Observation, order: str, intent_phrase: str = "") -> Moves:
     option = SORTS[_ORDERS[order]][0]
-    return (yield from select_option(page, "Sort by", option, intent_phrase=about or order, reason="I sort the list"))
+    return (yield from select_option(page, "Sort by", option, intent_phrase=intent_phrase or order, reason="I sort the list"))

@@ -18,8 +18,8 @@ from webagent_jax.arena.expert_steps import (
     search,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
-    cents,
-    dollars,
+    parse_cents,
+    format_dollars,
     go_to_product,
     go_to_reviews,
     sample_product,
@@ -37,7 +37,7 @@ Slots = Mapping[str, str]
 def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     product = sample_product(data, rng)
     return product and TaskInstance(
-        {"product": product["name"]}, answer_includes(dollars(product["price"]))
+        {"product": product["name"]}, answer_includes(format_dollars(product["price"]))
     )
 
 
@@ -103,7 +103,7 @@ def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | N
     if dear is None or cheap is None or dear["price"] <= cheap["price"]:
         return None
     slots = {"dear": dear["name"], "cheap": cheap["name"]}
-    return TaskInstance(slots, answer_includes(dollars(dear["price"] - cheap["price"])))
+    return TaskInstance(slots, answer_includes(format_dollars(dear["price"] - cheap["price"])))
 
 
 @tasks.add(
@@ -120,10 +120,10 @@ def price_difference(slots: Slots, page: Observation) -> Expert:
     prices: list[int] = []
     for product in (slots["dear"], slots["cheap"]):
         page = yield from search(page, "Search products", product, reason="I need both prices")
-        prices.append(cents(extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")))
+        prices.append(parse_cents(extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")))
     dear, cheap = prices
-    difference = f"{dollars(dear)} - {dollars(cheap)}"
-    yield from answer(f"${dollars(dear - cheap)}", evidence=difference, reason="Now I can subtract")
+    difference = f"{format_dollars(dear)} - {format_dollars(cheap)}"
+    yield from answer(f"${format_dollars(dear - cheap)}", evidence=difference, reason="Now I can subtract")
 
 
 def _sample_product_missing(data: Data, rng: random.Random) -> TaskInstance | None:
