@@ -65,7 +65,10 @@ def test_only_staff_gets_in(admin: Visitor) -> None:
     assert "Please sign in" in admin.post("/promotions/1/switch").text
     wrong = admin.post("/sign-in", email=agent_user().email, password="guess")
     assert wrong.errors == ["The email address or the password is wrong."]
-    assert "Welcome back." in admin.post("/sign-in", email=agent_user().email, password=agent_user().password).text
+    assert (
+        "Welcome back."
+        in admin.post("/sign-in", email=agent_user().email, password=agent_user().password).text
+    )
     assert status_of(admin.get("/promotions/1")) == "Active"
 
 

@@ -13,7 +13,7 @@ from webagent_jax.arena.map.data import DATABASE, parse_week
 from webagent_jax.arena.map.network import MODES, SPEEDS
 from webagent_jax.arena.map.places import format_hours
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.routes import Spot, format_distance, format_duration, find_route
+from webagent_jax.arena.map.routes import Spot, find_route, format_distance, format_duration
 from webagent_jax.arena.map.terrain import to_degrees, to_point
 from webagent_jax.arena.task import Data
 
@@ -156,7 +156,9 @@ def test_a_route_is_made_of_what_may_be_gone(some, mode) -> None:
 def test_the_quickest_way_is_no_slower_than_one_through_a_third_place(some) -> None:
     first, near, far = map(_spot, some)
     direct = find_route(first, far, "car").seconds
-    assert direct <= find_route(first, near, "car").seconds + find_route(near, far, "car").seconds + 40
+    assert (
+        direct <= find_route(first, near, "car").seconds + find_route(near, far, "car").seconds + 40
+    )
     assert find_route(first, near, "foot").seconds > find_route(first, near, "bike").seconds
 
 

@@ -13,33 +13,41 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.server import ArenaApp
-from webagent_jax.arena.site import NotFound, RequestContext, Site, ViewRegistry, format_day, format_money, pluralize
+from webagent_jax.arena.site import (
+    NotFound,
+    RequestContext,
+    Site,
+    ViewRegistry,
+    format_day,
+    format_money,
+    pluralize,
+)
 
 views = ViewRegistry()
 
 
 @views.get("/count")
-def count(visit: RequestContext) -> Response:
-    return PlainTextResponse(str(visit.value("SELECT count(*) FROM t")))
+def count(request: RequestContext) -> Response:
+    return PlainTextResponse(str(request.value("SELECT count(*) FROM t")))
 
 
 @views.get("/writes")
-def get_that_writes(visit: RequestContext) -> Response:
-    visit.execute("INSERT INTO t VALUES (0)")
+def get_that_writes(request: RequestContext) -> Response:
+    request.execute("INSERT INTO t VALUES (0)")
     return PlainTextResponse("never")
 
 
 @views.post("/add")
-def add(visit: RequestContext) -> Response:
-    visit.execute("INSERT INTO t VALUES (?)", visit.form["x"])
-    if visit.form["x"] == "bad":
+def add(request: RequestContext) -> Response:
+    request.execute("INSERT INTO t VALUES (?)", request.form["x"])
+    if request.form["x"] == "bad":
         raise NotFound
-    return visit.redirect("/count", "Added.")
+    return request.redirect("/count", "Added.")
 
 
 @views.get("/list")
-def pages(visit: RequestContext) -> Response:
-    found = paginate(visit, "x", "FROM t ORDER BY x", size=3)
+def pages(request: RequestContext) -> Response:
+    found = paginate(request, "x", "FROM t ORDER BY x", size=3)
     rows = "".join(str(row["x"]) for row in found.rows)
     return PlainTextResponse(f"{rows} {found.first}-{found.last} of {found.total} {found.href}")
 
@@ -149,7 +157,11 @@ def test_forms_read_their_fields_and_tell_what_is_wrong() -> None:
 
 
 def test_numbers_and_days_as_pages_write_them() -> None:
-    assert [format_money(5), format_money(123450), format_money(-5)] == ["$0.05", "$1,234.50", "-$0.05"]
+    assert [format_money(5), format_money(123450), format_money(-5)] == [
+        "$0.05",
+        "$1,234.50",
+        "-$0.05",
+    ]
     assert format_day("2023-06-05 10:00:00") == "Jun 5, 2023"
     assert [pluralize(1, "city"), pluralize(0, "city", "cities"), pluralize(1234, "post")] == [
         "1 city",

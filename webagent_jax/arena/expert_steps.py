@@ -6,7 +6,7 @@ The format `webarena_lite` contains the viewport only: there a move scrolls to t
     def expert(slots, page):
         page = yield from search(page, "Search products", slots["product"])
         page = yield from click(page, slots["product"])
-        yield from answer(found(page, r"SKU (\w+)"), seen="SKU")
+        yield from answer(extract_text(page, r"SKU (\w+)"), evidence="SKU")
 """
 
 from __future__ import annotations
@@ -126,7 +126,12 @@ def _find_element(page: Observation, name: str, kind: str) -> str | None:
 
 
 def click(
-    page: Observation, name: str, kind: str = "", *, intent_phrase: str | None = None, reason: str = ""
+    page: Observation,
+    name: str,
+    kind: str = "",
+    *,
+    intent_phrase: str | None = None,
+    reason: str = "",
 ) -> Moves:
     """Click an element.
 
@@ -134,8 +139,9 @@ def click(
         page: current page.
         name: name of the element.
         kind: kind of the element; "" for any.
-        about: words by which the task may refer to the element; None: its name, "": no words.
-        why: reason for the click.
+        intent_phrase: words by which the task may refer to the element; None: its name, "": no
+            words.
+        reason: reason for the click.
     """
     page, element = yield from scroll_to(page, name, kind)
     thought = f"click {_label(name, element)}"
@@ -154,7 +160,9 @@ def type_text(page: Observation, name: str, text: str, *, reason: str = "") -> M
     page, element = yield from scroll_to(page, name, "textbox")
     thought = f'type "{text}" in {_label(name, element)}'
     return (
-        yield Move(thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, reason=reason)
+        yield Move(
+            thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, reason=reason
+        )
     )
 
 
@@ -163,24 +171,31 @@ def search(page: Observation, name: str, text: str, *, reason: str = "") -> Move
     page, element = yield from scroll_to(page, name, "textbox")
     thought = f'search "{text}" in {_label(name, element)}'
     return (
-        yield Move(thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, reason=reason)
+        yield Move(
+            thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, reason=reason
+        )
     )
 
 
 def select_option(
     page: Observation, name: str, option: str, *, intent_phrase: str | None = None, reason: str = ""
 ) -> Moves:
-    """Select an option of a drop-down list; `about` is that of `click`, for the option."""
+    """Select an option of a drop-down list; `intent_phrase` is that of `click`, for the option."""
     page, element = yield from scroll_to(page, name, "select")
     thought = f'select "{option}" in {_label(name, element)}'
     move = Move(
-        thought, Action(ActionKind.SELECT, element, option), option if intent_phrase is None else intent_phrase, reason
+        thought,
+        Action(ActionKind.SELECT, element, option),
+        option if intent_phrase is None else intent_phrase,
+        reason,
     )
     return (yield move)
 
 
-def set_checked(page: Observation, name: str, is_checked: bool = True, *, reason: str = "") -> Moves:
-    """Click a check box or a radio button unless it already has the state `on`."""
+def set_checked(
+    page: Observation, name: str, is_checked: bool = True, *, reason: str = ""
+) -> Moves:
+    """Click a check box or a radio button unless it already has the state `is_checked`."""
     page, element = yield from scroll_to(page, name)
     if (page.elements[element].value == "on") == is_checked:
         return page
@@ -195,12 +210,14 @@ def go_back(reason: str = "") -> Moves:
 def switch_tab(tab: int, reason: str) -> Moves:
     """Switch to a tab; tabs are numbered from 0."""
     return (
-        yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), reason=reason)
+        yield Move(
+            f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), reason=reason
+        )
     )
 
 
 def answer(text: str, *, evidence: str = "", reason: str = "") -> Expert:
-    """End the episode with an answer; `seen` is the text before it on the page."""
+    """End the episode with an answer; `evidence` is the text before it on the page."""
     thought = f'{evidence}: answer "{text}"' if evidence else f'answer "{text}"'
     yield Move(thought, Action(ActionKind.EXIT, value=text), reason=reason)
 
@@ -288,18 +305,18 @@ def restate(expert: Expert, intent: str) -> Expert:
 
 def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert:
     """Yield the same decisions with the long thoughts of R1-CoT: task, past steps, next step."""
-    steps: list[str] = []
+    past_steps: list[str] = []
     decision = next(expert, None)
     while decision is not None:
         reason = decision.reason if isinstance(decision, Move) else ""
         parts = [
             f"The task: {intent}",
-            f"Done so far: {'; '.join(steps)}." if steps else "Nothing is done yet.",
+            f"Done so far: {'; '.join(past_steps)}." if past_steps else "Nothing is done yet.",
             f"I am on the page {page.title!r}.",
             f"{reason.rstrip('.')}." if reason else "",
             f"Next: {decision.thought}",
         ]
-        steps.append(re.sub(r" \[\d+\]", "", decision.thought))
+        past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
         page = yield Decision(thought, decision.action)
         try:

@@ -18,8 +18,10 @@ class Form:
         self.values = dict(values or {})
         self.errors: dict[str, str] = {}
 
-    def text(self, name: str, *, required: bool = True, max_chars: int = 200, min_chars: int = 0) -> str:
-        """Return the text of a field, from `least` to `most` characters."""
+    def text(
+        self, name: str, *, required: bool = True, max_chars: int = 200, min_chars: int = 0
+    ) -> str:
+        """Return the text of a field, from `min_chars` to `max_chars` characters."""
         value = self.values.get(name, "").strip()
         if required and not value:
             self.errors[name] = "This is a required field."
@@ -37,14 +39,16 @@ class Form:
         return value
 
     def integer(self, name: str, min_value: int, max_value: int) -> int:
-        """Return the integer in a field, from `least` to `most`."""
+        """Return the integer in a field, from `min_value` to `max_value`."""
         value = self.text(name)
-        if value and not (re.fullmatch(r"-?\d{1,9}", value) and min_value <= int(value) <= max_value):
+        if value and not (
+            re.fullmatch(r"-?\d{1,9}", value) and min_value <= int(value) <= max_value
+        ):
             self.errors[name] = f"Enter a whole number from {min_value} to {max_value}."
         return min_value if name in self.errors else int(value)
 
     def cents(self, name: str, *, max_cents: int = 1_000_000) -> int:
-        """Return the cents of an amount in a field, such as 12.50 or $12; at most `most` cents."""
+        """Return the cents of an amount in a field, such as 12.50 or $12, up to `max_cents`."""
         value = self.text(name).removeprefix("$").replace(",", "")
         if name not in self.errors and not re.fullmatch(r"\d{1,7}(\.\d{1,2})?", value):
             self.errors[name] = "Enter an amount, such as 12.50."
@@ -56,7 +60,7 @@ class Form:
         return amount
 
     def choice(self, name: str, options: Collection[str]) -> str:
-        """Return the value of a field, which must be one of `among`."""
+        """Return the value of a field, which must be one of `options`."""
         value = self.text(name)
         if value and value not in options:
             self.errors[name] = "Choose one of the options."

@@ -38,7 +38,9 @@ class GeneratedTask:
     instance: TaskInstance
 
 
-def select_tasks(templates: Sequence[TaskTemplate], data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
+def select_tasks(
+    templates: Sequence[TaskTemplate], data: Data
+) -> dict[Split, tuple[GeneratedTask, ...]]:
     """Return the tasks of both splits; no draw of a template is in both.
 
     The templates of a site and kind alternate; exhausted ones are skipped. A kind for which a site
@@ -50,18 +52,18 @@ def select_tasks(templates: Sequence[TaskTemplate], data: Data) -> dict[Split, t
         streams = {
             template.name: _generate(template, data, "selection") for template in site_templates
         }
-        first_drafts = {name: next(source, None) for name, source in streams.items()}
+        first_tasks = {name: next(source, None) for name, source in streams.items()}
         for kind, (train, test) in kinds.items():
             queues = [
                 itertools.chain([first], streams[name])
-                for name, first in first_drafts.items()
+                for name, first in first_tasks.items()
                 if first is not None and eval_kind(first.instance.eval) == kind
             ]
-            drafts = list(itertools.islice(_round_robin(queues), train + test))
-            flags = _evenly_spaced_flags(len(drafts), test if len(drafts) == train + test else 0)
-            for draft, is_test in zip(drafts, flags, strict=True):
-                splits["test" if is_test else "train"].append(draft)
-    return {split: tuple(drafts) for split, drafts in splits.items()}
+            tasks = list(itertools.islice(_round_robin(queues), train + test))
+            flags = _evenly_spaced_flags(len(tasks), test if len(tasks) == train + test else 0)
+            for generated, is_test in zip(tasks, flags, strict=True):
+                splits["test" if is_test else "train"].append(generated)
+    return {split: tuple(tasks) for split, tasks in splits.items()}
 
 
 def generate_tasks(
@@ -73,13 +75,15 @@ def generate_tasks(
         templates: templates to draw from.
         data: seed databases.
         seed: seed of the draws.
-        besides: tasks to exclude; no yielded task has the template and slots of one of them.
+        excluded: tasks to exclude; no yielded task has the template and slots of one of them.
     """
-    excluded_keys = {_instance_key(draft.template, draft.instance) for draft in excluded}
+    excluded_keys = {
+        _instance_key(generated.template, generated.instance) for generated in excluded
+    }
     queues = [_generate(template, data, f"fresh-{seed}") for template in templates]
-    for draft in _round_robin(queues):
-        if _instance_key(draft.template, draft.instance) not in excluded_keys:
-            yield draft
+    for generated in _round_robin(queues):
+        if _instance_key(generated.template, generated.instance) not in excluded_keys:
+            yield generated
 
 
 def to_webarena_json(generated: GeneratedTask) -> dict[str, object]:
@@ -100,9 +104,9 @@ def to_webarena_json(generated: GeneratedTask) -> dict[str, object]:
     }
 
 
-def _generate(template: TaskTemplate, data: Data, stream_name: str) -> Iterator[GeneratedTask]:
+def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[GeneratedTask]:
     """Yield different tasks until the template is exhausted."""
-    rng = random_data.random_stream("tasks", template.name, stream_name)
+    rng = random_data.random_stream("tasks", template.name, series)
     keys: set[str] = set()
     tries = 0
     while tries < _MAX_TRIES:
@@ -114,7 +118,7 @@ def _generate(template: TaskTemplate, data: Data, stream_name: str) -> Iterator[
         tries = 0
         keys.add(key)
         task = Task(
-            id=f"arena/{template.name}/{'' if stream_name == 'selection' else stream_name + '-'}{len(keys)}",
+            id=f"arena/{template.name}/{'' if series == 'selection' else series + '-'}{len(keys)}",
             suite="arena",
             sites=template.sites,
             intent=phrasing.format(**instance.slots),
@@ -141,10 +145,10 @@ def _round_robin(sources: Sequence[Iterator[GeneratedTask]]) -> Iterator[Generat
     while remaining:
         active = []
         for source in remaining:
-            draft = next(source, None)
-            if draft is not None:
+            generated = next(source, None)
+            if generated is not None:
                 active.append(source)
-                yield draft
+                yield generated
         remaining = active
 
 

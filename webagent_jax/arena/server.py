@@ -33,7 +33,10 @@ _HOSTNAME = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?:
 
 
 class ArenaApp:
-    """ASGI application of all sites; `front` handles requests to host names without a world."""
+    """ASGI application of all sites.
+
+    `fallback_app` handles requests to host names without a world.
+    """
 
     def __init__(self, sites: Sequence[Site]) -> None:
         databases = {site.database.name: site.database for site in sites}
@@ -125,7 +128,7 @@ def make_server(arena: ArenaApp, latency: float = 0.0) -> uvicorn.Server:
 async def serve(
     arena: ArenaApp, page_socket: socket.socket, control_socket: socket.socket, latency: float = 0.0
 ) -> None:
-    """Serve until the other end of `pipe` is closed."""
+    """Serve until the other end of `control_socket` is closed."""
     server = make_server(arena, latency)
     task = asyncio.create_task(server.serve(sockets=[page_socket]))
     await serve_control(arena.worlds, control_socket)
@@ -134,7 +137,7 @@ async def serve(
 
 
 def main(page_fd: int, control_fd: int, latency: float) -> None:
-    """Serve on two inherited sockets: `pages` and `pipe` are their file descriptors."""
+    """Serve on two inherited sockets: `page_fd` and `control_fd` are their file descriptors."""
     sockets = [socket.socket(fileno=descriptor) for descriptor in (page_fd, control_fd)]
     asyncio.run(serve(ArenaApp(SITES), sockets[0], sockets[1], latency))
 

@@ -51,7 +51,7 @@ class Site:
     folder: Path  # contains templates/ and style.css
     account: int | None = None  # account signed in when a world is created; None for none
     # Context for every template.
-    template_context: Callable[[RequestContext], Mapping[str, Any]] = lambda visit: {}
+    template_context: Callable[[RequestContext], Mapping[str, Any]] = lambda request: {}
     filters: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
@@ -84,7 +84,9 @@ class Site:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        environment.filters.update(money=format_money, day=format_day, moment=format_time, plural=pluralize)
+        environment.filters.update(
+            money=format_money, day=format_day, moment=format_time, plural=pluralize
+        )
         environment.filters.update(self.filters)
         environment.globals.update(site=self, today=common.TODAY)
         return environment
@@ -93,13 +95,13 @@ class Site:
         async def endpoint(request: Request) -> Response:
             fields = parse_qsl((await request.body()).decode(), keep_blank_values=True)
             world = request.scope["world"]
-            visit = RequestContext(self, world, request, dict(fields), environment)
-            return visit.dispatch(view)
+            context = RequestContext(self, world, request, dict(fields), environment)
+            return context.dispatch(view)
 
         return endpoint
 
 
-def _raise_not_found(visit: RequestContext, path: str) -> Response:
+def _raise_not_found(request: RequestContext, path: str) -> Response:
     raise NotFound
 
 
@@ -206,7 +208,7 @@ class RequestContext:
         flashes = self.session.flashes[:]
         self.session.flashes.clear()
         text = self._environment.get_template(template).render(
-            visit=self, flashes=flashes, **self.site.template_context(self), **context
+            request=self, flashes=flashes, **self.site.template_context(self), **context
         )
         return HTMLResponse(text, status, headers=_UNCACHED)
 
@@ -222,7 +224,7 @@ class RequestContext:
         return self.redirect(self.return_path(home), "Welcome back.")
 
     def return_path(self, default: str) -> str:
-        """Return the path of this site in the form field "back", or `otherwise` without one."""
+        """Return the path of this site in the form field "back", or `default` without one."""
         path = self.form.get("back", "")
         return path if re.match(r"/(?![/\\])", path) else default
 
@@ -262,5 +264,5 @@ def format_time(iso: str) -> str:
 
 
 def pluralize(count: int, singular: str, plural_noun: str = "") -> str:
-    """Return a count with its noun: 1 item, 3 items; `many` is an irregular plural."""
+    """Return a count with its noun: 1 item, 3 items; `plural_noun` is an irregular plural."""
     return f"{count:,} {singular if count == 1 else plural_noun or singular + 's'}"

@@ -69,18 +69,23 @@ class TemplateRegistry(list[TaskTemplate]):
         self._group, self._sites = group, sites
 
     def add(
-        self, name: str, sample: Callable[[Data, random.Random], TaskInstance | None], *phrasings: str
+        self,
+        name: str,
+        sample: Callable[[Data, random.Random], TaskInstance | None],
+        *phrasings: str,
     ) -> Callable[[ExpertFactory], ExpertFactory]:
         """Return a decorator that adds a template with the decorated function as its expert.
 
         Args:
             name: topic of the template.
-            draw: draws an instance; None if the draw gives no suitable task.
+            sample: draws an instance; None if the draw gives no suitable task.
             *phrasings: at least five intents, with the slots in braces.
         """
 
         def register(expert: ExpertFactory) -> ExpertFactory:
-            self.append(TaskTemplate(f"{self._group}/{name}", self._sites, phrasings, sample, expert))
+            self.append(
+                TaskTemplate(f"{self._group}/{name}", self._sites, phrasings, sample, expert)
+            )
             return expert
 
         return register
@@ -107,7 +112,7 @@ def answer_is(expected_text: str) -> EvalSpec:
 
 
 def unachievable(reason: str) -> EvalSpec:
-    """Require the answer N/A, for the reason `why`."""
+    """Require the answer N/A, for the reason `reason`."""
     spec = answer_is("N/A")
     spec["string_note"] = reason
     return spec
@@ -134,7 +139,7 @@ def page_lists(url: str, selector: str, parts: str, *expected_lines: str) -> Eva
         url: page to open, or "last" for the page where the agent stopped.
         selector: selector of the lines.
         parts: selector of the parts of a line; a part is the value of a field, or a text.
-        *wanted: lines that the list must contain.
+        *expected_lines: lines that the list must contain.
     """
     line = (
         f"[...e.querySelectorAll({json.dumps(parts)})]"
@@ -181,7 +186,9 @@ def date_formats(iso: str) -> str:
     """Return the formats in which an answer may write a day, as one reference."""
     date = datetime.date.fromisoformat(iso[:10])
     american = f"{date.month}/{date.day}/{date.year}"
-    return " |OR| ".join((format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
+    return " |OR| ".join(
+        (format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10])
+    )
 
 
 def sample_row(rng: random.Random, rows: Sequence[Any]) -> Any:

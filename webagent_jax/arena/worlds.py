@@ -22,7 +22,9 @@ class SiteSession:
 
     account: int | None  # id of the signed-in account; None if signed out
     flashes: list[str] = field(default_factory=list)  # messages for the next page
-    pending_inputs: dict[str, Any] = field(default_factory=dict)  # pending inputs, such as a checkout
+    pending_inputs: dict[str, Any] = field(
+        default_factory=dict
+    )  # pending inputs, such as a checkout
 
 
 class World:

@@ -68,7 +68,9 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
         case "miniwob":
             yield from miniwob.first_tasks(config.tasks, split)
         case "arena":
-            yield from (draft.task for draft in load_tasks(config.tasks, config.arena)[split].values())
+            yield from (
+                draft.task for draft in load_tasks(config.tasks, config.arena)[split].values()
+            )
         case "webarena_lite":
             tasks = catalog.read(config.webarena, config.tasks)
             yield from (tasks.task(name, split) for name in tasks.names(split))

@@ -23,8 +23,8 @@ from webagent_jax.arena.site import RequestContext, Site
 _TOPICS = (dashboard, orders, products, customers, reviews, promotions, reports)
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    return {"staff": staff_name(visit) if visit.session.account else ""}
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    return {"staff": staff_name(request) if request.session.account else ""}
 
 
 SITE = Site(

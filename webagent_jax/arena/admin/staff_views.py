@@ -32,16 +32,16 @@ class StaffViews(ViewRegistry):
 
 def _require_sign_in(view: View) -> View:
     @functools.wraps(view)
-    def wrapper(visit: RequestContext, **parts: Any) -> Response:
-        return view(visit, **parts) if visit.session.account else visit.redirect_to_sign_in()
+    def wrapper(request: RequestContext, **parts: Any) -> Response:
+        return view(request, **parts) if request.session.account else request.redirect_to_sign_in()
 
     return wrapper
 
 
-def staff_name(visit: RequestContext) -> str:
+def staff_name(request: RequestContext) -> str:
     """Return the name of the signed-in member of the staff."""
-    name = visit.value(
-        "SELECT first || ' ' || last FROM customer WHERE id = ?", visit.session.account
+    name = request.value(
+        "SELECT first || ' ' || last FROM customer WHERE id = ?", request.session.account
     )
     return str(name or "")
 
@@ -49,19 +49,19 @@ def staff_name(visit: RequestContext) -> str:
 # --- filters of lists ----------------------------------------------------------------------------
 
 
-def redirect_to_canonical(visit: RequestContext, *names: str) -> Response | None:
+def redirect_to_canonical(request: RequestContext, *names: str) -> Response | None:
     """Redirect to the canonical address of a filter; None if the request already has it.
 
     A canonical address has the fields in this order, no empty ones, and ISO days in the fields
     "from" and "to".
     """
-    parameters = {name: visit.query.get(name, "").strip() for name in (*names, "page")}
+    parameters = {name: request.query.get(name, "").strip() for name in (*names, "page")}
     parameters = {name: value for name, value in parameters.items() if value}
     for name in parameters.keys() & {"from", "to"}:
         parameters[name] = parse_day(parameters[name]) or parameters[name]
-    if list(parameters.items()) == list(visit.query.multi_items()):
+    if list(parameters.items()) == list(request.query.multi_items()):
         return None
-    return visit.redirect(visit.path, **parameters)
+    return request.redirect(request.path, **parameters)
 
 
 _DAY_FORMATS = ("%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%B %d, %Y")
@@ -86,7 +86,9 @@ def read_day(form: Form, name: str, *, required: bool = True) -> str:
     return day
 
 
-def add_date_range(form: Form, condition: WhereClause, column: str, *, required: bool = False) -> None:
+def add_date_range(
+    form: Form, condition: WhereClause, column: str, *, required: bool = False
+) -> None:
     """Require that a column is between the days in the fields "from" and "to"."""
     first = read_day(form, "from", required=required)
     last = read_day(form, "to", required=required)
@@ -103,11 +105,13 @@ def optional_choice(form: Form, name: str, options: Sequence[str]) -> str:
     return form.choice(name, options) if form.values.get(name) else ""
 
 
-def paginate_rows(visit: RequestContext, rows: Sequence[Any], size: int = ROWS_PER_PAGE) -> Pagination:
+def paginate_rows(
+    request: RequestContext, rows: Sequence[Any], size: int = ROWS_PER_PAGE
+) -> Pagination:
     """Return the page of `rows` that the query parameter `page` selects."""
-    page_text = visit.query.get("page", "1")
-    number = int(page_text) if re.fullmatch(r"\d{1,6}", page_text) else 1
+    page_argument = request.query.get("page", "1")
+    number = int(page_argument) if re.fullmatch(r"\d{1,6}", page_argument) else 1
     number = min(max(number, 1), max(1, -(-len(rows) // size)))
-    parameters = [(key, value) for key, value in visit.query.items() if key != "page"]
-    href = f"{visit.path}?{urlencode([*parameters, ('page', '')])}"
+    parameters = [(key, value) for key, value in request.query.items() if key != "page"]
+    href = f"{request.path}?{urlencode([*parameters, ('page', '')])}"
     return Pagination(rows[(number - 1) * size : number * size], len(rows), number, size, href)

@@ -46,8 +46,8 @@ class _TextSampler:
 
     def sample_time(self, start: datetime.datetime, end: datetime.datetime) -> datetime.datetime:
         """Return a time between 7:00 and 23:00, to the minute."""
-        moment = start + (end - start) * self.rng.random()
-        return moment.replace(
+        time = start + (end - start) * self.rng.random()
+        return time.replace(
             hour=self.rng.randint(7, 22), minute=self.rng.randrange(60), second=0, microsecond=0
         )
 
@@ -88,11 +88,11 @@ def _fill_commits(connection: sqlite3.Connection, writer: _TextSampler, size: in
     authors = _committers(writer)
     paths = sorted(team.paths)
     code = [path for path in paths if "/" in path and not path.startswith("docs")] or paths
-    until = NOW - datetime.timedelta(hours=20)
-    moments = sorted(writer.sample_time(team.created, until) for _ in range(size * 2))
+    end = NOW - datetime.timedelta(hours=20)
+    times = sorted(writer.sample_time(team.created, end) for _ in range(size * 2))
     owner = next(user for user, role in team.members.items() if role == "Owner")
     _commit(connection, writer, owner, ("main", "First version", team.created, paths))
-    for moment in moments:
+    for time in times:
         changed_paths = rng.sample(code, min(len(code), rng.choice((1, 1, 2, 3))))
         title = writer.sample_text(writer.words["commits"])
         if title == "Update change log":
@@ -100,18 +100,18 @@ def _fill_commits(connection: sqlite3.Connection, writer: _TextSampler, size: in
         elif " docs" in title or title.startswith("Document"):
             changed_paths = ["docs/usage.md"]
         author = rng.choice(authors)
-        _commit(connection, writer, author, ("main", title, moment, changed_paths))
-    insert(connection, "branch", [(team.id, "main", moments[-1].isoformat(" "), 1)])
+        _commit(connection, writer, author, ("main", title, time, changed_paths))
+    insert(connection, "branch", [(team.id, "main", times[-1].isoformat(" "), 1)])
     for stem in rng.sample(("experiment", "next", "cleanup", "docs-rewrite", "async", "v2"), 3):
         name = f"{stem}-{rng.choice(team.plan.nouns)}"
-        moment = writer.sample_time(NOW - datetime.timedelta(60), until)
+        time = writer.sample_time(NOW - datetime.timedelta(60), end)
         _commit(
             connection,
             writer,
             rng.choice(authors),
-            (name, writer.sample_text(writer.words["commits"]), moment, rng.sample(code, 1)),
+            (name, writer.sample_text(writer.words["commits"]), time, rng.sample(code, 1)),
         )
-        insert(connection, "branch", [(team.id, name, moment.isoformat(" "), 0)])
+        insert(connection, "branch", [(team.id, name, time.isoformat(" "), 0)])
 
 
 def _commit(
@@ -197,14 +197,14 @@ def _fill_comments(
     start: datetime.datetime,
 ) -> None:
     count = writer.rng.choices((0, 1, 2, 3, 4), (34, 28, 20, 12, 6))[0]
-    until = min(start + datetime.timedelta(20), NOW)
-    moments = sorted(start + (until - start) * writer.rng.random() for _ in range(count))
+    end = min(start + datetime.timedelta(20), NOW)
+    times = sorted(start + (end - start) * writer.rng.random() for _ in range(count))
     texts = set[str]()
-    for moment in moments:
+    for time in times:
         text = writer.sample_new_text(writer.words["comments"], texts)
         author = writer.rng.choice(list(writer.team.members))
-        written = moment.replace(second=0, microsecond=0).isoformat(" ")
-        row = (None, *parent_ids, author, text, written)
+        time_text = time.replace(second=0, microsecond=0).isoformat(" ")
+        row = (None, *parent_ids, author, text, time_text)
         connection.execute("INSERT INTO comment VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
@@ -226,9 +226,9 @@ def _fill_requests(connection: sqlite3.Connection, writer: _TextSampler, size: i
         reviewer = rng.choice(reviewers) if rng.random() < 0.75 else None
         updated = min(created + datetime.timedelta(rng.randint(0, 12)), NOW).isoformat(" ")
         row = (None, team.id, number, title, writer.sample_text(words["request_bodies"]), state)
-        rest = (source, "main", author, reviewer, created.isoformat(" "), updated)
+        other_columns = (source, "main", author, reviewer, created.isoformat(" "), updated)
         request = connection.execute(
-            f"INSERT INTO merge_request VALUES ({', '.join('?' * 12)})", (*row, *rest)
+            f"INSERT INTO merge_request VALUES ({', '.join('?' * 12)})", (*row, *other_columns)
         ).lastrowid
         changed_paths = rng.sample(code, min(len(code), rng.randint(1, 2)))
         _commit(connection, writer, author, (source, title, created, changed_paths))

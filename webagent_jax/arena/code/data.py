@@ -15,7 +15,9 @@ from webagent_jax.arena.common import TODAY, Person
 from webagent_jax.arena.database import Database
 
 NUM_USERS = 220
-FIRST_GROUP_ID = 1001  # first namespace id of groups; the namespace of a user has the id of the user
+FIRST_GROUP_ID = (
+    1001  # first namespace id of groups; the namespace of a user has the id of the user
+)
 ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 AGENT_ROLES = {
     "homestead": "Owner",
@@ -41,13 +43,17 @@ def _fill_users(connection: sqlite3.Connection, people: Sequence[Person]) -> Non
     bios = random_data.read_json("code_words")["bios"]
     users, spaces = [], []
     for person in people:
-        joined = (datetime.date(2020, 3, 2) + datetime.timedelta(rng.randrange(900))).isoformat()
+        join_date = (datetime.date(2020, 3, 2) + datetime.timedelta(rng.randrange(900))).isoformat()
         columns = (person.id, person.username, person.name, person.email, person.password)
-        users.append((*columns, rng.choice(bios), person.city.name, "", joined))
-        spaces.append((person.id, person.username, person.name, person.id, "", "public", joined))
+        users.append((*columns, rng.choice(bios), person.city.name, "", join_date))
+        spaces.append((person.id, person.username, person.name, person.id, "", "public", join_date))
     insert(connection, "user", users)
     insert(connection, "namespace", spaces)
-    follows = {(one.id, rng.choice(people).id) for one in people for _ in range(rng.randint(0, 5))}
+    follows = {
+        (follower.id, rng.choice(people).id)
+        for follower in people
+        for _ in range(rng.randint(0, 5))
+    }
     insert(connection, "follow", sorted(pair for pair in follows if pair[0] != pair[1] != 1))
 
 
@@ -59,7 +65,10 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
     teams: list[Team] = []
     for plan in sample_projects.plans():
         if isinstance(plan, sample_projects.Group):
-            groups[plan.path] = (FIRST_GROUP_ID + len(groups), _group_members(rng, plan.path, people))
+            groups[plan.path] = (
+                FIRST_GROUP_ID + len(groups),
+                _group_members(rng, plan.path, people),
+            )
             names[plan.path] = plan.name
             created_day = f"2020-{rng.randint(1, 12):02}-11"
             row = (
@@ -110,11 +119,11 @@ def _fill_project(
     insert(connection, "project", [row])
     roles = []
     for user, role in team.members.items():
-        since = created[:10] if role == "Owner" else None
-        joined = team.created + datetime.timedelta(
+        owner_join_date = created[:10] if role == "Owner" else None
+        join_time = team.created + datetime.timedelta(
             rng.randrange((TODAY - team.created.date()).days)
         )
-        roles.append((team.id, user, role, since or joined.date().isoformat()))
+        roles.append((team.id, user, role, owner_join_date or join_time.date().isoformat()))
     insert(connection, "member", roles)
     files = [(None, team.id, path, team.paths[path]) for path in sorted(team.paths)]
     insert(connection, "file", files)

@@ -26,22 +26,22 @@ PROJECT_COLUMNS = (
 FROM_PROJECT = "FROM project JOIN namespace ON namespace.id = namespace_id"
 
 
-def account_id(visit: RequestContext) -> int:
+def account_id(request: RequestContext) -> int:
     """Return the user id of the account; 0 if none is signed in."""
-    return visit.session.account or 0
+    return request.session.account or 0
 
 
-def find_project(visit: RequestContext, owner: str, slug: str) -> sqlite3.Row:
+def find_project(request: RequestContext, owner: str, slug: str) -> sqlite3.Row:
     """Return a project with the `role` of the account in it, "" for none.
 
     Raises:
         NotFound: There is no such project, or the account may not see it.
     """
-    return visit.row(
+    return request.row(
         f"SELECT {PROJECT_COLUMNS}, coalesce((SELECT role FROM member WHERE project_id = project.id"
         f" AND user_id = ?1), '') AS role {FROM_PROJECT} WHERE namespace.path = ?2 AND slug = ?3"
         f" AND {VISIBLE_CONDITION}",
-        *(account_id(visit), owner, slug),
+        *(account_id(request), owner, slug),
     )
 
 
@@ -50,51 +50,51 @@ def has_role(project: Any, role: str) -> bool:
     return project["role"] in ROLES[ROLES.index(role) :]
 
 
-def deny_access(visit: RequestContext, project: Any) -> Response:
+def deny_access(request: RequestContext, project: Any) -> Response:
     """Return the response to a request without permission."""
-    if not account_id(visit):
-        return visit.redirect_to_sign_in()
-    return visit.redirect(f"/{project['path']}", "You do not have the permission to do this.")
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    return request.redirect(f"/{project['path']}", "You do not have the permission to do this.")
 
 
-def update_activity_time(visit: RequestContext, project: Any) -> None:
-    visit.execute("UPDATE project SET active = ? WHERE id = ?", visit.now, project["id"])
+def update_activity_time(request: RequestContext, project: Any) -> None:
+    request.execute("UPDATE project SET active = ? WHERE id = ?", request.now, project["id"])
 
 
 def add_comment(
-    visit: RequestContext, kind: Literal["issue", "merge_request"], row: Any, path: str
+    request: RequestContext, kind: Literal["issue", "merge_request"], row: Any, path: str
 ) -> Response:
     """Add the comment of the form and redirect to `path`; every signed-in account may comment."""
-    if not account_id(visit):
-        return visit.redirect_to_sign_in()
-    form = Form(visit.form)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
     body = form.text("body", max_chars=4000)
     if form.errors:
-        return visit.redirect(path, "An empty comment says nothing.")
-    visit.execute(
+        return request.redirect(path, "An empty comment says nothing.")
+    request.execute(
         f"INSERT INTO comment ({kind}_id, author_id, body, written) VALUES (?, ?, ?, ?)",
-        *(row["id"], account_id(visit), body, visit.now),
+        *(row["id"], account_id(request), body, request.now),
     )
     # Only lists of issues are sorted by the time of the last update.
     if kind == "issue":
-        visit.execute("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
-    return visit.redirect(path, "Your comment was added.")
+        request.execute("UPDATE issue SET updated = ? WHERE id = ?", request.now, row["id"])
+    return request.redirect(path, "Your comment was added.")
 
 
-def members(visit: RequestContext, project: Any) -> list[sqlite3.Row]:
-    return visit.rows(
+def members(request: RequestContext, project: Any) -> list[sqlite3.Row]:
+    return request.rows(
         "SELECT user.id, username, name, role, since FROM member JOIN user ON user.id = user_id"
         " WHERE project_id = ? ORDER BY name",
         project["id"],
     )
 
 
-def spaces(visit: RequestContext) -> list[str]:
+def spaces(request: RequestContext) -> list[str]:
     """Return the namespace paths in which the account may create a project."""
-    rows = visit.rows(
+    rows = request.rows(
         "SELECT path FROM namespace WHERE user_id = ?1 OR id IN (SELECT namespace_id FROM"
         " group_member WHERE user_id = ?1 AND role IN ('Owner', 'Maintainer'))"
         " ORDER BY user_id IS NULL, path",
-        account_id(visit),
+        account_id(request),
     )
     return [row["path"] for row in rows]

@@ -87,9 +87,9 @@ def plans() -> Iterator[Group | Plan]:
         elif line.startswith("@ "):
             owner = line[2:].replace("me", "1")
         else:
-            name, language, visibility, terms, nouns, about, topics = line.split(" | ")
+            name, language, visibility, terms, nouns, description, topics = line.split(" | ")
             words = tuple(nouns.split(", "))
-            yield Plan(owner, name, language, visibility, terms, words, about, topics)
+            yield Plan(owner, name, language, visibility, terms, words, description, topics)
 
 
 def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
@@ -120,7 +120,10 @@ def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
     }
     for number, noun in enumerate(plan.nouns, 1):
         words |= {f"noun{number}": noun, f"nouns{number}": pluralize(noun)}
-        words |= {f"Noun{number}": noun.capitalize(), f"Nouns{number}": pluralize(noun).capitalize()}
+        words |= {
+            f"Noun{number}": noun.capitalize(),
+            f"Nouns{number}": pluralize(noun).capitalize(),
+        }
     contents = {"README.md": _format_readme(words)}
     terms = random_data.read_json("code_licenses")[plan.license]
     contents["LICENSE"] = terms.format(year=year, holder=holder)

@@ -25,9 +25,11 @@ from webagent_jax.arena.code.permissions import account_id
 from webagent_jax.arena.site import RequestContext, Site
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    pending = visit.value("SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", account_id(visit))
-    user = visit.rows("SELECT * FROM user WHERE id = ?", account_id(visit))
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    pending = request.value(
+        "SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", account_id(request)
+    )
+    user = request.rows("SELECT * FROM user WHERE id = ?", account_id(request))
     return {"pending": pending, "visitor": user[0] if user else None}
 
 
@@ -85,5 +87,10 @@ SITE = Site(
     folder=Path(__file__).parent,
     account=common.agent_user().id,
     template_context=_template_context,
-    filters={"marked": render_markdown, "initials": initials, "dict_without": dict_without, "query": query_string},
+    filters={
+        "marked": render_markdown,
+        "initials": initials,
+        "dict_without": dict_without,
+        "query": query_string,
+    },
 )

@@ -19,8 +19,20 @@ from webagent_jax.arena.shop.data import DATABASE as SHOP
 NUM_POSTS = 3_000
 NUM_AGENT_POSTS = 28  # posts of the agent's account
 NUM_AGENT_COMMENTS = 60
-MODERATED_SLUGS = ("port-hadley", "gardening", "boardgames")  # communities that the account moderates
-SUBSCRIBED_SLUGS = (*MODERATED_SLUGS, "cooking", "hiking", "books", "history", "worthit", "photography")
+MODERATED_SLUGS = (
+    "port-hadley",
+    "gardening",
+    "boardgames",
+)  # communities that the account moderates
+SUBSCRIBED_SLUGS = (
+    *MODERATED_SLUGS,
+    "cooking",
+    "hiking",
+    "books",
+    "history",
+    "worthit",
+    "photography",
+)
 FIRST_DAY = datetime.datetime(2022, 1, 3)
 MAX_DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
 MAX_COMMENTS = 20  # maximum number of comments of a post
@@ -49,10 +61,10 @@ def communities() -> Iterator[Community]:
         if head.startswith("== "):
             yield Community(*_split_head(head[3:]), sidebar, lists)
             continue
-        about = head[2:].split(" | ")[1]
+        description_template = head[2:].split(" | ")[1]
         for city in common.cities():
             town = city.name
-            texts = (about.format(town=town), sidebar.format(town=town))
+            texts = (description_template.format(town=town), sidebar.format(town=town))
             yield Community(town.lower().replace(" ", "-"), town, *texts, lists, town)
 
 
@@ -131,14 +143,14 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[obj
 def _fill_members(connection: sqlite3.Connection, community_list: list[Community]) -> None:
     rng = random_data.random_stream("forum", "members")
     bios = random_data.read_json("forum_words")["bios"]
-    topics = [each for each in community_list if not each.town]
+    topics = [community for community in community_list if not community.town]
     rows: list[tuple[object, ...]] = []
     for person in common.persons():
         interest = rng.choice(topics).title.lower()
         bio = rng.choice(bios).format(interest=interest, town=person.city.name)
         bio = _to_sentence(bio) if rng.random() < 0.7 or person.id == 1 else ""
-        joined = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
-        row = (person.id, person.username, person.password, bio, person.city.name, joined)
+        join_date = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
+        row = (person.id, person.username, person.password, bio, person.city.name, join_date)
         rows.append((*row, "hot", int(rng.random() < 0.3 and person.id > 1)))
     _insert(connection, "member", rows)
 
@@ -147,16 +159,25 @@ def _fill_communities(connection: sqlite3.Connection, community_list: list[Commu
     rng = random_data.random_stream("forum", "communities")
     rows: list[tuple[object, ...]] = []
     moderators: set[tuple[int, int]] = set()
-    for number, each in enumerate(community_list, 1):
+    for number, community in enumerate(community_list, 1):
         created = (FIRST_DAY - datetime.timedelta(rng.randint(5, 300))).date().isoformat()
-        row = (number, each.slug, each.title, each.description, each.sidebar, created)
+        row = (
+            number,
+            community.slug,
+            community.title,
+            community.description,
+            community.sidebar,
+            created,
+        )
         rows.append((*row, int(180 * 50 ** rng.random()), rng.randrange(0, 360, 12)))
         moderators |= {(number, rng.randint(2, 900)) for _ in range(rng.randint(1, 2))}
-        if each.slug in MODERATED_SLUGS:
+        if community.slug in MODERATED_SLUGS:
             moderators.add((number, 1))
     _insert(connection, "community", rows)
     _insert(connection, "moderator", sorted(moderators))
-    numbers = [n for n, each in enumerate(community_list, 1) if each.slug in SUBSCRIBED_SLUGS]
+    numbers = [
+        n for n, community in enumerate(community_list, 1) if community.slug in SUBSCRIBED_SLUGS
+    ]
     _insert(connection, "subscription", [(1, number) for number in numbers])
 
 
@@ -172,10 +193,21 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
         title, body, url = _sample_post(rng, community_list[index], products, titles)
         author: Person = authors.sample(rng)[0]
         up, down = _sample_votes(rng, 28.0)
-        written = posted.isoformat(" ")
-        row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minutes_since_2022(posted))
+        post_time = posted.isoformat(" ")
+        row = (
+            len(rows) + 1,
+            index + 1,
+            author.id,
+            title,
+            body,
+            url,
+            post_time,
+            minutes_since_2022(posted),
+        )
         rows.append((*row, up, down, 0, 0))
-    candidates = [i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED_SLUGS]
+    candidates = [
+        i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED_SLUGS
+    ]
     for i in rng.sample(candidates, NUM_AGENT_POSTS):
         rows[i] = (*rows[i][:2], 1, *rows[i][3:])
     _insert(connection, "post", rows)
@@ -210,16 +242,22 @@ def _sample_post(
     rng: random.Random, community: Community, products: Sequence[Any], titles: set[str]
 ) -> tuple[str, str, str]:
     """Return title, text and link of a post, and add its title to `titles`, which stay distinct."""
-    voice, templates = SentenceSampler(rng, community), random_data.read_json("forum_words")
+    sentence_sampler, templates = (
+        SentenceSampler(rng, community),
+        random_data.read_json("forum_words"),
+    )
     weights = _BUYING_TOPIC_WEIGHTS if community.slug == "worthit" else _TOPIC_WEIGHTS
     while True:
         (topic,) = rng.choices(tuple(weights), tuple(weights.values()))
         product = rng.choice(products)
         # Title and body share one choice of words, so that they have the same subject.
-        theme = {name: voice.sample(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
+        theme = {
+            name: sentence_sampler.sample(f"{{{name}}}")
+            for name in ("things", "doing", "problem", "tip")
+        }
         theme = {name: word[0].lower() + word[1:] for name, word in theme.items()}
         theme |= {"product": product[0], "thing": _to_inline(product[1])}
-        title = voice.sample(rng.choice(templates[topic]["titles"]), **theme)
+        title = sentence_sampler.sample(rng.choice(templates[topic]["titles"]), **theme)
         if title not in titles and len(title) <= 90:
             break
     titles.add(title)
@@ -229,7 +267,7 @@ def _sample_post(
     else:
         sentences = rng.sample(bodies, 1 if topic == "link" else rng.randint(2, 3))
         sentences = [bodies[i] for i in sorted(bodies.index(text) for text in sentences)]
-    body = " ".join(voice.sample(text, **theme) for text in sentences)
+    body = " ".join(sentence_sampler.sample(text, **theme) for text in sentences)
     slug = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
     url = f"https://{rng.choice(templates['sources'])}/{slug}" if topic == "link" else ""
     return title, body, url
@@ -264,31 +302,38 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
     drafts: list[_Comment] = []
     posts = connection.execute("SELECT id, community_id, author_id, posted, up FROM post")
     for post, community, author, posted, up in posts.fetchall():
-        voice = SentenceSampler(rng, community_list[community - 1])
+        sentence_sampler = SentenceSampler(rng, community_list[community - 1])
         count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MAX_COMMENTS)
         thread: list[_Comment] = []
-        moment = datetime.datetime.fromisoformat(posted)
+        time = datetime.datetime.fromisoformat(posted)
         for _ in range(count):
-            moment += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
-            if moment >= NOW:
+            time += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
+            if time >= NOW:
                 break
             parent_draft = rng.choice(thread) if thread and rng.random() < 0.45 else None
             parent_draft = parent_draft if parent_draft and parent_draft.depth < MAX_DEPTH else None
             writer = author if rng.random() < 0.08 and author != 1 else authors.sample(rng)[0].id
-            body, votes = _sample_comment(rng, voice)
+            body, votes = _sample_comment(rng, sentence_sampler)
             depth = parent_draft.depth + 1 if parent_draft else 1
-            thread.append(_Comment(post, parent_draft, depth, writer, body, moment, votes))
+            thread.append(_Comment(post, parent_draft, depth, writer, body, time, votes))
         drafts += thread
     _assign_to_agent(rng, drafts, connection)
     drafts.sort(key=lambda draft: (draft.time, draft.post))
     for number, draft in enumerate(drafts, 1):
         draft.number = number
     rows: list[tuple[object, ...]] = []
-    for each in drafts:
-        parent = each.parent.number if each.parent else None
-        written = each.time.isoformat(" ")
-        row = (each.number, each.post, parent, each.author, each.body, written)
-        rows.append((*row, *each.votes, 0))
+    for draft_comment in drafts:
+        parent = draft_comment.parent.number if draft_comment.parent else None
+        time_text = draft_comment.time.isoformat(" ")
+        row = (
+            draft_comment.number,
+            draft_comment.post,
+            parent,
+            draft_comment.author,
+            draft_comment.body,
+            time_text,
+        )
+        rows.append((*row, *draft_comment.votes, 0))
     _insert(connection, "comment", rows)
     own_comments = [draft.number for draft in drafts if draft.author == 1]
     _insert(connection, "vote", [(1, "comment", number, 1) for number in own_comments])
@@ -307,14 +352,16 @@ def _assign_to_agent(
         draft.author = 1
 
 
-def _sample_comment(rng: random.Random, voice: SentenceSampler) -> tuple[str, tuple[int, int]]:
+def _sample_comment(
+    rng: random.Random, sentence_sampler: SentenceSampler
+) -> tuple[str, tuple[int, int]]:
     words = random_data.read_json("forum_words")
     tone = rng.choices(("comments", "short", "rude"), (66, 24, 10))[0]
-    body = voice.sample(rng.choice(words[tone]))
+    body = sentence_sampler.sample(rng.choice(words[tone]))
     if tone == "rude":
         return body, (1 + int(rng.expovariate(0.7)), 2 + int(rng.expovariate(0.25)))
     if tone == "comments" and rng.random() < 0.3:
-        body += " " + voice.sample(rng.choice(words["comments"]))
+        body += " " + sentence_sampler.sample(rng.choice(words["comments"]))
     return body, _sample_votes(rng, 6.0)
 
 

@@ -13,18 +13,18 @@ from webagent_jax.arena.forum.data import DATABASE
 from webagent_jax.arena.site import RequestContext, Site, pluralize
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    account = visit.session.account
-    subscriptions = visit.rows(
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    account = request.session.account
+    subscriptions = request.rows(
         "SELECT slug, title FROM community WHERE id IN"
         " (SELECT community_id FROM subscription WHERE member_id = ?) ORDER BY title",
         account,
     )
     unseen_sql = "SELECT count(*) FROM message WHERE recipient_id = ? AND NOT seen"
     return {
-        "reader": visit.value("SELECT username FROM member WHERE id = ?", account),
+        "reader": request.value("SELECT username FROM member WHERE id = ?", account),
         "joined": subscriptions,
-        "unseen": visit.value(unseen_sql, account),
+        "unseen": request.value(unseen_sql, account),
     }
 
 

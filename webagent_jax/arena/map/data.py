@@ -186,17 +186,19 @@ class _Places:
     def _add_town(self, city: City) -> None:
         """Add the town itself, at the junction of its main streets."""
         node = network().center_nodes[city.name]
-        edge = next(e for e in network().edges if e.id in network().open_edge_ids and node in (e.a, e.b))
+        edge = next(
+            e for e in network().edges if e.id in network().open_edge_ids and node in (e.a, e.b)
+        )
         along = 0 if edge.a == node else edge.length
         self._add(city.name, "Town", edge, along, hours="", street=edge.name)
 
     def _add_house(self, address: str, town: str) -> None:
         """Add a private house."""
         number, name = address.split(" ", 1)
-        metres = int(number) // 2 * _METERS_PER_PLOT
+        meters = int(number) // 2 * _METERS_PER_PLOT
         pieces = [edge for edge in self._edges_inside[town] if edge.name == name]
-        edge = max((e for e in pieces if e.start <= metres), key=lambda e: e.start)
-        along = min(metres - edge.start, edge.length)
+        edge = max((e for e in pieces if e.start <= meters), key=lambda e: e.start)
+        along = min(meters - edge.start, edge.length)
         self._add(f"{address}, {town}", "Home", edge, along, hours="", street=address)
 
     def _add_place(self, kind: Category, index: int) -> None:

@@ -56,7 +56,15 @@ class Network:
     open_edge_ids: set[int] = field(default_factory=set)  # ids of edges reachable in every mode
 
     def add_edge(
-        self, a: int, b: int, *, name: str, town: str, kind: RoadKind, start: int, via: Sequence[Point]
+        self,
+        a: int,
+        b: int,
+        *,
+        name: str,
+        town: str,
+        kind: RoadKind,
+        start: int,
+        via: Sequence[Point],
     ) -> int:
         """Add an edge and return its length in meters.
 
@@ -115,7 +123,7 @@ class Network:
             }
             if nearby_edges:
                 candidates = ((_project_point(edge, point), edge) for edge in nearby_edges.values())
-                (distance, along), edge = min(candidates, key=lambda each: (each[0], each[1].id))
+                (distance, along), edge = min(candidates, key=lambda pair: (pair[0], pair[1].id))
                 return edge, along, distance
         raise ValueError(f"{point} is off the map")
 
@@ -123,10 +131,13 @@ class Network:
 def _cells_of_line(line: Sequence[Point]) -> set[Point]:
     """Return the cells that a line crosses."""
     cells: set[Point] = set()
-    for (ax, ay), (bx, by) in itertools.pairwise(line):
-        steps = 1 + int(max(abs(bx - ax), abs(by - ay)) // 100)
+    for (start_x, start_y), (end_x, end_y) in itertools.pairwise(line):
+        steps = 1 + int(max(abs(end_x - start_x), abs(end_y - start_y)) // 100)
         for step in range(steps + 1):
-            x, y = ax + (bx - ax) * step // steps, ay + (by - ay) * step // steps
+            x, y = (
+                start_x + (end_x - start_x) * step // steps,
+                start_y + (end_y - start_y) * step // steps,
+            )
             cells.add((x // _CELL, y // _CELL))
     return cells
 

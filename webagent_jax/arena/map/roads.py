@@ -17,8 +17,8 @@ from typing import Any
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.common import City
-from webagent_jax.arena.map.network import MODES, SPEEDS, Edge, RoadKind, Mode, Network
-from webagent_jax.arena.map.terrain import Point, straight_distance, crosses, terrain
+from webagent_jax.arena.map.network import MODES, SPEEDS, Edge, Mode, Network, RoadKind
+from webagent_jax.arena.map.terrain import Point, crosses, straight_distance, terrain
 
 
 @functools.cache
@@ -30,9 +30,9 @@ def network() -> Network:
     layout: Any = random_data.read_json("map_ground")
     for name, start, end in layout["roads"]:
         _add_road(net, mains, (start, end), name=name, kind="road", bend=0.06)
-    for each in layout["motorways"]:
-        for ends in itertools.pairwise(each["towns"]):
-            _add_road(net, mains, ends, name=each["name"], kind="motorway", bend=0.03)
+    for motorway in layout["motorways"]:
+        for ends in itertools.pairwise(motorway["towns"]):
+            _add_road(net, mains, ends, name=motorway["name"], kind="motorway", bend=0.03)
     for name, start, end in layout["trails"]:
         _add_road(net, mains, (start, end), name=name, kind="trail", bend=0.02)
     shared_nodes = set(range(len(net.nodes)))
@@ -112,29 +112,33 @@ def _sample_grid(rng: random.Random, city: City) -> _Grid:
     """Return a rotated and bent grid without corners, because no town is a square."""
     size = round(5 + 2.64 * math.log(city.population / 4200))
     layout: Any = random_data.read_json("map_ground")
-    known_names = list(layout["known_streets"].get(city.name, ()))
+    fixed_names = list(layout["known_streets"].get(city.name, ()))
     mains = rng.sample(layout["main_streets"][1:], 4)
     other_names = [
         name
         for name in random_data.read_lines("streets")
-        if name not in (*known_names, *layout["main_streets"])
+        if name not in (*fixed_names, *layout["main_streets"])
     ]
-    names = ["Main Street", *mains, *known_names, *rng.sample(other_names, 2 * size)]
+    names = ["Main Street", *mains, *fixed_names, *rng.sample(other_names, 2 * size)]
     steps = [[rng.randint(135, 215) for _ in range(size)] for _ in range(2)]
     turn, *shifts = rng.uniform(-0.45, 0.45), rng.uniform(0, 6), rng.uniform(0, 6)
     center = round(city.x * 1000), round(city.y * 1000)
     middle = size // 2
-    across, up = ([sum(line[:i]) - sum(line[:middle]) for i in range(size)] for line in steps)
-    reach = max(across[-1], up[-1], -across[0], -up[0]) * 1.02
+    x_offsets, y_offsets = (
+        [sum(line[:i]) - sum(line[:middle]) for i in range(size)] for line in steps
+    )
+    reach = max(x_offsets[-1], y_offsets[-1], -x_offsets[0], -y_offsets[0]) * 1.02
     points: dict[Point, Point] = {}
-    for i, u in enumerate(across):
-        for j, v in enumerate(up):
+    for i, u in enumerate(x_offsets):
+        for j, v in enumerate(y_offsets):
             bent_u = u + 28 * math.sin(v / 330 + shifts[0])
             bent_v = v + 28 * math.sin(u / 300 + shifts[1])
             x = center[0] + bent_u * math.cos(turn) - bent_v * math.sin(turn)
             y = center[1] + bent_u * math.sin(turn) + bent_v * math.cos(turn)
             corner = abs(u / reach) ** 2.4 + abs(v / reach) ** 2.4
-            if corner < 1.15 + rng.uniform(-0.25, 0.1) and not terrain().is_water((round(x), round(y))):
+            if corner < 1.15 + rng.uniform(-0.25, 0.1) and not terrain().is_water(
+                (round(x), round(y))
+            ):
                 points[i, j] = (round(x), round(y))
     order = _lines_from_middle(size)
     rows = {line: names.pop(0) for line in order if (line - middle) % 4 == 0}
@@ -174,7 +178,9 @@ def _sample_pieces(rng: random.Random, grid: _Grid) -> Iterator[tuple[Point, Poi
                 yield a, b, name_of[line], "square" if is_square else kind
 
 
-def _connected_spots(pieces: Sequence[tuple[Point, Point, str, RoadKind]], start: Point) -> set[Point]:
+def _connected_spots(
+    pieces: Sequence[tuple[Point, Point, str, RoadKind]], start: Point
+) -> set[Point]:
     """Return the junctions reachable from `start`."""
     neighbors: dict[Point, list[Point]] = defaultdict(list)
     for a, b, *_ in pieces:
@@ -256,7 +262,7 @@ def _add_road(
 
 def _find_gate(net: Network, junctions: Sequence[int], town: str, target: str) -> int:
     """Return the junction at which the road to another town starts."""
-    (x, y), (to_x, to_y) = (net.nodes[net.center_nodes[each]] for each in (town, target))
+    (x, y), (to_x, to_y) = (net.nodes[net.center_nodes[name]] for name in (town, target))
     return max(
         junctions,
         key=lambda node: (
@@ -266,7 +272,7 @@ def _find_gate(net: Network, junctions: Sequence[int], town: str, target: str) -
 
 
 def _sample_line(rng: random.Random, a: Point, b: Point, bend: float) -> list[Point]:
-    across, up = b[0] - a[0], b[1] - a[1]
+    dx, dy = b[0] - a[0], b[1] - a[1]
     waves = [rng.uniform(-bend, bend) / n for n in (1, 2, 3, 5)]
     pieces = max(16, round(straight_distance(a, b) / 900))
     line: list[Point] = []
@@ -275,7 +281,5 @@ def _sample_line(rng: random.Random, a: Point, b: Point, bend: float) -> list[Po
         offset = sum(
             wave * math.sin(n * math.pi * t) for n, wave in zip((1, 2, 3, 5), waves, strict=True)
         )
-        line.append(
-            (round(a[0] + t * across - offset * up), round(a[1] + t * up + offset * across))
-        )
+        line.append((round(a[0] + t * dx - offset * dy), round(a[1] + t * dy + offset * dx)))
     return line

@@ -64,9 +64,9 @@ def find_route(start: Spot, end: Spot, mode: Mode) -> Route:
     if len(legs) > 1:
         pieces[-1] = (*legs[-1], last)
     runs = [list(run) for _, run in itertools.groupby(pieces, key=lambda p: (p[0].name, p[0].kind))]
-    seconds = sum(metres / _speed(edge, mode) for edge, _, metres in pieces)
+    seconds = sum(meters / _speed(edge, mode) for edge, _, meters in pieces)
     return Route(
-        meters=sum(metres for *_, metres in pieces),
+        meters=sum(meters for *_, meters in pieces),
         seconds=seconds + _TURN[mode] * (len(runs) - 1),
         steps=tuple(_steps([[piece[:2] for piece in run] for run in runs], _run_lengths(runs))),
         line=_route_line(legs, start, end),
@@ -163,13 +163,13 @@ def _trace_back(
 
 
 def _run_lengths(runs: Sequence[Sequence[tuple[Edge, bool, int]]]) -> list[int]:
-    return [sum(metres for *_, metres in run) for run in runs]
+    return [sum(meters for *_, meters in run) for run in runs]
 
 
 def _steps(runs: Sequence[Sequence[_Leg]], lengths: Sequence[int]) -> Iterator[Step]:
     """Yield a step for each road."""
     last_heading = 0.0
-    for i, (run, metres) in enumerate(zip(runs, lengths, strict=True)):
+    for i, (run, meters) in enumerate(zip(runs, lengths, strict=True)):
         edge, forward = run[0]
         line = edge.line if forward else edge.line[::-1]
         heading = _heading(line[0], line[1])
@@ -178,7 +178,7 @@ def _steps(runs: Sequence[Sequence[_Leg]], lengths: Sequence[int]) -> Iterator[S
             text = f"Head {wind} on {edge.name}"
         else:
             text = f"{_turn_text(heading - last_heading)} {edge.name}"
-        yield Step(text, edge.name, metres)
+        yield Step(text, edge.name, meters)
         edge, forward = run[-1]
         line = edge.line if forward else edge.line[::-1]
         last_heading = _heading(line[-2], line[-1])
@@ -201,7 +201,10 @@ def _route_line(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[Point, ..
     points: list[Point] = []
     for edge, forward in legs:
         points += edge.line if forward else edge.line[::-1]
-    first, last = net.point_at(net.edges[start.edge], start.along), net.point_at(net.edges[end.edge], end.along)
+    first, last = (
+        net.point_at(net.edges[start.edge], start.along),
+        net.point_at(net.edges[end.edge], end.along),
+    )
     if len(legs) == 1:
         return _clip(legs[0][0], start.along, end.along)
     head = _clip(legs[0][0], start.along, legs[0][0].length if legs[0][1] else 0)

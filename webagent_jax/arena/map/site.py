@@ -24,7 +24,7 @@ _SECTIONS = (
 )
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
     return {"sections": [(name, name.lower().replace(" & ", "-")) for name in _SECTIONS]}
 
 
@@ -32,7 +32,9 @@ SITE = Site(
     name="map",
     task_name="map",
     title="Cairn",
-    description="A map: 2,000 places in 16 towns, directions by car, by bike and on foot, saved lists",
+    description=(
+        "A map: 2,000 places in 16 towns, directions by car, by bike and on foot, saved lists"
+    ),
     database=DATABASE,
     views=[places.views, directions.views, saved_lists.views],
     folder=Path(__file__).parent,

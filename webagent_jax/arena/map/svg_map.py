@@ -84,13 +84,13 @@ def fit_frame(points: Sequence[Point], *, min_scale: float = 1.9) -> Frame:
 
     Args:
         points: Points to show.
-        least: Minimum scale in meters per unit.
+        min_scale: Minimum scale in meters per unit.
     """
     xs, ys = [p[0] for p in points], [p[1] for p in points]
-    needed_scale = max(
+    exact_scale = max(
         (max(xs) - min(xs)) / (WIDTH * 0.78), (max(ys) - min(ys)) / (HEIGHT * 0.78), min_scale
     )
-    scale = min_scale * 1.25 ** math.ceil(math.log(needed_scale / min_scale, 1.25) - 1e-9)
+    scale = min_scale * 1.25 ** math.ceil(math.log(exact_scale / min_scale, 1.25) - 1e-9)
     if scale > REGION[2] / 2:
         return region_frame()
     return Frame((min(xs) + max(xs)) // 2, (min(ys) + max(ys)) // 2, scale)
@@ -242,8 +242,8 @@ def _draw_roads(frame: Frame) -> Iterator[str]:
 
 
 def _stroke_width(frame: Frame, kind: RoadKind) -> float:
-    metres, least = _WIDTHS[kind]
-    return max(metres / frame.scale, least)
+    meters, min_width = _WIDTHS[kind]
+    return max(meters / frame.scale, min_width)
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -299,25 +299,25 @@ def _draw_street_names(frame: Frame) -> Iterator[str]:
                 )
                 key = (edge.town, edge.name)
                 best[key] = min(
-                    best.get(key, (1e9, edge)), (distance, edge), key=lambda each: each[0]
+                    best.get(key, (1e9, edge)), (distance, edge), key=lambda candidate: candidate[0]
                 )
     for (_, name), (_, edge) in best.items():
         x, y = frame.to_svg(network().point_at(edge, edge.length // 2))
-        (ax, ay), (bx, by) = frame.to_svg(edge.line[0]), frame.to_svg(edge.line[-1])
-        turn = math.degrees(math.atan2(by - ay, bx - ax))
+        (start_x, start_y), (end_x, end_y) = frame.to_svg(edge.line[0]), frame.to_svg(edge.line[-1])
+        turn = math.degrees(math.atan2(end_y - start_y, end_x - start_x))
         turn = turn - 180 if turn > 90 else turn + 180 if turn < -90 else turn
         spot = f"translate({x:g} {y:g}) rotate({turn:.0f})"
         yield f'<text class="street-name" transform="{spot}" dy="3">{escape(name)}</text>'
 
 
 def _draw_road_numbers(frame: Frame) -> Iterator[str]:
-    drawn_names: set[str] = set()
+    labeled_names: set[str] = set()
     for edge in network().edges:
-        if edge.kind not in ("road", "motorway") or edge.name in drawn_names:
+        if edge.kind not in ("road", "motorway") or edge.name in labeled_names:
             continue
         x, y = frame.to_svg(edge.line[-1])
         if 30 < x < WIDTH - 30 and 30 < y < HEIGHT - 30:
-            drawn_names.add(edge.name)
+            labeled_names.add(edge.name)
             number = edge.name.replace("Motorway ", "M").replace("Route ", "")
             shield_width = 7 + 6.4 * len(number)
             yield (
@@ -330,11 +330,11 @@ def _draw_road_numbers(frame: Frame) -> Iterator[str]:
 
 def _draw_legend(frame: Frame) -> str:
     """Return the compass and the scale bar."""
-    for metres in (100, 200, 500, 1000, 2000, 5000, 10_000):
-        if metres / frame.scale >= 60:
+    for meters in (100, 200, 500, 1000, 2000, 5000, 10_000):
+        if meters / frame.scale >= 60:
             break
-    bar_width = metres / frame.scale
-    label = f"{metres} m" if metres < 1000 else f"{metres // 1000} km"
+    bar_width = meters / frame.scale
+    label = f"{meters} m" if meters < 1000 else f"{meters // 1000} km"
     return (
         f'<g class="scale" transform="translate({WIDTH - 26} {HEIGHT - 20})">'
         f'<path d="M{-bar_width:.1f}-6V0H0V-6"/>'

@@ -25,7 +25,9 @@ _METERS_PER_LONGITUDE_DEGREE = 75_550.0  # meters per degree of longitude at thi
 def to_degrees(point: Point) -> tuple[float, float]:
     """Return latitude and longitude with four decimals, which is about ten meters."""
     x, y = point
-    return round(_LATITUDE + y / _METERS_PER_LATITUDE_DEGREE, 4), round(_LONGITUDE + x / _METERS_PER_LONGITUDE_DEGREE, 4)
+    return round(_LATITUDE + y / _METERS_PER_LATITUDE_DEGREE, 4), round(
+        _LONGITUDE + x / _METERS_PER_LONGITUDE_DEGREE, 4
+    )
 
 
 def to_point(latitude: float, longitude: float) -> Point:
@@ -71,10 +73,10 @@ def terrain() -> Terrain:
     ]
     return Terrain(
         sea=(*coast, *_to_points(shapes["corners"])),
-        lakes=tuple(smooth_line(_to_points(each), closed=True) for each in shapes["lakes"]),
+        lakes=tuple(smooth_line(_to_points(shape), closed=True) for shape in shapes["lakes"]),
         rivers=tuple(
-            River(each["name"], each["width"], smooth_line(_to_points(each["line"])))
-            for each in shapes["rivers"]
+            River(shape["name"], shape["width"], smooth_line(_to_points(shape["line"])))
+            for shape in shapes["rivers"]
         ),
         woods=tuple(
             _sample_blob(rng, x, y, radius=size, wobble=0.22) for x, y, size in shapes["forests"]
@@ -88,8 +90,8 @@ def _to_meters(x: float, y: float) -> Point:
     return round(x * 1000), round(y * 1000)
 
 
-def _to_points(kilometres: Sequence[Sequence[float]]) -> list[Point]:
-    return [_to_meters(x, y) for x, y in kilometres]
+def _to_points(kilometers: Sequence[Sequence[float]]) -> list[Point]:
+    return [_to_meters(x, y) for x, y in kilometers]
 
 
 def _sample_blob(
@@ -105,7 +107,9 @@ def _sample_blob(
     return smooth_line(corners, closed=True)
 
 
-def smooth_line(points: Sequence[Point], *, closed: bool = False, steps: int = 6) -> tuple[Point, ...]:
+def smooth_line(
+    points: Sequence[Point], *, closed: bool = False, steps: int = 6
+) -> tuple[Point, ...]:
     """Return a smooth line through points (Catmull-Rom spline).
 
     Args:
@@ -136,8 +140,10 @@ def contains(point: Point, shape: Sequence[Point]) -> bool:
     """Return whether a closed shape contains a point, by the even-odd rule."""
     x, y = point
     is_inside = False
-    for (ax, ay), (bx, by) in _sides(shape):
-        if (ay > y) != (by > y) and x < ax + (y - ay) * (bx - ax) / (by - ay):
+    for (start_x, start_y), (end_x, end_y) in _sides(shape):
+        if (start_y > y) != (end_y > y) and x < start_x + (y - start_y) * (end_x - start_x) / (
+            end_y - start_y
+        ):
             is_inside = not is_inside
     return is_inside
 

@@ -90,7 +90,13 @@ def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
 
 
 def _product_row(
-    rng: random.Random, number: int, category_id: int, *, category: Category, kind: ProductKind, line: str
+    rng: random.Random,
+    number: int,
+    category_id: int,
+    *,
+    category: Category,
+    kind: ProductKind,
+    line: str,
 ) -> tuple[object, ...]:
     brand = rng.choice(category.words["brands"])
     name = f"{brand} {line} {kind.name}"
@@ -130,7 +136,9 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
     products = connection.execute("SELECT id, price, option_values FROM product").fetchall()
     product_sampler = random_data.ZipfSampler(rng, products)
     buyer_sampler = random_data.ZipfSampler(rng, people[1:], exponent=0.5)
-    buyers = [people[0]] * NUM_AGENT_PURCHASES + buyer_sampler.sample(rng, NUM_PURCHASES - NUM_AGENT_PURCHASES)
+    buyers = [people[0]] * NUM_AGENT_PURCHASES + buyer_sampler.sample(
+        rng, NUM_PURCHASES - NUM_AGENT_PURCHASES
+    )
     rng.shuffle(buyers)
     purchases: list[tuple[object, ...]] = []
     items: list[tuple[object, ...]] = []

@@ -12,12 +12,12 @@ from webagent_jax.arena.shop.data import DATABASE
 from webagent_jax.arena.site import RequestContext, Site
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    pieces = visit.value(
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    pieces = request.value(
         "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
-        cart.customer_id(visit),
+        cart.customer_id(request),
     )
-    departments = visit.rows("SELECT name, slug FROM department ORDER BY id")
+    departments = request.rows("SELECT name, slug FROM department ORDER BY id")
     return {"pieces": pieces, "departments": departments}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample_customer
-from webagent_jax.arena.expert_steps import select_option, click, finish, type_text
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.task import (
     Data,
@@ -130,7 +130,9 @@ def _sample_new_customer(data: Data, rng: random.Random) -> TaskInstance | None:
     "phone {phone}, group {group}.",
 )
 def new_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     page = yield from click(page, "Add Customer", "link", intent_phrase="")
     page = yield from type_text(page, "First name", slots["first"])
     page = yield from type_text(page, "Last name", slots["last"])

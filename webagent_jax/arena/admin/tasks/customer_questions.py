@@ -10,14 +10,14 @@ from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_custom
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
+    element_names_after,
     extract_text,
     give_up,
-    element_names_after,
     scroll_until,
     search,
 )
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
-from webagent_jax.arena.shop.tasks.helpers import parse_cents, format_dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -51,17 +51,17 @@ def _order_totals(data: Data, customer: int) -> tuple[int, int]:
         "SELECT count(*), coalesce(sum(total) FILTER (WHERE status != 'Cancelled'), 0)"
         " FROM purchase WHERE customer_id = ?"
     )
-    orders, spent = data["shop"].execute(sql, [customer]).fetchone()
-    return orders, spent
+    orders, total_cents = data["shop"].execute(sql, [customer]).fetchone()
+    return orders, total_cents
 
 
 def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None:
     customer, fact = sample_customer(data, rng), rng.choice(list(_FACTS))
-    orders, spent = _order_totals(data, customer["id"])
+    orders, total_cents = _order_totals(data, customer["id"])
     value = {
         "email address": customer["email"],
         "phone number": customer["phone"],
-        "lifetime sales": format_dollars(spent),
+        "lifetime sales": format_dollars(total_cents),
         "number of orders": str(orders),
         "town": customer["city"],
         "customer group": customer["customer_group"],
@@ -104,7 +104,9 @@ def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
     "The number {phone} is on the display. Name the customer and count their orders.",
 )
 def caller(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     page = yield from search(page, "Name, email or phone", slots["phone"])
     name = element_names_after(page, "Sort by", "link")[0]
     page = yield from click(page, name, "link", intent_phrase="", reason="It is the only one found")
@@ -122,7 +124,9 @@ def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | N
 
 @tasks.add("no-such-customer", _sample_no_such_customer, *_CUSTOMER_FACT)
 def no_such_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     yield from search(page, "Name, email or phone", slots["customer"])
     yield from give_up(f"no customer {slots['customer']} is found")
 

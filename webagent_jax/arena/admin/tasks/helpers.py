@@ -11,11 +11,11 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
     page_text,
     scroll_through,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
@@ -122,7 +122,9 @@ def product_field_equals(sku: str, column: int, text: str) -> EvalSpec:
 
 def find_orders(page: Observation, query: str) -> Moves:
     """Open the list of orders that match a query."""
-    page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list of orders has them all")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list of orders has them all"
+    )
     return (yield from search(page, "Number or name", query))
 
 
@@ -134,14 +136,18 @@ def go_to_order(page: Observation, number: str) -> Moves:
 
 def go_to_customer(page: Observation, name: str) -> Moves:
     """Open the page of a customer."""
-    page = yield from click(page, "Customers", "link", intent_phrase="", reason="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     page = yield from search(page, "Name, email or phone", name)
     return (yield from click(page, name, "link", reason="Here they are, so I open their page"))
 
 
 def go_to_product(page: Observation, name: str) -> Moves:
     """Open the page of a product."""
-    page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are edited there")
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="Products are edited there"
+    )
     page = yield from search(page, "Name or SKU", name)
     return (yield from click(page, name, "link", reason="It was found, so I open it"))
 
@@ -152,12 +158,14 @@ def save_product(page: Observation) -> Moves:
 
 
 def go_to_report(page: Observation, report: str, reason: str) -> Moves:
-    """Open a report, for the reason `why`."""
-    page = yield from click(page, "Reports", "link", intent_phrase="", reason="This is told by a report")
+    """Open a report, for the reason `reason`."""
+    page = yield from click(
+        page, "Reports", "link", intent_phrase="", reason="This is told by a report"
+    )
     return (yield from click(page, report, "link", intent_phrase="", reason=reason))
 
 
-def show_report(page: Observation, days: Sequence[str], interval: str = "") -> Moves:
+def submit_report_form(page: Observation, days: Sequence[str], interval: str = "") -> Moves:
     """Fill in the days of a report, and the interval unless "", and show the report."""
     if interval and field_value(page, "Period") != interval:
         page = yield from select_option(page, "Period", interval, intent_phrase="")

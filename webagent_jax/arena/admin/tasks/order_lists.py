@@ -8,16 +8,23 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.orders import SORTS, STATUSES
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
-    ORDER_ROW,
     CUSTOMER_ORDER_ROW,
-    first_and_last_day,
-    period_condition,
-    go_to_customer,
+    ORDER_ROW,
     find_rows,
+    first_and_last_day,
+    go_to_customer,
+    period_condition,
     sample_customer,
     sample_month,
 )
-from webagent_jax.arena.expert_steps import answer, select_option, click, finish, extract_text, type_text
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
@@ -52,8 +59,12 @@ def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     "How many {status} orders does {month} have?",
 )
 def count_orders(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list can be narrowed")
-    page = yield from select_option(page, "Status", slots["status"].capitalize(), intent_phrase=slots["status"])
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
+    page = yield from select_option(
+        page, "Status", slots["status"].capitalize(), intent_phrase=slots["status"]
+    )
     first, last = first_and_last_day(slots["month"])
     page = yield from type_text(page, "From", first, reason="The month begins then")
     page = yield from type_text(page, "To", last, reason="The month ends then")
@@ -83,7 +94,9 @@ def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None
     "Whatever its status, which order from {month} has the {end} total? Give customer and total.",
 )
 def largest_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list can be narrowed")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
     first, last = first_and_last_day(slots["month"])
     page = yield from type_text(page, "From", first, reason="The month begins then")
     page = yield from type_text(page, "To", last, reason="The month ends then")
@@ -145,7 +158,9 @@ def _sample_open_latest_order(data: Data, rng: random.Random) -> TaskInstance | 
 def open_latest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
     page, rows = yield from find_rows(page, CUSTOMER_ORDER_ROW)
-    yield from click(page, rows[0][1], "link", intent_phrase="", reason="The newest order comes first")
+    yield from click(
+        page, rows[0][1], "link", intent_phrase="", reason="The newest order comes first"
+    )
     yield from finish("The order is open")
 
 
@@ -172,7 +187,9 @@ def _sample_list_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     "Bring up the {status} orders, {order}, and leave the list open.",
 )
 def list_orders(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", intent_phrase="", reason="The list can be narrowed")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
     status = next(name for name in STATUSES if name.lower() == slots["status"])
     page = yield from select_option(page, "Status", status, intent_phrase=slots["status"])
     page = yield from click(page, "Filter", "button", intent_phrase="")

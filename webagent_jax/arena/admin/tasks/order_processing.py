@@ -12,11 +12,19 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     ORDER_ROW,
     find_orders,
-    go_to_order,
     find_rows,
+    go_to_order,
     sample_order,
 )
-from webagent_jax.arena.expert_steps import Moves, select_option, click, finish, has_element, set_checked, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    finish,
+    has_element,
+    select_option,
+    set_checked,
+    type_text,
+)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
@@ -191,8 +199,12 @@ def _go_to_order_of(page: Observation, customer: str, status: str) -> Moves:
         matches = [row[1] for row in rows if row[5].lower() == status]
         if matches or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", intent_phrase="", reason="It is not among these")
-    return (yield from click(page, matches[0], "link", intent_phrase="", reason=f"This one is {status}"))
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not among these"
+        )
+    return (
+        yield from click(page, matches[0], "link", intent_phrase="", reason=f"This one is {status}")
+    )
 
 
 # --- cancellation, refund, comment ---------------------------------------------------------------

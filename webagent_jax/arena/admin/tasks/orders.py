@@ -7,10 +7,22 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
-from webagent_jax.arena.expert_steps import answer, extract_text, give_up, element_names_after, scroll_until
+from webagent_jax.arena.expert_steps import (
+    answer,
+    element_names_after,
+    extract_text,
+    give_up,
+    scroll_until,
+)
 from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
@@ -122,7 +134,9 @@ def _sample_refund_reason(data: Data, rng: random.Random) -> TaskInstance | None
     order = sample_order(data, rng, "status = 'Refunded'")
     sql = "SELECT amount, reason FROM refund WHERE purchase_id = ?"
     amount, reason = data["shop"].execute(sql, [order["id"]]).fetchone()
-    return TaskInstance({"number": str(order["id"])}, answer_includes(format_dollars(amount), reason))
+    return TaskInstance(
+        {"number": str(order["id"])}, answer_includes(format_dollars(amount), reason)
+    )
 
 
 @tasks.add(

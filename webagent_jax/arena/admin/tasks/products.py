@@ -8,13 +8,21 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.products import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
+    field_value,
     go_to_product,
     product_field_equals,
     sample_product,
     save_product,
-    field_value,
 )
-from webagent_jax.arena.expert_steps import Moves, answer, select_option, click, finish, extract_text, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.shop.product_catalog import categories
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
@@ -101,7 +109,9 @@ def extreme_product(slots: Slots, page: Observation) -> Expert:
 
 
 def _open_list(page: Observation, department: str, sort: str, intent_phrase: str) -> Moves:
-    page = yield from click(page, "Products", "link", intent_phrase="", reason="The list can be narrowed")
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="The list can be narrowed"
+    )
     page = yield from select_option(page, "Department", department)
     page = yield from click(page, "Filter", "button", intent_phrase="")
     return (yield from select_option(page, "Sort by", SORTS[sort][0], intent_phrase=intent_phrase))
@@ -137,7 +147,9 @@ def _sample_disable_product(data: Data, rng: random.Random) -> TaskInstance | No
     product = sample_product(data, rng)
     if product is None:
         return None
-    return TaskInstance({"product": product["name"]}, product_field_equals(product["sku"], 5, "Disabled"))
+    return TaskInstance(
+        {"product": product["name"]}, product_field_equals(product["sku"], 5, "Disabled")
+    )
 
 
 @tasks.add(
@@ -161,7 +173,9 @@ def _sample_rename_product(data: Data, rng: random.Random) -> TaskInstance | Non
     if product is None:
         return None
     name = f"{product['name']} {rng.choice(('II', '2023', 'Limited Edition', 'Special'))}"
-    return TaskInstance({"product": product["name"], "name": name}, product_field_equals(product["sku"], 1, name))
+    return TaskInstance(
+        {"product": product["name"], "name": name}, product_field_equals(product["sku"], 1, name)
+    )
 
 
 @tasks.add(
@@ -220,7 +234,9 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     "${price} with a stock of {stock}.",
 )
 def new_product(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are added there")
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="Products are added there"
+    )
     page = yield from click(page, "Add Product", "link", intent_phrase="")
     if field_value(page, "Department") != slots["department"]:
         page = yield from select_option(page, "Department", slots["department"])

@@ -12,7 +12,14 @@ from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import Moves, click, finish, has_element, type_text
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.site import format_day
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_equals, page_includes, sample_row
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    page_equals,
+    page_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
@@ -21,13 +28,19 @@ Slots = Mapping[str, str]
 
 
 def _sample_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:
-    return sample_row(rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall())
+    return sample_row(
+        rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall()
+    )
 
 
 def _go_to_promotion(page: Observation, name: str) -> Moves:
-    page = yield from click(page, "Promotions", "link", intent_phrase="", reason="Promotions have a list")
+    page = yield from click(
+        page, "Promotions", "link", intent_phrase="", reason="Promotions have a list"
+    )
     while not has_element(page, name, "link") and has_element(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", intent_phrase="", reason="It is not among these")
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not among these"
+        )
     return (yield from click(page, name, "link"))
 
 
@@ -60,7 +73,9 @@ def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None
         "ends": ends.isoformat(),
     }
     days = f"{format_day(slots['starts'])}\t{format_day(slots['ends'])}"
-    row = f"{name}\t{slots['code']}\t{percent}%\t${format_dollars(minimum * 100)}\t{days}\tScheduled"
+    row = (
+        f"{name}\t{slots['code']}\t{percent}%\t${format_dollars(minimum * 100)}\t{days}\tScheduled"
+    )
     return TaskInstance(slots, page_includes(f"{ADMIN}/promotions", "table", row))
 
 
@@ -79,7 +94,9 @@ def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None
     "{percent}%, minimum subtotal ${minimum}.",
 )
 def new_promotion(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Promotions", "link", intent_phrase="", reason="Promotions have a list")
+    page = yield from click(
+        page, "Promotions", "link", intent_phrase="", reason="Promotions have a list"
+    )
     page = yield from click(page, "Add Promotion", "link", intent_phrase="")
     page = yield from type_text(page, "Name", slots["name"])
     page = yield from type_text(page, "Coupon code", slots["code"])

@@ -8,16 +8,30 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     LONG_PERIODS,
-    show_report,
-    first_and_last_day,
-    period_condition,
-    go_to_report,
     find_rows,
+    first_and_last_day,
+    go_to_report,
+    period_condition,
     sample_month,
+    submit_report_form,
 )
-from webagent_jax.arena.expert_steps import answer, select_option, click, finish, extract_text, type_text
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, sample_row, url_equals
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
@@ -58,7 +72,7 @@ def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def coupon_use(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Coupons", "It tells how often each was used")
-    page = yield from show_report(page, first_and_last_day(slots["period"]))
+    page = yield from submit_report_form(page, first_and_last_day(slots["period"]))
     page, rows = yield from find_rows(page, rf"{slots['code']} (\d+) \$([\d,.]+)")
     is_count = slots["asked"].startswith("How many")
     text = rows[0][1] if is_count else f"${rows[0][2]}"
@@ -66,12 +80,16 @@ def coupon_use(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None:
-    period, criterion = rng.choice([sample_month(rng), *LONG_PERIODS]), rng.choice(("spent", "ordered"))
+    period, criterion = (
+        rng.choice([sample_month(rng), *LONG_PERIODS]),
+        rng.choice(("spent", "ordered")),
+    )
     value = "sum(total)" if criterion == "spent" else "count(*)"
     sql = (
         f"SELECT first || ' ' || last, {value} AS value FROM purchase"
         " JOIN customer ON customer.id = customer_id"
-        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY customer_id ORDER BY value DESC"
+        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY customer_id"
+        " ORDER BY value DESC"
     )
     best_row, next_row = data["shop"].execute(sql, first_and_last_day(period)).fetchmany(2)
     if best_row[1] == next_row[1]:
@@ -93,7 +111,7 @@ def best_customer(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Best Customers", "It ranks the customers of a time")
     if slots["did"] == "spent most":
         page = yield from select_option(page, "Sort by", "Total", intent_phrase=slots["did"])
-    page = yield from show_report(page, first_and_last_day(slots["period"]))
+    page = yield from submit_report_form(page, first_and_last_day(slots["period"]))
     name = extract_text(page, r"Total ([A-Z]\w+ [A-Z]\w+) \d+ \$")
     yield from answer(name, reason="The first row is the best")
 
@@ -168,7 +186,9 @@ def search_term(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Search Terms", "It tells what visitors look for")
     page, rows = yield from find_rows(page, _TERM_ROW)
     while len(rows) < int(slots["place"]):
-        page = yield from click(page, "Next", "link", intent_phrase="", reason="The place is further down")
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="The place is further down"
+        )
         page, next_rows = yield from find_rows(page, _TERM_ROW)
         rows += next_rows
     term = rows[int(slots["place"]) - 1][1]

@@ -9,17 +9,23 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     LONG_PERIODS,
     MONTHS,
-    show_report,
+    find_rows,
     first_and_last_day,
-    period_condition,
     go_to_report,
     month_name,
-    find_rows,
+    period_condition,
     sample_month,
+    submit_report_form,
 )
 from webagent_jax.arena.expert_steps import Moves, answer, click, finish, has_element
-from webagent_jax.arena.shop.tasks.helpers import parse_cents, format_dollars
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, url_equals
+from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
@@ -38,9 +44,12 @@ def _bestsellers(data: Data, period: str) -> list[tuple[str, int]]:
     sql = (
         "SELECT product.name, sum(quantity) AS pieces FROM purchase"
         " JOIN purchase_item ON purchase_id = purchase.id JOIN product ON product.id = product_id"
-        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY product_id ORDER BY pieces DESC"
+        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY product_id"
+        " ORDER BY pieces DESC"
     )
-    return [tuple(row) for row in data["shop"].execute(sql, first_and_last_day(period)).fetchmany(6)]
+    return [
+        tuple(row) for row in data["shop"].execute(sql, first_and_last_day(period)).fetchmany(6)
+    ]
 
 
 def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -73,7 +82,7 @@ def top_products(slots: Slots, page: Observation) -> Expert:
 def _go_to_bestsellers(page: Observation, period: str) -> Moves:
     page = yield from go_to_report(page, "Bestsellers", "It tells which products are sold most")
     kind = "Month" if period.split(maxsplit=1)[0].isalpha() and "of" not in period else "Year"
-    return (yield from show_report(page, first_and_last_day(period), kind))
+    return (yield from submit_report_form(page, first_and_last_day(period), kind))
 
 
 def _sample_best_and_pieces(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -127,7 +136,7 @@ def show_report(slots: Slots, page: Observation) -> Expert:
     name = slots["report"].capitalize()
     page = yield from go_to_report(page, name, "That is the wanted report")
     step = {"daily": "Day", "monthly": "Month", "yearly": "Year"}[slots["step"]]
-    yield from show_report(page, first_and_last_day(slots["period"]), step)
+    yield from submit_report_form(page, first_and_last_day(slots["period"]), step)
     yield from finish("The report is shown")
 
 
@@ -172,7 +181,7 @@ def _sample_sales_figure(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def sales_figure(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It sums up the orders of a time")
-    page = yield from show_report(page, first_and_last_day(slots["month"]), "Month")
+    page = yield from submit_report_form(page, first_and_last_day(slots["month"]), "Month")
     page, rows = yield from find_rows(page, _SALES_ROW)
     value = rows[0][_FIGURES[slots["figure"]]]
     money = "" if slots["figure"] == "number of orders" else "$"
@@ -186,7 +195,9 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
     span, figure, end = (
         rng.choice(options) for options in (_SPANS, list(_FIGURES), ("highest", "lowest"))
     )
-    rows = sorted(_sales(data, *first_and_last_day(span)), key=lambda row: int(row[_FIGURES[figure] - 1]))
+    rows = sorted(
+        _sales(data, *first_and_last_day(span)), key=lambda row: int(row[_FIGURES[figure] - 1])
+    )
     best_row = rows[-1 if end == "highest" else 0]
     value = best_row[_FIGURES[figure] - 1]
     if sum(row[_FIGURES[figure] - 1] == value for row in rows) > 1:
@@ -207,10 +218,12 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def extreme_month(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It has a row for each month")
-    page = yield from show_report(page, first_and_last_day(slots["span"]), "Month")
+    page = yield from submit_report_form(page, first_and_last_day(slots["span"]), "Month")
     page, rows = yield from find_rows(page, _SALES_ROW)
     while has_element(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", intent_phrase="", reason="There are more months")
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="There are more months"
+        )
         page, next_rows = yield from find_rows(page, _SALES_ROW)
         rows += next_rows
     column = _FIGURES[slots["figure"]]
@@ -241,8 +254,12 @@ def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance |
 def revenue_difference(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It tells the revenue of each month")
     days = (first_and_last_day(slots["a"])[0], first_and_last_day(slots["b"])[1])
-    page = yield from show_report(page, days, "Month")
+    page = yield from submit_report_form(page, days, "Month")
     page, rows = yield from find_rows(page, _SALES_ROW)
     low, high = sorted(parse_cents(row[5]) for row in rows)
     text = f"${format_dollars(high - low)}"
-    yield from answer(text, evidence=f"{format_dollars(high)} - {format_dollars(low)}", reason="I take the difference")
+    yield from answer(
+        text,
+        evidence=f"{format_dollars(high)} - {format_dollars(low)}",
+        reason="I take the difference",
+    )

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, find_rows, sample_product
-from webagent_jax.arena.expert_steps import Moves, answer, select_option, click, finish, element_names, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
@@ -120,7 +128,9 @@ def _open_review(page: Observation, slots: Slots) -> Moves:
     """Open the review of the slots, the only one in the list."""
     page = yield from find_reviews(page, f"{slots['product']} {slots['nickname']}")
     link = next(name for name in element_names(page, "link") if re.fullmatch(r"\d+", name))
-    return (yield from click(page, link, "link", intent_phrase="", reason="It is the only one found"))
+    return (
+        yield from click(page, link, "link", intent_phrase="", reason="It is the only one found")
+    )
 
 
 def _sample_approve_review(data: Data, rng: random.Random) -> TaskInstance | None:

@@ -11,8 +11,8 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_product,
     save_product,
 )
-from webagent_jax.arena.expert_steps import click, finish, extract_text, search, type_text
-from webagent_jax.arena.shop.tasks.helpers import SHOP, parse_cents, format_dollars
+from webagent_jax.arena.expert_steps import click, extract_text, finish, search, type_text
+from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars, parse_cents
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
 from webagent_jax.types import Expert, Observation
 
@@ -27,7 +27,9 @@ def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     price = product["price"] + rng.choice((-500, -300, -200, 100, 200, 400))
     slots = {"product": product["name"], "price": format_dollars(price).replace(",", "")}
-    spec = page_equals(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${format_dollars(price)}")
+    spec = page_equals(
+        f"{SHOP}/product/{product['slug']}", ".offer .price", f"${format_dollars(price)}"
+    )
     return TaskInstance(slots, spec)
 
 
@@ -86,7 +88,9 @@ def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
     if product is None:
         return None
     slots = {"product": product["name"], "pieces": str(pieces)}
-    return TaskInstance(slots, product_field_equals(product["sku"], 4, str(product["stock"] + pieces)))
+    return TaskInstance(
+        slots, product_field_equals(product["sku"], 4, str(product["stock"] + pieces))
+    )
 
 
 @tasks.add(
@@ -113,7 +117,9 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
     if a is None or b is None or a["stock"] == counts[0] or b["stock"] == counts[1]:
         return None
     slots = {"a": a["sku"], "n": str(counts[0]), "b": b["sku"], "m": str(counts[1])}
-    spec = all_of(product_field_equals(a["sku"], 4, slots["n"]), product_field_equals(b["sku"], 4, slots["m"]))
+    spec = all_of(
+        product_field_equals(a["sku"], 4, slots["n"]), product_field_equals(b["sku"], 4, slots["m"])
+    )
     return TaskInstance(slots, spec)
 
 
@@ -128,11 +134,15 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def stocktaking(slots: Slots, page: Observation) -> Expert:
     for sku, count in ((slots["a"], slots["n"]), (slots["b"], slots["m"])):
-        page = yield from click(page, "Products", "link", intent_phrase="", reason="Products are edited there")
+        page = yield from click(
+            page, "Products", "link", intent_phrase="", reason="Products are edited there"
+        )
         page = yield from search(page, "Name or SKU", sku)
         links = [element.name for element in page.elements.values() if element.kind == "link"]
         name = links[links.index("Clear") + 1]
-        page = yield from click(page, name, "link", intent_phrase="", reason="It is the only one found")
+        page = yield from click(
+            page, name, "link", intent_phrase="", reason="It is the only one found"
+        )
         page = yield from type_text(page, "Stock", count)
         page = yield from save_product(page)
     yield from finish("Both are saved")

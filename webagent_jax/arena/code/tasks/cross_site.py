@@ -18,10 +18,10 @@ from webagent_jax.arena.code.tasks.helpers import (
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
-    finish,
-    extract_text,
     element_names,
     element_names_after,
+    extract_text,
+    finish,
     scroll_to,
     search,
     switch_tab,

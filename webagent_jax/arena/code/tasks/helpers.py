@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.expert_steps import Moves, select_option, click, has_element, scroll_to, search
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    has_element,
+    scroll_to,
+    search,
+    select_option,
+)
 from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
 from webagent_jax.types import Observation
 
@@ -35,7 +42,7 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
         where: SQL condition on the project.
     """
     roles = ROLES[ROLES.index(role) :] if role else ("", *ROLES)
-    role_list = ", ".join(f"'{each}'" for each in roles)
+    role_list = ", ".join(f"'{role_name}'" for role_name in roles)
     projects = rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path, namespace.path AS owner,"
@@ -121,7 +128,9 @@ def go_to_project(page: Observation, project: str) -> Moves:
         page, "Search Slipway", project, reason="The search finds a project by its name"
     )
     link = project_link(page, project)
-    return (yield from click(page, link, "link", intent_phrase=project, reason="This is the project"))
+    return (
+        yield from click(page, link, "link", intent_phrase=project, reason="This is the project")
+    )
 
 
 def project_link(page: Observation, project: str) -> str:
@@ -136,7 +145,11 @@ def project_link(page: Observation, project: str) -> str:
 def go_to_project_page(page: Observation, project: str, page_name: str) -> Moves:
     """Open a page of a project, such as "Issues" or "Members"."""
     page = yield from go_to_project(page, project)
-    return (yield from click(page, page_name, "link", intent_phrase="", reason=f"I need its {page_name.lower()}"))
+    return (
+        yield from click(
+            page, page_name, "link", intent_phrase="", reason=f"I need its {page_name.lower()}"
+        )
+    )
 
 
 def go_to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
@@ -165,14 +178,20 @@ def go_to_account_page(page: Observation, entry: str) -> Moves:
 def set_filter(page: Observation, name: str, option: str) -> Moves:
     """Set a filter of the list of issues."""
     if not has_element(page, name, "select"):
-        page = yield from click(page, "Filters", "button", intent_phrase="", reason="The filters are hidden")
-    return (yield from select_option(page, name, option, reason="The filter leaves the wanted ones"))
+        page = yield from click(
+            page, "Filters", "button", intent_phrase="", reason="The filters are hidden"
+        )
+    return (
+        yield from select_option(page, name, option, reason="The filter leaves the wanted ones")
+    )
 
 
 def go_to_file(page: Observation, path: str) -> Moves:
     """Open a file from the page of its project, through the folders."""
     *folders, name = path.split("/")
     for folder in folders:
-        page = yield from click(page, f"{folder}/", "link", intent_phrase=folder, reason=f"{path} is in it")
+        page = yield from click(
+            page, f"{folder}/", "link", intent_phrase=folder, reason=f"{path} is in it"
+        )
     page, _ = yield from scroll_to(page, name, "link")
     return (yield from click(page, name, "link", reason="This is the file"))

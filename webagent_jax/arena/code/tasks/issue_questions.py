@@ -11,16 +11,24 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_issue,
     go_to_merge_request,
     go_to_project_page,
-    set_filter,
-    other_members,
     non_members,
+    other_members,
     rows,
     sample_issue,
     sample_merge_request,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
-from webagent_jax.arena.expert_steps import answer, click, extract_text, give_up, has_element, element_names, scroll_until
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    element_names,
+    extract_text,
+    give_up,
+    has_element,
+    scroll_until,
+)
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
@@ -136,7 +144,9 @@ def comment_of(slots: Slots, page: Observation) -> Expert:
         page, rf"{slots['person']}, \w+ \d+, \d+, \d+:\d+ (.+?){end}"
     )
     assert match is not None
-    yield from answer(match[1], evidence=slots["person"], reason="The comment stands below the issue")
+    yield from answer(
+        match[1], evidence=slots["person"], reason="The comment stands below the issue"
+    )
 
 
 # --- lists of issues -----------------------------------------------------------------------------

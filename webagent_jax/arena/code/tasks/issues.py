@@ -12,22 +12,22 @@ from webagent_jax.arena.code.tasks.helpers import (
     closed_with_comment,
     go_to_issue,
     go_to_project_page,
-    set_filter,
     next_number,
     other_members,
     rows,
     sample_issue,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
+    element_names_after,
     finish,
     has_element,
-    element_names_after,
+    select_option,
     set_checked,
     type_text,
 )

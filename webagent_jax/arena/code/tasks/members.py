@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     go_to_project_page,
-    other_members,
     non_members,
+    other_members,
     rows,
     sample_project,
 )
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
     finish,
     has_element,
     scroll_until,
+    select_option,
     set_checked,
     type_text,
 )
@@ -85,11 +85,11 @@ def invite_one(slots: Slots, page: Observation) -> Expert:
 
 def _sample_invite_two(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    one, other = rng.sample(non_members(data, project), 2)
+    first_user, second_user = rng.sample(non_members(data, project), 2)
     first, second = rng.sample(_ROLES, 2)
-    slots = {"project": project["name"], "one": one["name"], "first": first}
-    slots |= {"other": other["name"], "second": second}
-    invitations = [(one, first), (other, second)]
+    slots = {"project": project["name"], "one": first_user["name"], "first": first}
+    slots |= {"other": second_user["name"], "second": second}
+    invitations = [(first_user, first), (second_user, second)]
     spec = all_of(
         *(
             page_includes(
@@ -126,7 +126,9 @@ def _go_to_member(page: Observation, slots: Slots) -> Moves:
     if match is None:
         page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
         while not has_element(page, edit, "link") and has_element(page, "Next", "link"):
-            page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
+            page = yield from click(
+                page, "Next", "link", intent_phrase="", reason="The list goes on"
+            )
     return (yield from click(page, edit, "link", intent_phrase=slots["person"]))
 
 
@@ -198,15 +200,15 @@ _GOALS = (
 
 def _sample_create_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Developer")
-    title, about = rng.choice(_GOALS)
+    title, description = rng.choice(_GOALS)
     due = (TODAY + datetime.timedelta(rng.randint(10, 200))).isoformat()
-    slots = {"project": project["name"], "title": title, "about": about, "due": due}
+    slots = {"project": project["name"], "title": title, "about": description, "due": due}
     ((number,),) = rows(data, "SELECT max(id) + 1 FROM milestone")
     url = f"{CODE}/{project['path']}/milestones"
     line = f"{title}, Due {format_day(due)}. 0 of 0 issues closed"
     spec = all_of(
         page_lists(url, "main .list li", "a, p", line),
-        page_includes(f"{url}/{number}", "main", about),
+        page_includes(f"{url}/{number}", "main", description),
     )
     return TaskInstance(slots, spec)
 
@@ -294,9 +296,11 @@ _NAMES = ("Nutshell", "Second Try", "Lighthouse", "Workbench", "Compass", "Drift
 
 
 def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
-    project, about = sample_project(data, rng, "Maintainer"), rng.choice(_DESCRIPTIONS)
-    slots = {"project": project["name"], "about": about}
-    return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", about))
+    project, description = sample_project(data, rng, "Maintainer"), rng.choice(_DESCRIPTIONS)
+    slots = {"project": project["name"], "about": description}
+    return TaskInstance(
+        slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", description)
+    )
 
 
 @tasks.add(

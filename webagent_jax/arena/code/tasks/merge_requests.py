@@ -16,12 +16,12 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_project_page,
     next_number,
     other_members,
-    sample_row,
     rows,
     sample_merge_request,
     sample_project,
+    sample_row,
 )
-from webagent_jax.arena.expert_steps import select_option, click, finish, type_text
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,

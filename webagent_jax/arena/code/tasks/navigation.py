@@ -15,15 +15,15 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_issue,
     go_to_project,
     go_to_project_page,
-    set_filter,
     other_members,
     rows,
     sample_issue,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.expert_steps import select_option, click, finish, element_names, page_text
+from webagent_jax.arena.expert_steps import click, element_names, finish, page_text, select_option
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
 from webagent_jax.types import Expert, Observation
 
@@ -183,7 +183,9 @@ def _sample_explore(data: Data, rng: random.Random) -> TaskInstance | None:
 def explore(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Explore", "link", intent_phrase="")
     page = yield from select_option(page, "Language", slots["language"])
-    yield from select_option(page, "Sort by", _SORTS[slots["order"]][1], intent_phrase=slots["order"])
+    yield from select_option(
+        page, "Sort by", _SORTS[slots["order"]][1], intent_phrase=slots["order"]
+    )
     yield from finish("The list is filtered and sorted")
 
 
@@ -307,5 +309,7 @@ def top_profile(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
     name = contributor_rows[0][0]
-    yield from click(page, name, "link", intent_phrase="most commits", reason="The most active come first")
+    yield from click(
+        page, name, "link", intent_phrase="most commits", reason="The most active come first"
+    )
     yield from finish("This is the profile")

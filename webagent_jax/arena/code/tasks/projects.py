@@ -20,13 +20,13 @@ from webagent_jax.arena.code.tasks.members import invite
 from webagent_jax.arena.common import agent_user
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
-    finish,
-    extract_text,
-    go_back,
     element_names,
+    extract_text,
+    finish,
+    go_back,
     search,
+    select_option,
     set_checked,
     type_text,
 )
@@ -95,17 +95,19 @@ _STARTS = {
 
 def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility, start = rng.choice(_NAMES), rng.choice(_VISIBILITIES), rng.choice([*_STARTS])
-    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    first_user, second_user = rng.sample(
+        rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+    )
     role = rng.choice(("Developer", "Maintainer", "Reporter"))
     url = f"{CODE}/{agent_user().username}/{slug(name)}"
     slots = {"name": name, "visibility": visibility, "start": start, "role": role}
-    slots |= {"one": one["name"], "other": other["name"]}
+    slots |= {"one": first_user["name"], "other": second_user["name"]}
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"),
         page_includes(url, ".tree", _STARTS[start]),
         *(
             page_includes(f"{url}/members/{user['id']}", ".facts", f"{role} of {name}")
-            for user in (one, other)
+            for user in (first_user, second_user)
         ),
     )
     return TaskInstance(slots, spec)
@@ -143,14 +145,18 @@ _GROUPS = (
 
 def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_GROUPS), rng.choice(_VISIBILITIES)
-    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    first_user, second_user = rng.sample(
+        rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+    )
     role = rng.choice(("Developer", "Maintainer", "Guest"))
     slots = {"name": name, "visibility": visibility, "role": role}
-    slots |= {"one": one["name"], "other": other["name"]}
+    slots |= {"one": first_user["name"], "other": second_user["name"]}
     url = f"{CODE}/{slug(name)}"
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"),
-        page_includes(url, "#members", f"{one['name']} {role}", f"{other['name']} {role}"),
+        page_includes(
+            url, "#members", f"{first_user['name']} {role}", f"{second_user['name']} {role}"
+        ),
     )
     return TaskInstance(slots, spec)
 
@@ -277,7 +283,9 @@ def star_top(slots: Slots, page: Observation) -> Expert:
     page = yield from select_option(page, "Sort by", "Most stars", intent_phrase="most stars")
     links = [name for name in element_names(page, "link") if " / " in name][: int(slots["count"])]
     for link in links:
-        page = yield from click(page, link, "link", intent_phrase="", reason="It is among the first")
+        page = yield from click(
+            page, link, "link", intent_phrase="", reason="It is among the first"
+        )
         page = yield from click(page, "Star", "button", intent_phrase="star")
         while link not in element_names(page, "link"):
             page = yield from go_back("The list goes on")
@@ -285,15 +293,23 @@ def star_top(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_star_two(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = sample_project(data, rng), sample_project(data, rng)
+    first_project, second_project = sample_project(data, rng), sample_project(data, rng)
     starred_ids = {
         row["project_id"]
         for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
     }
-    if one["id"] == other["id"] or starred_ids & {one["id"], other["id"]}:
+    if first_project["id"] == second_project["id"] or starred_ids & {
+        first_project["id"],
+        second_project["id"],
+    }:
         return None
-    specs = [page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in (one, other)]
-    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
+    specs = [
+        page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar")
+        for row in (first_project, second_project)
+    ]
+    return TaskInstance(
+        {"one": first_project["name"], "other": second_project["name"]}, all_of(*specs)
+    )
 
 
 @tasks.add(
@@ -318,12 +334,12 @@ def _sample_follow(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT * FROM user WHERE id != 1 AND id NOT IN (SELECT followed_id FROM follow"
         " WHERE follower_id = 1) ORDER BY id",
     )
-    one, other = rng.sample(users, 2)
+    first_user, second_user = rng.sample(users, 2)
     specs = [
         page_equals(f"{CODE}/{user['username']}", ".head button", "Unfollow")
-        for user in (one, other)
+        for user in (first_user, second_user)
     ]
-    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
+    return TaskInstance({"one": first_user["name"], "other": second_user["name"]}, all_of(*specs))
 
 
 @tasks.add(
@@ -406,9 +422,11 @@ def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
 def to_do(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "To-Dos", "link", intent_phrase="to-do")
     while slots["title"] not in element_names(page, "link"):
-        page = yield from click(page, "Next", "link", intent_phrase="", reason="It is not on this page")
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not on this page"
+        )
     elements = list(page.elements.values())
-    index = next(i for i, each in enumerate(elements) if each.name == slots["title"])
-    button = next(each.name for each in elements[index:] if each.kind == "button")
+    index = next(i for i, element in enumerate(elements) if element.name == slots["title"])
+    button = next(element.name for element in elements[index:] if element.kind == "button")
     yield from click(page, button, "button", intent_phrase="done", reason="The button behind it")
     yield from finish("The to-do is done")

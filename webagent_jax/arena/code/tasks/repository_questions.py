@@ -17,15 +17,21 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.expert_steps import (
     answer,
-    select_option,
     click,
     extract_text,
     has_element,
     page_text,
     scroll_to,
     scroll_until,
+    select_option,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, sample_row
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
@@ -68,7 +74,9 @@ def commits_of(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     page, match = yield from scroll_until(page, rf"{slots['author']} (\d+) commits?")
     assert match is not None
-    yield from answer(match[1], evidence=match[0], reason="The page counts the commits of everybody")
+    yield from answer(
+        match[1], evidence=match[0], reason="The page counts the commits of everybody"
+    )
 
 
 _RANKS = {"most": 0, "second most": 1, "third most": 2}
@@ -151,7 +159,9 @@ def commits_in_month(slots: Slots, page: Observation) -> Expert:
         if (days and days[-1] < month) or not has_element(page, "Next", "link"):
             break
         page = yield from click(page, "Next", "link", reason="Older commits follow")
-    yield from answer(str(len(matching_days)), evidence=", ".join(matching_days), reason="I count them")
+    yield from answer(
+        str(len(matching_days)), evidence=", ".join(matching_days), reason="I count them"
+    )
 
 
 def _parse_days(page: Observation) -> list[str]:
@@ -243,11 +253,13 @@ def setting_in_docs(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_stars_together(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = sample_project(data, rng), sample_project(data, rng)
-    if one["id"] == other["id"]:
+    first_project, second_project = sample_project(data, rng), sample_project(data, rng)
+    if first_project["id"] == second_project["id"]:
         return None
-    slots = {"one": one["name"], "other": other["name"]}
-    return TaskInstance(slots, answer_includes(str(one["stars"] + other["stars"])))
+    slots = {"one": first_project["name"], "other": second_project["name"]}
+    return TaskInstance(
+        slots, answer_includes(str(first_project["stars"] + second_project["stars"]))
+    )
 
 
 @tasks.add(
@@ -265,7 +277,9 @@ def stars_together(slots: Slots, page: Observation) -> Expert:
         page = yield from go_to_project(page, name)
         counts.append(int(extract_text(page, r"(\d+) stars?, \d+ fork")))
     total = str(sum(counts))
-    yield from answer(total, evidence=f"{counts[0]} + {counts[1]}", reason="Both pages tell their stars")
+    yield from answer(
+        total, evidence=f"{counts[0]} + {counts[1]}", reason="Both pages tell their stars"
+    )
 
 
 def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from webagent_jax.arena.expert_steps import click, finish, extract_text, has_element, type_text
+from webagent_jax.arena.expert_steps import click, extract_text, finish, has_element, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
@@ -278,7 +278,9 @@ def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | Non
 def message_author(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     link = extract_text(page, r"(\S+) -?[\d,]+ points?")
-    page = yield from click(page, link, "link", intent_phrase="author", reason="The post tells its author")
+    page = yield from click(
+        page, link, "link", intent_phrase="author", reason="The post tells its author"
+    )
     page = yield from click(page, "Send Message", "link", intent_phrase="message")
     page = yield from type_text(page, "Subject", slots["subject"])
     page = yield from type_text(page, "Message", slots["body"])

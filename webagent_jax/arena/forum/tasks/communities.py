@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import select_option, click, finish, scroll_to, set_checked, type_text
+from webagent_jax.arena.expert_steps import (
+    click,
+    finish,
+    scroll_to,
+    select_option,
+    set_checked,
+    type_text,
+)
 from webagent_jax.arena.forum.data import MODERATED_SLUGS
 from webagent_jax.arena.forum.post_lists import SORTS
 from webagent_jax.arena.forum.tasks.helpers import (
@@ -121,9 +128,13 @@ def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | N
 def subscribe_of_top(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "All", "link", intent_phrase="all")
     page = yield from click(page, slots["order"].capitalize(), "link", intent_phrase=slots["order"])
-    page = yield from select_option(page, "From", f"Past {slots['period']}", intent_phrase=slots["period"])
+    page = yield from select_option(
+        page, "From", f"Past {slots['period']}", intent_phrase=slots["period"]
+    )
     row = next(row for row in parse_post_rows(page) if row.rank == slots["rank"])
-    page = yield from click(page, row.title, "link", intent_phrase=slots["rank"], reason="Here it is")
+    page = yield from click(
+        page, row.title, "link", intent_phrase=slots["rank"], reason="Here it is"
+    )
     community = row.details.split(",")[0]
     page = yield from click(page, community, "link", intent_phrase="community")
     yield from click(page, "Subscribe", "button", intent_phrase="subscribe")
@@ -151,7 +162,9 @@ def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def unsubscribe(slots: Slots, page: Observation) -> Expert:
     for name in (slots["first"], slots["second"]):
-        page = yield from click(page, "Mine", "button", intent_phrase="", reason="My communities are there")
+        page = yield from click(
+            page, "Mine", "button", intent_phrase="", reason="My communities are there"
+        )
         page = yield from click(page, name, "link")
         page = yield from click(page, "Unsubscribe", "button", intent_phrase="unsubscribe")
     yield from finish("I have left both")

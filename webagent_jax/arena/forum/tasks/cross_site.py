@@ -6,7 +6,15 @@ import random
 import re
 from typing import Any
 
-from webagent_jax.arena.expert_steps import answer, click, finish, extract_text, search, switch_tab, type_text
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    search,
+    switch_tab,
+    type_text,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -17,8 +25,19 @@ from webagent_jax.arena.forum.tasks.helpers import (
     sample_post,
     submit_post,
 )
-from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars, go_to_product, sample_product
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, page_includes
+from webagent_jax.arena.shop.tasks.helpers import (
+    SHOP,
+    format_dollars,
+    go_to_product,
+    sample_product,
+)
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 from_forum = TemplateRegistry("across", "reddit", "shopping")

@@ -13,13 +13,13 @@ from typing import Any
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
     element_names,
     page_text,
     scroll_through,
     scroll_until,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.forum.data import NUM_POSTS, Community, SentenceSampler, communities
@@ -38,7 +38,11 @@ POST_QUERY = (
     " JOIN community ON community.id = community_id JOIN member ON member.id = author_id"
 )
 NOT_VOTED_CONDITION = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
-PERIOD_STARTS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
+PERIOD_STARTS = {
+    "week": "2023-06-08 10:00",
+    "month": "2023-05-16 10:00",
+    "year": "2022-06-15 10:00",
+}
 """Start of the past week, month and year."""
 
 
@@ -81,7 +85,7 @@ def is_searchable(data: Data, post: Any) -> bool:
 
 @functools.cache
 def _communities_by_slug() -> Mapping[str, Community]:
-    return {each.slug: each for each in communities()}
+    return {community.slug: community for community in communities()}
 
 
 def make_sentence_sampler(rng: random.Random, slug: str) -> SentenceSampler:
@@ -91,7 +95,9 @@ def make_sentence_sampler(rng: random.Random, slug: str) -> SentenceSampler:
 
 def sample_comment_text(rng: random.Random, slug: str) -> str:
     """Return the text of a comment that fits the community."""
-    return make_sentence_sampler(rng, slug).sample(rng.choice(random_data.read_json("forum_words")["comments"]))
+    return make_sentence_sampler(rng, slug).sample(
+        rng.choice(random_data.read_json("forum_words")["comments"])
+    )
 
 
 def next_comment_id(data: Data) -> int:
@@ -109,7 +115,9 @@ def post_has_points(post: Any, points: int) -> EvalSpec:
 
 def comment_has_points(comment: Any, points: int) -> EvalSpec:
     number = comment["id"]
-    return page_equals(f"{FORUM}/comment/{number}", f"#c{number} .points", pluralize(points, "point"))
+    return page_equals(
+        f"{FORUM}/comment/{number}", f"#c{number} .points", pluralize(points, "point")
+    )
 
 
 # --- navigation ----------------------------------------------------------------------------------

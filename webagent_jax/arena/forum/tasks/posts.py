@@ -6,15 +6,22 @@ import random
 import re
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.expert_steps import click, finish, element_names, element_names_after, scroll_to, type_text
+from webagent_jax.arena.expert_steps import (
+    click,
+    element_names,
+    element_names_after,
+    finish,
+    scroll_to,
+    type_text,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
     Slots,
-    post_url,
     go_to_community,
     go_to_post,
     make_sentence_sampler,
+    post_url,
     rows,
     sample_community,
     sample_post,
@@ -33,10 +40,10 @@ def _check_post(slug: str, *texts: str) -> EvalSpec:
 def _sample_draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] | None:
     """Return title and text of a new post; None if the title is taken."""
     templates = random_data.read_json("forum_words")[rng.choice(("problem", "doing", "opinion"))]
-    community_voice = make_sentence_sampler(rng, slug)
+    sentence_sampler = make_sentence_sampler(rng, slug)
     title, body = (
-        community_voice.sample(rng.choice(templates["titles"])),
-        community_voice.sample(rng.choice(templates["bodies"])),
+        sentence_sampler.sample(rng.choice(templates["titles"])),
+        sentence_sampler.sample(rng.choice(templates["bodies"])),
     )
     return None if rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
 
@@ -88,7 +95,9 @@ def post_by_motto(slots: Slots, page: Observation) -> Expert:
     page = yield from type_text(page, "Filter communities", slots["motto"])
     page = yield from click(page, "Filter", "button", intent_phrase="")
     title = element_names_after(page, "Create Community", "link")[0]
-    page = yield from click(page, title, "link", intent_phrase=slots["motto"], reason="Its description fits")
+    page = yield from click(
+        page, title, "link", intent_phrase=slots["motto"], reason="Its description fits"
+    )
     yield from submit_post(page, slots["title"])
     yield from finish("The post is online")
 
@@ -141,7 +150,9 @@ def meetup(slots: Slots, page: Observation) -> Expert:
 
 def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
     community, words = sample_community(data, rng), random_data.read_json("forum_words")
-    title = make_sentence_sampler(rng, community["slug"]).sample(rng.choice(words["link"]["titles"]))
+    title = make_sentence_sampler(rng, community["slug"]).sample(
+        rng.choice(words["link"]["titles"])
+    )
     url = f"https://{rng.choice(words['sources'])}/{rng.randint(1000, 9999)}"
     if rows(data, "SELECT 1 FROM post WHERE title = ?", title):
         return None

@@ -5,7 +5,14 @@ from __future__ import annotations
 import random
 import re
 
-from webagent_jax.arena.expert_steps import answer, click, extract_text, has_element, page_text, scroll_through
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    has_element,
+    page_text,
+    scroll_through,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,

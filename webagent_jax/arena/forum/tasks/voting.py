@@ -12,7 +12,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,
     Slots,
-    post_url,
     comment_has_points,
     go_to_account_page,
     go_to_comment,
@@ -21,6 +20,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     go_to_sorted_posts,
     parse_post_rows,
     post_has_points,
+    post_url,
     read_comments,
     rows,
     sample_community,
@@ -44,7 +44,9 @@ _COUNTS = {"two": 2, "three": 3, "four": 4}
 
 def _read_voted_ids(data: Data) -> set[int]:
     """Return the ids of the posts that the agent has voted on."""
-    return {row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")}
+    return {
+        row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")
+    }
 
 
 def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -134,15 +136,20 @@ def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
 
 def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
-        f"SELECT community_id, author_id, count(*) AS n FROM post WHERE {NOT_VOTED_CONDITION} AND author_id"
-        " != 1 GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
+        "SELECT community_id, author_id, count(*) AS n FROM post"
+        f" WHERE {NOT_VOTED_CONDITION} AND author_id != 1"
+        " GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
     )
     author_row = rng.choice(rows(data, sql))
-    posts = rows(data, f"{POST_QUERY} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2])
+    posts = rows(
+        data, f"{POST_QUERY} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2]
+    )
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     slots = {"name": posts[0]["username"], "community": posts[0]["community"]}
-    return TaskInstance(slots, all_of(*(post_has_points(post, post["score"] + 1) for post in posts)))
+    return TaskInstance(
+        slots, all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
+    )
 
 
 @tasks.add(

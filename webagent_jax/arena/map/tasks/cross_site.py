@@ -7,7 +7,7 @@ from typing import Any
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
-from webagent_jax.arena.expert_steps import answer, finish, extract_text, scroll_until, switch_tab
+from webagent_jax.arena.expert_steps import answer, extract_text, finish, scroll_until, switch_tab
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -86,7 +86,9 @@ def delivery_drive(slots: Slots, page: Observation) -> Expert:
     assert town is not None
     page = yield from switch_tab(1, f"It goes to {town[1]}; the map tells the way")
     page = yield from go_to_route(page, slots["start"], town[1], "by car")
-    yield from answer(read_duration(page), evidence=town[1], reason="The route tells how long it takes")
+    yield from answer(
+        read_duration(page), evidence=town[1], reason="The route tells how long it takes"
+    )
 
 
 def _sample_customer_town(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -164,7 +166,9 @@ def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def member_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["member"])
-    town = extract_text(page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b")
+    town = extract_text(
+        page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b"
+    )
     town = next(city.name for city in common.cities() if town.startswith(city.name))
     page = yield from switch_tab(1, f"{slots['member']} lives in {town}")
     page = yield from go_to_route(page, slots["start"], town, "by car")

@@ -9,13 +9,13 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    select_option,
     click,
-    finish,
-    extract_text,
     element_names_after,
+    extract_text,
+    finish,
     page_text,
     scroll_through,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.map.routes import format_distance, format_duration
@@ -38,7 +38,13 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_places_in_town,
 )
 from webagent_jax.arena.map.terrain import straight_distance
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, url_equals
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
@@ -105,12 +111,16 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def travel_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
-    yield from answer(read_distance(page), evidence=slots["mode"], reason="The route tells how far it is")
+    yield from answer(
+        read_distance(page), evidence=slots["mode"], reason="The route tells how far it is"
+    )
 
 
 def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = _sample_two_places(data, rng, rng.choice(list(MODES)))
-    distance_text = format_distance(straight_distance((first["x"], first["y"]), (second["x"], second["y"])))
+    distance_text = format_distance(
+        straight_distance((first["x"], first["y"]), (second["x"], second["y"]))
+    )
     if distance_text == format_distance(quickest_route(first, second, "car").meters):
         return None
     slots = {"start": first["name"], "end": second["name"]}
@@ -129,7 +139,9 @@ def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
 def straight(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "by car")
     distance_text = extract_text(page, r"In a straight line: ([\d.]+ k?m)")
-    yield from answer(distance_text, evidence="In a straight line", reason="It stands below the route")
+    yield from answer(
+        distance_text, evidence="In a straight line", reason="It stands below the route"
+    )
 
 
 def _sample_longest_stretch(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -156,7 +168,9 @@ def longest_stretch(slots: Slots, page: Observation) -> Expert:
     page, views = yield from scroll_through(page)
     steps = [step for view in views for step in _parse_steps(view)]
     length, road = max(steps)
-    yield from answer(road, evidence=f"{length} m", reason="It is the longest step of the directions")
+    yield from answer(
+        road, evidence=f"{length} m", reason="It is the longest step of the directions"
+    )
 
 
 def _parse_steps(page: Observation) -> list[tuple[int, str]]:
@@ -197,11 +211,15 @@ def _sample_mode_difference(data: Data, rng: random.Random) -> TaskInstance | No
 def mode_difference(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "on foot")
     foot_minutes = parse_minutes(read_duration(page))
-    page = yield from select_option(page, "By", "Bike", intent_phrase="bike", reason="Now the same way by bike")
+    page = yield from select_option(
+        page, "By", "Bike", intent_phrase="bike", reason="Now the same way by bike"
+    )
     bike_minutes = parse_minutes(read_duration(page))
     duration_text = format_duration(foot_minutes - bike_minutes)
     yield from answer(
-        duration_text, evidence=f"{foot_minutes} - {bike_minutes}", reason="I subtract the two times"
+        duration_text,
+        evidence=f"{foot_minutes} - {bike_minutes}",
+        reason="I subtract the two times",
     )
 
 
@@ -244,7 +262,9 @@ def via(slots: Slots, page: Observation) -> Expert:
         page = yield from go_to_route(page, start, end, slots["mode"])
         parts.append(parse_minutes(read_duration(page)))
     duration_text = format_duration(sum(parts))
-    yield from answer(duration_text, evidence=f"{parts[0]} + {parts[1]} min", reason="I add up both parts")
+    yield from answer(
+        duration_text, evidence=f"{parts[0]} + {parts[1]} min", reason="I add up both parts"
+    )
 
 
 def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -344,7 +364,9 @@ def _sample_time_to_nearest(data: Data, rng: random.Random) -> TaskInstance | No
 def time_to_nearest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     name = element_names_after(page, "Hours", "link")[0]
-    page = yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first")
+    page = yield from click(
+        page, name, "link", intent_phrase="", reason="The nearest one comes first"
+    )
     page = yield from click(page, "Directions to Here", "link", intent_phrase="")
     page = yield from type_text(page, "From", slots["place"])
     if slots["mode"] != "by car":

@@ -7,7 +7,14 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, select_option, click, extract_text, search, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    extract_text,
+    search,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.map.data import categories
 from webagent_jax.arena.map.network import Mode
 from webagent_jax.arena.map.routes import Route, Spot, find_route
@@ -66,7 +73,7 @@ def sample_category(rng: random.Random, *excluded: str) -> str:
 
 
 def quickest_route(start: Any, end: Any, mode: Mode) -> Route:
-    spots = [Spot(each["edge"], each["along"]) for each in (start, end)]
+    spots = [Spot(place["edge"], place["along"]) for place in (start, end)]
     return find_route(spots[0], spots[1], mode)
 
 
@@ -77,14 +84,14 @@ def duration_references(minutes: int) -> tuple[str, ...]:
     """Return references for a duration, with the forms that an answer may use."""
     if minutes < 60:
         return str(minutes), "min |OR| mins |OR| minutes |OR| minute"
-    hours, rest = divmod(minutes, 60)
+    hours, remainder = divmod(minutes, 60)
     unit = "hour" if hours == 1 else "hours"
     forms = (
-        f"{hours} h {rest} min",
-        f"{hours} {unit} {rest} min",
-        f"{hours} {unit} and {rest} min",
+        f"{hours} h {remainder} min",
+        f"{hours} {unit} {remainder} min",
+        f"{hours} {unit} and {remainder} min",
     )
-    return (" |OR| ".join((*forms, f"{hours}h {rest}", f"{minutes} min")),)
+    return (" |OR| ".join((*forms, f"{hours}h {remainder}", f"{minutes} min")),)
 
 
 def distance_references(distance: str) -> tuple[str, ...]:
@@ -115,14 +122,18 @@ def capitalize_plural(plural: str) -> str:
 
 
 def go_to_place(page: Observation, name: str) -> Moves:
-    page = yield from search(page, "Search the map", name, reason="The search finds a place by name")
+    page = yield from search(
+        page, "Search the map", name, reason="The search finds a place by name"
+    )
     return (yield from click(page, name, "link", reason="It is among the results, so I open it"))
 
 
 def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
     """Open the places of a category near a place, the nearest first."""
     page = yield from go_to_place(page, name)
-    page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
+    page = yield from click(
+        page, "Nearby", "link", intent_phrase="", reason="It lists what is around"
+    )
     return (
         yield from select_option(
             page, "Category", plural_of(category), intent_phrase=category, reason="Only these count"
@@ -133,7 +144,9 @@ def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
 def go_to_category(page: Observation, plural: str, town: str) -> Moves:
     page = yield from click(page, "Browse", intent_phrase="", reason="The menu lists all sections")
     section = section_of(plural)
-    page = yield from click(page, section, "link", intent_phrase="", reason=f"{plural} belong to {section}")
+    page = yield from click(
+        page, section, "link", intent_phrase="", reason=f"{plural} belong to {section}"
+    )
     page = yield from click(
         page, capitalize_plural(plural), "link", reason="The section lists its categories"
     )
@@ -142,11 +155,15 @@ def go_to_category(page: Observation, plural: str, town: str) -> Moves:
 
 def go_to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
     """Open the route between two places; `mode` is "by car", "by bike" or "on foot"."""
-    page = yield from click(page, "Directions", "link", intent_phrase="", reason="Directions tell the way")
+    page = yield from click(
+        page, "Directions", "link", intent_phrase="", reason="Directions tell the way"
+    )
     page = yield from type_text(page, "From", start)
     page = yield from type_text(page, "To", end)
     if mode != "by car":
-        page = yield from select_option(page, "By", OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already")
+        page = yield from select_option(
+            page, "By", OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already"
+        )
     return (yield from click(page, "Get Directions", "button", intent_phrase=""))
 
 
@@ -164,5 +181,5 @@ def read_distance(page: Observation) -> str:
 
 def parse_minutes(duration: str) -> int:
     """Return the minutes of a duration: "1 h 24 min" gives 84."""
-    hours, _, rest = duration.rpartition(" h ")
-    return 60 * int(hours or 0) + int(rest.removesuffix(" min"))
+    hours, _, minutes = duration.rpartition(" h ")
+    return 60 * int(hours or 0) + int(minutes.removesuffix(" min"))

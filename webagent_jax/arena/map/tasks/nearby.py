@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
-    select_option,
     click,
-    extract_text,
     element_names_after,
+    extract_text,
     scroll_until,
+    select_option,
     set_checked,
 )
 from webagent_jax.arena.map.tasks.helpers import (
@@ -74,7 +74,7 @@ def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskI
     if not 1 <= len(matches) <= 4 or len(places(data, town_sql, *keys)) == len(matches):
         return None
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
-    return TaskInstance(slots, answer_includes(*(each["name"] for each in matches)))
+    return TaskInstance(slots, answer_includes(*(match["name"] for match in matches)))
 
 
 def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -181,7 +181,9 @@ def nearest_fact(slots: Slots, page: Observation) -> Expert:
 
 def _open_first(page: Observation) -> Moves:
     name = element_names_after(page, "Hours", "link")[0]
-    return (yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first"))
+    return (
+        yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first")
+    )
 
 
 def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -210,7 +212,9 @@ def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
 def nearest_open(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     option = f"Open {slots['when']}"
-    page = yield from select_option(page, "Hours", option, intent_phrase=slots["when"], reason="It must be open")
+    page = yield from select_option(
+        page, "Hours", option, intent_phrase=slots["when"], reason="It must be open"
+    )
     name = element_names_after(page, "Hours", "link")[0]
     yield from answer(name, reason="The nearest one comes first")
 
@@ -220,15 +224,19 @@ def _sample_within_distance(data: Data, rng: random.Random) -> TaskInstance | No
     category = sample_category(rng, place["category"], "Fast Food Place", "Ice Cream Parlour")
     center = place["x"], place["y"]
     others = nearest_places(data, place, category)
-    distances = [straight_distance(center, (each["x"], each["y"])) for each in others]
+    distances = [straight_distance(center, (other["x"], other["y"])) for other in others]
     reach = rng.choice((300, 400, 500, 600, 800))
     names = [
-        each["name"] for each, distance in zip(others, distances, strict=True) if distance < reach
+        other["name"] for other, distance in zip(others, distances, strict=True) if distance < reach
     ]
     is_clear = all(abs(distance - reach) > 15 for distance in distances)
     if not 1 <= len(names) <= 4 or not is_clear:
         return None
-    slots = {"place": place["name"], "category": others[0]["plural"].lower(), "reach": str(reach)}
+    slots = {
+        "place": place["name"],
+        "category": others[0]["plural"].lower(),
+        "reach": str(reach),
+    }
     return TaskInstance(slots, answer_includes(*names))
 
 
@@ -243,9 +251,13 @@ def _sample_within_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def within_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    page = yield from click(page, "Nearby", "link", intent_phrase="", reason="It lists what is around")
+    page = yield from click(
+        page, "Nearby", "link", intent_phrase="", reason="It lists what is around"
+    )
     option = slots["category"]
-    page = yield from select_option(page, "Category", capitalize_plural(option), intent_phrase=option)
+    page = yield from select_option(
+        page, "Category", capitalize_plural(option), intent_phrase=option
+    )
     nearby_names: list[str] = []
     for name in element_names_after(page, "Hours", "link"):
         row = rf"{re.escape(name)} [^:]+: ([\d.]+) (k?m)"

@@ -10,9 +10,9 @@ from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
     click,
+    element_names_after,
     extract_text,
     give_up,
-    element_names_after,
     page_text,
     search,
     type_text,
@@ -21,7 +21,13 @@ from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
 from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
@@ -52,7 +58,9 @@ _PHONE = (
 @tasks.add("phone", _sample_phone, *_PHONE)
 def phone(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    yield from answer(extract_text(page, r"Phone (\d[\d-]+)"), evidence="Phone", reason="Its page tells it")
+    yield from answer(
+        extract_text(page, r"Phone (\d[\d-]+)"), evidence="Phone", reason="Its page tells it"
+    )
 
 
 def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -124,7 +132,7 @@ def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
     if not others:
         return None
     second, day = rng.choice(others), rng.randrange(7)
-    ends = [each["hours"].split(";")[day][6:] for each in (first, second)]
+    ends = [place["hours"].split(";")[day][6:] for place in (first, second)]
     if not all(ends) or ends[0] == ends[1]:
         return None
     slots = {"first": first["name"], "second": second["name"], "day": _WEEK[day]}
@@ -248,7 +256,9 @@ def street_at(slots: Slots, page: Observation) -> Expert:
 
 
 def _look_up_point(slots: Slots, page: Observation) -> Moves:
-    page = yield from click(page, "Coordinates", "link", intent_phrase="", reason="There one can look them up")
+    page = yield from click(
+        page, "Coordinates", "link", intent_phrase="", reason="There one can look them up"
+    )
     page = yield from type_text(page, "Latitude", slots["lat"])
     page = yield from type_text(page, "Longitude", slots["lon"])
     return (yield from click(page, "Look Up", "button", intent_phrase=""))
@@ -258,7 +268,7 @@ def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, (x, y) = _sample_coordinates_of_place(data, rng)
     distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
     first, second = places(data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y)
-    distances = [straight_distance((x, y), (each["x"], each["y"])) for each in (first, second)]
+    distances = [straight_distance((x, y), (place["x"], place["y"])) for place in (first, second)]
     return (
         TaskInstance(slots, answer_includes(first["name"]))
         if distances[1] - distances[0] > 15

@@ -10,13 +10,13 @@ from typing import Any
 from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
-    select_option,
     click,
-    finish,
-    extract_text,
     element_names,
+    extract_text,
+    finish,
     page_text,
     scroll_until,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.map.saved_lists import PROBLEMS
@@ -71,7 +71,9 @@ def _sample_list(data: Data, rng: random.Random) -> Any:
 
 
 def _go_to_list(page: Observation, name: str) -> Moves:
-    page = yield from click(page, "My Lists", "link", intent_phrase="", reason="My lists are all there")
+    page = yield from click(
+        page, "My Lists", "link", intent_phrase="", reason="My lists are all there"
+    )
     return (yield from click(page, name, "link", reason="This is the list"))
 
 
@@ -102,9 +104,9 @@ def note(slots: Slots, page: Observation) -> Expert:
 def _sample_list_in_town(data: Data, rng: random.Random) -> TaskInstance | None:
     row = sample_row(rng, _read_saved(data))
     place_names = [
-        each["name"]
-        for each in _read_saved(data)
-        if each["list"] == row["list"] and each["town"] == row["town"]
+        saved_row["name"]
+        for saved_row in _read_saved(data)
+        if saved_row["list"] == row["list"] and saved_row["town"] == row["town"]
     ]
     return TaskInstance({"list": row["list"], "town": row["town"]}, answer_includes(*place_names))
 
@@ -131,7 +133,9 @@ def list_in_town(slots: Slots, page: Observation) -> Expert:
 def _parse_place_names(page: Observation) -> list[str]:
     """Return the names of the places of a list."""
     return [
-        name.removeprefix("Note on ") for name in element_names(page, "link") if name.startswith("Note on ")
+        name.removeprefix("Note on ")
+        for name in element_names(page, "link")
+        if name.startswith("Note on ")
     ]
 
 
@@ -139,11 +143,11 @@ def _sample_list_address(data: Data, rng: random.Random) -> TaskInstance | None:
     row = sample_row(rng, _read_saved(data))
     sql = "SELECT category.name FROM place JOIN category ON category.id = category_id"
     kinds = {
-        each["id"]: data["map"]
-        .execute(f"{sql} WHERE place.id = ?", [each["place_id"]])
+        saved_row["id"]: data["map"]
+        .execute(f"{sql} WHERE place.id = ?", [saved_row["place_id"]])
         .fetchone()[0]
-        for each in _read_saved(data)
-        if each["list"] == row["list"]
+        for saved_row in _read_saved(data)
+        if saved_row["list"] == row["list"]
     }
     kind = kinds[row["id"]]
     street, zip_code = (
@@ -270,9 +274,9 @@ def change_note(slots: Slots, page: Observation) -> Expert:
 def _sample_remove(data: Data, rng: random.Random) -> TaskInstance | None:
     row = sample_row(rng, _read_saved(data))
     other_names = [
-        each["name"]
-        for each in _read_saved(data)
-        if each["list_id"] == row["list_id"] and each["id"] != row["id"]
+        saved_row["name"]
+        for saved_row in _read_saved(data)
+        if saved_row["list_id"] == row["list_id"] and saved_row["id"] != row["id"]
     ]
     url, links = f"{MAP}/lists/{row['list_id']}", "ol.saved li > a"
     return TaskInstance(
@@ -314,7 +318,9 @@ def _sample_new_list(data: Data, rng: random.Random) -> TaskInstance | None:
     'Set up a new list named "{list}". Add {first} and {second} to it.',
 )
 def new_list(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "My Lists", "link", intent_phrase="", reason="New lists are made there")
+    page = yield from click(
+        page, "My Lists", "link", intent_phrase="", reason="New lists are made there"
+    )
     page = yield from type_text(page, "New list", slots["list"])
     page = yield from click(page, "Create List", "button", intent_phrase="")
     for name in (slots["first"], slots["second"]):

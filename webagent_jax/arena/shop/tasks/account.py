@@ -37,7 +37,10 @@ def _fill_address(page: Observation, slots: Slots) -> Moves:
 
 
 def _sample_new_address(data: Data, rng: random.Random) -> TaskInstance | None:
-    slots = _sample_address(rng) | {"name": common.agent_user().name, "phone": common.agent_user().phone}
+    slots = _sample_address(rng) | {
+        "name": common.agent_user().name,
+        "phone": common.agent_user().phone,
+    }
     spec = page_includes(f"{SHOP}/account/addresses", "address", _format_address(slots))
     return TaskInstance(slots, spec)
 
@@ -89,7 +92,9 @@ def new_default_address(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Account", "link", intent_phrase="")
     page = yield from click(page, "Address Book", "link", intent_phrase="")
     edit = next(e.name for e in page.elements.values() if e.name.startswith("Edit "))
-    page = yield from click(page, edit, "link", intent_phrase="", reason="The default address comes first")
+    page = yield from click(
+        page, edit, "link", intent_phrase="", reason="The default address comes first"
+    )
     page = yield from _fill_address(page, slots)
     yield from click(page, "Save Address", "button", intent_phrase="")
     yield from finish("The address is changed")

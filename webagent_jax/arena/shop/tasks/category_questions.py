@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    select_option,
     click,
-    extract_text,
     element_names_after,
+    extract_text,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
@@ -21,7 +21,13 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, sample_row
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
@@ -56,9 +62,15 @@ def cheapest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
     page = yield from select_option(
-        page, "Sort by", option[slots["end"]], intent_phrase=slots["end"], reason="Then it stands first"
+        page,
+        "Sort by",
+        option[slots["end"]],
+        intent_phrase=slots["end"],
+        reason="Then it stands first",
     )
-    yield from answer(element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list")
+    yield from answer(
+        element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list"
+    )
 
 
 def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -87,7 +99,9 @@ def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def count_between(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
-    page = yield from type_text(page, "Price from", slots["low"], reason="The filter narrows it down")
+    page = yield from type_text(
+        page, "Price from", slots["low"], reason="The filter narrows it down"
+    )
     page = yield from type_text(page, "Price to", slots["high"])
     page = yield from click(page, "Apply", "button", intent_phrase="")
     count = extract_text(page, r"of (\d+) products?")
@@ -116,7 +130,8 @@ def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
     if not 2 <= count == num_results:
         return None
     return TaskInstance(
-        {"brand": brand, "category": category}, answer_includes(format_dollars(low), format_dollars(high))
+        {"brand": brand, "category": category},
+        answer_includes(format_dollars(low), format_dollars(high)),
     )
 
 
@@ -134,7 +149,9 @@ def price_range(slots: Slots, page: Observation) -> Expert:
     page = yield from search(page, "Search products", words, reason="Brand and category at once")
     limits: list[str] = []
     for option in ("Price: low to high", "Price: high to low"):
-        page = yield from select_option(page, "Sort by", option, intent_phrase="", reason="The end stands first")
+        page = yield from select_option(
+            page, "Sort by", option, intent_phrase="", reason="The end stands first"
+        )
         first = element_names_after(page, "Sort by", "link")[0]
         limits.append(extract_text(page, rf"{re.escape(first)} \$([\d,.]+)"))
     yield from answer(f"${limits[0]} to ${limits[1]}", reason="Both ends of the range are known")
@@ -167,9 +184,15 @@ def best_rated(slots: Slots, page: Observation) -> Expert:
     page = yield from type_text(page, "Price to", slots["limit"], reason="The budget is a filter")
     page = yield from click(page, "Apply", "button", intent_phrase="")
     page = yield from select_option(
-        page, "Sort by", "Customer rating", intent_phrase="", reason="The best rating stands first then"
+        page,
+        "Sort by",
+        "Customer rating",
+        intent_phrase="",
+        reason="The best rating stands first then",
     )
-    yield from answer(element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list")
+    yield from answer(
+        element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list"
+    )
 
 
 _FACTS = {

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
-    finish,
-    extract_text,
-    give_up,
     element_names_after,
+    extract_text,
+    finish,
+    give_up,
     search,
+    select_option,
     set_checked,
     type_text,
 )
@@ -151,7 +151,11 @@ def coupon_expired(slots: Slots, page: Observation) -> Expert:
 
 def _go_to_cart(page: Observation) -> Moves:
     cart = extract_text(page, r"Wish List (Cart \d+)")
-    return (yield from click(page, cart, "link", intent_phrase="cart", reason="The next step is in the cart"))
+    return (
+        yield from click(
+            page, cart, "link", intent_phrase="cart", reason="The next step is in the cart"
+        )
+    )
 
 
 # --- orders --------------------------------------------------------------------------------------

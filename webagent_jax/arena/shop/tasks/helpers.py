@@ -8,7 +8,14 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, click, has_element, element_names, page_text, search
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    element_names,
+    has_element,
+    page_text,
+    search,
+)
 from webagent_jax.arena.shop.product_catalog import categories
 from webagent_jax.arena.task import Data, sample_row
 from webagent_jax.types import Decision, Observation
@@ -69,7 +76,9 @@ def go_to_product(page: Observation, product: str) -> Moves:
         page, "Search products", product, reason="The search finds a product by its name"
     )
     return (
-        yield from click(page, product, "link", reason="It is among the results, so I open its page")
+        yield from click(
+            page, product, "link", reason="It is among the results, so I open its page"
+        )
     )
 
 
@@ -84,7 +93,9 @@ def go_to_category(page: Observation, category: str) -> Moves:
     """Open a category by its department."""
     department = department_of(category)
     if not has_element(page, department, "link"):
-        page = yield from click(page, "Departments", intent_phrase="", reason="The menu lists all departments")
+        page = yield from click(
+            page, "Departments", intent_phrase="", reason="The menu lists all departments"
+        )
     page = yield from click(page, department, "link", reason=f"{category} belongs to {department}")
     return (yield from click(page, category, "link", reason="The department lists its categories"))
 

@@ -8,14 +8,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, answer, click, finish, extract_text, go_back, has_element, element_names
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    extract_text,
+    finish,
+    go_back,
+    has_element,
+)
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
-    parse_cents,
     format_dollars,
     go_to_orders,
     order_rows,
+    parse_cents,
     sample_order,
 )
 from webagent_jax.arena.task import (
@@ -118,7 +127,11 @@ def _sample_monthly_spending(data: Data, rng: random.Random) -> TaskInstance | N
     if sample is None:
         return None
     total = sum(total for total, status in sample[1] if status != "Cancelled")
-    return TaskInstance({"month": sample[0]}, answer_includes(format_dollars(total))) if total else None
+    return (
+        TaskInstance({"month": sample[0]}, answer_includes(format_dollars(total)))
+        if total
+        else None
+    )
 
 
 @tasks.add(

@@ -51,7 +51,9 @@ def order_status(slots: Slots, page: Observation) -> Expert:
 
 def _sample_order_total(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    return TaskInstance({"number": str(order["id"])}, answer_includes(format_dollars(order["total"])))
+    return TaskInstance(
+        {"number": str(order["id"])}, answer_includes(format_dollars(order["total"]))
+    )
 
 
 @tasks.add(
@@ -141,7 +143,9 @@ def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
 def order_choice(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     choice = extract_text(page, rf"{re.escape(slots['product'])} (.+?) \d+ \$[\d,.]+")
-    yield from answer(choice, evidence=slots["product"], reason="The choice stands behind the product")
+    yield from answer(
+        choice, evidence=slots["product"], reason="The choice stands behind the product"
+    )
 
 
 def _sample_order_missing(data: Data, rng: random.Random) -> TaskInstance | None:

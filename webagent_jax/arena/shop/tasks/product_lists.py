@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    select_option,
     click,
-    finish,
     element_names_after,
+    finish,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.shop.catalog import SORTS
@@ -144,7 +144,9 @@ def _sample_price_limit(data: Data, rng: random.Random) -> TaskInstance | None:
 def price_limit(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
-    yield from click(page, "Apply", "button", intent_phrase="", reason="The filter has to be applied")
+    yield from click(
+        page, "Apply", "button", intent_phrase="", reason="The filter has to be applied"
+    )
     yield from finish("Only products within the limit are listed")
 
 
@@ -169,7 +171,9 @@ def rated_sorted(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = f"{slots['stars']} and up"
     page = yield from select_option(page, "Rating", option, intent_phrase=slots["stars"])
-    page = yield from click(page, "Apply", "button", intent_phrase="", reason="The filter has to be applied")
+    page = yield from click(
+        page, "Apply", "button", intent_phrase="", reason="The filter has to be applied"
+    )
     yield from _sort(page, slots["order"])
     yield from finish("The list is narrowed down and sorted")
 
@@ -281,4 +285,8 @@ def deals(slots: Slots, page: Observation) -> Expert:
 
 def _sort(page: Observation, order: str, intent_phrase: str = "") -> Moves:
     option = SORTS[_ORDERS[order]][0]
-    return (yield from select_option(page, "Sort by", option, intent_phrase=intent_phrase or order, reason="I sort the list"))
+    return (
+        yield from select_option(
+            page, "Sort by", option, intent_phrase=intent_phrase or order, reason="I sort the list"
+        )
+    )

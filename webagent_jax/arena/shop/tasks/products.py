@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    select_option,
     click,
     extract_text,
     give_up,
@@ -16,15 +15,22 @@ from webagent_jax.arena.expert_steps import (
     page_text,
     scroll_through,
     search,
+    select_option,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
-    parse_cents,
     format_dollars,
     go_to_product,
     go_to_reviews,
+    parse_cents,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
@@ -51,9 +57,13 @@ def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     "Look up the current price of the {product}",
 )
 def price(slots: Slots, page: Observation) -> Expert:
-    page = yield from search(page, "Search products", slots["product"], reason="I look it up by name")
+    page = yield from search(
+        page, "Search products", slots["product"], reason="I look it up by name"
+    )
     price = extract_text(page, rf"{re.escape(slots['product'])} \$([\d,.]+)")
-    yield from answer(f"${price}", evidence=slots["product"], reason="The price stands below the name")
+    yield from answer(
+        f"${price}", evidence=slots["product"], reason="The price stands below the name"
+    )
 
 
 def _sample_sku(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,7 +82,9 @@ def _sample_sku(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def sku(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    yield from answer(extract_text(page, r"SKU (\w+)"), evidence="SKU", reason="It is among the details")
+    yield from answer(
+        extract_text(page, r"SKU (\w+)"), evidence="SKU", reason="It is among the details"
+    )
 
 
 def _sample_material(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -95,7 +107,9 @@ def _sample_material(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def material(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    yield from answer(extract_text(page, r"Material (.+?) SKU"), evidence="Material", reason="See the details")
+    yield from answer(
+        extract_text(page, r"Material (.+?) SKU"), evidence="Material", reason="See the details"
+    )
 
 
 def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -123,7 +137,9 @@ def price_difference(slots: Slots, page: Observation) -> Expert:
         prices.append(parse_cents(extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")))
     dear, cheap = prices
     difference = f"{format_dollars(dear)} - {format_dollars(cheap)}"
-    yield from answer(f"${format_dollars(dear - cheap)}", evidence=difference, reason="Now I can subtract")
+    yield from answer(
+        f"${format_dollars(dear - cheap)}", evidence=difference, reason="Now I can subtract"
+    )
 
 
 def _sample_product_missing(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -205,8 +221,12 @@ def star_count(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from go_to_reviews(page)
     option = f"{slots['stars']} stars"
-    page = yield from select_option(page, "Show", option, intent_phrase=slots["stars"], reason="One rating only")
-    yield from answer(extract_text(page, r"(\d+) reviews?,"), reason="The page tells how many there are")
+    page = yield from select_option(
+        page, "Show", option, intent_phrase=slots["stars"], reason="One rating only"
+    )
+    yield from answer(
+        extract_text(page, r"(\d+) reviews?,"), reason="The page tells how many there are"
+    )
 
 
 def _sample_reviewers_who_say(data: Data, rng: random.Random) -> TaskInstance | None:

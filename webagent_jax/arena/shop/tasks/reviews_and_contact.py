@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import select_option, click, finish, type_text
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, go_to_product, sample_order, sample_product
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, field_includes, page_includes
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    all_of,
+    field_includes,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
@@ -104,7 +111,9 @@ def _sample_draft_message(data: Data, rng: random.Random) -> TaskInstance | None
     '"{reason}" as the text.',
 )
 def draft_message(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Help", "link", intent_phrase="", reason="The contact form is in the help")
+    page = yield from click(
+        page, "Help", "link", intent_phrase="", reason="The contact form is in the help"
+    )
     page = yield from click(page, "Contact Us", "link", intent_phrase="")
     page = yield from select_option(page, "Topic", slots["topic"])
     page = yield from type_text(page, "Order number (if any)", slots["number"])

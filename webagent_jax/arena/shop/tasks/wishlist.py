@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import select_option, click, finish, element_names_after
+from webagent_jax.arena.expert_steps import click, element_names_after, finish, select_option
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
@@ -14,7 +14,14 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_equals, page_includes, sample_row
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    page_equals,
+    page_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
@@ -75,7 +82,9 @@ def _is_on_wish_list(data: Data, product: int) -> bool:
 def wish_end(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
-    page = yield from select_option(page, "Sort by", option[slots["end"]], intent_phrase=slots["end"])
+    page = yield from select_option(
+        page, "Sort by", option[slots["end"]], intent_phrase=slots["end"]
+    )
     first = element_names_after(page, "Sort by", "link")[0]
     page = yield from click(page, first, "link", reason="It is the first of the list")
     yield from click(page, "Add to Wish List", "button", intent_phrase="")
