@@ -41,7 +41,7 @@ class ArenaApp:
     def __init__(self, sites: Sequence[Site]) -> None:
         databases = {site.database.name: site.database for site in sites}
         images = {name: database.load_image(entry) for name, entry in databases.items()}
-        self.worlds = WorldStore(images, {site.name: site.account for site in sites})
+        self.worlds = WorldStore(images, {site.name: site.account_id for site in sites})
         self._routers = {site.name: Router(site.routes()) for site in sites}
         self.fallback_app: ASGIApp = PlainTextResponse("There is no such world.", 404)
 

@@ -49,7 +49,7 @@ class Site:
     database: Database
     views: Sequence[ViewRegistry]
     folder: Path  # contains templates/ and style.css
-    account: int | None = None  # account signed in when a world is created; None for none
+    account_id: int | None = None  # account signed in when a world is created; None for none
     # Context for every template.
     template_context: Callable[[RequestContext], Mapping[str, Any]] = lambda request: {}
     filters: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -218,9 +218,9 @@ class RequestContext:
             self.flash(flash)
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
 
-    def sign_in(self, account: int, home: str) -> Response:
+    def sign_in(self, account_id: int, home: str) -> Response:
         """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
-        self.session.account = account
+        self.session.account_id = account_id
         return self.redirect(self.return_path(home), "Welcome back.")
 
     def return_path(self, default: str) -> str:

@@ -60,5 +60,5 @@ def sign_in(request: RequestContext) -> Response:
 
 @public_views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account = None
+    request.session.account_id = None
     return request.redirect("/sign-in", "You are signed out.")

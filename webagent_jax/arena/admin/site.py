@@ -24,7 +24,7 @@ _TOPICS = (dashboard, orders, products, customers, reviews, promotions, reports)
 
 
 def _template_context(request: RequestContext) -> Mapping[str, Any]:
-    return {"staff": staff_name(request) if request.session.account else ""}
+    return {"staff": staff_name(request) if request.session.account_id else ""}
 
 
 SITE = Site(
@@ -35,7 +35,7 @@ SITE = Site(
     database=DATABASE,
     views=[dashboard.public_views, *(topic.views for topic in _TOPICS)],
     folder=Path(__file__).parent,
-    account=common.agent_user().id,
+    account_id=common.agent_user().id,
     template_context=_template_context,
     filters={"interval": reports.format_interval},
 )

@@ -33,7 +33,9 @@ class StaffViews(ViewRegistry):
 def _require_sign_in(view: View) -> View:
     @functools.wraps(view)
     def wrapper(request: RequestContext, **parts: Any) -> Response:
-        return view(request, **parts) if request.session.account else request.redirect_to_sign_in()
+        return (
+            view(request, **parts) if request.session.account_id else request.redirect_to_sign_in()
+        )
 
     return wrapper
 
@@ -41,7 +43,7 @@ def _require_sign_in(view: View) -> View:
 def staff_name(request: RequestContext) -> str:
     """Return the name of the signed-in member of the staff."""
     name = request.value(
-        "SELECT first || ' ' || last FROM customer WHERE id = ?", request.session.account
+        "SELECT first || ' ' || last FROM customer WHERE id = ?", request.session.account_id
     )
     return str(name or "")
 

@@ -49,7 +49,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account = None
+    request.session.account_id = None
     return request.redirect("/explore", "You are signed out.")
 
 

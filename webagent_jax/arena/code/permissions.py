@@ -28,7 +28,7 @@ FROM_PROJECT = "FROM project JOIN namespace ON namespace.id = namespace_id"
 
 def account_id(request: RequestContext) -> int:
     """Return the user id of the account; 0 if none is signed in."""
-    return request.session.account or 0
+    return request.session.account_id or 0
 
 
 def find_project(request: RequestContext, owner: str, slug: str) -> sqlite3.Row:

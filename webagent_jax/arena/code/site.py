@@ -85,7 +85,7 @@ SITE = Site(
         members.views,
     ],
     folder=Path(__file__).parent,
-    account=common.agent_user().id,
+    account_id=common.agent_user().id,
     template_context=_template_context,
     filters={
         "marked": render_markdown,

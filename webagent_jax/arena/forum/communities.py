@@ -29,7 +29,7 @@ def communities(request: RequestContext) -> Response:
     order = _ORDERS.get(request.query.get("sort", ""), _ORDERS["subscribers"])[1]
     columns = (
         "*, (SELECT count(*) FROM subscription WHERE community_id = community.id"
-        f" AND member_id = {request.session.account or 0}) AS is_subscribed"
+        f" AND member_id = {request.session.account_id or 0}) AS is_subscribed"
     )
     from_clause = f"FROM community WHERE 1{where} ORDER BY {order}, id"
     return redirect_without_blanks(request) or request.render(
@@ -43,10 +43,10 @@ def communities(request: RequestContext) -> Response:
 @views.post("/c/{slug}/subscribe")
 def subscribe(request: RequestContext, slug: str) -> Response:
     """Subscribe the account to a community, or unsubscribe it from a subscribed one."""
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
-    pair = (request.session.account, community["id"])
+    pair = (request.session.account_id, community["id"])
     if is_subscribed(request, community["id"]):
         request.execute("DELETE FROM subscription WHERE member_id = ? AND community_id = ?", *pair)
         step, message = -1, f"You have unsubscribed from {community['title']}."
@@ -63,14 +63,14 @@ def subscribe(request: RequestContext, slug: str) -> Response:
 
 @views.get("/communities/new")
 def new_form(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("new_community.html.j2", form=Form())
 
 
 @views.post("/communities/new")
 def new(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     form = Form(request.form)
     slug = form.text("slug", min_chars=3, max_chars=24)
@@ -88,8 +88,8 @@ def new(request: RequestContext) -> Response:
         " VALUES (?, ?, ?, ?, ?, 1, ?)",
         *(slug, title, description, sidebar, request.today, 24 * len(title) % 360),
     )
-    request.execute("INSERT INTO moderator VALUES (?, ?)", number, request.session.account)
-    request.execute("INSERT INTO subscription VALUES (?, ?)", request.session.account, number)
+    request.execute("INSERT INTO moderator VALUES (?, ?)", number, request.session.account_id)
+    request.execute("INSERT INTO subscription VALUES (?, ?)", request.session.account_id, number)
     return request.redirect(f"/c/{slug}", f"The community {title} was created.")
 
 
@@ -131,6 +131,6 @@ def _find_moderated(request: RequestContext, slug: str) -> Any:
     """
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
     sql = "SELECT 1 FROM moderator WHERE community_id = ? AND member_id = ?"
-    if not request.value(sql, community["id"], request.session.account):
+    if not request.value(sql, community["id"], request.session.account_id):
         raise NotFound
     return community

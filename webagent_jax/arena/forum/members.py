@@ -35,7 +35,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account = None
+    request.session.account_id = None
     return request.redirect("/", "You are signed out.")
 
 
@@ -57,7 +57,7 @@ def register(request: RequestContext) -> Response:
         form.errors["username"] = "This user name is taken."
     if form.errors:
         return request.render("register.html.j2", 422, form=form)
-    request.session.account = request.execute(
+    request.session.account_id = request.execute(
         "INSERT INTO member (username, password, bio, town, joined) VALUES (?, ?, '', '', ?)",
         *(name, password, request.today),
     )
@@ -100,21 +100,21 @@ def _find_member(request: RequestContext, name: str) -> Any:
         "points,"
         " id IN (SELECT other_id FROM blocked WHERE member_id = ?) AS is_blocked"
         " FROM member WHERE username = ?",
-        *(request.session.account or 0, name),
+        *(request.session.account_id or 0, name),
     )
 
 
 @views.post("/u/{name}/block")
 def block(request: RequestContext, name: str) -> Response:
     """Block a member, or unblock a blocked one."""
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     row = _find_member(request, name)
-    pair = (request.session.account, row["id"])
+    pair = (request.session.account_id, row["id"])
     if row["is_blocked"]:
         request.execute("DELETE FROM blocked WHERE member_id = ? AND other_id = ?", *pair)
         return request.redirect(f"/u/{name}", f"{name} is no longer blocked.")
-    if row["id"] == request.session.account:
+    if row["id"] == request.session.account_id:
         return request.redirect(f"/u/{name}", "You cannot block yourself.")
     request.execute("INSERT INTO blocked VALUES (?, ?)", *pair)
     return request.redirect(f"/u/{name}", f"{name} is blocked. You will not see their posts.")
@@ -125,9 +125,9 @@ def block(request: RequestContext, name: str) -> Response:
 
 @views.get("/settings")
 def settings_form(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
-    row = request.row("SELECT * FROM member WHERE id = ?", request.session.account)
+    row = request.row("SELECT * FROM member WHERE id = ?", request.session.account_id)
     return request.render("settings.html.j2", **_settings_context(request), form=Form(dict(row)))
 
 
@@ -135,16 +135,16 @@ def _settings_context(request: RequestContext) -> dict[str, Any]:
     blocked_rows = request.rows(
         "SELECT username FROM blocked JOIN member ON member.id = other_id WHERE member_id = ?"
         " ORDER BY username",
-        request.session.account,
+        request.session.account_id,
     )
-    mail = request.value("SELECT mail FROM member WHERE id = ?", request.session.account)
+    mail = request.value("SELECT mail FROM member WHERE id = ?", request.session.account_id)
     sorts = [(key, text) for key, (text, _) in post_lists.SORTS.items()]
     return {"blocked": blocked_rows, "mail": mail, "sorts": sorts}
 
 
 @views.post("/settings")
 def settings(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     form = Form(request.form)
     bio = form.text("bio", required=False, max_chars=400)
@@ -157,6 +157,6 @@ def settings(request: RequestContext) -> Response:
         return request.render("settings.html.j2", 422, **_settings_context(request), form=form)
     request.execute(
         "UPDATE member SET bio = ?, town = ?, sort = ?, mail = ? WHERE id = ?",
-        *(*values, int(form.is_checked("mail")), request.session.account),
+        *(*values, int(form.is_checked("mail")), request.session.account_id),
     )
     return request.redirect("/settings", "Your settings were saved.")

@@ -14,14 +14,14 @@ views = ViewRegistry()
 
 @views.get("/messages")
 def inbox(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return _render_box(request, "Inbox", "recipient_id", "sender_id")
 
 
 @views.get("/messages/sent")
 def sent(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return _render_box(request, "Sent messages", "sender_id", "recipient_id")
 
@@ -34,7 +34,9 @@ def _render_box(
         " ORDER BY sent DESC, message.id DESC"
     )
     columns = "message.*, username"
-    pagination = paginate(request, columns, from_clause, [request.session.account], size=PAGE_SIZE)
+    pagination = paginate(
+        request, columns, from_clause, [request.session.account_id], size=PAGE_SIZE
+    )
     return request.render("messages.html.j2", heading=heading, pagination=pagination)
 
 
@@ -45,7 +47,7 @@ def message(request: RequestContext, number: int) -> Response:
         " JOIN member AS sender ON sender.id = sender_id"
         " JOIN member AS recipient ON recipient.id = recipient_id"
         " WHERE message.id = ? AND ? IN (sender_id, recipient_id)",
-        *(number, request.session.account),
+        *(number, request.session.account_id),
     )
     return request.render("message.html.j2", message=row)
 
@@ -54,21 +56,21 @@ def message(request: RequestContext, number: int) -> Response:
 def read(request: RequestContext, number: int) -> Response:
     request.execute(
         "UPDATE message SET seen = 1 WHERE id = ? AND recipient_id = ?",
-        *(number, request.session.account),
+        *(number, request.session.account_id),
     )
     return request.redirect("/messages", "The message is marked as read.")
 
 
 @views.get("/messages/new")
 def write_form(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("write.html.j2", form=Form(request.query))
 
 
 @views.post("/messages/new")
 def write(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     form = Form(request.form)
     name = form.text("to")
@@ -81,6 +83,6 @@ def write(request: RequestContext) -> Response:
     request.execute(
         "INSERT INTO message (sender_id, recipient_id, subject, body, sent, seen)"
         " VALUES (?, ?, ?, ?, ?, 0)",
-        *(request.session.account, number, subject, body, request.now),
+        *(request.session.account_id, number, subject, body, request.now),
     )
     return request.redirect("/messages/sent", f"Your message to {name} was sent.")

@@ -53,7 +53,7 @@ def paginate_posts(
         f"FROM post WHERE {where} AND posted >= ? AND author_id NOT IN"
         f" (SELECT other_id FROM blocked WHERE member_id = ?) ORDER BY {order}, id DESC"
     )
-    reader = request.session.account or 0
+    reader = request.session.account_id or 0
     pagination = paginate(request, "id", from_clause, [*arguments, start, reader], size=PAGE_SIZE)
     return replace(pagination, rows=[find_post(request, row["id"]) for row in pagination.rows])
 
@@ -64,12 +64,12 @@ def find_post(request: RequestContext, number: int) -> Any:
     Raises:
         NotFound: There is no such post.
     """
-    return request.row(f"{_POST} WHERE post.id = ?", request.session.account or 0, number)
+    return request.row(f"{_POST} WHERE post.id = ?", request.session.account_id or 0, number)
 
 
 def reader_sort(request: RequestContext) -> str:
     """Return the key of `SORTS` in the settings of the reader."""
-    sort = request.value("SELECT sort FROM member WHERE id = ?", request.session.account)
+    sort = request.value("SELECT sort FROM member WHERE id = ?", request.session.account_id)
     return str(sort or "hot")
 
 
@@ -90,12 +90,12 @@ def _render_feed(
 
 @views.get("/")
 def home(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return all_posts(request)
     pagination = paginate_posts(
         request,
         "community_id IN (SELECT community_id FROM subscription WHERE member_id = ?)",
-        request.session.account,
+        request.session.account_id,
     )
     return redirect_without_blanks(request) or _render_feed(request, "Home", pagination)
 
@@ -123,7 +123,7 @@ def community(request: RequestContext, slug: str) -> Response:
 
 def is_subscribed(request: RequestContext, community: int) -> bool:
     sql = "SELECT 1 FROM subscription WHERE member_id = ? AND community_id = ?"
-    return bool(request.value(sql, request.session.account, community))
+    return bool(request.value(sql, request.session.account_id, community))
 
 
 def moderators(request: RequestContext, community: int) -> Sequence[str]:
@@ -137,10 +137,10 @@ def moderators(request: RequestContext, community: int) -> Sequence[str]:
 
 @views.get("/saved")
 def saved(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
-    pagination = paginate_posts(request, where, request.session.account, default="new")
+    pagination = paginate_posts(request, where, request.session.account_id, default="new")
     return request.render("saved.html.j2", pagination=pagination)
 
 

@@ -17,7 +17,7 @@ views = ViewRegistry()
 @views.get("/c/{slug}/submit")
 def submit_form(request: RequestContext, slug: str) -> Response:
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("submit.html.j2", community=community, form=Form())
 
@@ -28,7 +28,7 @@ def submit(request: RequestContext, slug: str) -> Response:
         request.row("SELECT * FROM community WHERE slug = ?", slug),
         Form(request.form),
     )
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     title, url, body = _read_content(form)
     if form.errors:
@@ -38,7 +38,7 @@ def submit(request: RequestContext, slug: str) -> Response:
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         *(
             community["id"],
-            request.session.account,
+            request.session.account_id,
             title,
             body,
             url,
@@ -47,7 +47,7 @@ def submit(request: RequestContext, slug: str) -> Response:
         ),
     )
     request.execute(
-        "INSERT OR REPLACE INTO vote VALUES (?, 'post', ?, 1)", request.session.account, number
+        "INSERT OR REPLACE INTO vote VALUES (?, 'post', ?, 1)", request.session.account_id, number
     )
     return request.redirect(f"/c/{slug}/{number}", "Your post is online.")
 

@@ -14,7 +14,7 @@ from webagent_jax.arena.site import RequestContext, Site, pluralize
 
 
 def _template_context(request: RequestContext) -> Mapping[str, Any]:
-    account = request.session.account
+    account = request.session.account_id
     subscriptions = request.rows(
         "SELECT slug, title FROM community WHERE id IN"
         " (SELECT community_id FROM subscription WHERE member_id = ?) ORDER BY title",
@@ -57,7 +57,7 @@ SITE = Site(
         post_lists.views,
     ],
     folder=Path(__file__).parent,
-    account=common.agent_user().id,
+    account_id=common.agent_user().id,
     template_context=_template_context,
     filters={"ago": format_age, "domain": domain},
 )

@@ -56,7 +56,7 @@ def _render_post(request: RequestContext, post: Any, form: Form, status: int = 2
         form=form,
         entries=[entry for thread in page_threads for entry in thread],
         pagination=Pagination((), len(threads), number, THREADS_PER_PAGE, href),
-        is_saved=request.value(saved_sql, request.session.account, post["id"]),
+        is_saved=request.value(saved_sql, request.session.account_id, post["id"]),
     )
 
 
@@ -68,7 +68,7 @@ def _read_threads(request: RequestContext, post: int) -> list[list[CommentEntry]
         " blocked WHERE member_id = ?1) AS is_blocked"
         " FROM comment LEFT JOIN member ON member.id = author_id WHERE post_id = ?2"
         " ORDER BY comment.up - comment.down DESC, comment.id",
-        *(request.session.account or 0, post),
+        *(request.session.account_id or 0, post),
     )
     replies: dict[int | None, list[sqlite3.Row]] = {}
     for row in rows:
@@ -111,13 +111,13 @@ def _comment_url(request: RequestContext, comment: Any) -> str:
 @views.post("/vote/{kind}/{number:int}")
 def vote(request: RequestContext, kind: str, number: int) -> Response:
     """Set the vote of the account; the same vote again withdraws it."""
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     direction = {"1": 1, "-1": -1}.get(request.form.get("direction", ""))
     if kind not in ("post", "comment") or direction is None:
         raise NotFound
     request.row(f"SELECT 1 FROM {kind} WHERE id = ?", number)
-    key = (request.session.account, kind, number)
+    key = (request.session.account_id, kind, number)
     where = "member_id = ? AND kind = ? AND thing_id = ?"
     old_vote = request.value(f"SELECT direction FROM vote WHERE {where}", *key)
     request.execute(f"DELETE FROM vote WHERE {where}", *key)
@@ -134,10 +134,10 @@ def vote(request: RequestContext, kind: str, number: int) -> Response:
 @views.post("/c/{slug}/{number:int}/save")
 def save(request: RequestContext, slug: str, number: int) -> Response:
     """Save a post, or remove a saved one."""
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     find_post(request, slug, number)
-    pair = (request.session.account, number)
+    pair = (request.session.account_id, number)
     if request.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
         request.execute("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
         return request.redirect(f"/c/{slug}/{number}", "The post is no longer saved.")
@@ -151,7 +151,7 @@ def save(request: RequestContext, slug: str, number: int) -> Response:
 @views.post("/c/{slug}/{number:int}")
 def comment(request: RequestContext, slug: str, number: int) -> Response:
     post, form = find_post(request, slug, number), Form(request.form)
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     body = form.text("body", max_chars=2000)
     if form.errors:
@@ -161,7 +161,7 @@ def comment(request: RequestContext, slug: str, number: int) -> Response:
 
 @views.get("/comment/{number:int}/reply")
 def reply_form(request: RequestContext, number: int) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("reply.html.j2", parent=_find_comment(request, number), form=Form())
 
@@ -169,7 +169,7 @@ def reply_form(request: RequestContext, number: int) -> Response:
 @views.post("/comment/{number:int}/reply")
 def reply(request: RequestContext, number: int) -> Response:
     parent, form = _find_comment(request, number), Form(request.form)
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     body = form.text("body", max_chars=2000)
     if form.errors:
@@ -180,10 +180,12 @@ def reply(request: RequestContext, number: int) -> Response:
 def _add_comment(request: RequestContext, post: int, parent: int | None, body: str) -> Response:
     number = request.execute(
         "INSERT INTO comment (post_id, parent_id, author_id, body, written) VALUES (?, ?, ?, ?, ?)",
-        *(post, parent, request.session.account, body, request.now),
+        *(post, parent, request.session.account_id, body, request.now),
     )
     request.execute(
-        "INSERT OR REPLACE INTO vote VALUES (?, 'comment', ?, 1)", request.session.account, number
+        "INSERT OR REPLACE INTO vote VALUES (?, 'comment', ?, 1)",
+        request.session.account_id,
+        number,
     )
     request.execute("UPDATE post SET comments = comments + 1 WHERE id = ?", post)
     return request.redirect(
@@ -225,6 +227,6 @@ def require_author(request: RequestContext, thing: Any) -> Any:
     Raises:
         NotFound: Another member wrote it, or no account is signed in.
     """
-    if request.session.account is None or thing["author_id"] != request.session.account:
+    if request.session.account_id is None or thing["author_id"] != request.session.account_id:
         raise NotFound
     return thing

@@ -189,8 +189,8 @@ class _Places:
         edge = next(
             e for e in network().edges if e.id in network().open_edge_ids and node in (e.a, e.b)
         )
-        along = 0 if edge.a == node else edge.length
-        self._add(city.name, "Town", edge, along, hours="", street=edge.name)
+        offset = 0 if edge.a == node else edge.length
+        self._add(city.name, "Town", edge, offset, hours="", street=edge.name)
 
     def _add_house(self, address: str, town: str) -> None:
         """Add a private house."""
@@ -198,8 +198,8 @@ class _Places:
         meters = int(number) // 2 * _METERS_PER_PLOT
         pieces = [edge for edge in self._edges_inside[town] if edge.name == name]
         edge = max((e for e in pieces if e.start <= meters), key=lambda e: e.start)
-        along = min(meters - edge.start, edge.length)
-        self._add(f"{address}, {town}", "Home", edge, along, hours="", street=address)
+        offset = min(meters - edge.start, edge.length)
+        self._add(f"{address}, {town}", "Home", edge, offset, hours="", street=address)
 
     def _add_place(self, kind: Category, index: int) -> None:
         rng = self._rng
@@ -256,7 +256,7 @@ class _Places:
         name: str,
         kind: str,
         edge: Edge,
-        along: int,
+        offset: int,
         *,
         hours: str,
         phone: str = "",
@@ -264,37 +264,37 @@ class _Places:
     ) -> None:
         rng = self._rng
         self._slugs.add(slug(name))
-        street = street or f"{house_number(edge, along, rng.randrange(2))} {edge.name}"
+        street = street or f"{house_number(edge, offset, rng.randrange(2))} {edge.name}"
         zip_code = self._zips[edge.town]
         website = f"www.{slug(name)}.example" if phone and rng.random() < 0.7 else ""
         days = parse_week(hours)
         today = NOW.weekday()
         search_text = " ".join((name, kind, self._plurals[kind], street, edge.town, zip_code))
-        x, y = network().point_at(edge, along)
+        x, y = network().point_at(edge, offset)
         self.rows.append(
             (
                 *(len(self.rows) + 1, name, slug(name), self._kinds[kind]),
                 *(street, edge.town, zip_code, phone, website),
                 *(";".join(days) if any(days) else "", int(rng.random() < 0.6)),
-                *(x, y, edge.id, along),
+                *(x, y, edge.id, offset),
                 int(is_open(days[today], f"{NOW:%H:%M}")),
                 *(int(bool(days[5])), int(bool(days[6])), search_text.lower()),
             )
         )
 
 
-def house_number(edge: Edge, along: int, side: int) -> int:
+def house_number(edge: Edge, offset: int, side: int) -> int:
     """Return the house number at a distance along an edge.
 
     Even and odd numbers face each other; numbers on country roads are ten times as far apart.
 
     Args:
         edge: Piece of a road.
-        along: Meters from its beginning.
+        offset: Meters from its beginning.
         side: Side of the road, 0 for even numbers and 1 for odd ones.
     """
     plot = _METERS_PER_PLOT * 10 if edge.kind == "road" else _METERS_PER_PLOT
-    return max(1, 2 * ((edge.start + along) // plot) + side)
+    return max(1, 2 * ((edge.start + offset) // plot) + side)
 
 
 def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:

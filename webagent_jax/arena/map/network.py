@@ -85,9 +85,9 @@ class Network:
             self.cells[cell].append(edge)
         return length
 
-    def point_at(self, edge: Edge, along: int) -> Point:
-        """Return the point `along` meters from the beginning of an edge."""
-        remaining = float(along)
+    def point_at(self, edge: Edge, offset: int) -> Point:
+        """Return the point `offset` meters from the beginning of an edge."""
+        remaining = float(offset)
         for a, b in itertools.pairwise(edge.line):
             piece = straight_distance(a, b)
             if remaining <= piece and piece:
@@ -123,8 +123,8 @@ class Network:
             }
             if nearby_edges:
                 candidates = ((_project_point(edge, point), edge) for edge in nearby_edges.values())
-                (distance, along), edge = min(candidates, key=lambda pair: (pair[0], pair[1].id))
-                return edge, along, distance
+                (distance, offset), edge = min(candidates, key=lambda pair: (pair[0], pair[1].id))
+                return edge, offset, distance
         raise ValueError(f"{point} is off the map")
 
 

@@ -155,10 +155,10 @@ def place(request: RequestContext, slug: str) -> Response:
     saved = request.rows(
         "SELECT list.id, list.name FROM saved JOIN list ON list.id = list_id"
         " WHERE place_id = ? AND person_id = ? ORDER BY list.id",
-        *(place_row["id"], request.session.account),
+        *(place_row["id"], request.session.account_id),
     )
     lists = request.rows(
-        "SELECT id, name FROM list WHERE person_id = ? ORDER BY id", request.session.account
+        "SELECT id, name FROM list WHERE person_id = ? ORDER BY id", request.session.account_id
     )
     reports = request.rows(
         "SELECT problem FROM report WHERE place_id = ? AND status = 'Open' ORDER BY id DESC LIMIT "

@@ -26,7 +26,7 @@ class Spot:
     """A point of the network."""
 
     edge: int
-    along: int  # meters from the beginning of the edge
+    offset: int  # meters from the beginning of the edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def find_route(start: Spot, end: Spot, mode: Mode) -> Route:
     """Return the quickest route. Spots are on open roads, so a route always exists."""
     edges = network().edges
     if start.edge == end.edge:
-        legs: list[_Leg] = [(edges[start.edge], start.along <= end.along)]
+        legs: list[_Leg] = [(edges[start.edge], start.offset <= end.offset)]
     else:
         legs = _search(start, end, mode)
     first, last = _end_lengths(legs, start, end)
@@ -81,11 +81,11 @@ def _speed(edge: Edge, mode: Mode) -> float:
 def _end_lengths(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[int, int]:
     """Return the meters on the first and on the last edge."""
     if len(legs) == 1:
-        return abs(end.along - start.along), 0
+        return abs(end.offset - start.offset), 0
     (first, forward), (last, onward) = legs[0], legs[-1]
     return (
-        first.length - start.along if forward else start.along,
-        end.along if onward else last.length - end.along,
+        first.length - start.offset if forward else start.offset,
+        end.offset if onward else last.length - end.offset,
     )
 
 
@@ -108,11 +108,11 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
     """Search with A* over pairs of junction and incoming road, because turns take time."""
     net, neighbors, turn = network(), _neighbors(mode), _TURN[mode]
     first, last = net.edges[start.edge], net.edges[end.edge]
-    goal = net.point_at(last, end.along)
+    goal = net.point_at(last, end.offset)
     fastest = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
     ends = {
-        last.a: end.along / _speed(last, mode),
-        last.b: (last.length - end.along) / _speed(last, mode),
+        last.a: end.offset / _speed(last, mode),
+        last.b: (last.length - end.offset) / _speed(last, mode),
     }
     origins: dict[tuple[int, str], tuple[tuple[int, str] | None, _Leg]] = {}
     expanded: set[tuple[int, str]] = set()
@@ -128,8 +128,8 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
             heapq.heappush(queue, (so_far + rest, next(count), so_far, state, origin, leg))
 
     pace = _speed(first, mode)
-    push((first.length - start.along) / pace, (first.b, first.name), None, (first, True))
-    push(start.along / pace, (first.a, first.name), None, (first, False))
+    push((first.length - start.offset) / pace, (first.b, first.name), None, (first, True))
+    push(start.offset / pace, (first.a, first.name), None, (first, False))
     while queue:
         _, _, so_far, state, origin, leg = heapq.heappop(queue)
         if state in expanded:
@@ -202,13 +202,13 @@ def _route_line(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[Point, ..
     for edge, forward in legs:
         points += edge.line if forward else edge.line[::-1]
     first, last = (
-        net.point_at(net.edges[start.edge], start.along),
-        net.point_at(net.edges[end.edge], end.along),
+        net.point_at(net.edges[start.edge], start.offset),
+        net.point_at(net.edges[end.edge], end.offset),
     )
     if len(legs) == 1:
-        return _clip(legs[0][0], start.along, end.along)
-    head = _clip(legs[0][0], start.along, legs[0][0].length if legs[0][1] else 0)
-    tail = _clip(legs[-1][0], 0 if legs[-1][1] else legs[-1][0].length, end.along)
+        return _clip(legs[0][0], start.offset, end.offset)
+    head = _clip(legs[0][0], start.offset, legs[0][0].length if legs[0][1] else 0)
+    tail = _clip(legs[-1][0], 0 if legs[-1][1] else legs[-1][0].length, end.offset)
     inner = points[len(legs[0][0].line) : len(points) - len(legs[-1][0].line)]
     return (first, *head[1:], *inner, *tail[:-1], last)
 

@@ -26,7 +26,7 @@ PROBLEMS = (
 
 @views.get("/lists")
 def lists(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return _render_lists(request, Form())
 
@@ -35,12 +35,12 @@ def _render_lists(request: RequestContext, form: Form, status: int = 200) -> Res
     list_rows = request.rows(
         "SELECT list.*, count(saved.id) AS places FROM list LEFT JOIN saved ON list_id = list.id"
         " WHERE person_id = ? GROUP BY list.id ORDER BY list.id",
-        request.session.account,
+        request.session.account_id,
     )
     points = request.rows(
         "SELECT x, y FROM saved JOIN list ON list.id = list_id JOIN place ON place.id = place_id"
         " WHERE person_id = ? ORDER BY y DESC",
-        request.session.account,
+        request.session.account_id,
     )
     pins = [Pin((row["x"], row["y"])) for row in points]
     picture = svg_map.draw_map(svg_map.region_frame(), pins)
@@ -49,14 +49,14 @@ def _render_lists(request: RequestContext, form: Form, status: int = 200) -> Res
 
 @views.post("/lists")
 def new_list(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     form = Form(request.form)
     name = _read_list_name(request, form, 0)
     if form.errors:
         return _render_lists(request, form, 422)
     number = request.execute(
-        "INSERT INTO list (person_id, name) VALUES (?, ?)", request.session.account, name
+        "INSERT INTO list (person_id, name) VALUES (?, ?)", request.session.account_id, name
     )
     return request.redirect(f"/lists/{number}", f"The list {name} was created.")
 
@@ -65,7 +65,7 @@ def _read_list_name(request: RequestContext, form: Form, number: int) -> str:
     name = form.text("name", max_chars=40)
     if request.value(
         "SELECT 1 FROM list WHERE person_id = ? AND name = ? COLLATE NOCASE AND id != ?",
-        *(request.session.account, name, number),
+        *(request.session.account_id, name, number),
     ):
         form.errors["name"] = "You have a list with this name already."
     return name
@@ -73,7 +73,7 @@ def _read_list_name(request: RequestContext, form: Form, number: int) -> str:
 
 @views.get("/lists/{number:int}")
 def one_list(request: RequestContext, number: int) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return _render_list(request, number, Form())
 
@@ -116,13 +116,13 @@ def delete(request: RequestContext, number: int) -> Response:
 
 def _find_list(request: RequestContext, number: int) -> Any:
     return request.row(
-        "SELECT * FROM list WHERE id = ? AND person_id = ?", number, request.session.account
+        "SELECT * FROM list WHERE id = ? AND person_id = ?", number, request.session.account_id
     )
 
 
 @views.post("/place/{slug}/save")
 def save(request: RequestContext, slug: str) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     place, number = find_place(request, slug), request.form.get("list", "")
     target_list = _find_list(request, int(number) if number.isdecimal() else 0)
@@ -169,7 +169,7 @@ def _find_saved(request: RequestContext, number: int) -> Any:
         "SELECT saved.*, place.name, place.slug, x, y, list.name AS list FROM saved"
         " JOIN place ON place.id = place_id JOIN list ON list.id = list_id"
         " WHERE saved.id = ? AND person_id = ?",
-        *(number, request.session.account),
+        *(number, request.session.account_id),
     )
 
 
@@ -178,7 +178,7 @@ def _find_saved(request: RequestContext, number: int) -> Any:
 
 @views.get("/place/{slug}/report")
 def report_form(request: RequestContext, slug: str) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return _render_report(request, slug, Form())
 
@@ -194,7 +194,7 @@ def _render_report(request: RequestContext, slug: str, form: Form, status: int =
 
 @views.post("/place/{slug}/report")
 def report(request: RequestContext, slug: str) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     place, form = find_place(request, slug), Form(request.form)
     problem = form.choice("problem", PROBLEMS)
@@ -204,20 +204,20 @@ def report(request: RequestContext, slug: str) -> Response:
     request.execute(
         "INSERT INTO report (person_id, place_id, problem, body, sent, status)"
         " VALUES (?, ?, ?, ?, ?, 'Open')",
-        *(request.session.account, place["id"], problem, body, request.today),
+        *(request.session.account_id, place["id"], problem, body, request.today),
     )
     return request.redirect("/reports", "Thank you. Your report was sent.")
 
 
 @views.get("/reports")
 def reports(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     from_clause = (
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )
     pagination = paginate(
-        request, "report.*, name, slug", from_clause, [request.session.account], size=6
+        request, "report.*, name, slug", from_clause, [request.session.account_id], size=6
     )
     picture = svg_map.draw_map(svg_map.region_frame())
     return request.render("reports.html.j2", pagination=pagination, picture=picture)
@@ -253,6 +253,6 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account = None
+    request.session.account_id = None
     request.session.pending_inputs.clear()
     return request.redirect("/", "You are signed out.")

@@ -38,7 +38,7 @@ SITE = Site(
     database=DATABASE,
     views=[places.views, directions.views, saved_lists.views],
     folder=Path(__file__).parent,
-    account=common.agent_user().id,
+    account_id=common.agent_user().id,
     template_context=_template_context,
     filters={"distance": format_distance, "duration": format_duration},
 )

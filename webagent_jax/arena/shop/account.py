@@ -41,7 +41,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account = None
+    request.session.account_id = None
     request.session.pending_inputs.clear()
     return request.redirect("/", "You are signed out.")
 
@@ -60,7 +60,7 @@ def register(request: RequestContext) -> Response:
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
         return request.render("register.html.j2", 422, form=form)
-    request.session.account = request.execute(
+    request.session.account_id = request.execute(
         "INSERT INTO customer (first, last, email, phone, password, customer_group, joined)"
         " VALUES (?, ?, ?, '', ?, 'General', ?)",
         *(*row, password, request.today),
@@ -70,15 +70,15 @@ def register(request: RequestContext) -> Response:
 
 @views.get("/account")
 def account(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
-    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account)
+    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     default_addresses = request.rows(
-        "SELECT * FROM address WHERE customer_id = ? AND is_default", request.session.account
+        "SELECT * FROM address WHERE customer_id = ? AND is_default", request.session.account_id
     )
     latest = request.rows(
         "SELECT * FROM purchase WHERE customer_id = ? ORDER BY id DESC LIMIT 3",
-        request.session.account,
+        request.session.account_id,
     )
     return request.render(
         "account.html.j2", customer=customer_row, addresses=default_addresses, latest=latest
@@ -87,16 +87,16 @@ def account(request: RequestContext) -> Response:
 
 @views.get("/account/orders")
 def orders(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     from_clause = "FROM purchase WHERE customer_id = ? ORDER BY id DESC"
-    pagination = paginate(request, "*", from_clause, [request.session.account], size=8)
+    pagination = paginate(request, "*", from_clause, [request.session.account_id], size=8)
     return request.render("orders.html.j2", pagination=pagination)
 
 
 @views.get("/account/orders/{number:int}")
 def order(request: RequestContext, number: int) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     order_row = _find_order(request, number)
     return request.render(
@@ -153,7 +153,9 @@ def order_address(request: RequestContext, number: int) -> Response:
 
 def _find_order(request: RequestContext, number: int) -> Any:
     return request.row(
-        "SELECT * FROM purchase WHERE id = ? AND customer_id = ?", number, request.session.account
+        "SELECT * FROM purchase WHERE id = ? AND customer_id = ?",
+        number,
+        request.session.account_id,
     )
 
 
@@ -170,18 +172,18 @@ def _find_items(request: RequestContext, number: int) -> list[Any]:
 
 @views.get("/account/addresses")
 def addresses(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     rows = request.rows(
         "SELECT * FROM address WHERE customer_id = ? ORDER BY is_default DESC, id",
-        request.session.account,
+        request.session.account_id,
     )
     return request.render("addresses.html.j2", addresses=rows)
 
 
 @views.get("/account/addresses/new")
 def new_address(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("address.html.j2", form=Form(), address=None)
 
@@ -194,7 +196,7 @@ def edit_address(request: RequestContext, number: int) -> Response:
 
 @views.post("/account/addresses/new")
 def add_address(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     form = Form(request.form)
     values = _read_address(form)
@@ -203,7 +205,7 @@ def add_address(request: RequestContext) -> Response:
     number = request.execute(
         "INSERT INTO address (name, street, city, zip_code, phone, customer_id)"
         " VALUES (?, ?, ?, ?, ?, ?)",
-        *(*values, request.session.account),
+        *(*values, request.session.account_id),
     )
     return _save_default(request, form, number)
 
@@ -231,7 +233,7 @@ def delete_address(request: RequestContext, number: int) -> Response:
 
 def _find_address(request: RequestContext, number: int) -> Any:
     return request.row(
-        "SELECT * FROM address WHERE id = ? AND customer_id = ?", number, request.session.account
+        "SELECT * FROM address WHERE id = ? AND customer_id = ?", number, request.session.account_id
     )
 
 
@@ -249,22 +251,22 @@ def _save_default(request: RequestContext, form: Form, number: int) -> Response:
     if form.is_checked("is_default"):
         request.execute(
             "UPDATE address SET is_default = (id = ?) WHERE customer_id = ?",
-            *(number, request.session.account),
+            *(number, request.session.account_id),
         )
     return request.redirect("/account/addresses", "The address was saved.")
 
 
 @views.get("/account/details")
 def details_form(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
-    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account)
+    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     return request.render("details.html.j2", form=Form({**customer_row}), customer=customer_row)
 
 
 @views.post("/account/details")
 def details(request: RequestContext) -> Response:
-    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account)
+    customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     form = Form(request.form)
     row = [form.text("first", max_chars=40), form.text("last", max_chars=40), form.email("email")]
     row.append(form.text("phone", max_chars=20))
@@ -284,13 +286,13 @@ def details(request: RequestContext) -> Response:
 
 @views.get("/account/reviews")
 def my_reviews(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     from_clause = (
         "FROM review JOIN product ON product.id = product_id WHERE customer_id = ?"
         " ORDER BY review.id DESC"
     )
     pagination = paginate(
-        request, "review.*, name, slug", from_clause, [request.session.account], size=5
+        request, "review.*, name, slug", from_clause, [request.session.account_id], size=5
     )
     return request.render("my_reviews.html.j2", pagination=pagination)

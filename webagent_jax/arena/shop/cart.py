@@ -48,7 +48,7 @@ class Cart:
 
 def customer_id(request: RequestContext) -> int:
     """Return the id of the customer who owns the cart and the wish list; 0 if signed out."""
-    return request.session.account or 0
+    return request.session.account_id or 0
 
 
 def load_cart(request: RequestContext) -> Cart:
@@ -213,7 +213,7 @@ def done(request: RequestContext) -> Response:
 
 def _checkout_page(request: RequestContext, template: str, form: Form) -> Response:
     """Return a page of the checkout, or a redirect without a cart or an account."""
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     cart = load_cart(request)
     if not cart.items:
@@ -238,7 +238,7 @@ def _checkout_page(request: RequestContext, template: str, form: Form) -> Respon
 
 def _addresses(request: RequestContext) -> list[Any]:
     return request.rows(
-        "SELECT * FROM address WHERE customer_id = ? ORDER BY id", request.session.account
+        "SELECT * FROM address WHERE customer_id = ? ORDER BY id", request.session.account_id
     )
 
 
@@ -257,7 +257,7 @@ def wishlist(request: RequestContext) -> Response:
 
 @views.post("/wishlist/add")
 def wish(request: RequestContext) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     product = request.row("SELECT * FROM product WHERE slug = ?", request.form.get("slug", ""))
     request.execute(

@@ -142,7 +142,7 @@ def reviews(request: RequestContext, slug: str) -> Response:
 
 @views.get("/product/{slug}/review")
 def review_form(request: RequestContext, slug: str) -> Response:
-    if not request.session.account:
+    if not request.session.account_id:
         return request.redirect_to_sign_in()
     return request.render("review.html.j2", product=_find_product(request, slug), form=Form())
 
@@ -150,7 +150,7 @@ def review_form(request: RequestContext, slug: str) -> Response:
 @views.post("/product/{slug}/review")
 def write_review(request: RequestContext, slug: str) -> Response:
     """Add a review, which only its author sees until the admin approves it."""
-    product_row, customer = _find_product(request, slug), request.session.account
+    product_row, customer = _find_product(request, slug), request.session.account_id
     if not customer:
         return request.redirect_to_sign_in()
     form = Form(request.form)

@@ -34,7 +34,7 @@ SITE = Site(
     database=DATABASE,
     views=[catalog.views, cart.views, account.views, help_desk.views],
     folder=Path(__file__).parent,
-    account=common.agent_user().id,
+    account_id=common.agent_user().id,
     template_context=_template_context,
     filters={"stars": format_rating},
 )

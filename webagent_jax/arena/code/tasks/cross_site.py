@@ -9,10 +9,10 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     Slots,
+    fetch_rows,
     go_to_project,
     go_to_project_page,
-    next_number,
-    rows,
+    next_free_number,
     sample_project,
 )
 from webagent_jax.arena.expert_steps import (
@@ -129,7 +129,7 @@ def post_stars(slots: Slots, page: Observation) -> Expert:
 def _sample_author(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
     """Return a post, and its author as a user of the code host."""
     post = sample_post(data, rng, "author_id BETWEEN 2 AND 220")
-    users = post and rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
+    users = post and fetch_rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
     return (post, users[0]) if users else None
 
 
@@ -171,7 +171,7 @@ def _go_to_profile(page: Observation, slots: Slots) -> Any:
 def _sample_follow_author(data: Data, rng: random.Random) -> TaskInstance | None:
     pair = _sample_author(data, rng)
     sql = "SELECT 1 FROM follow WHERE follower_id = 1 AND followed_id = ?"
-    if pair is None or rows(data, sql, pair[1]["id"]):
+    if pair is None or fetch_rows(data, sql, pair[1]["id"]):
         return None
     spec = page_equals(f"{CODE}/{pair[1]['username']}", ".head button", "Unfollow")
     return TaskInstance({"title": pair[0]["title"]}, spec)
@@ -199,7 +199,7 @@ def _sample_issue_from_post(data: Data, rng: random.Random) -> TaskInstance | No
     if "  " in title or len(title) > 150:
         return None
     slots = {"project": project["name"], "community": community["title"]}
-    url = f"{CODE}/{project['path']}/issues/{next_number(data, project)}"
+    url = f"{CODE}/{project['path']}/issues/{next_free_number(data, project)}"
     return TaskInstance(slots, page_equals(url, "h1", title))
 
 

@@ -28,7 +28,7 @@ Slots = Mapping[str, str]
 # --- sampling ------------------------------------------------------------------------------------
 
 
-def rows(data: Data, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
+def fetch_rows(data: Data, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
     return data["code"].execute(sql, arguments).fetchall()
 
 
@@ -43,7 +43,7 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
     """
     roles = ROLES[ROLES.index(role) :] if role else ("", *ROLES)
     role_list = ", ".join(f"'{role_name}'" for role_name in roles)
-    projects = rows(
+    projects = fetch_rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path, namespace.path AS owner,"
         " coalesce(role, '') AS role FROM project JOIN namespace ON namespace.id = namespace_id"
@@ -59,7 +59,7 @@ def sample_issue(
 ) -> Any:
     return sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT issue.*, author.name AS author, assignee.name AS assignee,"
             " milestone.title AS milestone FROM issue JOIN user author ON author.id ="
@@ -76,7 +76,7 @@ def sample_merge_request(
 ) -> Any:
     return sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT merge_request.*, author.name AS author, reviewer.name AS reviewer FROM"
             " merge_request JOIN user author ON author.id = author_id LEFT JOIN user reviewer"
@@ -88,7 +88,7 @@ def sample_merge_request(
 
 def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     """Return the members of a project other than the agent."""
-    return rows(
+    return fetch_rows(
         data,
         "SELECT user.*, role FROM member JOIN user ON user.id = user_id WHERE project_id = ?"
         f" AND user.id != {AGENT_USER_ID} ORDER BY name",
@@ -98,7 +98,7 @@ def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
 
 def non_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     """Return the users who are not members of a project."""
-    return rows(
+    return fetch_rows(
         data,
         "SELECT * FROM user WHERE id NOT IN (SELECT user_id FROM member WHERE project_id = ?)"
         " ORDER BY id",
@@ -106,9 +106,9 @@ def non_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     )
 
 
-def next_number(data: Data, project: Any, table: str = "issue") -> int:
+def next_free_number(data: Data, project: Any, table: str = "issue") -> int:
     sql = f"SELECT coalesce(max(number), 0) + 1 FROM {table} WHERE project_id = ?"
-    return int(rows(data, sql, project["id"])[0][0])
+    return int(fetch_rows(data, sql, project["id"])[0][0])
 
 
 # --- evaluation ----------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from webagent_jax.arena import random_data
 from webagent_jax.arena.code.tasks.helpers import (
+    fetch_rows,
     go_to_issue,
     go_to_merge_request,
     go_to_project_page,
     non_members,
     other_members,
-    rows,
     sample_issue,
     sample_merge_request,
     sample_project,
@@ -120,7 +120,7 @@ def _sample_comment_of(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name, body FROM comment JOIN user ON user.id = author_id WHERE issue_id = ?"
         " ORDER BY written"
     )
-    comments = rows(data, sql, issue["id"]) if issue else ()
+    comments = fetch_rows(data, sql, issue["id"]) if issue else ()
     comment = sample_row(rng, comments)
     if comment is None or [row["name"] for row in comments].count(comment["name"]) > 1:
         return None
@@ -160,7 +160,7 @@ def _sample_count_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT count(*) FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
-    ((count,),) = rows(data, sql, project["id"], label)
+    ((count,),) = fetch_rows(data, sql, project["id"], label)
     slots = {"label": label, "project": project["name"]}
     return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
@@ -185,7 +185,7 @@ def _sample_count_assigned(data: Data, rng: random.Random) -> TaskInstance | Non
     project = sample_project(data, rng)
     member = sample_row(rng, other_members(data, project))
     sql = "SELECT count(*) FROM issue WHERE project_id = ? AND state = 'open' AND assignee_id = ?"
-    ((count,),) = rows(data, sql, project["id"], member["id"])
+    ((count,),) = fetch_rows(data, sql, project["id"], member["id"])
     slots = {"person": member["name"], "project": project["name"]}
     return TaskInstance(slots, answer_includes(str(count))) if count else None
 
@@ -216,7 +216,7 @@ def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
         f" ORDER BY {_ENDS[end][1]}"
     )
-    titles = rows(data, sql, project["id"], label)
+    titles = fetch_rows(data, sql, project["id"], label)
     slots = {"end": end, "label": label, "project": project["name"]}
     return TaskInstance(slots, answer_includes(titles[0]["title"])) if len(titles) > 1 else None
 
@@ -247,7 +247,7 @@ def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | Non
     project, kind = sample_project(data, rng), rng.choice(("due", "left"))
     milestone = sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT milestone.*, (SELECT count(*) FROM issue WHERE milestone_id = milestone.id"
             " AND state = 'open') AS left FROM milestone WHERE project_id = ? AND state = 'open'"
@@ -336,7 +336,7 @@ def _sample_branch_missing(data: Data, rng: random.Random) -> TaskInstance | Non
     project = sample_project(data, rng, "Developer")
     branch = rng.choice(("release-2.0", "hotfix-login", "legacy", "staging", "nightly"))
     sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
-    if rows(data, sql, project["id"], branch):
+    if fetch_rows(data, sql, project["id"], branch):
         return None
     slots = {"branch": branch, "project": project["name"]}
     return TaskInstance(slots, unachievable("there is no such branch"))

@@ -10,11 +10,11 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     closed_with_comment,
+    fetch_rows,
     go_to_issue,
     go_to_project_page,
-    next_number,
+    next_free_number,
     other_members,
-    rows,
     sample_issue,
     sample_project,
     set_filter,
@@ -77,7 +77,7 @@ def facts(url: str, **expected: str) -> EvalSpec:
 def _sample_create_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     title, body = rng.choice(_NEW_ISSUES)
-    url = url_of(project, next_number(data, project))
+    url = url_of(project, next_free_number(data, project))
     spec = all_of(page_equals(url, "h1", title), page_includes(url, ".text", body))
     return TaskInstance({"project": project["name"], "title": title, "body": body}, spec)
 
@@ -112,7 +112,7 @@ def _sample_create_full_issue(data: Data, rng: random.Random) -> TaskInstance | 
     milestone = _sample_open_milestone(data, rng, project)
     if milestone is None:
         return None
-    url = url_of(project, next_number(data, project))
+    url = url_of(project, next_free_number(data, project))
     slots = {"project": project["name"], "title": title, "body": body, "label": label}
     slots |= {"person": member["name"], "milestone": milestone, "due": due.isoformat()}
     fields = {"assignee": member["name"], "labels": label, "milestone": milestone}
@@ -126,7 +126,7 @@ def _sample_create_full_issue(data: Data, rng: random.Random) -> TaskInstance | 
 
 def _sample_open_milestone(data: Data, rng: random.Random, project: Any) -> str | None:
     sql = "SELECT title FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
-    milestone = sample_row(rng, rows(data, sql, project["id"]))
+    milestone = sample_row(rng, fetch_rows(data, sql, project["id"]))
     return milestone and str(milestone["title"])
 
 
@@ -193,7 +193,7 @@ def _sample_label_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Reporter")
     issue, label = sample_issue(data, rng, project), rng.choice(LABELS)
     sql = "SELECT name FROM issue_label JOIN label ON label.id = label_id WHERE issue_id = ?"
-    issue_labels = {row["name"] for row in rows(data, sql, issue["id"])} if issue else set()
+    issue_labels = {row["name"] for row in fetch_rows(data, sql, issue["id"])} if issue else set()
     if issue is None or label in issue_labels:
         return None
     labels_text = ", ".join(name for name in LABELS if name in issue_labels | {label})
@@ -374,7 +374,7 @@ def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT issue.number FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
-    issue_rows = rows(data, sql, project["id"], label)
+    issue_rows = fetch_rows(data, sql, project["id"], label)
     if not 2 <= len(issue_rows) <= 3:
         return None
     states = [

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
+    fetch_rows,
     go_to_project_page,
     non_members,
     other_members,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.common import TODAY
@@ -203,7 +203,7 @@ def _sample_create_milestone(data: Data, rng: random.Random) -> TaskInstance | N
     title, description = rng.choice(_GOALS)
     due = (TODAY + datetime.timedelta(rng.randint(10, 200))).isoformat()
     slots = {"project": project["name"], "title": title, "about": description, "due": due}
-    ((number,),) = rows(data, "SELECT max(id) + 1 FROM milestone")
+    ((number,),) = fetch_rows(data, "SELECT max(id) + 1 FROM milestone")
     url = f"{CODE}/{project['path']}/milestones"
     line = f"{title}, Due {format_day(due)}. 0 of 0 issues closed"
     spec = all_of(
@@ -235,7 +235,7 @@ def create_milestone(slots: Slots, page: Observation) -> Expert:
 def _sample_close_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Developer")
     sql = "SELECT * FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
-    milestone = sample_row(rng, rows(data, sql, project["id"]))
+    milestone = sample_row(rng, fetch_rows(data, sql, project["id"]))
     if milestone is None:
         return None
     url = f"{CODE}/{project['path']}/milestones/{milestone['id']}"

@@ -10,13 +10,13 @@ from webagent_jax.arena.code.tasks.helpers import (
     AGENT_USER_ID,
     CODE,
     closed_with_comment,
+    fetch_rows,
     go_to_file,
     go_to_merge_request,
     go_to_project,
     go_to_project_page,
-    next_number,
+    next_free_number,
     other_members,
-    rows,
     sample_merge_request,
     sample_project,
     sample_row,
@@ -182,13 +182,13 @@ def _sample_open_request(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name FROM branch WHERE project_id = ?1 AND NOT is_default AND name NOT IN"
         " (SELECT source FROM merge_request WHERE project_id = ?1) ORDER BY name"
     )
-    branch = sample_row(rng, rows(data, sql, project["id"]))
+    branch = sample_row(rng, fetch_rows(data, sql, project["id"]))
     member, title = sample_row(rng, other_members(data, project)), rng.choice(_TITLES)
     if branch is None:
         return None
     slots = {"branch": branch["name"], "project": project["name"], "title": title}
     slots |= {"person": member["name"]}
-    url = url_of(project, next_number(data, project, "merge_request"))
+    url = url_of(project, next_free_number(data, project, "merge_request"))
     spec = all_of(
         page_equals(url, "h1", title),
         page_includes(url, ".by", f"{branch['name']} into main"),
@@ -253,7 +253,7 @@ def _sample_delete_branch(data: Data, rng: random.Random) -> TaskInstance | None
     sql = (
         "SELECT name FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
     )
-    branches = [row["name"] for row in rows(data, sql, project["id"])]
+    branches = [row["name"] for row in fetch_rows(data, sql, project["id"])]
     # All branches must fit on one page, which the evaluator compares exactly.
     if not 3 <= len(branches) <= 6:
         return None

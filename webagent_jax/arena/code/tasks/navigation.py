@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
+    fetch_rows,
     go_to_account_page,
     go_to_file,
     go_to_issue,
     go_to_project,
     go_to_project_page,
     other_members,
-    rows,
     sample_issue,
     sample_project,
     set_filter,
@@ -35,7 +35,8 @@ Slots = Mapping[str, str]
 def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     path = sample_row(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     slots = {"path": path, "project": project["name"]}
     return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/blob/{path}"))
@@ -59,7 +60,8 @@ def open_file(slots: Slots, page: Observation) -> Expert:
 def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     path = sample_row(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     query = urlencode({"path": path})
     slots = {"path": path, "project": project["name"]}
@@ -136,7 +138,7 @@ def issues_of_person(slots: Slots, page: Observation) -> Expert:
 def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     name, _ = rng.choice(contributors(data, project["id"]))
-    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", name)
+    ((username,),) = fetch_rows(data, "SELECT username FROM user WHERE name = ?", name)
     slots = {"person": name, "project": project["name"]}
     return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/commits?author={username}"))
 
@@ -259,7 +261,7 @@ def _sample_latest_request(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT number FROM merge_request WHERE project_id = ? AND state = ?"
         " ORDER BY created DESC, id DESC LIMIT 1"
     )
-    requests = rows(data, sql, project["id"], state)
+    requests = fetch_rows(data, sql, project["id"], state)
     if not requests:
         return None
     slots = {"state": state, "project": project["name"]}
@@ -292,7 +294,7 @@ def _sample_top_profile(data: Data, rng: random.Random) -> TaskInstance | None:
     ranking = contributors(data, project["id"])
     if ranking[0][1] == ranking[1][1]:
         return None
-    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", ranking[0][0])
+    ((username,),) = fetch_rows(data, "SELECT username FROM user WHERE name = ?", ranking[0][0])
     return TaskInstance({"project": project["name"]}, url_equals(f"{CODE}/{username}"))
 
 

@@ -10,10 +10,10 @@ from webagent_jax.arena.code.sample_projects import slug
 from webagent_jax.arena.code.tasks.helpers import (
     AGENT_USER_ID,
     CODE,
+    fetch_rows,
     go_to_account_page,
     go_to_project,
     go_to_project_page,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.code.tasks.members import invite
@@ -96,7 +96,7 @@ _STARTS = {
 def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility, start = rng.choice(_NAMES), rng.choice(_VISIBILITIES), rng.choice([*_STARTS])
     first_user, second_user = rng.sample(
-        rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+        fetch_rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
     )
     role = rng.choice(("Developer", "Maintainer", "Reporter"))
     url = f"{CODE}/{agent_user().username}/{slug(name)}"
@@ -146,7 +146,7 @@ _GROUPS = (
 def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_GROUPS), rng.choice(_VISIBILITIES)
     first_user, second_user = rng.sample(
-        rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+        fetch_rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
     )
     role = rng.choice(("Developer", "Maintainer", "Guest"))
     slots = {"name": name, "visibility": visibility, "role": role}
@@ -247,7 +247,7 @@ def delete_project(slots: Slots, page: Observation) -> Expert:
 
 def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
     language, count = rng.choice(LANGUAGES), rng.choice((2, 3))
-    projects = rows(
+    projects = fetch_rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path FROM project JOIN namespace"
         " ON namespace.id = namespace_id WHERE language = ? AND project.visibility != 'private'"
@@ -258,7 +258,7 @@ def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     starred_ids = {
         row["project_id"]
-        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+        for row in fetch_rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
     }
     if starred_ids & {row["id"] for row in projects[:count]}:
         return None
@@ -296,7 +296,7 @@ def _sample_star_two(data: Data, rng: random.Random) -> TaskInstance | None:
     first_project, second_project = sample_project(data, rng), sample_project(data, rng)
     starred_ids = {
         row["project_id"]
-        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+        for row in fetch_rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
     }
     if first_project["id"] == second_project["id"] or starred_ids & {
         first_project["id"],
@@ -329,7 +329,7 @@ def star_two(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_follow(data: Data, rng: random.Random) -> TaskInstance | None:
-    users = rows(
+    users = fetch_rows(
         data,
         "SELECT * FROM user WHERE id != 1 AND id NOT IN (SELECT followed_id FROM follow"
         " WHERE follower_id = 1) ORDER BY id",
@@ -394,7 +394,7 @@ def profile(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
-    to_dos = rows(
+    to_dos = fetch_rows(
         data,
         "SELECT to_do.id, coalesce(issue.title, merge_request.title) AS title, user.name FROM to_do"
         " JOIN user ON user.id = to_do.author_id LEFT JOIN issue ON issue.id = issue_id"

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
+    fetch_rows,
     go_to_file,
     go_to_project,
     go_to_project_page,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.expert_steps import (
@@ -47,7 +47,7 @@ _BY_AUTHOR = (
 
 def contributors(data: Data, project: object) -> list[tuple[str, int]]:
     """Return name and number of commits of each contributor, the most active first."""
-    contributor_rows = rows(data, _BY_AUTHOR, project)
+    contributor_rows = fetch_rows(data, _BY_AUTHOR, project)
     return [(row["name"], row["commits"]) for row in contributor_rows]
 
 
@@ -117,7 +117,7 @@ def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | N
     project = sample_project(data, rng)
     commit = sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT written, user.id, name FROM revision JOIN user ON user.id = author_id"
             " WHERE project_id = ? AND branch = 'main' AND written > '2022-10' ORDER BY written",
@@ -131,7 +131,7 @@ def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | N
         " AND branch = 'main' AND written LIKE ?"
     )
     month = f"{commit['written'][:7]}-%"
-    ((count,),) = rows(data, sql, project["id"], commit["id"], month)
+    ((count,),) = fetch_rows(data, sql, project["id"], commit["id"], month)
     month_text = f"{datetime.date.fromisoformat(commit['written'][:10]):%B %Y}"
     slots = {"author": commit["name"], "project": project["name"], "month": month_text}
     return TaskInstance(slots, answer_includes(str(count)))
@@ -172,14 +172,15 @@ def _parse_days(page: Observation) -> list[str]:
 def _sample_last_change(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     path = sample_row(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     sql = (
         "SELECT name FROM revision JOIN user ON user.id = author_id JOIN revision_file"
         " ON revision_id = revision.id WHERE project_id = ? AND branch = 'main' AND path = ?"
         " ORDER BY written DESC, revision.id DESC LIMIT 1"
     )
-    ((name,),) = rows(data, sql, project["id"], path)
+    ((name,),) = fetch_rows(data, sql, project["id"], path)
     return TaskInstance({"path": path, "project": project["name"]}, answer_includes(name))
 
 
@@ -229,7 +230,7 @@ def _sample_setting_in_docs(data: Data, rng: random.Random) -> TaskInstance | No
     project = sample_project(data, rng)
     setting = rng.choice(("limit", "keep_days"))
     sql = "SELECT content FROM file WHERE project_id = ? AND path = 'docs/usage.md'"
-    ((text,),) = rows(data, sql, project["id"])
+    ((text,),) = fetch_rows(data, sql, project["id"])
     value = re.search(rf"{setting} = (\d+)", text)
     assert value is not None
     return TaskInstance({"setting": setting, "project": project["name"]}, answer_includes(value[1]))
@@ -288,7 +289,7 @@ def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name, stars FROM project WHERE language = ? AND visibility != 'private'"
         " ORDER BY stars DESC LIMIT 5"
     )
-    projects = rows(data, sql, language)
+    projects = fetch_rows(data, sql, language)
     stars = [row["stars"] for row in projects]
     index = _RANKS[place]
     if stars.count(stars[index]) > 1:
@@ -324,7 +325,7 @@ def _sample_latest_commit(data: Data, rng: random.Random) -> TaskInstance | None
         "SELECT title FROM revision JOIN user ON user.id = author_id WHERE project_id = ?"
         " AND branch = 'main' AND name = ? ORDER BY written DESC, revision.id DESC LIMIT 1"
     )
-    ((title,),) = rows(data, sql, project["id"], author)
+    ((title,),) = fetch_rows(data, sql, project["id"], author)
     slots = {"author": author, "project": project["name"]}
     return TaskInstance(slots, answer_includes(title)) if count > 1 else None
 

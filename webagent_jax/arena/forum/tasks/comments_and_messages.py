@@ -12,6 +12,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,
     Slots,
+    fetch_rows,
     go_to_comment,
     go_to_member,
     go_to_messages,
@@ -20,7 +21,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     next_comment_id,
     parse_post_rows,
     read_comments,
-    rows,
     sample_comment_text,
     sample_community,
     sample_post,
@@ -50,7 +50,7 @@ def sample_comment(data: Data, rng: random.Random, post: Any, where: str = "1") 
         f"{COMMENT} AND author_id NOT IN (SELECT author_id FROM comment WHERE post_id = ?"
         f" GROUP BY author_id HAVING count(*) > 1) AND {where} ORDER BY comment.id"
     )
-    comments = rows(data, sql, post["id"], post["id"])
+    comments = fetch_rows(data, sql, post["id"], post["id"])
     return rng.choice(comments) if comments else None
 
 
@@ -93,7 +93,7 @@ def _sample_comment_on_top(data: Data, rng: random.Random) -> TaskInstance | Non
     order = rng.choice(("top", "most commented"))
     column = "up - down" if order == "top" else "comments"
     sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     key = "score" if order == "top" else "comments"
     if len(posts) < 2 or posts[0][key] == posts[1][key]:
         return None
@@ -224,7 +224,7 @@ _MESSAGES = (
 
 
 def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
-    (last,) = rows(data, "SELECT max(id) AS number FROM message")
+    (last,) = fetch_rows(data, "SELECT max(id) AS number FROM message")
     url = f"{FORUM}/messages/{last['number'] + 1}"
     return all_of(
         page_includes(url, "h1", subject), page_includes(url, "#message", f"to {name}", body)
@@ -232,7 +232,7 @@ def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
 
 
 def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     subject, body = rng.choice(_MESSAGES)
     slots = {"name": member["username"], "subject": subject, "body": body}
     return TaskInstance(slots, _check_message(data, *slots.values()))
@@ -290,7 +290,7 @@ def message_author(slots: Slots, page: Observation) -> Expert:
 
 def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = "SELECT subject, username FROM message JOIN member ON member.id = sender_id"
-    message = rng.choice(rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
+    message = rng.choice(fetch_rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
     body = rng.choice(
         (
             "Gladly, give me a day.",
@@ -325,7 +325,7 @@ def answer_message(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     name = member["username"]
     return TaskInstance({"name": name}, page_includes(f"{FORUM}/settings", "#blocked a", name))
 
@@ -347,7 +347,7 @@ def block(slots: Slots, page: Observation) -> Expert:
 
 def _sample_block_worst(data: Data, rng: random.Random) -> TaskInstance | None:
     post = sample_post(data, rng, "comments BETWEEN 3 AND 9")
-    lowest = post and rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
+    lowest = post and fetch_rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
     if not lowest or lowest[0]["score"] == lowest[1]["score"] or lowest[0]["author_id"] == 1:
         return None
     spec = page_equals(f"{FORUM}/settings", "#blocked a", lowest[0]["username"])

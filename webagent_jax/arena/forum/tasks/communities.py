@@ -19,11 +19,11 @@ from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     PERIOD_STARTS,
     Slots,
+    fetch_rows,
     go_to_account_page,
     go_to_community,
     make_sentence_sampler,
     parse_post_rows,
-    rows,
     sample_community,
 )
 from webagent_jax.arena.task import (
@@ -70,7 +70,7 @@ def subscribe(slots: Slots, page: Observation) -> Expert:
 
 def _sample_subscribe_three(data: Data, rng: random.Random) -> TaskInstance | None:
     communities = rng.sample(
-        rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3
+        fetch_rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3
     )
     slots = dict(
         zip(("first", "second", "third"), (row["title"] for row in communities), strict=True)
@@ -99,12 +99,12 @@ def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | N
     key = "score" if order == "top" else "comments"
     columns = "community_id, up - down AS score, comments"
     sql = f"SELECT {columns} FROM post WHERE posted >= ? ORDER BY {key} DESC LIMIT 6"
-    posts = rows(data, sql, PERIOD_STARTS[period])
+    posts = fetch_rows(data, sql, PERIOD_STARTS[period])
     rank = rng.randint(1, 5)
     neighbors = posts[max(rank - 2, 0) : rank + 1]
     has_ties = len({row[key] for row in neighbors}) < len(neighbors)
     sql = f"SELECT slug FROM community WHERE id = ? AND {_NOT_JOINED}"
-    communities = rows(data, sql, posts[rank - 1]["community_id"])
+    communities = fetch_rows(data, sql, posts[rank - 1]["community_id"])
     if has_ties or not communities:
         return None
     slots = {"period": period, "order": order, "rank": str(rank)}
@@ -142,7 +142,9 @@ def subscribe_of_top(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
-    subscriptions = rows(data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id")
+    subscriptions = fetch_rows(
+        data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id"
+    )
     first, second = rng.sample(subscriptions, 2)
     specs = (
         page_equals(f"{FORUM}/c/{row['slug']}", ".banner button", "Subscribe")
@@ -284,7 +286,9 @@ def describe(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_biography(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = rng.sample(rows(data, "SELECT title FROM community WHERE id < 25 ORDER BY id"), 2)
+    one, other = rng.sample(
+        fetch_rows(data, "SELECT title FROM community WHERE id < 25 ORDER BY id"), 2
+    )
     text = rng.choice(("I am into {} and {}.", "{} by day, {} by night.", "From {} to {}."))
     text = text.format(one["title"].lower(), other["title"].lower())
     return TaskInstance({"text": text}, page_equals(f"{FORUM}/u/{AGENT_USERNAME}", "#bio", text))
@@ -307,7 +311,9 @@ def biography(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_settings(data: Data, rng: random.Random) -> TaskInstance | None:
-    (town,) = rng.sample(rows(data, "SELECT title FROM community WHERE id > 25 ORDER BY id"), 1)
+    (town,) = rng.sample(
+        fetch_rows(data, "SELECT title FROM community WHERE id > 25 ORDER BY id"), 1
+    )
     sort = rng.choice([text for key, (text, _) in SORTS.items() if key != "hot"])
     settings = f"{FORUM}/settings"
     spec = all_of(

@@ -58,20 +58,20 @@ class PostRow:
 # --- sampling ------------------------------------------------------------------------------------
 
 
-def rows(data: Data, sql: str, *arguments: Any) -> list[Any]:
+def fetch_rows(data: Data, sql: str, *arguments: Any) -> list[Any]:
     return data["forum"].execute(sql, arguments).fetchall()
 
 
 def sample_community(data: Data, rng: random.Random, where: str = "1") -> Any:
-    return sample_row(rng, rows(data, f"SELECT * FROM community WHERE {where} ORDER BY id"))
+    return sample_row(rng, fetch_rows(data, f"SELECT * FROM community WHERE {where} ORDER BY id"))
 
 
 def sample_post(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a post that a search for its title finds; None if the drawn post is not found."""
-    numbers = rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
+    numbers = fetch_rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
     if not numbers:
         return None
-    (row,) = rows(data, f"{POST_QUERY} WHERE post.id = ?", rng.choice(numbers)["id"])
+    (row,) = fetch_rows(data, f"{POST_QUERY} WHERE post.id = ?", rng.choice(numbers)["id"])
     return row if is_searchable(data, row) else None
 
 
@@ -80,7 +80,9 @@ def is_searchable(data: Data, post: Any) -> bool:
     words = post["title"].lower().split()[:10]
     where = " AND ".join("title || ' ' || body LIKE ?" for _ in words)
     sql = f"SELECT id FROM post WHERE {where} ORDER BY up - down DESC, id DESC LIMIT 5"
-    return any(row["id"] == post["id"] for row in rows(data, sql, *(f"%{w}%" for w in words)))
+    return any(
+        row["id"] == post["id"] for row in fetch_rows(data, sql, *(f"%{word}%" for word in words))
+    )
 
 
 @functools.cache
@@ -101,7 +103,7 @@ def sample_comment_text(rng: random.Random, slug: str) -> str:
 
 
 def next_comment_id(data: Data) -> int:
-    (row,) = rows(data, "SELECT max(id) + 1 AS number FROM comment")
+    (row,) = fetch_rows(data, "SELECT max(id) + 1 AS number FROM comment")
     return int(row["number"])
 
 

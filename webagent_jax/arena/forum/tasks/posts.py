@@ -18,11 +18,11 @@ from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
     Slots,
+    fetch_rows,
     go_to_community,
     go_to_post,
     make_sentence_sampler,
     post_url,
-    rows,
     sample_community,
     sample_post,
     submit_post,
@@ -45,7 +45,7 @@ def _sample_draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] 
         sentence_sampler.sample(rng.choice(templates["titles"])),
         sentence_sampler.sample(rng.choice(templates["bodies"])),
     )
-    return None if rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
+    return None if fetch_rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
 
 
 def _sample_post_text(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -154,7 +154,7 @@ def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
         rng.choice(words["link"]["titles"])
     )
     url = f"https://{rng.choice(words['sources'])}/{rng.randint(1000, 9999)}"
-    if rows(data, "SELECT 1 FROM post WHERE title = ?", title):
+    if fetch_rows(data, "SELECT 1 FROM post WHERE title = ?", title):
         return None
     slots = {"community": community["title"], "title": title, "url": url}
     return TaskInstance(slots, _check_post(community["slug"], title, url))

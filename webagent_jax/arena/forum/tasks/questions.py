@@ -17,11 +17,11 @@ from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,
     Slots,
+    fetch_rows,
     go_to_community,
     go_to_member,
     go_to_sorted_posts,
     parse_post_rows,
-    rows,
     sample_community,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
@@ -34,7 +34,7 @@ def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
     community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order, key = rng.choice((("top", "score"), ("most commented", "comments")))
     sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len(posts) < 2 or posts[0][key] == posts[1][key] or posts[0]["author_id"] == 1:
         return None
     slots = {"community": community["title"], "period": period, "order": order}
@@ -60,7 +60,7 @@ def top_author(slots: Slots, page: Observation) -> Expert:
 def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
     community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
-    posts = rows(data, sql, community["id"], PERIOD_STARTS[period])
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len({post["score"] for post in posts}) < 4:
         return None
     slots = {"community": community["title"], "period": period}
@@ -85,9 +85,9 @@ def top_titles(slots: Slots, page: Observation) -> Expert:
 def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | None:
     community = sample_community(data, rng)
     sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
-    (post,) = rows(data, sql, community["id"])
+    (post,) = fetch_rows(data, sql, community["id"])
     sql = "SELECT up, down FROM comment WHERE author_id = ?"
-    comments = rows(data, sql, post["author_id"])
+    comments = fetch_rows(data, sql, post["author_id"])
     if not 1 <= len(comments) <= 24:
         return None
     count = sum(row["up"] < row["down"] for row in comments)
@@ -161,7 +161,7 @@ def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
         " member.id) + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id ="
         " member.id) AS points FROM member WHERE id = ?"
     )
-    (member,) = rows(data, sql, rng.randint(2, 1100))
+    (member,) = fetch_rows(data, sql, rng.randint(2, 1100))
     points = member["points"]
     if points < 20:
         return None
@@ -188,7 +188,7 @@ def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
         "SELECT username FROM moderator JOIN member ON member.id = member_id WHERE community_id = ?"
     )
-    usernames = [row["username"] for row in rows(data, sql, community["id"])]
+    usernames = [row["username"] for row in fetch_rows(data, sql, community["id"])]
     return TaskInstance({"community": community["title"]}, answer_includes(*usernames))
 
 

@@ -13,6 +13,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     POST_QUERY,
     Slots,
     comment_has_points,
+    fetch_rows,
     go_to_account_page,
     go_to_comment,
     go_to_member,
@@ -22,7 +23,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     post_has_points,
     post_url,
     read_comments,
-    rows,
     sample_community,
     sample_post,
 )
@@ -45,7 +45,8 @@ _COUNTS = {"two": 2, "three": 3, "four": 4}
 def _read_voted_ids(data: Data) -> set[int]:
     """Return the ids of the posts that the agent has voted on."""
     return {
-        row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")
+        row["id"]
+        for row in fetch_rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")
     }
 
 
@@ -72,7 +73,7 @@ def upvote(slots: Slots, page: Observation) -> Expert:
 def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
     community, count = sample_community(data, rng), rng.choice(list(_COUNTS))
     sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
-    posts = rows(data, sql, community["id"], _COUNTS[count])
+    posts = fetch_rows(data, sql, community["id"], _COUNTS[count])
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     spec = all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
@@ -99,7 +100,7 @@ def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInsta
     community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     count = rng.choice(("two", "three"))
     sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
-    posts = rows(data, sql, community["id"], PERIOD_STARTS[period], _COUNTS[count] + 1)
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period], _COUNTS[count] + 1)
     replies = [post["comments"] for post in posts]
     if len(set(replies)) <= _COUNTS[count] or _read_voted_ids(data) & {
         post["id"] for post in posts
@@ -140,8 +141,8 @@ def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | N
         f" WHERE {NOT_VOTED_CONDITION} AND author_id != 1"
         " GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
     )
-    author_row = rng.choice(rows(data, sql))
-    posts = rows(
+    author_row = rng.choice(fetch_rows(data, sql))
+    posts = fetch_rows(
         data, f"{POST_QUERY} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2]
     )
     if _read_voted_ids(data) & {post["id"] for post in posts}:
@@ -215,7 +216,7 @@ def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | 
     post = sample_post(data, rng, f"post.id IN ({negative_sql}) AND post.id IN ({one_page_sql})")
     if post is None:
         return None
-    comments = rows(data, COMMENT, post["id"])
+    comments = fetch_rows(data, COMMENT, post["id"])
     authors = [row["author_id"] for row in comments]
     negative_comments = [row for row in comments if row["score"] < 0]
     if any(
@@ -280,7 +281,7 @@ def save(slots: Slots, page: Observation) -> Expert:
 
 def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = f"{POST_QUERY} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
-    saved = rows(data, sql)
+    saved = fetch_rows(data, sql)
     removed_post = rng.choice(saved)
     other_titles = " ; ".join(row["title"] for row in saved if row["id"] != removed_post["id"])
     return TaskInstance(

@@ -22,10 +22,10 @@ from webagent_jax.arena.map.tasks.helpers import (
     MAP,
     distance_references,
     duration_references,
+    fetch_places,
+    find_quickest_route,
     go_to_place,
     go_to_route,
-    places,
-    quickest_route,
     read_distance,
     read_duration,
     sample_place,
@@ -49,7 +49,7 @@ _TOWN = r"\d+ [A-Z][A-Za-z ]+, ([A-Z][a-z]+(?: [A-Z][a-z]+)?) \d{5}\b"
 
 
 def _find_place(data: Data, name: str) -> Any:
-    return places(data, "place.name = ?", name)[0]
+    return fetch_places(data, "place.name = ?", name)[0]
 
 
 def _sample_town(data: Data, rng: random.Random) -> str:
@@ -64,7 +64,7 @@ def _sample_delivery_drive(data: Data, rng: random.Random) -> TaskInstance | Non
     (town,) = data["shop"].execute("SELECT city FROM purchase WHERE id = ?", [number]).fetchone()
     if town == start:
         return None
-    time = quickest_route(_find_place(data, start), _find_place(data, town), "car").minutes
+    time = find_quickest_route(_find_place(data, start), _find_place(data, town), "car").minutes
     slots = {"number": str(number), "start": start}
     return TaskInstance(slots, answer_includes(*duration_references(time)))
 
@@ -141,10 +141,12 @@ def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | No
         "SELECT username, town FROM member WHERE town != '' AND id > 1 ORDER BY id"
     )
     member, start = sample_row(rng, members.fetchall()), _sample_town(data, rng)
-    if member["town"] == start or not places(data, "place.name = ?", member["town"]):
+    if member["town"] == start or not fetch_places(data, "place.name = ?", member["town"]):
         return None
     distance_text = format_distance(
-        quickest_route(_find_place(data, start), _find_place(data, member["town"]), "car").meters
+        find_quickest_route(
+            _find_place(data, start), _find_place(data, member["town"]), "car"
+        ).meters
     )
     return TaskInstance(
         {"member": member["username"], "start": start},
@@ -180,7 +182,7 @@ def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | N
     start, end = sample_place(data, rng), sample_place(data, rng)
     if start["town"] == end["town"]:
         return None
-    time = quickest_route(start, end, "car" if mode == "by car" else "bike").minutes
+    time = find_quickest_route(start, end, "car" if mode == "by car" else "bike").minutes
     title = f"Getting to {end['name']}"
     slots = {"town": end["town"], "start": start["name"], "end": end["name"]}
     slots |= {"mode": mode, "title": title}

@@ -21,16 +21,16 @@ from webagent_jax.arena.expert_steps import (
 from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.map.tasks.helpers import (
     MAP,
+    MODE_OPTIONS,
     MODES,
-    OPTIONS,
     distance_references,
     duration_references,
+    find_quickest_route,
     go_to_category,
     go_to_nearby,
     go_to_route,
     nearest_places,
     parse_minutes,
-    quickest_route,
     read_distance,
     read_duration,
     sample_category,
@@ -72,7 +72,9 @@ def _sample_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
     return TaskInstance(
         slots,
-        answer_includes(*duration_references(quickest_route(first, second, MODES[mode]).minutes)),
+        answer_includes(
+            *duration_references(find_quickest_route(first, second, MODES[mode]).minutes)
+        ),
     )
 
 
@@ -96,7 +98,7 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
-    distance_text = format_distance(quickest_route(first, second, MODES[mode]).meters)
+    distance_text = format_distance(find_quickest_route(first, second, MODES[mode]).meters)
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
 
 
@@ -121,7 +123,7 @@ def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
     distance_text = format_distance(
         straight_distance((first["x"], first["y"]), (second["x"], second["y"]))
     )
-    if distance_text == format_distance(quickest_route(first, second, "car").meters):
+    if distance_text == format_distance(find_quickest_route(first, second, "car").meters):
         return None
     slots = {"start": first["name"], "end": second["name"]}
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
@@ -147,7 +149,9 @@ def straight(slots: Slots, page: Observation) -> Expert:
 def _sample_longest_stretch(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
-    steps = sorted(quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.meters)
+    steps = sorted(
+        find_quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.meters
+    )
     if len(steps) < 3 or steps[0].meters < 1.2 * steps[1].meters or steps[0].road == steps[1].road:
         return None
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
@@ -189,7 +193,7 @@ def _parse_steps(page: Observation) -> list[tuple[int, str]]:
 def _sample_mode_difference(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = sample_places_in_town(data, rng, 2)
     foot_minutes, bike_minutes = (
-        quickest_route(first, second, mode).minutes for mode in ("foot", "bike")
+        find_quickest_route(first, second, mode).minutes for mode in ("foot", "bike")
     )
     slots = {"start": first["name"], "end": second["name"]}
     return (
@@ -235,8 +239,8 @@ def _sample_via(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     first, middle, last = stops
     total = (
-        quickest_route(first, middle, MODES[mode]).minutes
-        + quickest_route(middle, last, MODES[mode]).minutes
+        find_quickest_route(first, middle, MODES[mode]).minutes
+        + find_quickest_route(middle, last, MODES[mode]).minutes
     )
     slots = {
         "start": first["name"],
@@ -273,7 +277,7 @@ def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | 
     ends = [sample_place(data, rng) for _ in range(3)]
     if len({place["town"] for place in (start, *ends)}) < 4:
         return None
-    times = [quickest_route(start, end, MODES[mode]).minutes for end in ends]
+    times = [find_quickest_route(start, end, MODES[mode]).minutes for end in ends]
     best = min(times)
     slots = {"start": start["name"], "mode": mode}
     slots |= {f"end{i}": end["name"] for i, end in enumerate(ends, 1)}
@@ -304,7 +308,7 @@ def quickest_of_three(slots: Slots, page: Observation) -> Expert:
 def _sample_in_time(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
-    needed_minutes = quickest_route(first, second, MODES[mode]).minutes
+    needed_minutes = find_quickest_route(first, second, MODES[mode]).minutes
     limit = max(5, round(needed_minutes * rng.choice((0.7, 0.8, 1.25, 1.4)) / 5) * 5)
     if limit == needed_minutes:
         return None
@@ -348,7 +352,9 @@ def _sample_time_to_nearest(data: Data, rng: random.Random) -> TaskInstance | No
     slots = {"place": place["name"], "category": category.lower(), "mode": mode}
     return TaskInstance(
         slots,
-        answer_includes(*duration_references(quickest_route(place, first, MODES[mode]).minutes)),
+        answer_includes(
+            *duration_references(find_quickest_route(place, first, MODES[mode]).minutes)
+        ),
     )
 
 
@@ -370,7 +376,7 @@ def time_to_nearest(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Directions to Here", "link", intent_phrase="")
     page = yield from type_text(page, "From", slots["place"])
     if slots["mode"] != "by car":
-        option = OPTIONS[slots["mode"]]
+        option = MODE_OPTIONS[slots["mode"]]
         page = yield from select_option(page, "By", option, intent_phrase=slots["mode"])
     page = yield from click(page, "Get Directions", "button", intent_phrase="")
     yield from answer(

@@ -26,9 +26,9 @@ AGENT_USER_ID = 1  # person id of the agent's account
 
 MODES: Mapping[str, Mode] = {"by car": "car", "by bike": "bike", "on foot": "foot"}
 
-_FIRST, _LAST = 19, 2018  # range of place ids; towns and homes have smaller ids
+_FIRST_PLACE_ID, _LAST_PLACE_ID = 19, 2018  # range of place ids; towns and homes have smaller ids
 
-_SELECT = (
+_PLACE_QUERY = (
     "SELECT place.*, category.name AS category, category.plural, category.section,"
     " category.slug AS category_slug FROM place JOIN category ON category.id = category_id"
 )
@@ -39,18 +39,20 @@ _SELECT = (
 
 def sample_place(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a row of place; None if the drawn place does not satisfy `where`."""
-    number = rng.randint(_FIRST, _LAST)
-    return data["map"].execute(f"{_SELECT} WHERE place.id = ? AND {where}", [number]).fetchone()
+    number = rng.randint(_FIRST_PLACE_ID, _LAST_PLACE_ID)
+    return (
+        data["map"].execute(f"{_PLACE_QUERY} WHERE place.id = ? AND {where}", [number]).fetchone()
+    )
 
 
-def places(data: Data, where: str, *arguments: object) -> list[Any]:
-    return data["map"].execute(f"{_SELECT} WHERE {where}", arguments).fetchall()
+def fetch_places(data: Data, where: str, *arguments: object) -> list[Any]:
+    return data["map"].execute(f"{_PLACE_QUERY} WHERE {where}", arguments).fetchall()
 
 
 def sample_places_in_town(data: Data, rng: random.Random, count: int) -> list[Any]:
     """Return distinct places of a town."""
     first = sample_place(data, rng)
-    others = places(data, "town = ? AND listed ORDER BY place.id", first["town"])
+    others = fetch_places(data, "town = ? AND listed ORDER BY place.id", first["town"])
     return rng.sample(others, count)
 
 
@@ -58,7 +60,7 @@ def nearest_places(data: Data, place: Any, category: str, where: str = "1") -> l
     """Return the places of a category by straight-line distance from a place, at most twelve."""
     distance = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
     x, y = place["x"], place["y"]
-    return places(
+    return fetch_places(
         data,
         f"category.name = ? AND place.id != ? AND {where} ORDER BY {distance}, place.id LIMIT 12",
         *(category, place["id"], x, x, y, y),
@@ -72,7 +74,7 @@ def sample_category(rng: random.Random, *excluded: str) -> str:
     )
 
 
-def quickest_route(start: Any, end: Any, mode: Mode) -> Route:
+def find_quickest_route(start: Any, end: Any, mode: Mode) -> Route:
     spots = [Spot(place["edge"], place["along"]) for place in (start, end)]
     return find_route(spots[0], spots[1], mode)
 
@@ -105,13 +107,13 @@ def distance_references(distance: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def plural_of(category: str) -> str:
+def find_plural(category: str) -> str:
     """Return the plural of a category, the name in lists and menus."""
     return next(kind.plural for kind in categories() if kind.name.lower() == category.lower())
 
 
 @functools.cache
-def section_of(plural: str) -> str:
+def find_section(plural: str) -> str:
     return next(kind.section for kind in categories() if kind.plural.lower() == plural.lower())
 
 
@@ -136,14 +138,18 @@ def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
     )
     return (
         yield from select_option(
-            page, "Category", plural_of(category), intent_phrase=category, reason="Only these count"
+            page,
+            "Category",
+            find_plural(category),
+            intent_phrase=category,
+            reason="Only these count",
         )
     )
 
 
 def go_to_category(page: Observation, plural: str, town: str) -> Moves:
     page = yield from click(page, "Browse", intent_phrase="", reason="The menu lists all sections")
-    section = section_of(plural)
+    section = find_section(plural)
     page = yield from click(
         page, section, "link", intent_phrase="", reason=f"{plural} belong to {section}"
     )
@@ -162,12 +168,12 @@ def go_to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
     page = yield from type_text(page, "To", end)
     if mode != "by car":
         page = yield from select_option(
-            page, "By", OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already"
+            page, "By", MODE_OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already"
         )
     return (yield from click(page, "Get Directions", "button", intent_phrase=""))
 
 
-OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
+MODE_OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
 
 
 def read_duration(page: Observation) -> str:

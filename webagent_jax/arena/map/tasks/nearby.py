@@ -18,11 +18,11 @@ from webagent_jax.arena.expert_steps import (
 )
 from webagent_jax.arena.map.tasks.helpers import (
     capitalize_plural,
+    fetch_places,
     go_to_category,
     go_to_nearby,
     go_to_place,
     nearest_places,
-    places,
     sample_category,
     sample_place,
 )
@@ -40,7 +40,9 @@ Slots = Mapping[str, str]
 
 def _sample_count(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
-    count = len(places(data, "category_id = ? AND town = ?", place["category_id"], place["town"]))
+    count = len(
+        fetch_places(data, "category_id = ? AND town = ?", place["category_id"], place["town"])
+    )
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
     return (
         TaskInstance(slots, answer_includes(str(count))) if place["plural"] != "Fast Food" else None
@@ -70,8 +72,8 @@ def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskI
     place = sample_place(data, rng)
     town_sql = "category_id = ? AND town = ?"
     keys = place["category_id"], place["town"]
-    matches = places(data, f"{town_sql} AND {where}", *keys)
-    if not 1 <= len(matches) <= 4 or len(places(data, town_sql, *keys)) == len(matches):
+    matches = fetch_places(data, f"{town_sql} AND {where}", *keys)
+    if not 1 <= len(matches) <= 4 or len(fetch_places(data, town_sql, *keys)) == len(matches):
         return None
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
     return TaskInstance(slots, answer_includes(*(match["name"] for match in matches)))

@@ -19,7 +19,7 @@ from webagent_jax.arena.expert_steps import (
 )
 from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
+from webagent_jax.arena.map.tasks.helpers import fetch_places, go_to_place, sample_place
 from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
 from webagent_jax.arena.task import (
     Data,
@@ -124,7 +124,7 @@ def _parse_hours(page: Observation) -> dict[str, str]:
 
 def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
     first = sample_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
-    others = first and places(
+    others = first and fetch_places(
         data,
         "category_id = ? AND town = ? AND place.id != ? AND hours != '' ORDER BY place.id",
         *(first["category_id"], first["town"], first["id"]),
@@ -188,7 +188,7 @@ def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None
         return None
     name = f"{other['name'].split()[0]} {place['name'].split(' ', 1)[1]}"
     words = " AND ".join("instr(words, ?)" for _ in name.split())
-    if "'" in name or "&" in name or places(data, words, *name.lower().split()):
+    if "'" in name or "&" in name or fetch_places(data, words, *name.lower().split()):
         return None
     return TaskInstance({"place": name}, unachievable("there is no such place on the map"))
 
@@ -267,7 +267,9 @@ def _look_up_point(slots: Slots, page: Observation) -> Moves:
 def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, (x, y) = _sample_coordinates_of_place(data, rng)
     distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
-    first, second = places(data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y)
+    first, second = fetch_places(
+        data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y
+    )
     distances = [straight_distance((x, y), (place["x"], place["y"])) for place in (first, second)]
     return (
         TaskInstance(slots, answer_includes(first["name"]))

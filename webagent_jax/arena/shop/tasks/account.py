@@ -12,7 +12,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
     format_dollars,
     go_to_order,
     go_to_orders,
-    order_rows,
+    parse_order_rows,
     sample_order,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_includes, sample_row
@@ -145,7 +145,7 @@ def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
 def cancel(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     word = slots["which"].split()[-2 if "dollars" in slots["which"] else -1]
-    row = next(row for row in order_rows(page) if word in (row[1], row[3]))
+    row = next(row for row in parse_order_rows(page) if word in (row[1], row[3]))
     page = yield from click(page, row[1], "link", intent_phrase=word)
     yield from click(page, "Cancel Order", "button", intent_phrase="")
     yield from finish("The order is cancelled")

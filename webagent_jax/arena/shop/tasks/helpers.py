@@ -65,7 +65,7 @@ def parse_cents(text: str) -> int:
 
 
 @functools.cache
-def department_of(category: str) -> str:
+def find_department(category: str) -> str:
     """Return the department of a category; experts use it as knowledge about the shop."""
     return next(entry.department for entry in categories() if entry.name == category)
 
@@ -91,7 +91,7 @@ def go_to_reviews(page: Observation) -> Moves:
 
 def go_to_category(page: Observation, category: str) -> Moves:
     """Open a category by its department."""
-    department = department_of(category)
+    department = find_department(category)
     if not has_element(page, department, "link"):
         page = yield from click(
             page, "Departments", intent_phrase="", reason="The menu lists all departments"
@@ -126,13 +126,13 @@ def go_to_order(page: Observation, number: str) -> Moves:
     return (yield from click(page, number, "link", reason="Here it is, so I open it"))
 
 
-def order_rows(page: Observation) -> list[re.Match[str]]:
+def parse_order_rows(page: Observation) -> list[re.Match[str]]:
     """Return the rows of the user's orders on a page."""
     return list(re.finditer(ORDER_ROW, page_text(page)))
 
 
 def _find_row(page: Observation, number: str) -> re.Match[str] | None:
-    return next((row for row in order_rows(page) if row[1] == number), None)
+    return next((row for row in parse_order_rows(page) if row[1] == number), None)
 
 
 def _order_numbers(page: Observation) -> list[str]:

@@ -23,8 +23,8 @@ from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
     format_dollars,
     go_to_orders,
-    order_rows,
     parse_cents,
+    parse_order_rows,
     sample_order,
 )
 from webagent_jax.arena.task import (
@@ -74,7 +74,7 @@ def _sample_recent_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def recent_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
-    row = order_rows(page)[_INDICES[slots["place"]]]
+    row = parse_order_rows(page)[_INDICES[slots["place"]]]
     yield from answer(
         _read_fact(row, slots["fact"]), evidence=row[0], reason="The newest orders come first"
     )
@@ -100,7 +100,7 @@ def first_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     while has_element(page, "Next", "link"):
         page = yield from click(page, "Next", "link", reason="The first order is on the last page")
-    row = order_rows(page)[-1]
+    row = parse_order_rows(page)[-1]
     yield from answer(
         _read_fact(row, slots["fact"]), evidence=row[0], reason="The last row is the oldest order"
     )
@@ -148,7 +148,7 @@ def monthly_spending(slots: Slots, page: Observation) -> Expert:
     totals: list[int] = []
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     while True:
-        rows = order_rows(page)
+        rows = parse_order_rows(page)
         dated_rows = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row) for row in rows]
         month_rows = [
             row for date, row in dated_rows if (date.year, date.month) == (month.year, month.month)
@@ -184,7 +184,7 @@ def orders_in_month(slots: Slots, page: Observation) -> Expert:
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     numbers: list[str] = []
     while True:
-        rows = order_rows(page)
+        rows = parse_order_rows(page)
         dated_numbers = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row[1]) for row in rows]
         numbers += [
             n for date, n in dated_numbers if (date.year, date.month) == (month.year, month.month)
@@ -257,7 +257,7 @@ def order_with_product(slots: Slots, page: Observation) -> Expert:
 
 def _go_to_order_with(product: str, page: Observation) -> Moves:
     page = yield from go_to_orders(page)
-    for row in order_rows(page):
+    for row in parse_order_rows(page):
         page = yield from click(page, row[1], "link", reason=f"It may hold the {product}")
         if product in element_names(page, "link"):
             return page
@@ -285,7 +285,7 @@ def _sample_latest_with_status(data: Data, rng: random.Random) -> TaskInstance |
 def latest_with_status(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     while True:
-        matches = [row for row in order_rows(page) if row[4].lower() == slots["status"]]
+        matches = [row for row in parse_order_rows(page) if row[4].lower() == slots["status"]]
         if matches:
             break
         page = yield from click(page, "Next", "link", reason="None on this page has this status")
