@@ -7,9 +7,9 @@ import re
 import pytest
 
 from tests.arena.conftest import SiteClient
-from webagent_jax.arena.admin.tasks.helpers import days_of
+from webagent_jax.arena.admin.tasks.helpers import first_and_last_day
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.common import me
+from webagent_jax.arena.common import agent_user
 from webagent_jax.arena.task import Data
 
 PAGES = """
@@ -63,9 +63,12 @@ def test_admin_requires_sign_in(admin: SiteClient) -> None:
     admin.post("/sign-out")
     assert admin.get("/orders?q=5").location == "/sign-in?back=%2Forders%3Fq%3D5"
     assert "Please sign in" in admin.post("/promotions/1/switch").text
-    error_page = admin.post("/sign-in", email=me().email, password="guess")
+    error_page = admin.post("/sign-in", email=agent_user().email, password="guess")
     assert error_page.errors == ["The email address or the password is wrong."]
-    assert "Welcome back." in admin.post("/sign-in", email=me().email, password=me().password).text
+    assert (
+        "Welcome back."
+        in admin.post("/sign-in", email=agent_user().email, password=agent_user().password).text
+    )
     assert read_status(admin.get("/promotions/1")) == "Active"
 
 
@@ -86,8 +89,8 @@ def test_order_filter_redirects_to_canonical_url(admin: SiteClient) -> None:
         ("2022", ("2022-01-01", "2022-12-31")),
     ],
 )
-def test_days_of_parses_periods(period: str, days: tuple[str, str]) -> None:
-    assert days_of(period) == days
+def test_first_and_last_day_parses_periods(period: str, days: tuple[str, str]) -> None:
+    assert first_and_last_day(period) == days
 
 
 def test_bestsellers_report_matches_sales(admin: SiteClient, data: Data) -> None:
@@ -207,7 +210,7 @@ def test_shop_accepts_coupon_only_while_enabled(
 def test_customer_edits_stay_in_world(server: ArenaServerHandle, admin: SiteClient) -> None:
     fields = {"first": "Nora", "last": "W", "email": "nora@new.example", "phone": ""}
     fields |= {"customer_group": "Retailer", "note": "Ours."}
-    error_page = admin.post("/customers/2/edit", **fields | {"email": me().email})
+    error_page = admin.post("/customers/2/edit", **fields | {"email": agent_user().email})
     assert error_page.errors == ["There is a customer with this email address already."]
     page = admin.post("/customers/1/edit", **fields)
     assert "Retailer group" in page.text and ">Ours.</p>" in page.text

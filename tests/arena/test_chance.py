@@ -30,7 +30,7 @@ AnswerFunction = Callable[[Task], str]
 
 @pytest.fixture(scope="module")
 def tasks_by_split(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
-    return selection.select(TEMPLATES, data)
+    return selection.select_tasks(TEMPLATES, data)
 
 
 # --- constant answers ----------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_missing_pages_return_404(code: SiteClient, path: str) -> None:
 
 
 def test_database_build_is_deterministic() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 def test_private_project_is_hidden_from_non_members(code: SiteClient) -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.arena.conftest import SiteClient
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.forum.data import DATABASE, POSTS
+from webagent_jax.arena.forum.data import DATABASE, NUM_POSTS
 from webagent_jax.arena.task import Data
 
-NEXT_POST_ID = POSTS + 1
+NEXT_POST_ID = NUM_POSTS + 1
 USER = "whitfieldno33"
 
 
@@ -156,4 +156,4 @@ def test_block_hides_posts_of_member(forum: SiteClient, data: Data) -> None:
 
 @pytest.mark.slow
 def test_database_build_is_deterministic() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)

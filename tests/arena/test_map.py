@@ -9,12 +9,12 @@ import pytest
 from tests.arena.conftest import SiteClient
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.map.data import DATABASE, week
+from webagent_jax.arena.map.data import DATABASE, parse_week
 from webagent_jax.arena.map.network import MODES, SPEEDS
-from webagent_jax.arena.map.places import hours_told
+from webagent_jax.arena.map.places import format_hours
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.routes import Spot, distance, duration, route
-from webagent_jax.arena.map.terrain import degrees, metres
+from webagent_jax.arena.map.routes import Spot, find_route, format_distance, format_duration
+from webagent_jax.arena.map.terrain import to_degrees, to_point
 from webagent_jax.arena.task import Data
 
 
@@ -34,7 +34,7 @@ def places(data: Data):
 
 
 def test_database_build_is_deterministic() -> None:
-    assert database.build(DATABASE) == database.build(DATABASE)
+    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 # --- pages ---------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_nearby_places_are_sorted_by_distance(atlas: SiteClient) -> None:
 
 
 def test_coordinates_round_trip_to_place(atlas: SiteClient, places) -> None:
-    latitude, longitude = degrees((places[0]["x"], places[0]["y"]))
+    latitude, longitude = to_degrees((places[0]["x"], places[0]["y"]))
     assert places[0]["town"] in atlas.get(f"/coordinates?lat={latitude}&lon={longitude}").text
-    x, y = metres(latitude, longitude)
+    x, y = to_point(latitude, longitude)
     assert abs(x - places[0]["x"]) < 12 and abs(y - places[0]["y"]) < 12
     error_page = atlas.get("/coordinates?lat=north&lon=900")
     assert error_page.status == 422 and len(error_page.errors) == 2
@@ -141,39 +141,40 @@ def _to_spot(row) -> Spot:
 @pytest.mark.parametrize("mode", MODES)
 def test_route_uses_allowed_roads_at_feasible_speed(places, mode) -> None:
     for end in places[1:]:
-        result = route(_to_spot(places[0]), _to_spot(end), mode)
-        assert sum(step.metres for step in result.steps) == result.metres
+        result = find_route(_to_spot(places[0]), _to_spot(end), mode)
+        assert sum(step.meters for step in result.steps) == result.meters
         allowed_roads = {edge.name for edge in network().edges if mode in SPEEDS[edge.kind]}
         assert {step.road for step in result.steps} <= allowed_roads
         max_speed = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
-        assert result.seconds >= result.metres / max_speed
-        straight_metres = (
+        assert result.seconds >= result.meters / max_speed
+        straight_meters = (
             (places[0]["x"] - end["x"]) ** 2 + (places[0]["y"] - end["y"]) ** 2
         ) ** 0.5
-        assert result.metres >= straight_metres - 5
+        assert result.meters >= straight_meters - 5
 
 
 def test_route_durations_satisfy_triangle_inequality(places) -> None:
     first, near, far = map(_to_spot, places)
-    direct_seconds = route(first, far, "car").seconds
+    direct_seconds = find_route(first, far, "car").seconds
     assert (
-        direct_seconds <= route(first, near, "car").seconds + route(near, far, "car").seconds + 40
+        direct_seconds
+        <= find_route(first, near, "car").seconds + find_route(near, far, "car").seconds + 40
     )
-    assert route(first, near, "foot").seconds > route(first, near, "bike").seconds
+    assert find_route(first, near, "foot").seconds > find_route(first, near, "bike").seconds
 
 
 def test_places_are_on_reachable_edges(data: Data) -> None:
     edges = {edge for (edge,) in data["map"].execute("SELECT DISTINCT edge FROM place")}
-    assert edges <= network().open
+    assert edges <= network().open_edge_ids
 
 
 # --- formats -------------------------------------------------------------------------------------
 
 
 def test_hours_distances_and_durations_are_formatted() -> None:
-    days = week("Tu-Sa 09:00-17:00")
-    assert hours_told(";".join(days)) == ["Mon closed", "Tue-Sat 09:00-17:00", "Sun closed"]
-    assert week("We-Mo 17:00-23:00")[1] == "" and week("We-Mo 17:00-23:00")[0]
-    assert hours_told(";".join(week("24/7"))) == ["Open 24 hours"]
-    assert distance(847) == "850 m" and distance(12_449) == "12.4 km"
-    assert duration(59) == "59 min" and duration(84) == "1 h 24 min"
+    days = parse_week("Tu-Sa 09:00-17:00")
+    assert format_hours(";".join(days)) == ["Mon closed", "Tue-Sat 09:00-17:00", "Sun closed"]
+    assert parse_week("We-Mo 17:00-23:00")[1] == "" and parse_week("We-Mo 17:00-23:00")[0]
+    assert format_hours(";".join(parse_week("24/7"))) == ["Open 24 hours"]
+    assert format_distance(847) == "850 m" and format_distance(12_449) == "12.4 km"
+    assert format_duration(59) == "59 min" and format_duration(84) == "1 h 24 min"

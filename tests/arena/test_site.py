@@ -13,33 +13,41 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.server import ArenaApp
-from webagent_jax.arena.site import NotFound, RequestContext, Site, ViewRegistry, day, money, plural
+from webagent_jax.arena.site import (
+    NotFound,
+    RequestContext,
+    Site,
+    ViewRegistry,
+    format_day,
+    format_money,
+    pluralize,
+)
 
 views = ViewRegistry()
 
 
 @views.get("/count")
-def count(visit: RequestContext) -> Response:
-    return PlainTextResponse(str(visit.value("SELECT count(*) FROM t")))
+def count(request: RequestContext) -> Response:
+    return PlainTextResponse(str(request.value("SELECT count(*) FROM t")))
 
 
 @views.get("/writes")
-def write_on_get(visit: RequestContext) -> Response:
-    visit.execute("INSERT INTO t VALUES (0)")
+def write_on_get(request: RequestContext) -> Response:
+    request.execute("INSERT INTO t VALUES (0)")
     return PlainTextResponse("never")
 
 
 @views.post("/add")
-def add(visit: RequestContext) -> Response:
-    visit.execute("INSERT INTO t VALUES (?)", visit.form["x"])
-    if visit.form["x"] == "bad":
+def add(request: RequestContext) -> Response:
+    request.execute("INSERT INTO t VALUES (?)", request.form["x"])
+    if request.form["x"] == "bad":
         raise NotFound
-    return visit.redirect("/count", "Added.")
+    return request.redirect("/count", "Added.")
 
 
 @views.get("/list")
-def list_rows(visit: RequestContext) -> Response:
-    page = paginate(visit, "x", "FROM t ORDER BY x", size=3)
+def list_rows(request: RequestContext) -> Response:
+    page = paginate(request, "x", "FROM t ORDER BY x", size=3)
     rows = "".join(str(row["x"]) for row in page.rows)
     return PlainTextResponse(f"{rows} {page.first}-{page.last} of {page.total} {page.href}")
 
@@ -60,7 +68,7 @@ class AsgiClient:
             name="small",
             task_name="homepage",
             title="Small",
-            about="",
+            description="",
             database=database,
             views=[views],
             folder=folder,
@@ -154,9 +162,13 @@ def test_form_parses_fields_and_reports_errors() -> None:
 
 
 def test_money_day_and_plural_format_values() -> None:
-    assert [money(5), money(123450), money(-5)] == ["$0.05", "$1,234.50", "-$0.05"]
-    assert day("2023-06-05 10:00:00") == "Jun 5, 2023"
-    assert [plural(1, "city"), plural(0, "city", "cities"), plural(1234, "post")] == [
+    assert [format_money(5), format_money(123450), format_money(-5)] == [
+        "$0.05",
+        "$1,234.50",
+        "-$0.05",
+    ]
+    assert format_day("2023-06-05 10:00:00") == "Jun 5, 2023"
+    assert [pluralize(1, "city"), pluralize(0, "city", "cities"), pluralize(1234, "post")] == [
         "1 city",
         "0 cities",
         "1,234 posts",

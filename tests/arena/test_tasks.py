@@ -13,7 +13,7 @@ import pytest
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES
 from webagent_jax.arena.selection import TASK_COUNTS, GeneratedTask
-from webagent_jax.arena.task import Data, TaskTemplate, kind_of
+from webagent_jax.arena.task import Data, TaskTemplate, eval_kind
 from webagent_jax.suites import task_file
 from webagent_jax.types import Split
 
@@ -22,7 +22,7 @@ ADDRESSES = {site.task_name: f"http://{site.name}.w1.localhost:1" for site in SI
 
 @pytest.fixture(scope="module")
 def tasks_by_split(data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
-    return selection.select(TEMPLATES, data)
+    return selection.select_tasks(TEMPLATES, data)
 
 
 def test_task_counts_match_webarena_lite() -> None:
@@ -63,7 +63,7 @@ def test_selection_matches_task_counts(
 ) -> None:
     for index, split in enumerate(("train", "test")):
         counts = collections.Counter(
-            (item.template.group, kind_of(item.instance.eval)) for item in tasks_by_split[split]
+            (item.template.group, eval_kind(item.instance.eval)) for item in tasks_by_split[split]
         )
         for group in {template.group for template in TEMPLATES} - {"across"}:
             expected = {
@@ -86,7 +86,7 @@ def test_splits_share_no_instance(tasks_by_split: dict[Split, tuple[GeneratedTas
 def test_selection_is_deterministic(
     data: Data, tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
-    repeat = selection.select(TEMPLATES, data)
+    repeat = selection.select_tasks(TEMPLATES, data)
     for split, items in tasks_by_split.items():
         assert [item.task for item in repeat[split]] == [item.task for item in items]
 
@@ -98,7 +98,7 @@ def test_generated_tasks_exclude_test_split(
         (item.template.name, json.dumps(dict(item.instance.slots)))
         for item in tasks_by_split["test"]
     }
-    source = selection.generate_tasks(TEMPLATES, data, seed=3, besides=tasks_by_split["test"])
+    source = selection.generate_tasks(TEMPLATES, data, seed=3, excluded=tasks_by_split["test"])
     sample = list(itertools.islice(source, 400))
     assert not test_keys & {
         (item.template.name, json.dumps(dict(item.instance.slots))) for item in sample

@@ -18,7 +18,7 @@ DATABASES = {site.database.name: site.database for site in SITES}
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_database_build_is_deterministic(name: str) -> None:
-    assert database.build(DATABASES[name]) == database.build(DATABASES[name])
+    assert database.build_image(DATABASES[name]) == database.build_image(DATABASES[name])
 
 
 def test_image_cache_rebuilds_after_code_change(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,10 +29,10 @@ def test_image_cache_rebuilds_after_code_change(tmp_path, monkeypatch: pytest.Mo
     fill_calls: list[int] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     definition = database.Database("small", "CREATE TABLE t (x)", fill)
-    image = database.image(definition)
-    assert database.image(definition) == image and len(fill_calls) == 1
+    load_image = database.load_image(definition)
+    assert database.load_image(definition) == load_image and len(fill_calls) == 1
     monkeypatch.setattr(database, "_version", lambda _: "changed")
-    assert database.image(definition) == image and len(fill_calls) == 2
+    assert database.load_image(definition) == load_image and len(fill_calls) == 2
     assert len(list((tmp_path / "webagent_jax" / "arena").iterdir())) == 1
 
 
@@ -43,7 +43,7 @@ def test_image_cache_distinguishes_schemas(tmp_path, monkeypatch: pytest.MonkeyP
         "small", "CREATE TABLE t (x); CREATE TABLE more (y)", lambda _: None
     )
     for definition in (one_table, two_tables, one_table):
-        assert database.image(definition) == database.build(definition)
+        assert database.load_image(definition) == database.build_image(definition)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def worlds() -> WorldStore:
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
 
-    image = database.build(database.Database("a", "CREATE TABLE t (x)", fill))
+    image = database.build_image(database.Database("a", "CREATE TABLE t (x)", fill))
     return WorldStore({"a": image, "b": image}, {"shop": 1})
 
 

@@ -91,6 +91,6 @@ def _person(index: int, first: str, last: str) -> Person:
     )
 
 
-def me() -> Person:
+def agent_user() -> Person:
     """Return the user whose browser the agent controls on every site with accounts."""
     return persons()[0]

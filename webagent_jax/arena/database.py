@@ -22,7 +22,7 @@ class Database:
     fill: Callable[[sqlite3.Connection], None]  # inserts all rows, in a fixed order
 
 
-def build(database: Database) -> bytes:
+def build_image(database: Database) -> bytes:
     """Return the image of a database: no timestamps, fixed page size, no free pages."""
     connection = sqlite3.connect(":memory:")
     connection.executescript(f"PRAGMA page_size = 4096; {database.schema}")
@@ -34,16 +34,16 @@ def build(database: Database) -> bytes:
     return image
 
 
-def image(database: Database) -> bytes:
+def load_image(database: Database) -> bytes:
     """Return the image of a database, cached until code or word lists of the arena change.
 
     The image is stored in the user's cache folder.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "webagent_jax/arena"
-    path = cache / f"{database.name}-{_version(database)}.sqlite"
+    path = cache / f"{database.name}-{_content_hash(database)}.sqlite"
     with contextlib.suppress(OSError):
         return path.read_bytes()
-    content = build(database)
+    content = build_image(database)
     # The cache is optional: its folder may be read-only.
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def connect_read_only(image: bytes) -> sqlite3.Connection:
     return connection
 
 
-def _version(database: Database) -> str:
+def _content_hash(database: Database) -> str:
     """Return a hash of all inputs of the data: SQLite, schema, code and word lists.
 
     The schema distinguishes the shop's database from the one with the back office's tables.

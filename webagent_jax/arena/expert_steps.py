@@ -6,7 +6,7 @@ The format `webarena_lite` contains the viewport only: there a move scrolls to t
     def expert(slots, page):
         page = yield from search(page, "Search products", slots["product"])
         page = yield from click(page, slots["product"])
-        yield from answer(found(page, r"SKU (\w+)"), seen="SKU")
+        yield from answer(extract_text(page, r"SKU (\w+)"), evidence="SKU")
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_NAME_CHARS = 40  # characters of a name that a thought repeats
 class Move(Decision):
     """Decision with a reason, which long thoughts contain."""
 
-    why: str = ""  # reason for the decision, as a sentence; "" for none
+    reason: str = ""  # reason for the decision, as a sentence; "" for none
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def _lite_words(text: str) -> Iterator[str]:
         )
 
 
-def found(page: Observation, pattern: str) -> str:
+def extract_text(page: Observation, pattern: str) -> str:
     """Return the first group of the pattern in the words of the page.
 
     Raises:
@@ -98,24 +98,24 @@ def found(page: Observation, pattern: str) -> str:
     return match[1]
 
 
-def has(page: Observation, name: str, kind: str = "") -> bool:
+def has_element(page: Observation, name: str, kind: str = "") -> bool:
     """Return whether an element with this name, and this kind unless "", is on the page."""
-    return _find(page, name, kind) is not None
+    return _find_element(page, name, kind) is not None
 
 
-def names(page: Observation, kind: str) -> list[str]:
+def element_names(page: Observation, kind: str) -> list[str]:
     """Return the names of all elements of a kind in the observation, in order."""
     return [element.name for element in page.elements.values() if element.kind == kind]
 
 
-def names_after(page: Observation, name: str, kind: str) -> list[str]:
+def element_names_after(page: Observation, name: str, kind: str) -> list[str]:
     """Return the names of all elements of a kind after the first element with the name `name`."""
     elements = list(page.elements.values())
     start = next((i for i, element in enumerate(elements) if element.name == name), -1)
     return [element.name for element in elements[start + 1 :] if element.kind == kind]
 
 
-def _find(page: Observation, name: str, kind: str) -> str | None:
+def _find_element(page: Observation, name: str, kind: str) -> str | None:
     for element_id, element in page.elements.items():
         if element.name == name and kind in ("", element.kind):
             return element_id
@@ -126,7 +126,12 @@ def _find(page: Observation, name: str, kind: str) -> str | None:
 
 
 def click(
-    page: Observation, name: str, kind: str = "", *, about: str | None = None, why: str = ""
+    page: Observation,
+    name: str,
+    kind: str = "",
+    *,
+    intent_phrase: str | None = None,
+    reason: str = "",
 ) -> Moves:
     """Click an element.
 
@@ -134,8 +139,9 @@ def click(
         page: current page.
         name: name of the element.
         kind: kind of the element; "" for any.
-        about: words by which the task may refer to the element; None: its name, "": no words.
-        why: reason for the click.
+        intent_phrase: words by which the task may refer to the element; None: its name, "": no
+            words.
+        reason: reason for the click.
     """
     page, element = yield from scroll_to(page, name, kind)
     thought = f"click {_label(name, element)}"
@@ -143,76 +149,87 @@ def click(
         yield Move(
             thought,
             Action(ActionKind.CLICK, element),
-            intent_phrase=name if about is None else about,
-            why=why,
+            intent_phrase=name if intent_phrase is None else intent_phrase,
+            reason=reason,
         )
     )
 
 
-def type_text(page: Observation, name: str, text: str, *, why: str = "") -> Moves:
+def type_text(page: Observation, name: str, text: str, *, reason: str = "") -> Moves:
     """Replace the text of a field."""
     page, element = yield from scroll_to(page, name, "textbox")
     thought = f'type "{text}" in {_label(name, element)}'
     return (
-        yield Move(thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, why=why)
+        yield Move(
+            thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, reason=reason
+        )
     )
 
 
-def search(page: Observation, name: str, text: str, *, why: str = "") -> Moves:
+def search(page: Observation, name: str, text: str, *, reason: str = "") -> Moves:
     """Replace the text of a field and press Enter."""
     page, element = yield from scroll_to(page, name, "textbox")
     thought = f'search "{text}" in {_label(name, element)}'
     return (
-        yield Move(thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, why=why)
+        yield Move(
+            thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, reason=reason
+        )
     )
 
 
-def choose(
-    page: Observation, name: str, option: str, *, about: str | None = None, why: str = ""
+def select_option(
+    page: Observation, name: str, option: str, *, intent_phrase: str | None = None, reason: str = ""
 ) -> Moves:
-    """Select an option of a drop-down list; `about` is that of `click`, for the option."""
+    """Select an option of a drop-down list; `intent_phrase` is that of `click`, for the option."""
     page, element = yield from scroll_to(page, name, "select")
     thought = f'select "{option}" in {_label(name, element)}'
     move = Move(
-        thought, Action(ActionKind.SELECT, element, option), option if about is None else about, why
+        thought,
+        Action(ActionKind.SELECT, element, option),
+        option if intent_phrase is None else intent_phrase,
+        reason,
     )
     return (yield move)
 
 
-def tick(page: Observation, name: str, on: bool = True, *, why: str = "") -> Moves:
-    """Click a check box or a radio button unless it already has the state `on`."""
+def set_checked(
+    page: Observation, name: str, is_checked: bool = True, *, reason: str = ""
+) -> Moves:
+    """Click a check box or a radio button unless it already has the state `is_checked`."""
     page, element = yield from scroll_to(page, name)
-    if (page.elements[element].value == "on") == on:
+    if (page.elements[element].value == "on") == is_checked:
         return page
-    return (yield from click(page, name, page.elements[element].kind, why=why))
+    return (yield from click(page, name, page.elements[element].kind, reason=reason))
 
 
-def go_back(why: str = "") -> Moves:
+def go_back(reason: str = "") -> Moves:
     """Go back in the history."""
-    return (yield Move("go back", Action(ActionKind.GO_BACK), why=why))
+    return (yield Move("go back", Action(ActionKind.GO_BACK), reason=reason))
 
 
-def switch(tab: int, why: str) -> Moves:
+def switch_tab(tab: int, reason: str) -> Moves:
     """Switch to a tab; tabs are numbered from 0."""
     return (
-        yield Move(f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), why=why)
+        yield Move(
+            f"switch to tab {tab}", Action(ActionKind.SWITCH_TAB, value=str(tab)), reason=reason
+        )
     )
 
 
-def answer(text: str, *, seen: str = "", why: str = "") -> Expert:
-    """End the episode with an answer; `seen` is the text before it on the page."""
-    thought = f'{seen}: answer "{text}"' if seen else f'answer "{text}"'
-    yield Move(thought, Action(ActionKind.EXIT, value=text), why=why)
+def answer(text: str, *, evidence: str = "", reason: str = "") -> Expert:
+    """End the episode with an answer; `evidence` is the text before it on the page."""
+    thought = f'{evidence}: answer "{text}"' if evidence else f'answer "{text}"'
+    yield Move(thought, Action(ActionKind.EXIT, value=text), reason=reason)
 
 
-def done(why: str = "") -> Expert:
+def finish(reason: str = "") -> Expert:
     """End the episode without an answer."""
-    yield Move("done", Action(ActionKind.EXIT, value=""), why=why)
+    yield Move("done", Action(ActionKind.EXIT, value=""), reason=reason)
 
 
-def give_up(why: str) -> Expert:
+def give_up(reason: str) -> Expert:
     """End the episode of an unachievable task."""
-    yield Move(f"{why}: answer N/A", Action(ActionKind.EXIT, value="N/A"), why=why)
+    yield Move(f"{reason}: answer N/A", Action(ActionKind.EXIT, value="N/A"), reason=reason)
 
 
 def scroll_to(
@@ -226,7 +243,7 @@ def scroll_to(
         LookupError: no such element is on the page.
     """
     for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
-        while (element := _find(page, name, kind)) is None and is_lite(page):
+        while (element := _find_element(page, name, kind)) is None and is_lite(page):
             previous_text = page.text
             page = yield _scroll(direction, name)
             if page.text == previous_text:
@@ -275,34 +292,34 @@ def _label(name: str, element: str) -> str:
 # --- other thoughts -------------------------------------------------------------------------------
 
 
-def restate(oracle: Expert, intent: str) -> Expert:
+def restate(expert: Expert, intent: str) -> Expert:
     """Yield the same decisions, with the task directly before each step in the thought."""
     page: Observation | None = None
     while True:
         try:
-            decision = next(oracle) if page is None else oracle.send(page)
+            decision = next(expert) if page is None else expert.send(page)
         except StopIteration:
             return
         page = yield Decision(f"Task: {intent} Next: {decision.thought}", decision.action)
 
 
-def with_long_thoughts(oracle: Expert, intent: str, page: Observation) -> Expert:
+def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert:
     """Yield the same decisions with the long thoughts of R1-CoT: task, past steps, next step."""
-    steps: list[str] = []
-    decision = next(oracle, None)
+    past_steps: list[str] = []
+    decision = next(expert, None)
     while decision is not None:
-        why = decision.why if isinstance(decision, Move) else ""
+        reason = decision.reason if isinstance(decision, Move) else ""
         parts = [
             f"The task: {intent}",
-            f"Done so far: {'; '.join(steps)}." if steps else "Nothing is done yet.",
+            f"Done so far: {'; '.join(past_steps)}." if past_steps else "Nothing is done yet.",
             f"I am on the page {page.title!r}.",
-            f"{why.rstrip('.')}." if why else "",
+            f"{reason.rstrip('.')}." if reason else "",
             f"Next: {decision.thought}",
         ]
-        steps.append(re.sub(r" \[\d+\]", "", decision.thought))
+        past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
         page = yield Decision(thought, decision.action)
         try:
-            decision = oracle.send(page)
+            decision = expert.send(page)
         except StopIteration:
             return

@@ -18,15 +18,17 @@ class Form:
         self.values = dict(values or {})
         self.errors: dict[str, str] = {}
 
-    def text(self, name: str, *, required: bool = True, most: int = 200, least: int = 0) -> str:
-        """Return the text of a field, from `least` to `most` characters."""
+    def text(
+        self, name: str, *, required: bool = True, max_chars: int = 200, min_chars: int = 0
+    ) -> str:
+        """Return the text of a field, from `min_chars` to `max_chars` characters."""
         value = self.values.get(name, "").strip()
         if required and not value:
             self.errors[name] = "This is a required field."
-        elif len(value) > most:
-            self.errors[name] = f"At most {most} characters."
-        elif value and len(value) < least:
-            self.errors[name] = f"At least {least} characters."
+        elif len(value) > max_chars:
+            self.errors[name] = f"At most {max_chars} characters."
+        elif value and len(value) < min_chars:
+            self.errors[name] = f"At least {min_chars} characters."
         return value
 
     def email(self, name: str) -> str:
@@ -36,29 +38,31 @@ class Form:
             self.errors[name] = "Enter a valid email address, such as ann@mailbox.example."
         return value
 
-    def integer(self, name: str, least: int, most: int) -> int:
-        """Return the integer in a field, from `least` to `most`."""
+    def integer(self, name: str, min_value: int, max_value: int) -> int:
+        """Return the integer in a field, from `min_value` to `max_value`."""
         value = self.text(name)
-        if value and not (re.fullmatch(r"-?\d{1,9}", value) and least <= int(value) <= most):
-            self.errors[name] = f"Enter a whole number from {least} to {most}."
-        return least if name in self.errors else int(value)
+        if value and not (
+            re.fullmatch(r"-?\d{1,9}", value) and min_value <= int(value) <= max_value
+        ):
+            self.errors[name] = f"Enter a whole number from {min_value} to {max_value}."
+        return min_value if name in self.errors else int(value)
 
-    def cents(self, name: str, *, most: int = 1_000_000) -> int:
-        """Return the cents of an amount in a field, such as 12.50 or $12; at most `most` cents."""
+    def cents(self, name: str, *, max_cents: int = 1_000_000) -> int:
+        """Return the cents of an amount in a field, such as 12.50 or $12, up to `max_cents`."""
         value = self.text(name).removeprefix("$").replace(",", "")
         if name not in self.errors and not re.fullmatch(r"\d{1,7}(\.\d{1,2})?", value):
             self.errors[name] = "Enter an amount, such as 12.50."
         if name in self.errors:
             return 0
         amount = round(float(value) * 100)
-        if amount > most:
-            self.errors[name] = f"At most {most / 100:,.2f}."
+        if amount > max_cents:
+            self.errors[name] = f"At most {max_cents / 100:,.2f}."
         return amount
 
-    def choice(self, name: str, among: Collection[str]) -> str:
-        """Return the value of a field, which must be one of `among`."""
+    def choice(self, name: str, options: Collection[str]) -> str:
+        """Return the value of a field, which must be one of `options`."""
         value = self.text(name)
-        if value and value not in among:
+        if value and value not in options:
             self.errors[name] = "Choose one of the options."
         return value
 

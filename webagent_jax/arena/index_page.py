@@ -32,22 +32,24 @@ def serve_forever(port: int) -> None:
     """
     page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
     arena = ArenaApp(SITES)
-    arena.front = make_router(arena.worlds, selection.select(TEMPLATES, seed_data()), port)
+    arena.fallback_app = make_router(
+        arena.worlds, selection.select_tasks(TEMPLATES, seed_data()), port
+    )
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(make_server(arena).serve(sockets=[page_socket]))
 
 
 def make_router(
-    worlds: WorldStore, drafts: Mapping[Split, tuple[GeneratedTask, ...]], port: int
+    worlds: WorldStore, tasks_by_split: Mapping[Split, tuple[GeneratedTask, ...]], port: int
 ) -> Router:
     """Return the router of the index page, which creates worlds in `worlds`.
 
     Args:
         worlds: worlds of the server.
-        drafts: tasks of the index by split.
+        tasks_by_split: tasks of the index by split.
         port: port of the server.
     """
-    tasks = list(itertools.chain(drafts["test"], drafts["train"]))
+    tasks = list(itertools.chain(tasks_by_split["test"], tasks_by_split["train"]))
     template = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True
     ).get_template("front.html.j2")
@@ -55,25 +57,36 @@ def make_router(
     async def index(request: Request) -> Response:
         """Show the tasks whose id or intent contains the query; all without one."""
         text_query = request.query_params.get("q", "").lower()
-        matches = [d for d in tasks if text_query in f"{d.task.id} {d.task.intent}".lower()]
+        matches = [
+            generated
+            for generated in tasks
+            if text_query in f"{generated.task.id} {generated.task.intent}".lower()
+        ]
         first_matches = matches[:_MAX_TASKS]
         text = template.render(
-            sites=SITES, tasks=first_matches, total=len(matches), asked=text_query, live=len(worlds)
+            sites=SITES,
+            tasks=first_matches,
+            total=len(matches),
+            query=text_query,
+            num_worlds=len(worlds),
         )
         return HTMLResponse(text)
 
-    async def visit(request: Request) -> Response:
+    async def start_world(request: Request) -> Response:
         """Create a world and redirect to a site in it, or to the start page of a task."""
         world = worlds.new().name
         urls = {
-            f"__{s.task_name.upper()}__": f"http://{s.name}.{world}.localhost:{port}" for s in SITES
+            f"__{site_entry.task_name.upper()}__": f"http://{site_entry.name}.{world}.localhost:{port}"
+            for site_entry in SITES
         }
         task_id = request.query_params.get("task", "")
-        start_urls = [draft.task.start_url for draft in tasks if draft.task.id == task_id]
+        start_urls = [
+            generated.task.start_url for generated in tasks if generated.task.id == task_id
+        ]
         site = request.query_params.get("site", "shopping")
         target = start_urls[0].split(" |AND| ")[0] if start_urls else f"__{site.upper()}__/"
         for placeholder, url in urls.items():
             target = target.replace(placeholder, url)
         return RedirectResponse(target, 303)
 
-    return Router([Route("/", index), Route("/visit", visit, methods=["POST"])])
+    return Router([Route("/", index), Route("/visit", start_world, methods=["POST"])])

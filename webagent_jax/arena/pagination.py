@@ -23,15 +23,15 @@ class WhereClause:
         self.sql += f" AND {sql}"
         self.arguments += arguments
 
-    def words(self, text: str, asked: str) -> None:
-        """Require all words of `asked`, at most ten, in any order.
+    def add_words(self, expression: str, query: str) -> None:
+        """Require all words of `query`, at most ten, in any order.
 
         Args:
-            text: SQL expression of the text.
-            asked: words of the query.
+            expression: SQL expression of the text.
+            query: words to require.
         """
-        for word in asked.lower().split()[:10]:
-            self.add(f"instr(lower({text}), ?)", word)
+        for word in query.lower().split()[:10]:
+            self.add(f"instr(lower({expression}), ?)", word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +61,33 @@ class Pagination:
 
 
 def paginate(
-    visit: RequestContext, columns: str, rest: str, arguments: Sequence[Any] = (), *, size: int
+    request: RequestContext,
+    columns: str,
+    from_clause: str,
+    arguments: Sequence[Any] = (),
+    *,
+    size: int,
 ) -> Pagination:
-    """Return the page of `SELECT columns rest` that the query parameter `page` selects.
+    """Return the page of `SELECT columns from_clause` that the query parameter `page` selects.
 
     A number past the end selects the last page.
 
     Args:
-        visit: request with the query parameters.
+        request: request with the query parameters.
         columns: SQL of the columns.
-        rest: SQL from FROM on; it ends with its ORDER BY.
-        arguments: values of the placeholders in `rest`.
+        from_clause: SQL from FROM on, ORDER BY included.
+        arguments: values of the placeholders in `from_clause`.
         size: rows on a full page.
     """
-    body = rest.rpartition(" ORDER BY ")[0] or rest
-    (total,) = visit.db.execute(f"SELECT count(*) {body}", arguments).fetchone()
-    page_text = visit.query.get("page", "1")
+    body = from_clause.rpartition(" ORDER BY ")[0] or from_clause
+    (total,) = request.db.execute(f"SELECT count(*) {body}", arguments).fetchone()
+    page_text = request.query.get("page", "1")
     number = int(page_text) if page_text.isdecimal() and len(page_text) < 7 else 1
     number = min(max(number, 1), max(1, -(-total // size)))
-    rows = visit.db.execute(
-        f"SELECT {columns} {rest} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
+    rows = request.db.execute(
+        f"SELECT {columns} {from_clause} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
     ).fetchall()
-    parameters = [(key, value) for key, value in visit.query.items() if key != "page" and value]
+    parameters = [(key, value) for key, value in request.query.items() if key != "page" and value]
     return Pagination(
-        rows, total, number, size, f"{visit.path}?{urlencode([*parameters, ('page', '')])}"
+        rows, total, number, size, f"{request.path}?{urlencode([*parameters, ('page', '')])}"
     )

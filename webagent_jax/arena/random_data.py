@@ -46,8 +46,8 @@ class ZipfSampler:
         rng.shuffle(order)
         self._items: list[Any] = order
         weights = (1.0 / (rank + 3) ** exponent for rank in range(len(order)))
-        self._cumulative = list(itertools.accumulate(weights))
+        self._cumulative_weights = list(itertools.accumulate(weights))
 
-    def draw(self, rng: random.Random, count: int = 1) -> list[Any]:
+    def sample(self, rng: random.Random, count: int = 1) -> list[Any]:
         """Draw `count` items with replacement."""
-        return rng.choices(self._items, cum_weights=self._cumulative, k=count)
+        return rng.choices(self._items, cum_weights=self._cumulative_weights, k=count)

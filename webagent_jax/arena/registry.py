@@ -35,5 +35,6 @@ def seed_data() -> Data:
     """Return read-only connections to the seed databases, from which tasks are drawn."""
     databases = {site.database.name: site.database for site in SITES}
     return {
-        name: database.connect_read_only(database.image(entry)) for name, entry in databases.items()
+        name: database.connect_read_only(database.load_image(entry))
+        for name, entry in databases.items()
     }

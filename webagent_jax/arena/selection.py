@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.task import Data, Kind, TaskInstance, TaskTemplate, kind_of
+from webagent_jax.arena.task import Data, EvalKind, TaskInstance, TaskTemplate, eval_kind
 from webagent_jax.types import Split, Task
 
 _MAX_TRIES = 200  # consecutive draws without a new task after which a template is exhausted
 
-TASK_COUNTS: Mapping[str, Mapping[Kind, tuple[int, int]]] = {
+TASK_COUNTS: Mapping[str, Mapping[EvalKind, tuple[int, int]]] = {
     "shop": {"answer": (71, 22), "address": (32, 10), "page": (36, 12), "unachievable": (3, 1)},
     "admin": {"answer": (74, 18), "address": (8, 2), "page": (61, 14), "unachievable": (4, 1)},
     "code": {"answer": (46, 9), "address": (24, 5), "page": (77, 15), "unachievable": (3, 1)},
@@ -38,7 +38,9 @@ class GeneratedTask:
     instance: TaskInstance
 
 
-def select(templates: Sequence[TaskTemplate], data: Data) -> dict[Split, tuple[GeneratedTask, ...]]:
+def select_tasks(
+    templates: Sequence[TaskTemplate], data: Data
+) -> dict[Split, tuple[GeneratedTask, ...]]:
     """Return the tasks of both splits; no draw of a template is in both.
 
     The templates of a site and kind alternate; exhausted ones are skipped. A kind for which a site
@@ -50,22 +52,22 @@ def select(templates: Sequence[TaskTemplate], data: Data) -> dict[Split, tuple[G
         streams = {
             template.name: _generate(template, data, "selection") for template in site_templates
         }
-        first_drafts = {name: next(source, None) for name, source in streams.items()}
+        first_tasks = {name: next(source, None) for name, source in streams.items()}
         for kind, (train, test) in kinds.items():
             queues = [
                 itertools.chain([first], streams[name])
-                for name, first in first_drafts.items()
-                if first is not None and kind_of(first.instance.eval) == kind
+                for name, first in first_tasks.items()
+                if first is not None and eval_kind(first.instance.eval) == kind
             ]
-            drafts = list(itertools.islice(_round_robin(queues), train + test))
-            flags = _spread(len(drafts), test if len(drafts) == train + test else 0)
-            for draft, is_test in zip(drafts, flags, strict=True):
-                splits["test" if is_test else "train"].append(draft)
-    return {split: tuple(drafts) for split, drafts in splits.items()}
+            tasks = list(itertools.islice(_round_robin(queues), train + test))
+            flags = _evenly_spaced_flags(len(tasks), test if len(tasks) == train + test else 0)
+            for generated, is_test in zip(tasks, flags, strict=True):
+                splits["test" if is_test else "train"].append(generated)
+    return {split: tuple(tasks) for split, tasks in splits.items()}
 
 
 def generate_tasks(
-    templates: Sequence[TaskTemplate], data: Data, seed: int, besides: Sequence[GeneratedTask] = ()
+    templates: Sequence[TaskTemplate], data: Data, seed: int, excluded: Sequence[GeneratedTask] = ()
 ) -> Iterator[GeneratedTask]:
     """Yield tasks from a seed without end; the templates alternate.
 
@@ -73,18 +75,20 @@ def generate_tasks(
         templates: templates to draw from.
         data: seed databases.
         seed: seed of the draws.
-        besides: tasks to exclude; no yielded task has the template and slots of one of them.
+        excluded: tasks to exclude; no yielded task has the template and slots of one of them.
     """
-    excluded_keys = {_key(draft.template, draft.instance) for draft in besides}
+    excluded_keys = {
+        _instance_key(generated.template, generated.instance) for generated in excluded
+    }
     queues = [_generate(template, data, f"fresh-{seed}") for template in templates]
-    for draft in _round_robin(queues):
-        if _key(draft.template, draft.instance) not in excluded_keys:
-            yield draft
+    for generated in _round_robin(queues):
+        if _instance_key(generated.template, generated.instance) not in excluded_keys:
+            yield generated
 
 
-def to_webarena_json(draft: GeneratedTask) -> dict[str, object]:
+def to_webarena_json(generated: GeneratedTask) -> dict[str, object]:
     """Return the task in WebArena's JSON schema."""
-    task = draft.task
+    task = generated.task
     return {
         "sites": list(task.sites),
         "task_id": task.id,
@@ -92,8 +96,8 @@ def to_webarena_json(draft: GeneratedTask) -> dict[str, object]:
         "storage_state": None,
         "start_url": task.start_url,
         "geolocation": None,
-        "intent_template": draft.template.phrasings[0],
-        "instantiation_dict": dict(draft.instance.slots),
+        "intent_template": generated.template.phrasings[0],
+        "instantiation_dict": dict(generated.instance.slots),
         "intent": task.intent,
         "require_reset": False,
         "eval": task.eval,
@@ -106,9 +110,9 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
     keys: set[str] = set()
     tries = 0
     while tries < _MAX_TRIES:
-        instance = template.draw(data, rng)
+        instance = template.sample(data, rng)
         phrasing = rng.choice(template.phrasings)
-        if instance is None or (key := _key(template, instance)) in keys:
+        if instance is None or (key := _instance_key(template, instance)) in keys:
             tries += 1
             continue
         tries = 0
@@ -131,7 +135,7 @@ def _start_urls(template: TaskTemplate, instance: TaskInstance) -> Iterator[str]
     yield from (f"{site}/" for site in others)
 
 
-def _key(template: TaskTemplate, instance: TaskInstance) -> str:
+def _instance_key(template: TaskTemplate, instance: TaskInstance) -> str:
     return f"{template.name} {json.dumps(dict(instance.slots), sort_keys=True)}"
 
 
@@ -141,13 +145,13 @@ def _round_robin(sources: Sequence[Iterator[GeneratedTask]]) -> Iterator[Generat
     while remaining:
         active = []
         for source in remaining:
-            draft = next(source, None)
-            if draft is not None:
+            generated = next(source, None)
+            if generated is not None:
                 active.append(source)
-                yield draft
+                yield generated
         remaining = active
 
 
-def _spread(count: int, num_true: int) -> list[bool]:
+def _evenly_spaced_flags(count: int, num_true: int) -> list[bool]:
     """Return `count` flags with `num_true` times True, spaced evenly."""
     return [(i + 1) * num_true // count > i * num_true // count for i in range(count)]

@@ -33,14 +33,17 @@ _HOSTNAME = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?:
 
 
 class ArenaApp:
-    """ASGI application of all sites; `front` handles requests to host names without a world."""
+    """ASGI application of all sites.
+
+    `fallback_app` handles requests to host names without a world.
+    """
 
     def __init__(self, sites: Sequence[Site]) -> None:
         databases = {site.database.name: site.database for site in sites}
-        images = {name: database.image(entry) for name, entry in databases.items()}
-        self.worlds = WorldStore(images, {site.name: site.account for site in sites})
+        images = {name: database.load_image(entry) for name, entry in databases.items()}
+        self.worlds = WorldStore(images, {site.name: site.account_id for site in sites})
         self._routers = {site.name: Router(site.routes()) for site in sites}
-        self.front: ASGIApp = PlainTextResponse("There is no such world.", 404)
+        self.fallback_app: ASGIApp = PlainTextResponse("There is no such world.", 404)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an HTTP request; ignore other protocols."""
@@ -51,7 +54,7 @@ class ArenaApp:
         router = self._routers.get(match["site"]) if match else None
         world = self.worlds.get(match["world"]) if match else None
         if router is None or world is None:
-            await self.front(scope, receive, send)
+            await self.fallback_app(scope, receive, send)
             return
         scope["world"] = world
         await router(scope, receive, send)
@@ -73,13 +76,13 @@ def _drop(worlds: WorldStore, world: str) -> None:
 
 
 def _rows(
-    worlds: WorldStore, world_name: str, name: str, sql: str, arguments: list[Any]
+    worlds: WorldStore, world_name: str, database_name: str, sql: str, arguments: list[Any]
 ) -> list[list[Any]]:
     """Return the rows of a query on a database of a world."""
     world = worlds.get(world_name)
     if world is None:
         raise KeyError(world_name)
-    return [list(row) for row in world.reader(name).execute(sql, arguments)]
+    return [list(row) for row in world.reader(database_name).execute(sql, arguments)]
 
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
@@ -91,12 +94,12 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
-async def serve_control(worlds: WorldStore, pipe: socket.socket) -> None:
+async def serve_control(worlds: WorldStore, control_socket: socket.socket) -> None:
     """Respond to each JSON line, [command, arguments...], with a JSON line, {value} or {error}.
 
     Returns when the other end is closed, for example because its process ended.
     """
-    reader, writer = await asyncio.open_connection(sock=pipe)
+    reader, writer = await asyncio.open_connection(sock=control_socket)
     while line := await reader.readline():
         command, *arguments = json.loads(line)
         try:
@@ -123,19 +126,19 @@ def make_server(arena: ArenaApp, latency: float = 0.0) -> uvicorn.Server:
 
 
 async def serve(
-    arena: ArenaApp, pages: socket.socket, pipe: socket.socket, latency: float = 0.0
+    arena: ArenaApp, page_socket: socket.socket, control_socket: socket.socket, latency: float = 0.0
 ) -> None:
-    """Serve until the other end of `pipe` is closed."""
+    """Serve until the other end of `control_socket` is closed."""
     server = make_server(arena, latency)
-    task = asyncio.create_task(server.serve(sockets=[pages]))
-    await serve_control(arena.worlds, pipe)
+    task = asyncio.create_task(server.serve(sockets=[page_socket]))
+    await serve_control(arena.worlds, control_socket)
     server.should_exit = True
     await task
 
 
-def main(pages: int, pipe: int, latency: float) -> None:
-    """Serve on two inherited sockets: `pages` and `pipe` are their file descriptors."""
-    sockets = [socket.socket(fileno=descriptor) for descriptor in (pages, pipe)]
+def main(page_fd: int, control_fd: int, latency: float) -> None:
+    """Serve on two inherited sockets: `page_fd` and `control_fd` are their file descriptors."""
+    sockets = [socket.socket(fileno=descriptor) for descriptor in (page_fd, control_fd)]
     asyncio.run(serve(ArenaApp(SITES), sockets[0], sockets[1], latency))
 
 

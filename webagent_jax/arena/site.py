@@ -45,13 +45,13 @@ class Site:
     name: str  # first part of its host name: "shop"
     task_name: str  # name in WebArena's task files: "shopping"
     title: str  # name on its pages: "Marigold"
-    about: str  # one line for the index page
+    description: str  # one line for the index page
     database: Database
     views: Sequence[ViewRegistry]
     folder: Path  # contains templates/ and style.css
-    account: int | None = None  # account signed in when a world is created; None for none
+    account_id: int | None = None  # account signed in when a world is created; None for none
     # Context for every template.
-    everywhere: Callable[[RequestContext], Mapping[str, Any]] = lambda visit: {}
+    template_context: Callable[[RequestContext], Mapping[str, Any]] = lambda request: {}
     filters: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
@@ -67,7 +67,7 @@ class Site:
             *(
                 Route(path, self._endpoint(view, environment), methods=[method])
                 for views in self.views
-                for method, path, view in views.listed
+                for method, path, view in views.entries
             ),
             Route(
                 "/{path:path}",
@@ -84,7 +84,9 @@ class Site:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        environment.filters.update(money=money, day=day, moment=moment, plural=plural)
+        environment.filters.update(
+            money=format_money, day=format_day, moment=format_time, plural=pluralize
+        )
         environment.filters.update(self.filters)
         environment.globals.update(site=self, today=common.TODAY)
         return environment
@@ -93,13 +95,13 @@ class Site:
         async def endpoint(request: Request) -> Response:
             fields = parse_qsl((await request.body()).decode(), keep_blank_values=True)
             world = request.scope["world"]
-            visit = RequestContext(self, world, request, dict(fields), environment)
-            return visit.answer(view)
+            context = RequestContext(self, world, request, dict(fields), environment)
+            return context.dispatch(view)
 
         return endpoint
 
 
-def _raise_not_found(visit: RequestContext, path: str) -> Response:
+def _raise_not_found(request: RequestContext, path: str) -> Response:
     raise NotFound
 
 
@@ -107,7 +109,7 @@ class ViewRegistry:
     """Views of a site, collected by decorators; several modules may share a registry."""
 
     def __init__(self) -> None:
-        self.listed: list[tuple[str, str, View]] = []  # method, path, view
+        self.entries: list[tuple[str, str, View]] = []  # method, path, view
 
     def get(self, path: str) -> Callable[[View], View]:
         """Return a decorator that adds a view for GET requests."""
@@ -119,7 +121,7 @@ class ViewRegistry:
 
     def _register(self, method: str, path: str) -> Callable[[View], View]:
         def add(view: View) -> View:
-            self.listed.append((method, path, view))
+            self.entries.append((method, path, view))
             return view
 
         return add
@@ -168,7 +170,7 @@ class RequestContext:
         return common.NOW.isoformat(" ")
 
     @property
-    def here(self) -> str:
+    def full_path(self) -> str:
         """Path and query of this request, to which a later page can return."""
         query = self._request.url.query
         return f"{self.path}?{query}" if query else self.path
@@ -206,7 +208,7 @@ class RequestContext:
         flashes = self.session.flashes[:]
         self.session.flashes.clear()
         text = self._environment.get_template(template).render(
-            visit=self, flashes=flashes, **self.site.everywhere(self), **context
+            request=self, flashes=flashes, **self.site.template_context(self), **context
         )
         return HTMLResponse(text, status, headers=_UNCACHED)
 
@@ -216,22 +218,22 @@ class RequestContext:
             self.flash(flash)
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
 
-    def sign_in(self, account: int, home: str) -> Response:
+    def sign_in(self, account_id: int, home: str) -> Response:
         """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
-        self.session.account = account
-        return self.redirect(self.back(home), "Welcome back.")
+        self.session.account_id = account_id
+        return self.redirect(self.return_path(home), "Welcome back.")
 
-    def back(self, otherwise: str) -> str:
-        """Return the path of this site in the form field "back", or `otherwise` without one."""
+    def return_path(self, default: str) -> str:
+        """Return the path of this site in the form field "back", or `default` without one."""
         path = self.form.get("back", "")
-        return path if re.match(r"/(?![/\\])", path) else otherwise
+        return path if re.match(r"/(?![/\\])", path) else default
 
-    def sign_in_first(self) -> Response:
+    def redirect_to_sign_in(self) -> Response:
         """Redirect to the sign-in page, which leads back to this page."""
-        back = "/" if self._writes else self.here
+        back = "/" if self._writes else self.full_path
         return self.redirect("/sign-in", "Please sign in to go on.", back=back)
 
-    def answer(self, view: View) -> Response:
+    def dispatch(self, view: View) -> Response:
         """Return the response of a view; its writes are committed if it succeeds, else undone."""
         try:
             if not self._writes:
@@ -245,22 +247,22 @@ class RequestContext:
 # --- formats of all sites ------------------------------------------------------------------------
 
 
-def money(cents: int) -> str:
+def format_money(cents: int) -> str:
     """Return an amount as text: 123450 gives $1,234.50."""
     return f"-${-cents / 100:,.2f}" if cents < 0 else f"${cents / 100:,.2f}"
 
 
-def day(iso: str) -> str:
+def format_day(iso: str) -> str:
     """Return the day of an ISO date or time as text: 2023-06-05 gives Jun 5, 2023."""
     date = datetime.date.fromisoformat(iso[:10])
     return f"{date:%b} {date.day}, {date.year}"
 
 
-def moment(iso: str) -> str:
+def format_time(iso: str) -> str:
     """Return an ISO time as text: 2023-06-05 09:30:00 gives Jun 5, 2023, 09:30."""
-    return f"{day(iso)}, {iso[11:16]}"
+    return f"{format_day(iso)}, {iso[11:16]}"
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """Return a count with its noun: 1 item, 3 items; `many` is an irregular plural."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def pluralize(count: int, singular: str, plural_noun: str = "") -> str:
+    """Return a count with its noun: 1 item, 3 items; `plural_noun` is an irregular plural."""
+    return f"{count:,} {singular if count == 1 else plural_noun or singular + 's'}"

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from webagent_jax.arena.site import day
+from webagent_jax.arena.site import format_day
 from webagent_jax.types import Expert, Observation
 
-Kind = Literal["answer", "address", "page", "unachievable"]
+EvalKind = Literal["answer", "address", "page", "unachievable"]
 """Object of an evaluation: answer, final address or page content; or an unachievable task."""
 
 Data = Mapping[str, sqlite3.Connection]
@@ -49,8 +49,8 @@ class TaskTemplate:
     sites: tuple[str, ...]
     phrasings: tuple[str, ...]  # at least five intents, with the slots in braces
     # Draws an instance; None if the draw gives no suitable task.
-    draw: Callable[[Data, random.Random], TaskInstance | None]
-    oracle: Callable[[Mapping[str, str], Observation], Expert]
+    sample: Callable[[Data, random.Random], TaskInstance | None]
+    expert: Callable[[Mapping[str, str], Observation], Expert]
 
     @property
     def group(self) -> str:
@@ -58,10 +58,10 @@ class TaskTemplate:
         return self.name.partition("/")[0]
 
 
-Oracle = Callable[[Mapping[str, str], Observation], Expert]
+ExpertFactory = Callable[[Mapping[str, str], Observation], Expert]
 
 
-class Templates(list[TaskTemplate]):
+class TemplateRegistry(list[TaskTemplate]):
     """Templates of a site, collected by a decorator on their experts."""
 
     def __init__(self, group: str, *sites: str) -> None:
@@ -69,24 +69,29 @@ class Templates(list[TaskTemplate]):
         self._group, self._sites = group, sites
 
     def add(
-        self, name: str, draw: Callable[[Data, random.Random], TaskInstance | None], *phrasings: str
-    ) -> Callable[[Oracle], Oracle]:
+        self,
+        name: str,
+        sample: Callable[[Data, random.Random], TaskInstance | None],
+        *phrasings: str,
+    ) -> Callable[[ExpertFactory], ExpertFactory]:
         """Return a decorator that adds a template with the decorated function as its expert.
 
         Args:
             name: topic of the template.
-            draw: draws an instance; None if the draw gives no suitable task.
+            sample: draws an instance; None if the draw gives no suitable task.
             *phrasings: at least five intents, with the slots in braces.
         """
 
-        def register(oracle: Oracle) -> Oracle:
-            self.append(TaskTemplate(f"{self._group}/{name}", self._sites, phrasings, draw, oracle))
-            return oracle
+        def register(expert: ExpertFactory) -> ExpertFactory:
+            self.append(
+                TaskTemplate(f"{self._group}/{name}", self._sites, phrasings, sample, expert)
+            )
+            return expert
 
         return register
 
 
-def kind_of(spec: EvalSpec) -> Kind:
+def eval_kind(spec: EvalSpec) -> EvalKind:
     """Return the kind of evaluation that a specification describes."""
     if "string_match" in spec["eval_types"]:
         return "unachievable" if spec["string_note"] else "answer"
@@ -96,64 +101,64 @@ def kind_of(spec: EvalSpec) -> Kind:
 # --- evaluators ----------------------------------------------------------------------------------
 
 
-def answer_includes(*wanted: str) -> EvalSpec:
+def answer_includes(*expected_texts: str) -> EvalSpec:
     """Require an answer that contains each of these; " |OR| " separates alternatives."""
-    return _spec("string_match", reference_answers={"must_include": list(wanted)})
+    return _make_spec("string_match", reference_answers={"must_include": list(expected_texts)})
 
 
-def answer_is(wanted: str) -> EvalSpec:
+def answer_is(expected_text: str) -> EvalSpec:
     """Require this answer; case does not matter."""
-    return _spec("string_match", reference_answers={"exact_match": wanted})
+    return _make_spec("string_match", reference_answers={"exact_match": expected_text})
 
 
-def unachievable(why: str) -> EvalSpec:
-    """Require the answer N/A, for the reason `why`."""
+def unachievable(reason: str) -> EvalSpec:
+    """Require the answer N/A, for the reason `reason`."""
     spec = answer_is("N/A")
-    spec["string_note"] = why
+    spec["string_note"] = reason
     return spec
 
 
 def url_equals(*urls: str) -> EvalSpec:
     """Require that the agent stops at one of these addresses, such as "__SHOPPING__/cart"."""
-    return _spec("url_match", reference_url=" |OR| ".join(urls), url_note="EXACT")
+    return _make_spec("url_match", reference_url=" |OR| ".join(urls), url_note="EXACT")
 
 
-def page_includes(url: str, selector: str, *wanted: str) -> EvalSpec:
+def page_includes(url: str, selector: str, *expected_texts: str) -> EvalSpec:
     """Require that the joined texts of all elements of a selector contain each of these.
 
     `url` is the page to open, or "last" for the page where the agent stopped.
     """
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)"
-    return _page(url, f"{texts}.join(' ; ')", {"must_include": list(wanted)})
+    return _page_spec(url, f"{texts}.join(' ; ')", {"must_include": list(expected_texts)})
 
 
-def page_lists(url: str, selector: str, parts: str, *wanted: str) -> EvalSpec:
+def page_lists(url: str, selector: str, parts: str, *expected_lines: str) -> EvalSpec:
     """Require that a list contains each of these lines, written as parts joined by ", ".
 
     Args:
         url: page to open, or "last" for the page where the agent stopped.
         selector: selector of the lines.
         parts: selector of the parts of a line; a part is the value of a field, or a text.
-        *wanted: lines that the list must contain.
+        *expected_lines: lines that the list must contain.
     """
     line = (
         f"[...e.querySelectorAll({json.dumps(parts)})]"
         ".map((part) => part.value ?? part.innerText.trim()).join(', ')"
     )
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => {line})"
-    return _page(url, f"{texts}.join(' ; ')", {"must_include": list(wanted)})
+    return _page_spec(url, f"{texts}.join(' ; ')", {"must_include": list(expected_lines)})
 
 
-def page_equals(url: str, selector: str, wanted: str) -> EvalSpec:
+def page_equals(url: str, selector: str, expected_text: str) -> EvalSpec:
     """Require that the texts of all elements of a selector, joined by " ; ", are exactly this."""
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText.trim())"
-    return _page(url, f"{texts}.join(' ; ')", {"exact_match": wanted})
+    return _page_spec(url, f"{texts}.join(' ; ')", {"exact_match": expected_text})
 
 
-def field_has(selector: str, *wanted: str) -> EvalSpec:
+def field_includes(selector: str, *expected_texts: str) -> EvalSpec:
     """Require that a field of the page where the agent stopped contains each of these."""
     locator = f"document.querySelector({json.dumps(selector)}).value"
-    return _page("last", locator, {"must_include": list(wanted)})
+    return _page_spec("last", locator, {"must_include": list(expected_texts)})
 
 
 def all_of(*specs: EvalSpec) -> EvalSpec:
@@ -168,22 +173,24 @@ def all_of(*specs: EvalSpec) -> EvalSpec:
     return result
 
 
-def _spec(evaluator: str, **parts: Any) -> EvalSpec:
+def _make_spec(evaluator: str, **parts: Any) -> EvalSpec:
     return {"eval_types": [evaluator], "string_note": "", **parts}
 
 
-def _page(url: str, locator: str, contents: Mapping[str, Any]) -> EvalSpec:
+def _page_spec(url: str, locator: str, contents: Mapping[str, Any]) -> EvalSpec:
     target = {"url": url, "locator": locator, "prep_actions": [], "required_contents": contents}
-    return _spec("program_html", program_html=[target])
+    return _make_spec("program_html", program_html=[target])
 
 
-def dates(iso: str) -> str:
+def date_formats(iso: str) -> str:
     """Return the formats in which an answer may write a day, as one reference."""
     date = datetime.date.fromisoformat(iso[:10])
     american = f"{date.month}/{date.day}/{date.year}"
-    return " |OR| ".join((day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
+    return " |OR| ".join(
+        (format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10])
+    )
 
 
-def pick(rng: random.Random, rows: Sequence[Any]) -> Any:
+def sample_row(rng: random.Random, rows: Sequence[Any]) -> Any:
     """Return a random row; None without rows."""
     return rng.choice(rows) if rows else None

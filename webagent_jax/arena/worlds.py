@@ -20,19 +20,21 @@ from webagent_jax.arena import database
 class SiteSession:
     """Session of a world's only browser on a site; it replaces a cookie."""
 
-    account: int | None  # id of the signed-in account; None if signed out
+    account_id: int | None  # id of the signed-in account; None if signed out
     flashes: list[str] = field(default_factory=list)  # messages for the next page
-    notes: dict[str, Any] = field(default_factory=dict)  # pending inputs, such as a checkout
+    pending_inputs: dict[str, Any] = field(
+        default_factory=dict
+    )  # pending inputs, such as a checkout
 
 
 class World:
     """State of all sites in one episode."""
 
     def __init__(
-        self, name: str, seeds: Mapping[str, SeedDatabase], accounts: Mapping[str, int | None]
+        self, name: str, seeds: Mapping[str, SeedDatabase], account_ids: Mapping[str, int | None]
     ):
         self.name = name
-        self.sessions = {site: SiteSession(account) for site, account in accounts.items()}
+        self.sessions = {site: SiteSession(account) for site, account in account_ids.items()}
         self._seeds = seeds
         self._databases: dict[str, sqlite3.Connection] = {}
 
@@ -85,19 +87,19 @@ class WorldStore:
 
     Args:
         images: seed images by database name.
-        accounts: ids of the accounts that are signed in at first, by site name.
+        account_ids: ids of the accounts that are signed in at first, by site name.
     """
 
-    def __init__(self, images: Mapping[str, bytes], accounts: Mapping[str, int | None]) -> None:
+    def __init__(self, images: Mapping[str, bytes], account_ids: Mapping[str, int | None]) -> None:
         self._seeds = {name: SeedDatabase(image) for name, image in images.items()}
-        self._accounts = accounts
+        self._account_ids = account_ids
         self._worlds: dict[str, World] = {}
         self._slots = itertools.count(1)
         self._free_slots: list[tuple[str, int]] = []  # (slot, number of worlds that it has had)
 
     def new(self) -> World:
         """Create a world in the seed state."""
-        return self._add(World(self._next_name(), self._seeds, self._accounts))
+        return self._add(World(self._next_name(), self._seeds, self._account_ids))
 
     def copy(self, name: str) -> World:
         """Create a world in the state of another.

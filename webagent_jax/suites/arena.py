@@ -46,7 +46,7 @@ class ArenaSuite:
         *,
         latency: float = 0.0,
     ) -> None:
-        self._tasks = drafts(names, config)
+        self._tasks = load_tasks(names, config)
         self._by_name = {**self._tasks["train"], **self._tasks["test"]}
         self._pool = pool
         self._expert_thoughts = config.expert_thoughts
@@ -87,7 +87,7 @@ class ArenaSuite:
             KeyError: the task belongs to another suite.
         """
         generated = self._by_name[_task_name(task)]
-        expert = generated.template.oracle(generated.instance.slots, start.observation)
+        expert = generated.template.expert(generated.instance.slots, start.observation)
         if self._expert_thoughts == "restate":
             return expert_steps.restate(expert, task.intent)
         if self._expert_thoughts == "long":
@@ -99,7 +99,7 @@ class ArenaSuite:
         self._server.close()
 
 
-def drafts(
+def load_tasks(
     names: Sequence[str] = (), config: ArenaConfig = _DEFAULTS
 ) -> Mapping[Split, Mapping[str, GeneratedTask]]:
     """Return the tasks of each split by name, without a server.
@@ -114,10 +114,10 @@ def drafts(
         ConfigError: a name matches no task.
     """
     data = seed_data()
-    selected = selection.select(TEMPLATES, data)
+    selected = selection.select_tasks(TEMPLATES, data)
     if config.task_seed >= 0:
         stream = selection.generate_tasks(
-            TEMPLATES, data, config.task_seed, besides=selected["test"]
+            TEMPLATES, data, config.task_seed, excluded=selected["test"]
         )
         selected["train"] = tuple(itertools.islice(stream, config.num_generated_tasks))
     for connection in data.values():
@@ -156,10 +156,10 @@ def _has_prefix(task: str, name: str) -> bool:
 class ArenaEnvironment(BrowserEnvironment):
     """Environment of one task in one world, in its own browser context."""
 
-    def __init__(self, host: ArenaServerHandle, world: str, session: Session, task: Task) -> None:
+    def __init__(self, server: ArenaServerHandle, world: str, session: Session, task: Task) -> None:
         super().__init__(session)
-        self._server, self._world = host, world
-        self._addresses = host.addresses(world)
+        self._server, self._world = server, world
+        self._addresses = server.addresses(world)
         self._task = replace(
             task,
             start_url=task_file.fill_placeholders(task.start_url, self._addresses),

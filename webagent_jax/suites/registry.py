@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, SuiteConfig
 from webagent_jax.suites import browsergym, miniwob, webarena
-from webagent_jax.suites.arena import ArenaSuite, drafts
+from webagent_jax.suites.arena import ArenaSuite, load_tasks
 from webagent_jax.suites.browsergym import BrowserGym
 from webagent_jax.suites.miniwob import MiniWob
 from webagent_jax.suites.webarena import WebArena, catalog
@@ -68,7 +68,9 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
         case "miniwob":
             yield from miniwob.first_tasks(config.tasks, split)
         case "arena":
-            yield from (draft.task for draft in drafts(config.tasks, config.arena)[split].values())
+            yield from (
+                draft.task for draft in load_tasks(config.tasks, config.arena)[split].values()
+            )
         case "webarena_lite":
             tasks = catalog.read(config.webarena, config.tasks)
             yield from (tasks.task(name, split) for name in tasks.names(split))

@@ -6,7 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
+from webagent_jax.arena.admin.staff_views import (
+    ROWS_PER_PAGE,
+    StaffViews,
+    optional_choice,
+    redirect_to_canonical,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.site import RequestContext
@@ -26,114 +31,114 @@ _NUM_ORDERS = "(SELECT count(*) FROM purchase WHERE customer_id = customer.id) A
 
 
 @views.get("/customers")
-def customers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "group", "sort"):
+def customers(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "q", "group", "sort"):
         return redirect
-    form, condition = Form(visit.query), WhereClause()
+    form, condition = Form(request.query), WhereClause()
     query = form.text("q", required=False)
-    condition.words("first || ' ' || last || ' ' || email || ' ' || phone", query)
-    if group := one_of(form, "group", GROUPS):
+    condition.add_words("first || ' ' || last || ' ' || email || ' ' || phone", query)
+    if group := optional_choice(form, "group", GROUPS):
         condition.add("customer_group = ?", group)
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
-    rest = f"FROM customer WHERE {condition.sql} ORDER BY {order}"
+    from_clause = f"FROM customer WHERE {condition.sql} ORDER BY {order}"
     columns = f"id, first || ' ' || last AS name, email, customer_group, joined, {_NUM_ORDERS}"
-    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
-    return visit.render(
+    pagination = paginate(request, columns, from_clause, condition.arguments, size=ROWS_PER_PAGE)
+    return request.render(
         "customers.html.j2",
         form=form,
-        found=pagination,
+        pagination=pagination,
         groups=GROUPS,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
     )
 
 
 @views.get("/customers/{number:int}")
-def customer(visit: RequestContext, number: int) -> Response:
-    totals = visit.row(
+def customer(request: RequestContext, number: int) -> Response:
+    totals = request.row(
         "SELECT count(*) AS orders, coalesce(sum(total) FILTER (WHERE status != 'Cancelled'), 0)"
         " AS spent FROM purchase WHERE customer_id = ?",
         number,
     )
-    return visit.render(
+    return request.render(
         "customer.html.j2",
-        customer=_find_customer(visit, number),
-        address=visit.rows("SELECT * FROM address WHERE customer_id = ? AND is_default", number),
-        bought=totals,
-        latest=visit.rows(
+        customer=_find_customer(request, number),
+        address=request.rows("SELECT * FROM address WHERE customer_id = ? AND is_default", number),
+        totals=totals,
+        latest=request.rows(
             "SELECT * FROM purchase WHERE customer_id = ? ORDER BY id DESC LIMIT 5", number
         ),
     )
 
 
 @views.get("/customers/{number:int}/edit")
-def customer_form(visit: RequestContext, number: int) -> Response:
-    customer_row = _find_customer(visit, number)
-    return _customer_form(visit, customer_row, Form(dict(customer_row)))
+def customer_form(request: RequestContext, number: int) -> Response:
+    customer_row = _find_customer(request, number)
+    return _customer_form(request, customer_row, Form(dict(customer_row)))
 
 
 @views.get("/customers/new")
-def new_customer(visit: RequestContext) -> Response:
-    return _customer_form(visit, None, Form())
+def new_customer(request: RequestContext) -> Response:
+    return _customer_form(request, None, Form())
 
 
-def _customer_form(visit: RequestContext, customer: Any, form: Form) -> Response:
+def _customer_form(request: RequestContext, customer: Any, form: Form) -> Response:
     status = 422 if form.errors else 200
-    return visit.render(
+    return request.render(
         "customer_form.html.j2", status, customer=customer, form=form, groups=GROUPS
     )
 
 
 @views.post("/customers/new")
-def add_customer(visit: RequestContext) -> Response:
-    form = Form(visit.form)
-    values = _read_values(visit, form, number=0)
+def add_customer(request: RequestContext) -> Response:
+    form = Form(request.form)
+    values = _read_values(request, form, number=0)
     if form.errors:
-        return _customer_form(visit, None, form)
-    number = visit.execute(
+        return _customer_form(request, None, form)
+    number = request.execute(
         f"INSERT INTO customer ({', '.join(values)}, password, joined)"
         f" VALUES ({', '.join('?' * len(values))}, '', ?)",
         *values.values(),
-        visit.today,
+        request.today,
     )
-    return _save_note(visit, form, number)
+    return _save_note(request, form, number)
 
 
 @views.post("/customers/{number:int}/edit")
-def change_customer(visit: RequestContext, number: int) -> Response:
-    customer_row, form = _find_customer(visit, number), Form(visit.form)
-    values = _read_values(visit, form, number=number)
+def change_customer(request: RequestContext, number: int) -> Response:
+    customer_row, form = _find_customer(request, number), Form(request.form)
+    values = _read_values(request, form, number=number)
     if form.errors:
-        return _customer_form(visit, customer_row, form)
+        return _customer_form(request, customer_row, form)
     assignments = ", ".join(f"{name} = ?" for name in values)
-    visit.execute(f"UPDATE customer SET {assignments} WHERE id = ?", *values.values(), number)
-    return _save_note(visit, form, number)
+    request.execute(f"UPDATE customer SET {assignments} WHERE id = ?", *values.values(), number)
+    return _save_note(request, form, number)
 
 
-def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
+def _read_values(request: RequestContext, form: Form, number: int) -> dict[str, Any]:
     """Return the values of the form by column; `number` is 0 for a new customer."""
-    form.text("note", required=False, most=500)
+    form.text("note", required=False, max_chars=500)
     values = {
-        "first": form.text("first", most=40),
-        "last": form.text("last", most=40),
+        "first": form.text("first", max_chars=40),
+        "last": form.text("last", max_chars=40),
         "email": form.email("email"),
-        "phone": form.text("phone", required=False, most=20),
+        "phone": form.text("phone", required=False, max_chars=20),
         "customer_group": form.choice("customer_group", GROUPS),
         "newsletter": int(form.is_checked("newsletter")),
     }
-    if visit.value("SELECT 1 FROM customer WHERE email = ? AND id != ?", values["email"], number):
+    if request.value("SELECT 1 FROM customer WHERE email = ? AND id != ?", values["email"], number):
         form.errors["email"] = "There is a customer with this email address already."
     return values
 
 
-def _save_note(visit: RequestContext, form: Form, number: int) -> Response:
-    visit.execute("DELETE FROM customer_note WHERE customer_id = ?", number)
+def _save_note(request: RequestContext, form: Form, number: int) -> Response:
+    request.execute("DELETE FROM customer_note WHERE customer_id = ?", number)
     if note := form.values.get("note", "").strip():
-        visit.execute("INSERT INTO customer_note VALUES (?, ?)", number, note)
-    return visit.redirect(f"/customers/{number}", "The customer was saved.")
+        request.execute("INSERT INTO customer_note VALUES (?, ?)", number, note)
+    return request.redirect(f"/customers/{number}", "The customer was saved.")
 
 
-def _find_customer(visit: RequestContext, number: int) -> Any:
-    return visit.row(
+def _find_customer(request: RequestContext, number: int) -> Any:
+    return request.row(
         "SELECT customer.*, coalesce(body, '') AS note FROM customer"
         " LEFT JOIN customer_note ON customer_id = customer.id WHERE customer.id = ?",
         number,

@@ -5,60 +5,60 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena import common
-from webagent_jax.arena.admin.reports import LOW_STOCK, bestsellers_since
+from webagent_jax.arena.admin.reports import LOW_STOCK_LIMIT, bestsellers_since
 from webagent_jax.arena.admin.staff_views import StaffViews
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = StaffViews()
-door = ViewRegistry()  # views without sign-in
+public_views = ViewRegistry()  # views without sign-in
 
 
 @views.get("/")
-def dashboard(visit: RequestContext) -> Response:
-    month = visit.row(
+def dashboard(request: RequestContext) -> Response:
+    month = request.row(
         "SELECT count(*) AS orders, coalesce(sum(total), 0) AS revenue FROM purchase"
         " WHERE placed >= ? AND status != 'Cancelled'",
-        visit.today[:8] + "01",
+        request.today[:8] + "01",
     )
     pending = {
-        "ship": visit.value("SELECT count(*) FROM purchase WHERE status = 'Processing'"),
-        "reviews": visit.value("SELECT count(*) FROM review WHERE status = 'Pending'"),
-        "stock": visit.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK),
+        "ship": request.value("SELECT count(*) FROM purchase WHERE status = 'Processing'"),
+        "reviews": request.value("SELECT count(*) FROM review WHERE status = 'Pending'"),
+        "stock": request.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK_LIMIT),
     }
-    months = visit.rows(
+    months = request.rows(
         "SELECT substr(placed, 1, 7) AS interval, sum(total) AS revenue FROM purchase"
         " WHERE status != 'Cancelled' GROUP BY interval ORDER BY interval DESC LIMIT 13"
     )
-    return visit.render(
+    return request.render(
         "dashboard.html.j2",
         month=month,
-        waiting=pending,
+        pending=pending,
         months=months[::-1],
-        latest=visit.rows("SELECT * FROM purchase ORDER BY id DESC LIMIT 5"),
-        bestsellers=bestsellers_since(visit, days=30)[:5],
+        latest=request.rows("SELECT * FROM purchase ORDER BY id DESC LIMIT 5"),
+        bestsellers=bestsellers_since(request, days=30)[:5],
     )
 
 
-@door.get("/sign-in")
-def sign_in_form(visit: RequestContext) -> Response:
-    return visit.render("sign_in.html.j2", form=Form(visit.query))
+@public_views.get("/sign-in")
+def sign_in_form(request: RequestContext) -> Response:
+    return request.render("sign_in.html.j2", form=Form(request.query))
 
 
-@door.post("/sign-in")
-def sign_in(visit: RequestContext) -> Response:
+@public_views.post("/sign-in")
+def sign_in(request: RequestContext) -> Response:
     """Sign in the only member of the staff, with the email and password of her customer account."""
-    form = Form(visit.form)
+    form = Form(request.form)
     email, password = form.email("email"), form.text("password")
-    staff = common.me()
+    staff = common.agent_user()
     if not form.errors:
         if (email.lower(), password) == (staff.email, staff.password):
-            return visit.sign_in(staff.id, "/")
+            return request.sign_in(staff.id, "/")
         form.errors["password"] = "The email address or the password is wrong."
-    return visit.render("sign_in.html.j2", 422, form=form)
+    return request.render("sign_in.html.j2", 422, form=form)
 
 
-@door.post("/sign-out")
-def sign_out(visit: RequestContext) -> Response:
-    visit.session.account = None
-    return visit.redirect("/sign-in", "You are signed out.")
+@public_views.post("/sign-out")
+def sign_out(request: RequestContext) -> Response:
+    request.session.account_id = None
+    return request.redirect("/sign-in", "You are signed out.")

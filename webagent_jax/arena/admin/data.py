@@ -90,7 +90,7 @@ def _fill_remarks(connection: sqlite3.Connection) -> None:
     for number, order_time in connection.execute("SELECT id, placed FROM purchase").fetchall():
         if rng.random() < 0.12:
             remark = (rng.choice(bodies), int(rng.random() < 0.3))
-            rows.append((number, order_time[:10] + " 17:30:00", common.me().name, *remark))
+            rows.append((number, order_time[:10] + " 17:30:00", common.agent_user().name, *remark))
     connection.executemany(
         "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
         rows,
@@ -112,7 +112,7 @@ def _fill_search_terms(connection: sqlite3.Connection) -> None:
     terms = list(dict.fromkeys([*kinds, *(kind.split()[-1] for kind in kinds)]))
     terms = [*rng.sample(sorted(terms), 110), "gift card", "piano", "mattress", "aquarium"]
     sampler = random_data.ZipfSampler(rng, terms, exponent=1.0)
-    searches = sampler.draw(rng, 6_000)
+    searches = sampler.sample(rng, 6_000)
     rows = []
     for term in terms:
         condition = " AND ".join(f"instr(words, '{word}')" for word in term.split())

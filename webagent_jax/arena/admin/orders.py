@@ -9,10 +9,17 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.admin.data import CARRIERS, REFUND_REASONS
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, author, one_of, span, tidied
+from webagent_jax.arena.admin.staff_views import (
+    ROWS_PER_PAGE,
+    StaffViews,
+    add_date_range,
+    optional_choice,
+    redirect_to_canonical,
+    staff_name,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import NotFound, RequestContext, money
+from webagent_jax.arena.site import NotFound, RequestContext, format_money
 
 views = StaffViews()
 
@@ -41,8 +48,8 @@ class Step:
     """Step of an order that needs one click."""
 
     text: str  # text of the button
-    before: tuple[str, ...]  # statuses in which the step is possible
-    after: str  # status after the step
+    source_statuses: tuple[str, ...]  # statuses in which the step is possible
+    target_status: str  # status after the step
     remark: str  # entry in the history of the order
 
 
@@ -53,177 +60,197 @@ STEPS: Mapping[str, Step] = {
     "complete": Step("Complete", ("Shipped",), "Complete", "The order is complete."),
 }
 
-PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+FORM_STEPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ship": ("Ship", ("Processing",)),
     "refund": ("Refund", ("Shipped", "Complete")),
     "cancel": ("Cancel", ("Pending", "Processing", "On Hold")),
 }
 """Steps that need a form: text of the link, and statuses in which the step is possible."""
 
-_PIECES = (
+_QUANTITY_SQL = (
     "(SELECT sum(quantity) FROM purchase_item WHERE product_id = product.id AND purchase_id = ?)"
 )
-_OF_ORDER = "WHERE id IN (SELECT product_id FROM purchase_item WHERE purchase_id = ?)"
+_WHERE_IN_ORDER = "WHERE id IN (SELECT product_id FROM purchase_item WHERE purchase_id = ?)"
 
 
 @views.get("/orders")
-def orders(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "status", "from", "to", "sort"):
+def orders(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "q", "status", "from", "to", "sort"):
         return redirect
-    form, condition = Form(visit.query), WhereClause()
-    condition.words("id || ' ' || name", form.text("q", required=False))
-    if status := one_of(form, "status", STATUSES):
+    form, condition = Form(request.query), WhereClause()
+    condition.add_words("id || ' ' || name", form.text("q", required=False))
+    if status := optional_choice(form, "status", STATUSES):
         condition.add("status = ?", status)
-    span(form, condition, "placed")
+    add_date_range(form, condition, "placed")
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
-    rest = f"FROM purchase WHERE {condition.sql} ORDER BY {order}"
+    from_clause = f"FROM purchase WHERE {condition.sql} ORDER BY {order}"
     pagination = paginate(
-        visit, "id, placed, name, total, status", rest, condition.arguments, size=ROWS
+        request,
+        "id, placed, name, total, status",
+        from_clause,
+        condition.arguments,
+        size=ROWS_PER_PAGE,
     )
-    return visit.render(
+    return request.render(
         "orders.html.j2",
         form=form,
-        found=pagination,
+        pagination=pagination,
         statuses=STATUSES,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
     )
 
 
 @views.get("/orders/{number:int}")
-def order(visit: RequestContext, number: int) -> Response:
-    return _order_page(visit, number, Form())
+def order(request: RequestContext, number: int) -> Response:
+    return _order_page(request, number, Form())
 
 
-def _order_page(visit: RequestContext, number: int, form: Form, status: int = 200) -> Response:
-    order_row = _find_order(visit, number)
-    return visit.render(
+def _order_page(request: RequestContext, number: int, form: Form, status: int = 200) -> Response:
+    order_row = _find_order(request, number)
+    return request.render(
         "order.html.j2",
         status,
         order=order_row,
         form=form,
-        items=visit.rows(
+        items=request.rows(
             "SELECT purchase_item.*, name, sku FROM purchase_item"
             " JOIN product ON product.id = product_id WHERE purchase_id = ?",
             number,
         ),
-        shipment=visit.rows("SELECT * FROM shipment WHERE purchase_id = ?", number),
-        refund=visit.rows("SELECT * FROM refund WHERE purchase_id = ?", number),
-        remarks=visit.rows("SELECT * FROM remark WHERE purchase_id = ? ORDER BY id DESC", number),
-        steps={key: step.text for key, step in STEPS.items() if order_row["status"] in step.before},
-        pages={key: text for key, (text, before) in PAGES.items() if order_row["status"] in before},
+        shipment=request.rows("SELECT * FROM shipment WHERE purchase_id = ?", number),
+        refund=request.rows("SELECT * FROM refund WHERE purchase_id = ?", number),
+        remarks=request.rows("SELECT * FROM remark WHERE purchase_id = ? ORDER BY id DESC", number),
+        steps={
+            key: step.text
+            for key, step in STEPS.items()
+            if order_row["status"] in step.source_statuses
+        },
+        pages={
+            key: text
+            for key, (text, statuses) in FORM_STEPS.items()
+            if order_row["status"] in statuses
+        },
     )
 
 
 @views.post("/orders/{number:int}/remarks")
-def add_remark(visit: RequestContext, number: int) -> Response:
-    _find_order(visit, number)
-    form = Form(visit.form)
-    body = form.text("body", most=500)
+def add_remark(request: RequestContext, number: int) -> Response:
+    _find_order(request, number)
+    form = Form(request.form)
+    body = form.text("body", max_chars=500)
     if form.errors:
-        return _order_page(visit, number, form, 422)
-    _add_remark(visit, number, body, notified=form.is_checked("notify"))
-    return visit.redirect(f"/orders/{number}", "The comment was added.")
+        return _order_page(request, number, form, 422)
+    _add_remark(request, number, body, is_notified=form.is_checked("notify"))
+    return request.redirect(f"/orders/{number}", "The comment was added.")
 
 
 @views.get("/orders/{number:int}/{step}")
-def step_form(visit: RequestContext, number: int, step: str) -> Response:
-    if step not in PAGES:
+def step_form(request: RequestContext, number: int, step: str) -> Response:
+    if step not in FORM_STEPS:
         raise NotFound
-    order_row = _find_order(visit, number)
-    if order_row["status"] not in PAGES[step][1]:
-        return _reject(visit, order_row)
-    return _step_page(visit, order_row, step, Form())
+    order_row = _find_order(request, number)
+    if order_row["status"] not in FORM_STEPS[step][1]:
+        return _reject(request, order_row)
+    return _step_page(request, order_row, step, Form())
 
 
-def _step_page(visit: RequestContext, order: Any, step: str, form: Form) -> Response:
+def _step_page(request: RequestContext, order: Any, step: str, form: Form) -> Response:
     choices = {"carriers": tuple(CARRIERS), "refunds": REFUND_REASONS, "reasons": CANCEL_REASONS}
     status = 422 if form.errors else 200
-    return visit.render(f"{step}.html.j2", status, order=order, form=form, **choices)
+    return request.render(f"{step}.html.j2", status, order=order, form=form, **choices)
 
 
 @views.post("/orders/{number:int}/ship")
-def ship(visit: RequestContext, number: int) -> Response:
-    order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["ship"][1]:
-        return _reject(visit, order_row)
+def ship(request: RequestContext, number: int) -> Response:
+    order_row, form = _find_order(request, number), Form(request.form)
+    if order_row["status"] not in FORM_STEPS["ship"][1]:
+        return _reject(request, order_row)
     carrier = form.choice("carrier", CARRIERS)
-    tracking = form.text("tracking", most=20, least=6)
+    tracking = form.text("tracking", max_chars=20, min_chars=6)
     if form.errors:
-        return _step_page(visit, order_row, "ship", form)
-    visit.execute(
-        "INSERT INTO shipment VALUES (?, ?, ?, ?)", *(number, carrier, tracking, visit.today)
+        return _step_page(request, order_row, "ship", form)
+    request.execute(
+        "INSERT INTO shipment VALUES (?, ?, ?, ?)", *(number, carrier, tracking, request.today)
     )
     remark = f"Shipped by {carrier}, tracking number {tracking}."
-    return _set_status(visit, number, "Shipped", remark, notified=form.is_checked("notify"))
+    return _set_status(request, number, "Shipped", remark, is_notified=form.is_checked("notify"))
 
 
 @views.post("/orders/{number:int}/refund")
-def refund(visit: RequestContext, number: int) -> Response:
-    order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["refund"][1]:
-        return _reject(visit, order_row)
-    amount = form.cents("amount", most=order_row["total"])
+def refund(request: RequestContext, number: int) -> Response:
+    order_row, form = _find_order(request, number), Form(request.form)
+    if order_row["status"] not in FORM_STEPS["refund"][1]:
+        return _reject(request, order_row)
+    amount = form.cents("amount", max_cents=order_row["total"])
     if not amount and "amount" not in form.errors:
         form.errors["amount"] = "Enter an amount above zero."
     reason = form.choice("reason", REFUND_REASONS)
     if form.errors:
-        return _step_page(visit, order_row, "refund", form)
-    visit.execute("INSERT INTO refund VALUES (?, ?, ?, ?)", *(number, amount, reason, visit.today))
+        return _step_page(request, order_row, "refund", form)
+    request.execute(
+        "INSERT INTO refund VALUES (?, ?, ?, ?)", *(number, amount, reason, request.today)
+    )
     if form.is_checked("restock"):
-        _restock(visit, number)
-    return _set_status(visit, number, "Refunded", f"Refunded {money(amount)}: {reason}.")
+        _restock(request, number)
+    return _set_status(request, number, "Refunded", f"Refunded {format_money(amount)}: {reason}.")
 
 
 @views.post("/orders/{number:int}/cancel")
-def cancel(visit: RequestContext, number: int) -> Response:
-    order_row, form = _find_order(visit, number), Form(visit.form)
-    if order_row["status"] not in PAGES["cancel"][1]:
-        return _reject(visit, order_row)
+def cancel(request: RequestContext, number: int) -> Response:
+    order_row, form = _find_order(request, number), Form(request.form)
+    if order_row["status"] not in FORM_STEPS["cancel"][1]:
+        return _reject(request, order_row)
     reason = form.choice("reason", CANCEL_REASONS)
     if form.errors:
-        return _step_page(visit, order_row, "cancel", form)
-    _restock(visit, number)
-    visit.execute(f"UPDATE product SET sold = max(sold - {_PIECES}, 0) {_OF_ORDER}", number, number)
-    return _set_status(visit, number, "Cancelled", f"Cancelled: {reason}.")
+        return _step_page(request, order_row, "cancel", form)
+    _restock(request, number)
+    request.execute(
+        f"UPDATE product SET sold = max(sold - {_QUANTITY_SQL}, 0) {_WHERE_IN_ORDER}",
+        number,
+        number,
+    )
+    return _set_status(request, number, "Cancelled", f"Cancelled: {reason}.")
 
 
 @views.post("/orders/{number:int}/{step}")
-def go_through(visit: RequestContext, number: int, step: str) -> Response:
+def apply_step(request: RequestContext, number: int, step: str) -> Response:
     if step not in STEPS:
         raise NotFound
-    order_row = _find_order(visit, number)
-    if order_row["status"] not in STEPS[step].before:
-        return _reject(visit, order_row)
-    return _set_status(visit, number, STEPS[step].after, STEPS[step].remark)
+    order_row = _find_order(request, number)
+    if order_row["status"] not in STEPS[step].source_statuses:
+        return _reject(request, order_row)
+    return _set_status(request, number, STEPS[step].target_status, STEPS[step].remark)
 
 
-def _find_order(visit: RequestContext, number: int) -> Any:
-    return visit.row(
+def _find_order(request: RequestContext, number: int) -> Any:
+    return request.row(
         "SELECT purchase.*, email, customer_group FROM purchase"
         " JOIN customer ON customer.id = customer_id WHERE purchase.id = ?",
         number,
     )
 
 
-def _reject(visit: RequestContext, order: Any) -> Response:
+def _reject(request: RequestContext, order: Any) -> Response:
     message = f"This cannot be done: the order is {order['status'].lower()}."
-    return visit.redirect(f"/orders/{order['id']}", message)
+    return request.redirect(f"/orders/{order['id']}", message)
 
 
 def _set_status(
-    visit: RequestContext, number: int, status: str, remark: str, *, notified: bool = False
+    request: RequestContext, number: int, status: str, remark: str, *, is_notified: bool = False
 ) -> Response:
-    visit.execute("UPDATE purchase SET status = ? WHERE id = ?", status, number)
-    _add_remark(visit, number, remark, notified=notified)
-    return visit.redirect(f"/orders/{number}", remark)
+    request.execute("UPDATE purchase SET status = ? WHERE id = ?", status, number)
+    _add_remark(request, number, remark, is_notified=is_notified)
+    return request.redirect(f"/orders/{number}", remark)
 
 
-def _add_remark(visit: RequestContext, number: int, body: str, *, notified: bool) -> None:
-    visit.execute(
+def _add_remark(request: RequestContext, number: int, body: str, *, is_notified: bool) -> None:
+    request.execute(
         "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
-        *(number, visit.now, author(visit), body, int(notified)),
+        *(number, request.now, staff_name(request), body, int(is_notified)),
     )
 
 
-def _restock(visit: RequestContext, number: int) -> None:
-    visit.execute(f"UPDATE product SET stock = stock + {_PIECES} {_OF_ORDER}", number, number)
+def _restock(request: RequestContext, number: int) -> None:
+    request.execute(
+        f"UPDATE product SET stock = stock + {_QUANTITY_SQL} {_WHERE_IN_ORDER}", number, number
+    )

@@ -7,7 +7,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, tidied
+from webagent_jax.arena.admin.staff_views import (
+    ROWS_PER_PAGE,
+    StaffViews,
+    optional_choice,
+    redirect_to_canonical,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.shop.product_catalog import slug
@@ -29,28 +34,28 @@ STATES = ("Enabled", "Disabled")
 
 
 @views.get("/products")
-def products(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "q", "department", "state", "sort"):
+def products(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "q", "department", "state", "sort"):
         return redirect
-    form, condition = Form(visit.query), WhereClause()
-    condition.words("words", form.text("q", required=False))
-    departments = visit.rows("SELECT * FROM department")
-    if department := one_of(form, "department", [row["slug"] for row in departments]):
+    form, condition = Form(request.query), WhereClause()
+    condition.add_words("words", form.text("q", required=False))
+    departments = request.rows("SELECT * FROM department")
+    if department := optional_choice(form, "department", [row["slug"] for row in departments]):
         condition.add(
             "category_id IN (SELECT category.id FROM category"
             " JOIN department ON department.id = department_id WHERE department.slug = ?)",
             department,
         )
-    if state := one_of(form, "state", STATES):
+    if state := optional_choice(form, "state", STATES):
         condition.add("active = ?", int(state == "Enabled"))
     order = SORTS.get(form.values.get("sort", ""), SORTS[""])[1]
-    rest = f"FROM product WHERE {condition.sql} ORDER BY {order}"
+    from_clause = f"FROM product WHERE {condition.sql} ORDER BY {order}"
     columns = "id, name, sku, price, stock, active"
-    pagination = paginate(visit, columns, rest, condition.arguments, size=ROWS)
-    return visit.render(
+    pagination = paginate(request, columns, from_clause, condition.arguments, size=ROWS_PER_PAGE)
+    return request.render(
         "products.html.j2",
         form=form,
-        found=pagination,
+        pagination=pagination,
         departments=[("", "All"), *((row["slug"], row["name"]) for row in departments)],
         states=STATES,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
@@ -58,31 +63,31 @@ def products(visit: RequestContext) -> Response:
 
 
 @views.get("/products/new")
-def new_product(visit: RequestContext) -> Response:
+def new_product(request: RequestContext) -> Response:
     """Show the form of a new product; choose a department first, as it lists its categories."""
-    department_slug = visit.query.get("department", "")
+    department_slug = request.query.get("department", "")
     if not department_slug:
-        departments = visit.rows("SELECT slug, name FROM department")
-        return visit.render("new_product.html.j2", form=Form(), departments=departments)
-    department = visit.row("SELECT * FROM department WHERE slug = ?", department_slug)
-    return _product_page(visit, None, department["id"], Form())
+        departments = request.rows("SELECT slug, name FROM department")
+        return request.render("new_product.html.j2", form=Form(), departments=departments)
+    department = request.row("SELECT * FROM department WHERE slug = ?", department_slug)
+    return _product_page(request, None, department["id"], Form())
 
 
 @views.get("/products/{number:int}")
-def product(visit: RequestContext, number: int) -> Response:
-    product_row = _find_product(visit, number)
+def product(request: RequestContext, number: int) -> Response:
+    product_row = _find_product(request, number)
     values = {
         **product_row,
         "price": _field_text(product_row["price"]),
         "old_price": _field_text(product_row["old_price"]),
     }
     values["state"] = STATES[0] if product_row["active"] else STATES[1]
-    return _product_page(visit, product_row, product_row["department_id"], Form(values))
+    return _product_page(request, product_row, product_row["department_id"], Form(values))
 
 
-def _product_page(visit: RequestContext, product: Any, department: int, form: Form) -> Response:
-    categories = visit.rows("SELECT id, name FROM category WHERE department_id = ?", department)
-    return visit.render(
+def _product_page(request: RequestContext, product: Any, department: int, form: Form) -> Response:
+    categories = request.rows("SELECT id, name FROM category WHERE department_id = ?", department)
+    return request.render(
         "product.html.j2",
         422 if form.errors else 200,
         product=product,
@@ -93,53 +98,53 @@ def _product_page(visit: RequestContext, product: Any, department: int, form: Fo
 
 
 @views.post("/products/new")
-def add_product(visit: RequestContext) -> Response:
-    department = visit.row(
-        "SELECT * FROM department WHERE slug = ?", visit.query.get("department", "")
+def add_product(request: RequestContext) -> Response:
+    department = request.row(
+        "SELECT * FROM department WHERE slug = ?", request.query.get("department", "")
     )
-    form = Form(visit.form)
-    values = _read_values(visit, form, number=0)
+    form = Form(request.form)
+    values = _read_values(request, form, number=0)
     if form.errors:
-        return _product_page(visit, None, department["id"], form)
-    category = visit.row("SELECT * FROM category WHERE id = ?", values["category_id"])
+        return _product_page(request, None, department["id"], form)
+    category = request.row("SELECT * FROM category WHERE id = ?", values["category_id"])
     values |= {
         "slug": slug(values["name"]),
         "kind": category["name"],
         "features": "",
         "option_name": "Choice",
         "option_values": "One size",
-        "added": visit.today,
+        "added": request.today,
         "icon": category["icon"],
         "hue": 40,
     }
-    number = visit.execute(
+    number = request.execute(
         f"INSERT INTO product ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
         *values.values(),
     )
-    return visit.redirect(f"/products/{number}", "The product was added.")
+    return request.redirect(f"/products/{number}", "The product was added.")
 
 
 @views.post("/products/{number:int}")
-def change_product(visit: RequestContext, number: int) -> Response:
-    product_row, form = _find_product(visit, number), Form(visit.form)
-    values = _read_values(visit, form, number=number)
+def change_product(request: RequestContext, number: int) -> Response:
+    product_row, form = _find_product(request, number), Form(request.form)
+    values = _read_values(request, form, number=number)
     if form.errors:
-        return _product_page(visit, product_row, product_row["department_id"], form)
+        return _product_page(request, product_row, product_row["department_id"], form)
     assignments = ", ".join(f"{name} = ?" for name in values)
-    visit.execute(f"UPDATE product SET {assignments} WHERE id = ?", *values.values(), number)
-    return visit.redirect(f"/products/{number}", "The product was saved.")
+    request.execute(f"UPDATE product SET {assignments} WHERE id = ?", *values.values(), number)
+    return request.redirect(f"/products/{number}", "The product was saved.")
 
 
-def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, Any]:
+def _read_values(request: RequestContext, form: Form, number: int) -> dict[str, Any]:
     """Return the values of the form by column; check the errors of the form before using them.
 
     `number` is 0 for a new product.
     """
-    name, sku = form.text("name", most=80), form.text("sku", most=20)
+    name, sku = form.text("name", max_chars=80), form.text("sku", max_chars=20)
     if sku and not re.fullmatch(r"[A-Z0-9-]+", sku):
         form.errors["sku"] = "Capital letters, digits and hyphens only."
     for column, value in (("name", name), ("sku", sku), ("slug", slug(name))):
-        if visit.value(f"SELECT 1 FROM product WHERE {column} = ? AND id != ?", value, number):
+        if request.value(f"SELECT 1 FROM product WHERE {column} = ? AND id != ?", value, number):
             field = "sku" if column == "sku" else "name"
             form.errors[field] = "There is a product with this one already."
     price = form.cents("price")
@@ -148,12 +153,12 @@ def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, An
     old_price = form.cents("old_price") if form.values.get("old_price", "").strip() else None
     if old_price is not None and old_price <= price and not form.errors:
         form.errors["old_price"] = "This must be above the price."
-    categories = [str(row["id"]) for row in visit.rows("SELECT id FROM category")]
+    categories = [str(row["id"]) for row in request.rows("SELECT id FROM category")]
     return {
         "name": name,
         "sku": sku,
-        "brand": form.text("brand", most=40),
-        "material": form.text("material", required=False, most=60),
+        "brand": form.text("brand", max_chars=40),
+        "material": form.text("material", required=False, max_chars=60),
         "category_id": form.choice("category_id", categories),
         "price": price,
         "old_price": old_price,
@@ -162,8 +167,8 @@ def _read_values(visit: RequestContext, form: Form, number: int) -> dict[str, An
     }
 
 
-def _find_product(visit: RequestContext, number: int) -> Any:
-    return visit.row(
+def _find_product(request: RequestContext, number: int) -> Any:
+    return request.row(
         "SELECT product.*, department_id FROM product"
         " JOIN category ON category.id = category_id WHERE product.id = ?",
         number,

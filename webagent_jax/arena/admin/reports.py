@@ -10,83 +10,102 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS, StaffViews, one_of, sliced, span, tidied
+from webagent_jax.arena.admin.staff_views import (
+    ROWS_PER_PAGE,
+    StaffViews,
+    add_date_range,
+    optional_choice,
+    paginate_rows,
+    redirect_to_canonical,
+)
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import RequestContext, day
+from webagent_jax.arena.site import RequestContext, format_day
 
 views = StaffViews()
 
-LOW_STOCK = 10  # pieces from which the stock of a product is not low
-BEST = 5  # bestsellers of each interval
+LOW_STOCK_LIMIT = 10  # pieces from which the stock of a product is not low
+NUM_BESTSELLERS = 5  # bestsellers of each interval
 
-PERIODS = {"month": 7, "day": 10, "year": 4}
+INTERVAL_LENGTHS = {"month": 7, "day": 10, "year": 4}
 """Lengths of an interval, and the number of leading characters that its ISO days share."""
 
 
-def interval(iso: str) -> str:
+def format_interval(iso: str) -> str:
     """Return an interval as text: 2022, 2023-01, 2023-01-31 give 2022, Jan 2023, Jan 31, 2023."""
-    if len(iso) == PERIODS["month"]:
+    if len(iso) == INTERVAL_LENGTHS["month"]:
         return f"{datetime.date.fromisoformat(iso + '-01'):%b %Y}"
-    return day(iso) if len(iso) == PERIODS["day"] else iso
+    return format_day(iso) if len(iso) == INTERVAL_LENGTHS["day"] else iso
 
 
 @views.get("/reports")
-def reports(visit: RequestContext) -> Response:
-    return visit.render("reports.html.j2")
+def reports(request: RequestContext) -> Response:
+    return request.render("reports.html.j2")
 
 
 @views.get("/reports/bestsellers")
-def bestsellers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "period", "from", "to"):
+def bestsellers(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "period", "from", "to"):
         return redirect
-    form, condition, size = _read_query(visit)
-    rows = _find_bestsellers(visit, condition, size) if size else []
-    return visit.render("bestsellers.html.j2", form=form, asked=size, found=sliced(visit, rows))
+    form, condition, interval_length = _read_query(request)
+    rows = _find_bestsellers(request, condition, interval_length) if interval_length else []
+    return request.render(
+        "bestsellers.html.j2",
+        form=form,
+        interval_length=interval_length,
+        pagination=paginate_rows(request, rows),
+    )
 
 
-def _find_bestsellers(visit: RequestContext, condition: WhereClause, size: int) -> list[Any]:
+def _find_bestsellers(
+    request: RequestContext, condition: WhereClause, interval_length: int
+) -> list[Any]:
     """Return the products with the most pieces sold in each interval."""
-    return visit.rows(
+    return request.rows(
         "SELECT product.id, name, product.price, best.* FROM ("
         "  SELECT *, row_number() OVER"
         "    (PARTITION BY interval ORDER BY pieces DESC, product_id) AS place FROM ("
-        f"     SELECT substr(placed, 1, {size}) AS interval, product_id, sum(quantity) AS pieces"
+        f"     SELECT substr(placed, 1, {interval_length}) AS interval, product_id,"
+        " sum(quantity) AS pieces"
         "      FROM purchase JOIN purchase_item ON purchase_id = purchase.id"
         f"     WHERE status != 'Cancelled' AND {condition.sql} GROUP BY interval, product_id)"
-        f") AS best JOIN product ON product.id = product_id WHERE place <= {BEST}"
+        f") AS best JOIN product ON product.id = product_id WHERE place <= {NUM_BESTSELLERS}"
         " ORDER BY interval, place",
         *condition.arguments,
     )
 
 
-def bestsellers_since(visit: RequestContext, days: int) -> list[Any]:
+def bestsellers_since(request: RequestContext, days: int) -> list[Any]:
     """Return the bestsellers of the last `days` days, as one interval."""
     condition = WhereClause()
     condition.add("placed >= ?", (TODAY - datetime.timedelta(days)).isoformat())
-    return _find_bestsellers(visit, condition, 0)
+    return _find_bestsellers(request, condition, 0)
 
 
 @views.get("/reports/sales")
-def sales(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "period", "from", "to"):
+def sales(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "period", "from", "to"):
         return redirect
-    form, condition, size = _read_query(visit)
-    rows = _find_sales(visit, condition, f"substr(placed, 1, {size})") if size else []
-    return visit.render(
+    form, condition, interval_length = _read_query(request)
+    rows = (
+        _find_sales(request, condition, f"substr(placed, 1, {interval_length})")
+        if interval_length
+        else []
+    )
+    return request.render(
         "sales.html.j2",
         form=form,
-        asked=size,
-        found=sliced(visit, rows),
-        totals=_find_sales(visit, condition, "'Total'") if rows else [],
+        interval_length=interval_length,
+        pagination=paginate_rows(request, rows),
+        totals=_find_sales(request, condition, "'Total'") if rows else [],
         bars=rows if 1 < len(rows) < 200 else [],
     )
 
 
-def _find_sales(visit: RequestContext, condition: WhereClause, interval: str) -> list[Any]:
-    return visit.rows(
-        f"SELECT {interval} AS interval, count(*) AS orders, sum(discount) AS discounts,"
+def _find_sales(request: RequestContext, condition: WhereClause, interval_sql: str) -> list[Any]:
+    return request.rows(
+        f"SELECT {interval_sql} AS interval, count(*) AS orders, sum(discount) AS discounts,"
         " coalesce(sum(amount), 0) AS refunds, sum(total) AS revenue"
         " FROM purchase LEFT JOIN refund ON purchase_id = purchase.id"
         f" WHERE status != 'Cancelled' AND {condition.sql} GROUP BY 1 ORDER BY 1",
@@ -94,26 +113,26 @@ def _find_sales(visit: RequestContext, condition: WhereClause, interval: str) ->
     )
 
 
-def _read_query(visit: RequestContext) -> tuple[Form, WhereClause, int]:
+def _read_query(request: RequestContext) -> tuple[Form, WhereClause, int]:
     """Return form, condition, and the shared characters of an interval; 0 without a valid query."""
-    form, condition = Form(visit.query), WhereClause()
-    if not visit.query:
+    form, condition = Form(request.query), WhereClause()
+    if not request.query:
         return form, condition, 0
-    period = form.choice("period", PERIODS)
-    span(form, condition, "placed", required=True)
-    return form, condition, 0 if form.errors else PERIODS[period]
+    interval = form.choice("period", INTERVAL_LENGTHS)
+    add_date_range(form, condition, "placed", required=True)
+    return form, condition, 0 if form.errors else INTERVAL_LENGTHS[interval]
 
 
 @views.get("/reports/customers")
-def customers(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "from", "to", "sort"):
+def customers(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "from", "to", "sort"):
         return redirect
-    form, condition = Form(visit.query), WhereClause()
-    span(form, condition, "placed")
+    form, condition = Form(request.query), WhereClause()
+    add_date_range(form, condition, "placed")
     order = "orders DESC, spent DESC"
-    if one_of(form, "sort", ("spent",)):
+    if optional_choice(form, "sort", ("spent",)):
         order = "spent DESC, orders DESC"
-    rows = visit.rows(
+    rows = request.rows(
         "SELECT customer.id, first || ' ' || last AS name, bought.* FROM ("
         "  SELECT customer_id, count(*) AS orders, sum(total) AS spent FROM purchase"
         f"  WHERE status != 'Cancelled' AND {condition.sql} GROUP BY customer_id"
@@ -121,39 +140,43 @@ def customers(visit: RequestContext) -> Response:
         " LIMIT 40",
         *condition.arguments,
     )
-    return visit.render("best_customers.html.j2", form=form, found=sliced(visit, rows))
+    return request.render(
+        "best_customers.html.j2", form=form, pagination=paginate_rows(request, rows)
+    )
 
 
 @views.get("/reports/coupons")
-def coupons(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "from", "to"):
+def coupons(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "from", "to"):
         return redirect
-    form, condition = Form(visit.query), WhereClause()
-    span(form, condition, "placed")
-    rows = visit.rows(
+    form, condition = Form(request.query), WhereClause()
+    add_date_range(form, condition, "placed")
+    rows = request.rows(
         "SELECT coupon, count(*) AS uses, sum(discount) AS discounts, sum(total) AS revenue"
         f" FROM purchase WHERE status != 'Cancelled' AND coupon != '' AND {condition.sql}"
         " GROUP BY coupon ORDER BY uses DESC, coupon",
         *condition.arguments,
     )
-    return visit.render("coupons.html.j2", form=form, found=sliced(visit, rows))
+    return request.render("coupons.html.j2", form=form, pagination=paginate_rows(request, rows))
 
 
 @views.get("/reports/low-stock")
-def low_stock(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "below"):
+def low_stock(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "below"):
         return redirect
-    form = Form({"below": str(LOW_STOCK), **visit.query})
+    form = Form({"below": str(LOW_STOCK_LIMIT), **request.query})
     limit = form.integer("below", 1, 9999)
-    rest = "FROM product WHERE active AND stock < ? ORDER BY stock, name"
-    pagination = paginate(visit, "id, name, sku, stock, sold", rest, [limit], size=ROWS)
-    return visit.render("low_stock.html.j2", form=form, below=limit, found=pagination)
+    from_clause = "FROM product WHERE active AND stock < ? ORDER BY stock, name"
+    pagination = paginate(
+        request, "id, name, sku, stock, sold", from_clause, [limit], size=ROWS_PER_PAGE
+    )
+    return request.render("low_stock.html.j2", form=form, limit=limit, pagination=pagination)
 
 
 @views.get("/reports/search-terms")
-def search_terms(visit: RequestContext) -> Response:
-    if redirect := tidied(visit, "sort"):
+def search_terms(request: RequestContext) -> Response:
+    if redirect := redirect_to_canonical(request, "sort"):
         return redirect
-    order = "results, uses DESC" if visit.query.get("sort") == "results" else "uses DESC, term"
-    pagination = paginate(visit, "*", f"FROM search_term ORDER BY {order}", size=ROWS)
-    return visit.render("search_terms.html.j2", form=Form(visit.query), found=pagination)
+    order = "results, uses DESC" if request.query.get("sort") == "results" else "uses DESC, term"
+    pagination = paginate(request, "*", f"FROM search_term ORDER BY {order}", size=ROWS_PER_PAGE)
+    return request.render("search_terms.html.j2", form=Form(request.query), pagination=pagination)

@@ -17,25 +17,25 @@ from webagent_jax.arena.admin import (
     reviews,
 )
 from webagent_jax.arena.admin.data import DATABASE
-from webagent_jax.arena.admin.staff_views import author
+from webagent_jax.arena.admin.staff_views import staff_name
 from webagent_jax.arena.site import RequestContext, Site
 
 _TOPICS = (dashboard, orders, products, customers, reviews, promotions, reports)
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    return {"staff": author(visit) if visit.session.account else ""}
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    return {"staff": staff_name(request) if request.session.account_id else ""}
 
 
 SITE = Site(
     name="admin",
     task_name="shopping_admin",
     title="Marigold Back Office",
-    about="Behind the shop: orders, stock, customers, reviews, promotions and reports",
+    description="Behind the shop: orders, stock, customers, reviews, promotions and reports",
     database=DATABASE,
-    views=[dashboard.door, *(topic.views for topic in _TOPICS)],
+    views=[dashboard.public_views, *(topic.views for topic in _TOPICS)],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
-    filters={"interval": reports.interval},
+    account_id=common.agent_user().id,
+    template_context=_template_context,
+    filters={"interval": reports.format_interval},
 )

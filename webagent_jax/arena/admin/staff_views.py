@@ -15,7 +15,7 @@ from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import Pagination, WhereClause
 from webagent_jax.arena.site import RequestContext, View, ViewRegistry
 
-ROWS = 8  # rows on a page of a list
+ROWS_PER_PAGE = 8  # rows on a page of a list
 
 
 class StaffViews(ViewRegistry):
@@ -32,16 +32,18 @@ class StaffViews(ViewRegistry):
 
 def _require_sign_in(view: View) -> View:
     @functools.wraps(view)
-    def guarded(visit: RequestContext, **parts: Any) -> Response:
-        return view(visit, **parts) if visit.session.account else visit.sign_in_first()
+    def wrapper(request: RequestContext, **parts: Any) -> Response:
+        return (
+            view(request, **parts) if request.session.account_id else request.redirect_to_sign_in()
+        )
 
-    return guarded
+    return wrapper
 
 
-def author(visit: RequestContext) -> str:
+def staff_name(request: RequestContext) -> str:
     """Return the name of the signed-in member of the staff."""
-    name = visit.value(
-        "SELECT first || ' ' || last FROM customer WHERE id = ?", visit.session.account
+    name = request.value(
+        "SELECT first || ' ' || last FROM customer WHERE id = ?", request.session.account_id
     )
     return str(name or "")
 
@@ -49,25 +51,25 @@ def author(visit: RequestContext) -> str:
 # --- filters of lists ----------------------------------------------------------------------------
 
 
-def tidied(visit: RequestContext, *names: str) -> Response | None:
+def redirect_to_canonical(request: RequestContext, *names: str) -> Response | None:
     """Redirect to the canonical address of a filter; None if the request already has it.
 
     A canonical address has the fields in this order, no empty ones, and ISO days in the fields
     "from" and "to".
     """
-    parameters = {name: visit.query.get(name, "").strip() for name in (*names, "page")}
+    parameters = {name: request.query.get(name, "").strip() for name in (*names, "page")}
     parameters = {name: value for name, value in parameters.items() if value}
     for name in parameters.keys() & {"from", "to"}:
-        parameters[name] = as_day(parameters[name]) or parameters[name]
-    if list(parameters.items()) == list(visit.query.multi_items()):
+        parameters[name] = parse_day(parameters[name]) or parameters[name]
+    if list(parameters.items()) == list(request.query.multi_items()):
         return None
-    return visit.redirect(visit.path, **parameters)
+    return request.redirect(request.path, **parameters)
 
 
 _DAY_FORMATS = ("%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%B %d, %Y")
 
 
-def as_day(text: str) -> str:
+def parse_day(text: str) -> str:
     """Return a day in ISO format, also from 1/31/2023 or Jan 31, 2023; "" for any other text."""
     for day_format in _DAY_FORMATS:
         try:
@@ -77,19 +79,21 @@ def as_day(text: str) -> str:
     return ""
 
 
-def day_field(form: Form, name: str, *, required: bool = True) -> str:
+def read_day(form: Form, name: str, *, required: bool = True) -> str:
     """Return the ISO day in a field; "" without one."""
-    text = form.text(name, required=required, most=20)
-    day = as_day(text)
+    text = form.text(name, required=required, max_chars=20)
+    day = parse_day(text)
     if text and not day:
         form.errors[name] = "Enter a day, such as 2023-06-15."
     return day
 
 
-def span(form: Form, condition: WhereClause, column: str, *, required: bool = False) -> None:
+def add_date_range(
+    form: Form, condition: WhereClause, column: str, *, required: bool = False
+) -> None:
     """Require that a column is between the days in the fields "from" and "to"."""
-    first = day_field(form, "from", required=required)
-    last = day_field(form, "to", required=required)
+    first = read_day(form, "from", required=required)
+    last = read_day(form, "to", required=required)
     if first and last and first > last:
         form.errors["to"] = "This day is before the first one."
     if first:
@@ -98,16 +102,18 @@ def span(form: Form, condition: WhereClause, column: str, *, required: bool = Fa
         condition.add(f"{column} < date(?, '+1 day')", last)
 
 
-def one_of(form: Form, name: str, among: Sequence[str]) -> str:
+def optional_choice(form: Form, name: str, options: Sequence[str]) -> str:
     """Return the choice in an optional field of a filter; "" without one."""
-    return form.choice(name, among) if form.values.get(name) else ""
+    return form.choice(name, options) if form.values.get(name) else ""
 
 
-def sliced(visit: RequestContext, rows: Sequence[Any], size: int = ROWS) -> Pagination:
+def paginate_rows(
+    request: RequestContext, rows: Sequence[Any], size: int = ROWS_PER_PAGE
+) -> Pagination:
     """Return the page of `rows` that the query parameter `page` selects."""
-    page_text = visit.query.get("page", "1")
-    number = int(page_text) if re.fullmatch(r"\d{1,6}", page_text) else 1
+    page_argument = request.query.get("page", "1")
+    number = int(page_argument) if re.fullmatch(r"\d{1,6}", page_argument) else 1
     number = min(max(number, 1), max(1, -(-len(rows) // size)))
-    parameters = [(key, value) for key, value in visit.query.items() if key != "page"]
-    href = f"{visit.path}?{urlencode([*parameters, ('page', '')])}"
+    parameters = [(key, value) for key, value in request.query.items() if key != "page"]
+    href = f"{request.path}?{urlencode([*parameters, ('page', '')])}"
     return Pagination(rows[(number - 1) * size : number * size], len(rows), number, size, href)

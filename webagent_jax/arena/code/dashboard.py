@@ -6,7 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
+from webagent_jax.arena.code.permissions import (
+    FROM_PROJECT,
+    PROJECT_COLUMNS,
+    VISIBLE_CONDITION,
+    account_id,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -23,37 +28,37 @@ SORTS = {
 
 
 @views.get("/sign-in")
-def sign_in_form(visit: RequestContext) -> Response:
-    return visit.render("sign_in.html.j2", form=Form(visit.query))
+def sign_in_form(request: RequestContext) -> Response:
+    return request.render("sign_in.html.j2", form=Form(request.query))
 
 
 @views.post("/sign-in")
-def sign_in(visit: RequestContext) -> Response:
-    form = Form(visit.form)
+def sign_in(request: RequestContext) -> Response:
+    form = Form(request.form)
     username, password = form.text("username"), form.text("password")
     if not form.errors:
-        number = visit.value(
+        number = request.value(
             "SELECT id FROM user WHERE ? COLLATE NOCASE IN (username, email) AND password = ?",
             *(username, password),
         )
         if number:
-            return visit.sign_in(number, "/")
+            return request.sign_in(number, "/")
         form.errors["password"] = "The user name or the password is wrong."
-    return visit.render("sign_in.html.j2", 422, form=form)
+    return request.render("sign_in.html.j2", 422, form=form)
 
 
 @views.post("/sign-out")
-def sign_out(visit: RequestContext) -> Response:
-    visit.session.account = None
-    return visit.redirect("/explore", "You are signed out.")
+def sign_out(request: RequestContext) -> Response:
+    request.session.account_id = None
+    return request.redirect("/explore", "You are signed out.")
 
 
 @views.get("/")
-def my_projects(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.redirect("/explore")
+def my_projects(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect("/explore")
     return _render_projects(
-        visit,
+        request,
         "Your projects",
         "project.id IN (SELECT project_id FROM member WHERE user_id = ?1)",
         "work",
@@ -61,9 +66,9 @@ def my_projects(visit: RequestContext) -> Response:
 
 
 @views.get("/starred")
-def starred(visit: RequestContext) -> Response:
+def starred(request: RequestContext) -> Response:
     return _render_projects(
-        visit,
+        request,
         "Starred projects",
         "project.id IN (SELECT project_id FROM star WHERE user_id = ?1)",
         "work",
@@ -71,75 +76,83 @@ def starred(visit: RequestContext) -> Response:
 
 
 @views.get("/explore")
-def explore(visit: RequestContext) -> Response:
-    return _render_projects(visit, "Explore projects", "1", "")
+def explore(request: RequestContext) -> Response:
+    return _render_projects(request, "Explore projects", "1", "")
 
 
-def _render_projects(visit: RequestContext, heading: str, where: str, side: str) -> Response:
-    fields = {name: value for name, value in visit.query.items() if value}
-    if len(fields) < len(visit.query):
-        return visit.redirect(visit.path, **fields)
-    values: list[Any] = [me(visit)]
+def _render_projects(request: RequestContext, heading: str, where: str, side: str) -> Response:
+    fields = {name: value for name, value in request.query.items() if value}
+    if len(fields) < len(request.query):
+        return request.redirect(request.path, **fields)
+    values: list[Any] = [account_id(request)]
     if fields.get("language") in LANGUAGES:
         where += " AND language = ?2"
         values.append(fields["language"])
     order = SORTS.get(fields.get("sort", ""), SORTS["updated"])[1]
-    rest = f"{JOINED} WHERE {where} AND {SEEN} ORDER BY {order}, project.id"
-    pagination = paginate(visit, FACTS, rest, values, size=7)
+    from_clause = (
+        f"{FROM_PROJECT} WHERE {where} AND {VISIBLE_CONDITION} ORDER BY {order}, project.id"
+    )
+    pagination = paginate(request, PROJECT_COLUMNS, from_clause, values, size=7)
     sorts = [(key, text) for key, (text, _) in SORTS.items()]
     context: dict[str, Any] = {
         "heading": heading,
-        "found": pagination,
+        "pagination": pagination,
         "side": side,
         "sorts": sorts,
     }
-    return visit.render("projects.html.j2", **context, languages=LANGUAGES, form=Form(visit.query))
+    return request.render(
+        "projects.html.j2", **context, languages=LANGUAGES, form=Form(request.query)
+    )
 
 
 @views.get("/issues")
-def my_issues(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    rest = (
+def my_issues(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    from_clause = (
         "FROM issue JOIN project ON project.id = project_id JOIN namespace"
         " ON namespace.id = namespace_id WHERE assignee_id = ? AND state = 'open'"
         " ORDER BY issue.created DESC, issue.id DESC"
     )
-    columns = f"{FACTS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
-    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
-    return visit.render("my_work.html.j2", heading="Issues assigned to you", found=pagination)
+    columns = (
+        f"{PROJECT_COLUMNS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
+    )
+    pagination = paginate(request, columns, from_clause, [account_id(request)], size=8)
+    return request.render(
+        "my_work.html.j2", heading="Issues assigned to you", pagination=pagination
+    )
 
 
 @views.get("/merge-requests")
-def my_requests(visit: RequestContext) -> Response:
+def my_requests(request: RequestContext) -> Response:
     """Show the merge requests of the account, or those that wait for its review."""
-    if not me(visit):
-        return visit.sign_in_first()
-    is_reviewer = visit.query.get("role") == "reviewer"
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    is_reviewer = request.query.get("role") == "reviewer"
     column = "reviewer_id" if is_reviewer else "author_id"
-    rest = (
+    from_clause = (
         "FROM merge_request JOIN project ON project.id = project_id JOIN namespace"
         f" ON namespace.id = namespace_id WHERE {column} = ? AND state = 'open'"
         " ORDER BY merge_request.created DESC, merge_request.id DESC"
     )
     columns = (
-        f"{FACTS}, merge_request.number, merge_request.title, merge_request.created,"
+        f"{PROJECT_COLUMNS}, merge_request.number, merge_request.title, merge_request.created,"
         " NULL AS due, 'merge-requests' AS kind"
     )
-    pagination = paginate(visit, columns, rest, [me(visit)], size=8)
+    pagination = paginate(request, columns, from_clause, [account_id(request)], size=8)
     heading = "Merge requests to review" if is_reviewer else "Your merge requests"
-    return visit.render("my_work.html.j2", heading=heading, found=pagination)
+    return request.render("my_work.html.j2", heading=heading, pagination=pagination)
 
 
 # --- to-dos --------------------------------------------------------------------------------------
 
 
 @views.get("/to-dos")
-def to_dos(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    is_done = visit.query.get("state") == "done"
-    rest = (
+def to_dos(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    is_done = request.query.get("state") == "done"
+    from_clause = (
         "FROM to_do JOIN user ON user.id = to_do.author_id"
         " LEFT JOIN issue ON issue.id = issue_id"
         " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
@@ -148,28 +161,30 @@ def to_dos(visit: RequestContext) -> Response:
         " ORDER BY to_do.written DESC, to_do.id DESC"
     )
     columns = (
-        f"{FACTS}, to_do.id AS to_do, action, to_do.written, user.name AS author,"
+        f"{PROJECT_COLUMNS}, to_do.id AS to_do, action, to_do.written, user.name AS author,"
         " coalesce(issue.title, merge_request.title) AS title,"
         " coalesce(issue.number, merge_request.number) AS number,"
         " iif(issue_id IS NULL, 'merge-requests', 'issues') AS kind"
     )
-    pagination = paginate(visit, columns, rest, [me(visit), int(is_done)], size=6)
-    return visit.render("to_dos.html.j2", found=pagination, done=is_done)
+    pagination = paginate(
+        request, columns, from_clause, [account_id(request), int(is_done)], size=6
+    )
+    return request.render("to_dos.html.j2", pagination=pagination, is_done=is_done)
 
 
 @views.post("/to-dos/done")
-def to_do_done(visit: RequestContext) -> Response:
-    visit.execute(
+def to_do_done(request: RequestContext) -> Response:
+    request.execute(
         "UPDATE to_do SET done = 1 WHERE id = ? AND user_id = ?",
-        *(visit.form.get("to_do", ""), me(visit)),
+        *(request.form.get("to_do", ""), account_id(request)),
     )
-    return visit.redirect("/to-dos", "The to-do is done.")
+    return request.redirect("/to-dos", "The to-do is done.")
 
 
 @views.post("/to-dos/all-done")
-def all_done(visit: RequestContext) -> Response:
-    visit.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", me(visit))
-    return visit.redirect("/to-dos", "All to-dos are done.")
+def all_done(request: RequestContext) -> Response:
+    request.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", account_id(request))
+    return request.redirect("/to-dos", "All to-dos are done.")
 
 
 # --- search --------------------------------------------------------------------------------------
@@ -183,12 +198,12 @@ _SCOPES = {
 
 
 @views.get("/search")
-def search(visit: RequestContext) -> Response:
+def search(request: RequestContext) -> Response:
     """Show entries whose name or title contains all the words, in any order."""
-    query = visit.query.get("q", "").strip()
+    query = request.query.get("q", "").strip()
     if not query:
-        return visit.redirect("/explore", "Type what you are looking for.")
-    scope = visit.query.get("scope", "projects")
+        return request.redirect("/explore", "Type what you are looking for.")
+    scope = request.query.get("scope", "projects")
     scope = scope if scope in _SCOPES else "projects"
     text = {
         "projects": "lower(project.name || ' ' || namespace.path || ' ' || project.description)",
@@ -201,16 +216,22 @@ def search(visit: RequestContext) -> Response:
     join = "JOIN project ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
     match scope:
         case "projects":
-            columns, rest = FACTS, f"{JOINED} WHERE {where} AND {SEEN} ORDER BY stars DESC"
+            columns, from_clause = (
+                PROJECT_COLUMNS,
+                f"{FROM_PROJECT} WHERE {where} AND {VISIBLE_CONDITION} ORDER BY stars DESC",
+            )
         case "users":
-            columns, rest = "*", f"FROM user WHERE {where} ORDER BY name"
+            columns, from_clause = "*", f"FROM user WHERE {where} ORDER BY name"
         case _:
             table = scope.replace("-", "_").removesuffix("s")
-            columns = f"{FACTS}, {table}.number, {table}.title, state, {table}.created"
-            rest = f"FROM {table} {join} WHERE {where} AND {SEEN} ORDER BY {table}.created DESC"
-    pagination = paginate(visit, columns, rest, [me(visit), *words], size=6)
-    return visit.render(
-        "search.html.j2", asked=query, scope=scope, scopes=_SCOPES, found=pagination
+            columns = f"{PROJECT_COLUMNS}, {table}.number, {table}.title, state, {table}.created"
+            from_clause = (
+                f"FROM {table} {join} WHERE {where} AND {VISIBLE_CONDITION}"
+                f" ORDER BY {table}.created DESC"
+            )
+    pagination = paginate(request, columns, from_clause, [account_id(request), *words], size=6)
+    return request.render(
+        "search.html.j2", query=query, scope=scope, scopes=_SCOPES, pagination=pagination
     )
 
 
@@ -218,23 +239,23 @@ def search(visit: RequestContext) -> Response:
 
 
 @views.get("/profile")
-def profile_form(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    user = visit.row("SELECT * FROM user WHERE id = ?", me(visit))
-    return visit.render("profile.html.j2", form=Form({**user}))
+def profile_form(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    user = request.row("SELECT * FROM user WHERE id = ?", account_id(request))
+    return request.render("profile.html.j2", form=Form({**user}))
 
 
 @views.post("/profile")
-def profile(visit: RequestContext) -> Response:
-    form = Form(visit.form)
-    values = [form.text("name", most=60)]
+def profile(request: RequestContext) -> Response:
+    form = Form(request.form)
+    values = [form.text("name", max_chars=60)]
     values += [form.text(name, required=False) for name in ("status", "bio", "location")]
     if form.errors:
-        return visit.render("profile.html.j2", 422, form=form)
-    visit.execute(
+        return request.render("profile.html.j2", 422, form=form)
+    request.execute(
         "UPDATE user SET name = ?, status = ?, bio = ?, location = ? WHERE id = ?",
-        *(*values, me(visit)),
+        *(*values, account_id(request)),
     )
-    username = visit.value("SELECT username FROM user WHERE id = ?", me(visit))
-    return visit.redirect(f"/{username}", "Your profile was saved.")
+    username = request.value("SELECT username FROM user WHERE id = ?", account_id(request))
+    return request.redirect(f"/{username}", "Your profile was saved.")

@@ -14,10 +14,12 @@ from webagent_jax.arena.code.sample_projects import Team, insert
 from webagent_jax.arena.common import TODAY, Person
 from webagent_jax.arena.database import Database
 
-USERS = 220
-FIRST_GROUP = 1001  # first namespace id of groups; the namespace of a user has the id of the user
+NUM_USERS = 220
+FIRST_GROUP_ID = (
+    1001  # first namespace id of groups; the namespace of a user has the id of the user
+)
 ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
-MY_ROLES = {
+AGENT_ROLES = {
     "homestead": "Owner",
     "lanternworks": "Maintainer",
     "openpantry": "Maintainer",
@@ -29,7 +31,7 @@ MY_ROLES = {
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    people = common.persons()[:USERS]
+    people = common.persons()[:NUM_USERS]
     _fill_users(connection, people)
     teams = _fill_projects(connection, people)
     _fill_stars(connection, teams)
@@ -41,13 +43,17 @@ def _fill_users(connection: sqlite3.Connection, people: Sequence[Person]) -> Non
     bios = random_data.read_json("code_words")["bios"]
     users, spaces = [], []
     for person in people:
-        joined = (datetime.date(2020, 3, 2) + datetime.timedelta(rng.randrange(900))).isoformat()
+        join_date = (datetime.date(2020, 3, 2) + datetime.timedelta(rng.randrange(900))).isoformat()
         columns = (person.id, person.username, person.name, person.email, person.password)
-        users.append((*columns, rng.choice(bios), person.city.name, "", joined))
-        spaces.append((person.id, person.username, person.name, person.id, "", "public", joined))
+        users.append((*columns, rng.choice(bios), person.city.name, "", join_date))
+        spaces.append((person.id, person.username, person.name, person.id, "", "public", join_date))
     insert(connection, "user", users)
     insert(connection, "namespace", spaces)
-    follows = {(one.id, rng.choice(people).id) for one in people for _ in range(rng.randint(0, 5))}
+    follows = {
+        (follower.id, rng.choice(people).id)
+        for follower in people
+        for _ in range(rng.randint(0, 5))
+    }
     insert(connection, "follow", sorted(pair for pair in follows if pair[0] != pair[1] != 1))
 
 
@@ -59,7 +65,10 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
     teams: list[Team] = []
     for plan in sample_projects.plans():
         if isinstance(plan, sample_projects.Group):
-            groups[plan.path] = (FIRST_GROUP + len(groups), _group_members(rng, plan.path, people))
+            groups[plan.path] = (
+                FIRST_GROUP_ID + len(groups),
+                _group_members(rng, plan.path, people),
+            )
             names[plan.path] = plan.name
             created_day = f"2020-{rng.randint(1, 12):02}-11"
             row = (
@@ -67,7 +76,7 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
                 plan.path,
                 plan.name,
                 None,
-                plan.about,
+                plan.description,
                 "public",
                 created_day,
             )
@@ -98,7 +107,7 @@ def _group_members(rng: random.Random, path: str, people: Sequence[Person]) -> d
     others = [person.id for person in rng.sample(people[1:], rng.randint(5, 8))]
     members = {others[0]: "Owner", others[1]: "Maintainer"}
     members |= {user: rng.choice(("Developer", "Developer", "Reporter")) for user in others[2:]}
-    return members | ({1: MY_ROLES[path]} if path in MY_ROLES else {})
+    return members | ({1: AGENT_ROLES[path]} if path in AGENT_ROLES else {})
 
 
 def _fill_project(
@@ -106,15 +115,15 @@ def _fill_project(
 ) -> None:
     plan, created = team.plan, team.created.isoformat(" ")
     facts = (plan.visibility, plan.language, plan.license, plan.topics, None, created, created)
-    row = (team.id, space, plan.name, plan.slug, plan.about, *facts, 0, 0)
+    row = (team.id, space, plan.name, plan.slug, plan.description, *facts, 0, 0)
     insert(connection, "project", [row])
     roles = []
     for user, role in team.members.items():
-        since = created[:10] if role == "Owner" else None
-        joined = team.created + datetime.timedelta(
+        owner_join_date = created[:10] if role == "Owner" else None
+        join_time = team.created + datetime.timedelta(
             rng.randrange((TODAY - team.created.date()).days)
         )
-        roles.append((team.id, user, role, since or joined.date().isoformat()))
+        roles.append((team.id, user, role, owner_join_date or join_time.date().isoformat()))
     insert(connection, "member", roles)
     files = [(None, team.id, path, team.paths[path]) for path in sorted(team.paths)]
     insert(connection, "file", files)
@@ -125,7 +134,7 @@ def _fill_stars(connection: sqlite3.Connection, teams: Sequence[Team]) -> None:
     rng = random_data.random_stream("code", "stars")
     visible_teams = [team for team in teams if team.plan.visibility != "private"]
     rng.shuffle(visible_teams)
-    users = [person.id for person in common.persons()[1:USERS]]
+    users = [person.id for person in common.persons()[1:NUM_USERS]]
     rows = []
     for rank, team in enumerate(visible_teams):
         count = round(190 / (rank / 6 + 1)) + rng.randint(0, 4)

@@ -8,7 +8,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import discuss, find, may, me, members, refuse, touch
+from webagent_jax.arena.code.permissions import (
+    account_id,
+    add_comment,
+    deny_access,
+    find_project,
+    has_role,
+    members,
+    update_activity_time,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -48,12 +56,12 @@ _COLUMNS = (
 
 
 @views.get("/{owner}/{slug}/issues")
-def issues(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    fields = {name: value for name, value in visit.query.items() if value}
+def issues(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    fields = {name: value for name, value in request.query.items() if value}
     # Forms send empty fields, which the address should not contain.
-    if len(fields) < len(visit.query):
-        return visit.redirect(visit.path, **fields)
+    if len(fields) < len(request.query):
+        return request.redirect(request.path, **fields)
     where, arguments = "", [project["id"]]
     state = fields.get("state", "open")
     if state in ("open", "closed"):
@@ -63,76 +71,80 @@ def issues(visit: RequestContext, owner: str, slug: str) -> Response:
             where += f" AND {condition}"
             arguments.append(fields[name])
     order = SORTS.get(fields.get("sort", ""), SORTS["newest"])[1]
-    pagination = paginate(visit, _COLUMNS, f"{_ISSUES}{where} ORDER BY {order}", arguments, size=6)
-    return visit.render(
+    pagination = paginate(
+        request, _COLUMNS, f"{_ISSUES}{where} ORDER BY {order}", arguments, size=6
+    )
+    return request.render(
         "issues.html.j2",
         project=project,
-        found=pagination,
+        pagination=pagination,
         state=state,
-        kept=fields,
+        fields=fields,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
-        choices=_read_choices(visit, project),
-        form=Form(visit.query),
+        choices=_read_choices(request, project),
+        form=Form(request.query),
     )
 
 
-def _read_choices(visit: RequestContext, project: Any) -> dict[str, list[sqlite3.Row]]:
+def _read_choices(request: RequestContext, project: Any) -> dict[str, list[sqlite3.Row]]:
     """Return the labels, milestones and members that an issue can have."""
     sql = "SELECT * FROM milestone WHERE project_id = ? ORDER BY state DESC, due, id"
     return {
-        "labels": visit.rows("SELECT * FROM label WHERE project_id = ? ORDER BY id", project["id"]),
-        "milestones": visit.rows(sql, project["id"]),
-        "members": members(visit, project),
+        "labels": request.rows(
+            "SELECT * FROM label WHERE project_id = ? ORDER BY id", project["id"]
+        ),
+        "milestones": request.rows(sql, project["id"]),
+        "members": members(request, project),
     }
 
 
-def _find_issue(visit: RequestContext, project: Any, number: int) -> sqlite3.Row:
+def _find_issue(request: RequestContext, project: Any, number: int) -> sqlite3.Row:
     sql = f"SELECT {_COLUMNS} {_ISSUES} AND issue.number = ?"
-    return visit.row(sql, project["id"], number)
+    return request.row(sql, project["id"], number)
 
 
 @views.get("/{owner}/{slug}/issues/new")
-def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
-        return visit.sign_in_first()
+def new_form(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
     context: dict[str, Any] = {
         "form": Form(),
-        "choices": _read_choices(visit, project),
-        "chosen": set(),
+        "choices": _read_choices(request, project),
+        "selected_labels": set(),
     }
-    return visit.render("edit_issue.html.j2", project=project, issue=None, **context)
+    return request.render("edit_issue.html.j2", project=project, issue=None, **context)
 
 
 @views.get("/{owner}/{slug}/issues/{number:int}")
-def issue(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_issue(visit, project, number)
-    comments = visit.rows(
+def issue(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_issue(request, project, number)
+    comments = request.rows(
         "SELECT comment.*, name, username FROM comment JOIN user ON user.id = author_id"
         " WHERE issue_id = ? ORDER BY written, comment.id",
         row["id"],
     )
-    return visit.render(
+    return request.render(
         "issue.html.j2",
         project=project,
         issue=row,
         comments=comments,
-        can_edit=_can_edit(visit, project, row),
+        can_edit=_can_edit(request, project, row),
         form=Form(),
     )
 
 
-def _can_edit(visit: RequestContext, project: Any, row: Any) -> bool:
-    return may(project, "Reporter") or row["author_id"] == me(visit)
+def _can_edit(request: RequestContext, project: Any, row: Any) -> bool:
+    return has_role(project, "Reporter") or row["author_id"] == account_id(request)
 
 
 @views.get("/{owner}/{slug}/issues/{number:int}/edit")
-def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_issue(visit, project, number)
-    if not _can_edit(visit, project, row):
-        return refuse(visit, project)
+def edit_form(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_issue(request, project, number)
+    if not _can_edit(request, project, row):
+        return deny_access(request, project)
     values = {
         "title": row["title"],
         "body": row["body"],
@@ -140,34 +152,34 @@ def edit_form(visit: RequestContext, owner: str, slug: str, number: int) -> Resp
         "assignee": str(row["assignee_id"] or ""),
         "milestone": str(row["milestone_id"] or ""),
     }
-    context: dict[str, Any] = {"form": Form(values), "choices": _read_choices(visit, project)}
+    context: dict[str, Any] = {"form": Form(values), "choices": _read_choices(request, project)}
     label_names = set((row["labels"] or "").split(", "))
-    return visit.render(
-        "edit_issue.html.j2", project=project, issue=row, chosen=label_names, **context
+    return request.render(
+        "edit_issue.html.j2", project=project, issue=row, selected_labels=label_names, **context
     )
 
 
 @views.post("/{owner}/{slug}/issues/new")
-def create(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
-        return visit.sign_in_first()
-    return _save(visit, project, None)
+def create(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    return _save(request, project, None)
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/edit")
-def edit(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_issue(visit, project, number)
-    if not _can_edit(visit, project, row):
-        return refuse(visit, project)
-    return _save(visit, project, row)
+def edit(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_issue(request, project, number)
+    if not _can_edit(request, project, row):
+        return deny_access(request, project)
+    return _save(request, project, row)
 
 
-def _save(visit: RequestContext, project: Any, row: Any) -> Response:
-    form, choices = Form(visit.form), _read_choices(visit, project)
-    title = form.text("title", most=160)
-    body = form.text("body", required=False, most=4000)
+def _save(request: RequestContext, project: Any, row: Any) -> Response:
+    form, choices = Form(request.form), _read_choices(request, project)
+    title = form.text("title", max_chars=160)
+    body = form.text("body", required=False, max_chars=4000)
     due = form.text("due", required=False)
     labels = [label for label in choices["labels"] if form.is_checked(f"label-{label['id']}")]
     assignee, milestone = form.values.get("assignee", ""), form.values.get("milestone", "")
@@ -175,34 +187,34 @@ def _save(visit: RequestContext, project: Any, row: Any) -> Response:
         form.errors["due"] = "Enter a day as 2023-06-30."
     if assignee and assignee not in {str(member["id"]) for member in choices["members"]}:
         form.errors["assignee"] = "Choose a member of the project."
-    if milestone and milestone not in {str(each["id"]) for each in choices["milestones"]}:
+    if milestone and milestone not in {str(entry["id"]) for entry in choices["milestones"]}:
         form.errors["milestone"] = "Choose a milestone of the project."
     if form.errors:
         label_names = {label["name"] for label in labels}
-        context: dict[str, Any] = {"form": form, "choices": choices, "chosen": label_names}
-        return visit.render("edit_issue.html.j2", 422, project=project, issue=row, **context)
-    values = (title, body, assignee or None, milestone or None, due or None, visit.now)
+        context: dict[str, Any] = {"form": form, "choices": choices, "selected_labels": label_names}
+        return request.render("edit_issue.html.j2", 422, project=project, issue=row, **context)
+    values = (title, body, assignee or None, milestone or None, due or None, request.now)
     if row is None:
         latest_sql = "SELECT coalesce(max(number), 0) FROM issue WHERE project_id = ?"
-        number = visit.value(latest_sql, project["id"]) + 1
-        issue_id = visit.execute(
+        number = request.value(latest_sql, project["id"]) + 1
+        issue_id = request.execute(
             "INSERT INTO issue (title, body, assignee_id, milestone_id, due, updated, created,"
             " project_id, number, state, author_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)",
-            *(*values, visit.now, project["id"], number, me(visit)),
+            *(*values, request.now, project["id"], number, account_id(request)),
         )
     else:
         number, issue_id = row["number"], row["id"]
-        visit.execute(
+        request.execute(
             "UPDATE issue SET title = ?, body = ?, assignee_id = ?, milestone_id = ?, due = ?,"
             " updated = ? WHERE id = ?",
             *(*values, issue_id),
         )
-    visit.execute("DELETE FROM issue_label WHERE issue_id = ?", issue_id)
+    request.execute("DELETE FROM issue_label WHERE issue_id = ?", issue_id)
     for label in labels:
-        visit.execute("INSERT INTO issue_label VALUES (?, ?)", issue_id, label["id"])
-    touch(visit, project)
+        request.execute("INSERT INTO issue_label VALUES (?, ?)", issue_id, label["id"])
+    update_activity_time(request, project)
     message = "The issue was created." if row is None else "The issue was saved."
-    return visit.redirect(f"/{project['path']}/issues/{number}", message)
+    return request.redirect(f"/{project['path']}/issues/{number}", message)
 
 
 def is_day(text: str) -> bool:
@@ -214,21 +226,21 @@ def is_day(text: str) -> bool:
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/comment")
-def comment(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_issue(visit, project, number)
-    return discuss(visit, "issue", row, f"/{project['path']}/issues/{number}")
+def comment(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_issue(request, project, number)
+    return add_comment(request, "issue", row, f"/{project['path']}/issues/{number}")
 
 
 @views.post("/{owner}/{slug}/issues/{number:int}/state")
-def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_issue(visit, project, number)
-    if not _can_edit(visit, project, row):
-        return refuse(visit, project)
+def change_state(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_issue(request, project, number)
+    if not _can_edit(request, project, row):
+        return deny_access(request, project)
     state = "closed" if row["state"] == "open" else "open"
-    visit.execute(
-        "UPDATE issue SET state = ?, updated = ? WHERE id = ?", state, visit.now, row["id"]
+    request.execute(
+        "UPDATE issue SET state = ?, updated = ? WHERE id = ?", state, request.now, row["id"]
     )
     verb = "closed" if state == "closed" else "opened again"
-    return visit.redirect(f"/{project['path']}/issues/{number}", f"The issue was {verb}.")
+    return request.redirect(f"/{project['path']}/issues/{number}", f"The issue was {verb}.")

@@ -7,7 +7,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import discuss, find, may, me, members, refuse, touch
+from webagent_jax.arena.code.permissions import (
+    account_id,
+    add_comment,
+    deny_access,
+    find_project,
+    has_role,
+    members,
+    update_activity_time,
+)
 from webagent_jax.arena.code.project import changes, commit
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
@@ -28,11 +36,11 @@ _REQUESTS = (
 
 
 @views.get("/{owner}/{slug}/merge-requests")
-def requests(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    fields = {name: value for name, value in visit.query.items() if value}
-    if len(fields) < len(visit.query):
-        return visit.redirect(visit.path, **fields)
+def merge_requests(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    fields = {name: value for name, value in request.query.items() if value}
+    if len(fields) < len(request.query):
+        return request.redirect(request.path, **fields)
     where, arguments = "", [project["id"]]
     state = fields.get("state", "open")
     if state in STATES:
@@ -43,164 +51,164 @@ def requests(visit: RequestContext, owner: str, slug: str) -> Response:
     if "author" in fields:
         where += " AND author.username = ?"
         arguments.append(fields["author"])
-    rest = f"{_REQUESTS}{where} ORDER BY merge_request.created DESC, merge_request.id DESC"
-    pagination = paginate(visit, _COLUMNS, rest, arguments, size=7)
-    context: dict[str, Any] = {"found": pagination, "state": state, "kept": fields}
-    return visit.render("requests.html.j2", project=project, **context)
+    from_clause = f"{_REQUESTS}{where} ORDER BY merge_request.created DESC, merge_request.id DESC"
+    pagination = paginate(request, _COLUMNS, from_clause, arguments, size=7)
+    context: dict[str, Any] = {"pagination": pagination, "state": state, "fields": fields}
+    return request.render("requests.html.j2", project=project, **context)
 
 
-def _find_request(visit: RequestContext, project: Any, number: int) -> sqlite3.Row:
-    return visit.row(f"SELECT {_COLUMNS} {_REQUESTS} AND number = ?", project["id"], number)
+def _find_request(request: RequestContext, project: Any, number: int) -> sqlite3.Row:
+    return request.row(f"SELECT {_COLUMNS} {_REQUESTS} AND number = ?", project["id"], number)
 
 
 @views.get("/{owner}/{slug}/merge-requests/new")
-def new_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    form = Form({"source": visit.query.get("source", "")})
-    return visit.render(
-        "new_request.html.j2", project=project, form=form, **_read_choices(visit, project)
+def new_form(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    form = Form({"source": request.query.get("source", "")})
+    return request.render(
+        "new_request.html.j2", project=project, form=form, **_read_choices(request, project)
     )
 
 
-def _read_choices(visit: RequestContext, project: Any) -> dict[str, Any]:
+def _read_choices(request: RequestContext, project: Any) -> dict[str, Any]:
     """Return the branches without an open merge request, and the possible reviewers."""
-    branches = visit.rows(
+    branches = request.rows(
         "SELECT name FROM branch WHERE project_id = ?1 AND NOT is_default AND name NOT IN (SELECT"
         " source FROM merge_request WHERE project_id = ?1 AND state = 'open') ORDER BY name",
         project["id"],
     )
-    return {"branches": [row["name"] for row in branches], "members": members(visit, project)}
+    return {"branches": [row["name"] for row in branches], "members": members(request, project)}
 
 
 @views.post("/{owner}/{slug}/merge-requests/new")
-def create(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    form, choices = Form(visit.form), _read_choices(visit, project)
+def create(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    form, choices = Form(request.form), _read_choices(request, project)
     source = form.choice("source", choices["branches"])
-    title = form.text("title", most=160)
-    body = form.text("body", required=False, most=4000)
+    title = form.text("title", max_chars=160)
+    body = form.text("body", required=False, max_chars=4000)
     reviewer = form.values.get("reviewer", "")
     if reviewer and reviewer not in {str(member["id"]) for member in choices["members"]}:
         form.errors["reviewer"] = "Choose a member of the project."
     if form.errors:
-        return visit.render("new_request.html.j2", 422, project=project, form=form, **choices)
+        return request.render("new_request.html.j2", 422, project=project, form=form, **choices)
     latest_sql = "SELECT coalesce(max(number), 0) FROM merge_request WHERE project_id = ?"
-    number = visit.value(latest_sql, project["id"]) + 1
-    visit.execute(
+    number = request.value(latest_sql, project["id"]) + 1
+    request.execute(
         "INSERT INTO merge_request VALUES (NULL, ?, ?, ?, ?, 'open', ?, 'main', ?, ?, ?, ?)",
-        *(project["id"], number, title, body, source, me(visit), reviewer or None),
-        *(visit.now, visit.now),
+        *(project["id"], number, title, body, source, account_id(request), reviewer or None),
+        *(request.now, request.now),
     )
-    touch(visit, project)
-    return visit.redirect(
+    update_activity_time(request, project)
+    return request.redirect(
         f"/{project['path']}/merge-requests/{number}", "The merge request was created."
     )
 
 
 @views.get("/{owner}/{slug}/merge-requests/{number:int}")
-def request(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    comments = visit.rows(
+def merge_request(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    comments = request.rows(
         "SELECT comment.*, name, username FROM comment JOIN user ON user.id = author_id"
         " WHERE merge_request_id = ? ORDER BY written, comment.id",
         row["id"],
     )
-    approvals = visit.rows(
+    approvals = request.rows(
         "SELECT user.id, name, username FROM approval JOIN user ON user.id = user_id"
         " WHERE merge_request_id = ? ORDER BY name",
         row["id"],
     )
-    return visit.render(
+    return request.render(
         "request.html.j2",
         project=project,
-        request=row,
+        merge_request=row,
         comments=comments,
         approvals=approvals,
-        approved=me(visit) in {user["id"] for user in approvals},
-        can_merge=may(project, "Developer"),
-        commits=_read_commits(visit, project, row),
+        approved=account_id(request) in {user["id"] for user in approvals},
+        can_merge=has_role(project, "Developer"),
+        commits=_read_commits(request, project, row),
         form=Form(),
     )
 
 
-def _read_commits(visit: RequestContext, project: Any, row: Any) -> list[sqlite3.Row]:
-    return visit.rows(
+def _read_commits(request: RequestContext, project: Any, row: Any) -> list[sqlite3.Row]:
+    return request.rows(
         "SELECT * FROM revision WHERE project_id = ? AND branch = ? ORDER BY written, id",
         *(project["id"], row["source"]),
     )
 
 
 @views.get("/{owner}/{slug}/merge-requests/{number:int}/changes")
-def request_changes(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    revisions = [each["id"] for each in _read_commits(visit, project, row)]
-    files = changes(visit, revisions) if revisions else []
-    return visit.render("changes.html.j2", project=project, request=row, files=files)
+def request_changes(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    revisions = [commit["id"] for commit in _read_commits(request, project, row)]
+    files = changes(request, revisions) if revisions else []
+    return request.render("changes.html.j2", project=project, merge_request=row, files=files)
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/comment")
-def comment(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    return discuss(visit, "merge_request", row, f"/{project['path']}/merge-requests/{number}")
+def comment(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    return add_comment(request, "merge_request", row, f"/{project['path']}/merge-requests/{number}")
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/approve")
-def approve(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    pair = (row["id"], me(visit))
+def approve(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    pair = (row["id"], account_id(request))
     path = f"/{project['path']}/merge-requests/{number}"
-    if visit.value("SELECT 1 FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair):
-        visit.execute("DELETE FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair)
-        return visit.redirect(path, "You took your approval back.")
-    visit.execute("INSERT INTO approval VALUES (?, ?)", *pair)
-    return visit.redirect(path, "You approved this merge request.")
+    if request.value("SELECT 1 FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair):
+        request.execute("DELETE FROM approval WHERE merge_request_id = ? AND user_id = ?", *pair)
+        return request.redirect(path, "You took your approval back.")
+    request.execute("INSERT INTO approval VALUES (?, ?)", *pair)
+    return request.redirect(path, "You approved this merge request.")
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/merge")
-def merge(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
+def merge(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     """Merge the source branch into the target and remove it."""
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    if not may(project, "Developer") or row["state"] != "open":
-        return refuse(visit, project)
-    _set_state(visit, row, "merged")
-    commit(visit, project, "main", f"Merge branch '{row['source']}' into 'main'")
-    visit.execute(
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    if not has_role(project, "Developer") or row["state"] != "open":
+        return deny_access(request, project)
+    _set_state(request, row, "merged")
+    commit(request, project, "main", f"Merge branch '{row['source']}' into 'main'")
+    request.execute(
         "DELETE FROM branch WHERE project_id = ? AND name = ? AND NOT is_default",
         *(project["id"], row["source"]),
     )
-    return visit.redirect(
+    return request.redirect(
         f"/{project['path']}/merge-requests/{number}", "The merge request was merged."
     )
 
 
 @views.post("/{owner}/{slug}/merge-requests/{number:int}/state")
-def change_state(visit: RequestContext, owner: str, slug: str, number: int) -> Response:
-    project = find(visit, owner, slug)
-    row = _find_request(visit, project, number)
-    may_close = may(project, "Developer") or row["author_id"] == me(visit)
+def change_state(request: RequestContext, owner: str, slug: str, number: int) -> Response:
+    project = find_project(request, owner, slug)
+    row = _find_request(request, project, number)
+    may_close = has_role(project, "Developer") or row["author_id"] == account_id(request)
     if not may_close or row["state"] == "merged":
-        return refuse(visit, project)
+        return deny_access(request, project)
     state = "closed" if row["state"] == "open" else "open"
-    _set_state(visit, row, state)
+    _set_state(request, row, state)
     verb = "closed" if state == "closed" else "opened again"
-    return visit.redirect(
+    return request.redirect(
         f"/{project['path']}/merge-requests/{number}", f"The merge request was {verb}."
     )
 
 
-def _set_state(visit: RequestContext, row: Any, state: str) -> None:
-    visit.execute(
+def _set_state(request: RequestContext, row: Any, state: str) -> None:
+    request.execute(
         "UPDATE merge_request SET state = ?, updated = ? WHERE id = ?",
-        *(state, visit.now, row["id"]),
+        *(state, request.now, row["id"]),
     )

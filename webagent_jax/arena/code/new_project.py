@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import VISIBILITIES, find, me, spaces
+from webagent_jax.arena.code.permissions import VISIBILITIES, account_id, find_project, spaces
 from webagent_jax.arena.code.sample_projects import slug as slug_of
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -28,144 +28,148 @@ _FILES = {
 
 
 @views.get("/projects/new")
-def new_project_form(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    return visit.render("new_project.html.j2", form=Form(), **_read_choices(visit))
+def new_project_form(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    return request.render("new_project.html.j2", form=Form(), **_read_choices(request))
 
 
-def _read_choices(visit: RequestContext) -> dict[str, Any]:
-    return {"spaces": spaces(visit), "templates": list(TEMPLATES.items())}
+def _read_choices(request: RequestContext) -> dict[str, Any]:
+    return {"spaces": spaces(request), "templates": list(TEMPLATES.items())}
 
 
 @views.post("/projects/new")
-def new_project(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    form, choices = Form(visit.form), _read_choices(visit)
-    name = form.text("name", most=60)
+def new_project(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    form, choices = Form(request.form), _read_choices(request)
+    name = form.text("name", max_chars=60)
     space = form.choice("space", choices["spaces"])
     visibility = form.choice("visibility", VISIBILITIES)
-    about = form.text("description", required=False)
+    description = form.text("description", required=False)
     template = form.values.get("template", "")
     if name and not slug_of(name):
         form.errors["name"] = "A name needs a letter or a digit."
     slug_sql = (
         "SELECT 1 FROM project JOIN namespace n ON n.id = namespace_id WHERE path = ? AND slug = ?"
     )
-    if visit.value(slug_sql, space, slug_of(name)):
+    if request.value(slug_sql, space, slug_of(name)):
         form.errors["name"] = "There is a project with this name already."
     if form.errors or template not in TEMPLATES:
-        return visit.render("new_project.html.j2", 422, form=form, **choices)
+        return request.render("new_project.html.j2", 422, form=form, **choices)
     language, paths = _FILES.get(template, ("", ()))
-    owner = visit.value("SELECT id FROM namespace WHERE path = ?", space)
-    number = visit.execute(
+    owner = request.value("SELECT id FROM namespace WHERE path = ?", space)
+    number = request.execute(
         "INSERT INTO project (namespace_id, name, slug, description, visibility, language, license,"
         " topics, created, active) VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)",
-        *(owner, name, slug_of(name), about, visibility, language, visit.now, visit.now),
+        *(owner, name, slug_of(name), description, visibility, language, request.now, request.now),
     )
-    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
-    visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
+    request.execute(
+        "INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, account_id(request), request.today
+    )
+    request.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, request.now)
     texts = {path: "" for path in paths}
     if form.is_checked("readme") or template:
-        texts["README.md"] = f"# {name}\n\n{about}\n"
+        texts["README.md"] = f"# {name}\n\n{description}\n"
     for path, text in texts.items():
-        visit.execute("INSERT INTO file VALUES (NULL, ?, ?, ?)", number, path, text)
+        request.execute("INSERT INTO file VALUES (NULL, ?, ?, ?)", number, path, text)
     if texts:
-        visit.execute(
+        request.execute(
             "INSERT INTO revision VALUES (NULL, ?, 'main', ?, ?, 'First version', ?)",
-            *(number, f"{number * 7919 + 0x5A11F0:08x}", me(visit), visit.now),
+            *(number, f"{number * 7919 + 0x5A11F0:08x}", account_id(request), request.now),
         )
-    return visit.redirect(f"/{space}/{slug_of(name)}", f"The project {name} was created.")
+    return request.redirect(f"/{space}/{slug_of(name)}", f"The project {name} was created.")
 
 
 @views.get("/{owner}/{slug}/fork")
-def fork_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
-        return visit.sign_in_first()
+def fork_form(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
     form = Form({"name": project["name"], "visibility": project["visibility"]})
-    return visit.render("fork.html.j2", project=project, form=form, spaces=spaces(visit))
+    return request.render("fork.html.j2", project=project, form=form, spaces=spaces(request))
 
 
 @views.post("/{owner}/{slug}/fork")
-def fork(visit: RequestContext, owner: str, slug: str) -> Response:
+def fork(request: RequestContext, owner: str, slug: str) -> Response:
     """Copy the project with its files and the commits of its default branch."""
-    project = find(visit, owner, slug)
-    if not me(visit):
-        return visit.sign_in_first()
-    form, choices = Form(visit.form), spaces(visit)
+    project = find_project(request, owner, slug)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    form, choices = Form(request.form), spaces(request)
     space = form.choice("space", choices)
     visibility = form.choice("visibility", ("public", "internal", "private"))
     slug_sql = (
         "SELECT 1 FROM project JOIN namespace ON namespace.id = namespace_id"
         " WHERE path = ? AND slug = ?"
     )
-    if visit.value(slug_sql, space, slug):
+    if request.value(slug_sql, space, slug):
         form.errors["space"] = "There is a project with this name already."
     if form.errors:
-        return visit.render("fork.html.j2", 422, project=project, form=form, spaces=choices)
-    number = visit.execute(
+        return request.render("fork.html.j2", 422, project=project, form=form, spaces=choices)
+    number = request.execute(
         "INSERT INTO project (namespace_id, name, slug, description, visibility, language, license,"
         " topics, forked_from, created, active) SELECT (SELECT id FROM namespace WHERE path = ?),"
         " name, slug, description, ?, language, license, topics, id, ?, ? FROM project WHERE id = "
         "?",
-        *(space, visibility, visit.now, visit.now, project["id"]),
+        *(space, visibility, request.now, request.now, project["id"]),
     )
-    visit.execute("UPDATE project SET forks = forks + 1 WHERE id = ?", project["id"])
-    visit.execute("INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, me(visit), visit.today)
-    visit.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, visit.now)
-    visit.execute(
+    request.execute("UPDATE project SET forks = forks + 1 WHERE id = ?", project["id"])
+    request.execute(
+        "INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, account_id(request), request.today
+    )
+    request.execute("INSERT INTO branch VALUES (?, 'main', ?, 1)", number, request.now)
+    request.execute(
         "INSERT INTO file SELECT NULL, ?, path, content FROM file WHERE project_id = ?",
         *(number, project["id"]),
     )
-    visit.execute(
+    request.execute(
         "INSERT INTO revision SELECT NULL, ?, branch, sha, author_id, title, written FROM revision"
         " WHERE project_id = ? AND branch = 'main'",
         *(number, project["id"]),
     )
-    return visit.redirect(f"/{space}/{slug}", "The project was forked.")
+    return request.redirect(f"/{space}/{slug}", "The project was forked.")
 
 
 # --- groups --------------------------------------------------------------------------------------
 
 
 @views.get("/groups")
-def groups(visit: RequestContext) -> Response:
-    rows = visit.rows(
+def groups(request: RequestContext) -> Response:
+    rows = request.rows(
         "SELECT namespace.*, (SELECT count(*) FROM project WHERE namespace_id = namespace.id"
         " AND visibility = 'public') AS projects, coalesce((SELECT role FROM group_member WHERE"
         " namespace_id = namespace.id AND user_id = ?), '') AS role FROM namespace"
         " WHERE namespace.user_id IS NULL AND (visibility = 'public' OR role != '') ORDER BY name",
-        me(visit),
+        account_id(request),
     )
-    return visit.render("groups.html.j2", groups=rows)
+    return request.render("groups.html.j2", groups=rows)
 
 
 @views.get("/groups/new")
-def new_group_form(visit: RequestContext) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    return visit.render("new_group.html.j2", form=Form())
+def new_group_form(request: RequestContext) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    return request.render("new_group.html.j2", form=Form())
 
 
 @views.post("/groups/new")
-def new_group(visit: RequestContext) -> Response:
-    form = Form(visit.form)
-    name = form.text("name", most=60)
-    about = form.text("description", required=False)
+def new_group(request: RequestContext) -> Response:
+    form = Form(request.form)
+    name = form.text("name", max_chars=60)
+    description = form.text("description", required=False)
     visibility = form.choice("visibility", VISIBILITIES)
     path = slug_of(name)
     if name and not re.search(r"[a-z]", path):
         form.errors["name"] = "A name needs a letter."
-    elif visit.value("SELECT 1 FROM namespace WHERE path = ?", path):
+    elif request.value("SELECT 1 FROM namespace WHERE path = ?", path):
         form.errors["name"] = "This name is taken."
     if form.errors:
-        return visit.render("new_group.html.j2", 422, form=form)
-    number = visit.execute(
+        return request.render("new_group.html.j2", 422, form=form)
+    number = request.execute(
         "INSERT INTO namespace (path, name, description, visibility, created)"
         " VALUES (?, ?, ?, ?, ?)",
-        *(path, name, about, visibility, visit.today),
+        *(path, name, description, visibility, request.today),
     )
-    visit.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, me(visit))
-    return visit.redirect(f"/{path}", f"The group {name} was created.")
+    request.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, account_id(request))
+    return request.redirect(f"/{path}", f"The group {name} was created.")

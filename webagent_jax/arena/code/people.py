@@ -7,8 +7,13 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.code.members import invited
-from webagent_jax.arena.code.permissions import FACTS, JOINED, SEEN, me
+from webagent_jax.arena.code.members import read_invitation
+from webagent_jax.arena.code.permissions import (
+    FROM_PROJECT,
+    PROJECT_COLUMNS,
+    VISIBLE_CONDITION,
+    account_id,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
@@ -17,71 +22,83 @@ views = ViewRegistry()
 
 
 @views.get("/{owner}")
-def owner_page(visit: RequestContext, owner: str) -> Response:
-    namespace = visit.row("SELECT * FROM namespace WHERE path = ?", owner)
+def owner_page(request: RequestContext, owner: str) -> Response:
+    namespace = request.row("SELECT * FROM namespace WHERE path = ?", owner)
     if namespace["user_id"] is None:
-        return _render_group(visit, _find_group(visit, owner))
-    user = visit.row("SELECT * FROM user WHERE id = ?", namespace["user_id"])
-    rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    pagination = paginate(visit, FACTS, rest, [me(visit), namespace["id"]], size=6)
+        return _render_group(request, _find_group(request, owner))
+    user = request.row("SELECT * FROM user WHERE id = ?", namespace["user_id"])
+    from_clause = (
+        f"{FROM_PROJECT} WHERE namespace.id = ?2 AND {VISIBLE_CONDITION}"
+        " ORDER BY active DESC, project.id"
+    )
+    pagination = paginate(
+        request, PROJECT_COLUMNS, from_clause, [account_id(request), namespace["id"]], size=6
+    )
     context: dict[str, Any] = {
         "user": user,
-        "found": pagination,
-        "following": visit.value(
-            "SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", me(visit), user["id"]
+        "pagination": pagination,
+        "following": request.value(
+            "SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?",
+            account_id(request),
+            user["id"],
         ),
-        "followers": visit.value("SELECT count(*) FROM follow WHERE followed_id = ?", user["id"]),
-        "follows": visit.value("SELECT count(*) FROM follow WHERE follower_id = ?", user["id"]),
-        "commits": visit.value("SELECT count(*) FROM revision WHERE author_id = ?", user["id"]),
+        "followers": request.value("SELECT count(*) FROM follow WHERE followed_id = ?", user["id"]),
+        "follows": request.value("SELECT count(*) FROM follow WHERE follower_id = ?", user["id"]),
+        "commits": request.value("SELECT count(*) FROM revision WHERE author_id = ?", user["id"]),
     }
-    return visit.render("user.html.j2", **context)
+    return request.render("user.html.j2", **context)
 
 
 @views.post("/{owner}/follow")
-def follow(visit: RequestContext, owner: str) -> Response:
-    if not me(visit):
-        return visit.sign_in_first()
-    user = visit.row("SELECT * FROM user WHERE username = ?", owner)
-    pair = (me(visit), user["id"])
-    if user["id"] == me(visit):
-        return visit.redirect(f"/{owner}", "You cannot follow yourself.")
-    if visit.value("SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", *pair):
-        visit.execute("DELETE FROM follow WHERE follower_id = ? AND followed_id = ?", *pair)
-        return visit.redirect(f"/{owner}", f"You no longer follow {user['name']}.")
-    visit.execute("INSERT INTO follow VALUES (?, ?)", *pair)
-    return visit.redirect(f"/{owner}", f"You follow {user['name']}.")
+def follow(request: RequestContext, owner: str) -> Response:
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    user = request.row("SELECT * FROM user WHERE username = ?", owner)
+    pair = (account_id(request), user["id"])
+    if user["id"] == account_id(request):
+        return request.redirect(f"/{owner}", "You cannot follow yourself.")
+    if request.value("SELECT 1 FROM follow WHERE follower_id = ? AND followed_id = ?", *pair):
+        request.execute("DELETE FROM follow WHERE follower_id = ? AND followed_id = ?", *pair)
+        return request.redirect(f"/{owner}", f"You no longer follow {user['name']}.")
+    request.execute("INSERT INTO follow VALUES (?, ?)", *pair)
+    return request.redirect(f"/{owner}", f"You follow {user['name']}.")
 
 
 # --- groups --------------------------------------------------------------------------------------
 
 
-def _find_group(visit: RequestContext, path: str) -> Any:
+def _find_group(request: RequestContext, path: str) -> Any:
     """Return a group with the `role` of the account in it.
 
     Raises:
         NotFound: There is no such group, or it is private and the account is not in it.
     """
-    group = visit.row(
+    group = request.row(
         "SELECT namespace.*, coalesce((SELECT role FROM group_member WHERE namespace_id ="
         " namespace.id AND group_member.user_id = ?), '') AS role FROM namespace WHERE path = ?"
         " AND user_id IS NULL",
-        *(me(visit), path),
+        *(account_id(request), path),
     )
     if group["visibility"] == "private" and not group["role"]:
         raise NotFound
     return group
 
 
-def _render_group(visit: RequestContext, group: Any) -> Response:
-    rest = f"{JOINED} WHERE namespace.id = ?2 AND {SEEN} ORDER BY active DESC, project.id"
-    pagination = paginate(visit, FACTS, rest, [me(visit), group["id"]], size=6)
-    return visit.render(
-        "group.html.j2", group=group, found=pagination, members=_read_members(visit, group)
+def _render_group(request: RequestContext, group: Any) -> Response:
+    from_clause = (
+        f"{FROM_PROJECT} WHERE namespace.id = ?2 AND {VISIBLE_CONDITION}"
+        " ORDER BY active DESC, project.id"
+    )
+    pagination = paginate(
+        request, PROJECT_COLUMNS, from_clause, [account_id(request), group["id"]], size=6
+    )
+    return request.render(
+        "group.html.j2", group=group, pagination=pagination, members=_read_members(request, group)
     )
 
 
-def _read_members(visit: RequestContext, group: Any) -> Any:
-    return visit.rows(
+def _read_members(request: RequestContext, group: Any) -> Any:
+    return request.rows(
         "SELECT username, name, role FROM group_member JOIN user ON user.id = group_member.user_id"
         " WHERE namespace_id = ? ORDER BY role = 'Owner' DESC, name",
         group["id"],
@@ -89,26 +106,26 @@ def _read_members(visit: RequestContext, group: Any) -> Any:
 
 
 @views.get("/{owner}/invite")
-def invite_form(visit: RequestContext, owner: str) -> Response:
-    group = _find_group(visit, owner)
+def invite_form(request: RequestContext, owner: str) -> Response:
+    group = _find_group(request, owner)
     if group["role"] != "Owner":
-        return visit.redirect(f"/{owner}", "You do not have the permission to do this.")
-    return visit.render("invite.html.j2", place=group, roles=ROLES, form=Form(), project=None)
+        return request.redirect(f"/{owner}", "You do not have the permission to do this.")
+    return request.render("invite.html.j2", target=group, roles=ROLES, form=Form(), project=None)
 
 
 @views.post("/{owner}/invite")
-def invite(visit: RequestContext, owner: str) -> Response:
-    group = _find_group(visit, owner)
+def invite(request: RequestContext, owner: str) -> Response:
+    group = _find_group(request, owner)
     if group["role"] != "Owner":
-        return visit.redirect(f"/{owner}", "You do not have the permission to do this.")
-    form = Form(visit.form)
-    user, role = invited(visit, form)
-    if user and visit.value(
+        return request.redirect(f"/{owner}", "You do not have the permission to do this.")
+    form = Form(request.form)
+    user, role = read_invitation(request, form)
+    if user and request.value(
         "SELECT 1 FROM group_member WHERE namespace_id = ? AND user_id = ?", group["id"], user["id"]
     ):
         form.errors["user"] = "This person is a member already."
     if form.errors:
-        context: dict[str, Any] = {"place": group, "roles": ROLES, "form": form, "project": None}
-        return visit.render("invite.html.j2", 422, **context)
-    visit.execute("INSERT INTO group_member VALUES (?, ?, ?)", group["id"], user["id"], role)
-    return visit.redirect(f"/{owner}", f"{user['name']} was invited as {role}.")
+        context: dict[str, Any] = {"target": group, "roles": ROLES, "form": form, "project": None}
+        return request.render("invite.html.j2", 422, **context)
+    request.execute("INSERT INTO group_member VALUES (?, ?, ?)", group["id"], user["id"], role)
+    return request.redirect(f"/{owner}", f"{user['name']} was invited as {role}.")

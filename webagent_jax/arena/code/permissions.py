@@ -13,88 +13,88 @@ from webagent_jax.arena.site import RequestContext
 
 VISIBILITIES = ("public", "internal", "private")
 
-SEEN = (
+VISIBLE_CONDITION = (
     "(project.visibility = 'public' OR (project.visibility = 'internal' AND ?1) OR project.id IN"
     " (SELECT project_id FROM member WHERE user_id = ?1))"
 )
 """SQL condition on projects visible to the account, whose id is the first parameter."""
 
-FACTS = (
+PROJECT_COLUMNS = (
     "project.*, namespace.path AS owner, namespace.name AS owner_name,"
     " namespace.path || '/' || project.slug AS path"
 )
-JOINED = "FROM project JOIN namespace ON namespace.id = namespace_id"
+FROM_PROJECT = "FROM project JOIN namespace ON namespace.id = namespace_id"
 
 
-def me(visit: RequestContext) -> int:
+def account_id(request: RequestContext) -> int:
     """Return the user id of the account; 0 if none is signed in."""
-    return visit.session.account or 0
+    return request.session.account_id or 0
 
 
-def find(visit: RequestContext, owner: str, slug: str) -> sqlite3.Row:
+def find_project(request: RequestContext, owner: str, slug: str) -> sqlite3.Row:
     """Return a project with the `role` of the account in it, "" for none.
 
     Raises:
         NotFound: There is no such project, or the account may not see it.
     """
-    return visit.row(
-        f"SELECT {FACTS}, coalesce((SELECT role FROM member WHERE project_id = project.id"
-        f" AND user_id = ?1), '') AS role {JOINED} WHERE namespace.path = ?2 AND slug = ?3"
-        f" AND {SEEN}",
-        *(me(visit), owner, slug),
+    return request.row(
+        f"SELECT {PROJECT_COLUMNS}, coalesce((SELECT role FROM member WHERE project_id = project.id"
+        f" AND user_id = ?1), '') AS role {FROM_PROJECT} WHERE namespace.path = ?2 AND slug = ?3"
+        f" AND {VISIBLE_CONDITION}",
+        *(account_id(request), owner, slug),
     )
 
 
-def may(project: Any, role: str) -> bool:
+def has_role(project: Any, role: str) -> bool:
     """Return whether the account has at least the role in the project."""
     return project["role"] in ROLES[ROLES.index(role) :]
 
 
-def refuse(visit: RequestContext, project: Any) -> Response:
+def deny_access(request: RequestContext, project: Any) -> Response:
     """Return the response to a request without permission."""
-    if not me(visit):
-        return visit.sign_in_first()
-    return visit.redirect(f"/{project['path']}", "You do not have the permission to do this.")
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    return request.redirect(f"/{project['path']}", "You do not have the permission to do this.")
 
 
-def touch(visit: RequestContext, project: Any) -> None:
-    visit.execute("UPDATE project SET active = ? WHERE id = ?", visit.now, project["id"])
+def update_activity_time(request: RequestContext, project: Any) -> None:
+    request.execute("UPDATE project SET active = ? WHERE id = ?", request.now, project["id"])
 
 
-def discuss(
-    visit: RequestContext, what: Literal["issue", "merge_request"], row: Any, path: str
+def add_comment(
+    request: RequestContext, kind: Literal["issue", "merge_request"], row: Any, path: str
 ) -> Response:
     """Add the comment of the form and redirect to `path`; every signed-in account may comment."""
-    if not me(visit):
-        return visit.sign_in_first()
-    form = Form(visit.form)
-    body = form.text("body", most=4000)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
+    body = form.text("body", max_chars=4000)
     if form.errors:
-        return visit.redirect(path, "An empty comment says nothing.")
-    visit.execute(
-        f"INSERT INTO comment ({what}_id, author_id, body, written) VALUES (?, ?, ?, ?)",
-        *(row["id"], me(visit), body, visit.now),
+        return request.redirect(path, "An empty comment says nothing.")
+    request.execute(
+        f"INSERT INTO comment ({kind}_id, author_id, body, written) VALUES (?, ?, ?, ?)",
+        *(row["id"], account_id(request), body, request.now),
     )
     # Only lists of issues are sorted by the time of the last update.
-    if what == "issue":
-        visit.execute("UPDATE issue SET updated = ? WHERE id = ?", visit.now, row["id"])
-    return visit.redirect(path, "Your comment was added.")
+    if kind == "issue":
+        request.execute("UPDATE issue SET updated = ? WHERE id = ?", request.now, row["id"])
+    return request.redirect(path, "Your comment was added.")
 
 
-def members(visit: RequestContext, project: Any) -> list[sqlite3.Row]:
-    return visit.rows(
+def members(request: RequestContext, project: Any) -> list[sqlite3.Row]:
+    return request.rows(
         "SELECT user.id, username, name, role, since FROM member JOIN user ON user.id = user_id"
         " WHERE project_id = ? ORDER BY name",
         project["id"],
     )
 
 
-def spaces(visit: RequestContext) -> list[str]:
+def spaces(request: RequestContext) -> list[str]:
     """Return the namespace paths in which the account may create a project."""
-    rows = visit.rows(
+    rows = request.rows(
         "SELECT path FROM namespace WHERE user_id = ?1 OR id IN (SELECT namespace_id FROM"
         " group_member WHERE user_id = ?1 AND role IN ('Owner', 'Maintainer'))"
         " ORDER BY user_id IS NULL, path",
-        me(visit),
+        account_id(request),
     )
     return [row["path"] for row in rows]

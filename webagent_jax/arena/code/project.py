@@ -7,7 +7,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.permissions import find, may, me, refuse, touch
+from webagent_jax.arena.code.permissions import (
+    account_id,
+    deny_access,
+    find_project,
+    has_role,
+    update_activity_time,
+)
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
@@ -20,42 +26,44 @@ _COMMIT = (
 
 
 @views.get("/{owner}/{slug}")
-def home(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    readme = visit.value(
+def home(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    readme = request.value(
         "SELECT content FROM file WHERE project_id = ? AND path = 'README.md'", project["id"]
     )
-    origin = visit.rows(
+    origin = request.rows(
         "SELECT project.name, namespace.path || '/' || slug AS path FROM project JOIN namespace"
         " ON namespace.id = namespace_id WHERE project.id = ?",
         project["forked_from"],
     )
-    is_starred = visit.value(
-        "SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", project["id"], me(visit)
+    is_starred = request.value(
+        "SELECT 1 FROM star WHERE project_id = ? AND user_id = ?",
+        project["id"],
+        account_id(request),
     )
     context: dict[str, Any] = {
         "readme": readme,
         "origin": origin,
         "starred": is_starred,
-        "latest": _find_latest(visit, project),
+        "latest": _find_latest(request, project),
     }
-    return visit.render(
-        "project.html.j2", project=project, entries=_read_entries(visit, project, ""), **context
+    return request.render(
+        "project.html.j2", project=project, entries=_read_entries(request, project, ""), **context
     )
 
 
-def _find_latest(visit: RequestContext, project: Any) -> Any:
-    rows = visit.rows(
+def _find_latest(request: RequestContext, project: Any) -> Any:
+    rows = request.rows(
         f"SELECT {_COMMIT} AND branch = 'main' ORDER BY written DESC, revision.id DESC LIMIT 1",
         project["id"],
     )
     return rows[0] if rows else None
 
 
-def _read_entries(visit: RequestContext, project: Any, folder: str) -> list[tuple[str, bool]]:
+def _read_entries(request: RequestContext, project: Any, folder: str) -> list[tuple[str, bool]]:
     """Return the names in a folder and whether each is a folder; folders first."""
     start = f"{folder}/" if folder else ""
-    paths = visit.rows(
+    paths = request.rows(
         "SELECT path FROM file WHERE project_id = ? AND substr(path, 1, ?) = ? ORDER BY path",
         *(project["id"], len(start), start),
     )
@@ -65,111 +73,113 @@ def _read_entries(visit: RequestContext, project: Any, folder: str) -> list[tupl
 
 
 @views.get("/{owner}/{slug}/tree/{path:path}")
-def tree(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
-    entries = _read_entries(visit, project, path)
+def tree(request: RequestContext, owner: str, slug: str, path: str) -> Response:
+    project = find_project(request, owner, slug)
+    entries = _read_entries(request, project, path)
     if not entries:
         raise NotFound
-    return visit.render("tree.html.j2", project=project, path=path, entries=entries)
+    return request.render("tree.html.j2", project=project, path=path, entries=entries)
 
 
 @views.get("/{owner}/{slug}/blob/{path:path}")
-def blob(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
-    content = _find_file(visit, project, path)["content"]
-    latest = visit.rows(
+def blob(request: RequestContext, owner: str, slug: str, path: str) -> Response:
+    project = find_project(request, owner, slug)
+    content = _find_file(request, project, path)["content"]
+    latest = request.rows(
         f"SELECT {_COMMIT} AND branch = 'main' AND revision.id IN"
         " (SELECT revision_id FROM revision_file WHERE path = ?)"
         " ORDER BY written DESC, revision.id DESC LIMIT 1",
         *(project["id"], path),
     )
-    return visit.render("blob.html.j2", project=project, path=path, content=content, latest=latest)
+    return request.render(
+        "blob.html.j2", project=project, path=path, content=content, latest=latest
+    )
 
 
-def _find_file(visit: RequestContext, project: Any, path: str) -> Any:
-    return visit.row("SELECT * FROM file WHERE project_id = ? AND path = ?", project["id"], path)
+def _find_file(request: RequestContext, project: Any, path: str) -> Any:
+    return request.row("SELECT * FROM file WHERE project_id = ? AND path = ?", project["id"], path)
 
 
 @views.get("/{owner}/{slug}/edit/{path:path}")
-def edit_form(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    row = _find_file(visit, project, path)
+def edit_form(request: RequestContext, owner: str, slug: str, path: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    row = _find_file(request, project, path)
     form = Form({"path": path, "content": row["content"], "message": f"Update {path}"})
-    return visit.render("edit.html.j2", project=project, path=path, form=form)
+    return request.render("edit.html.j2", project=project, path=path, form=form)
 
 
 @views.get("/{owner}/{slug}/new-file")
-def new_file_form(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    return visit.render(
+def new_file_form(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    return request.render(
         "edit.html.j2", project=project, path="", form=Form({"message": "Add a file"})
     )
 
 
 @views.post("/{owner}/{slug}/edit/{path:path}")
-def edit(visit: RequestContext, owner: str, slug: str, path: str) -> Response:
-    project = find(visit, owner, slug)
-    return _save(visit, project, path)
+def edit(request: RequestContext, owner: str, slug: str, path: str) -> Response:
+    project = find_project(request, owner, slug)
+    return _save(request, project, path)
 
 
 @views.post("/{owner}/{slug}/new-file")
-def new_file(visit: RequestContext, owner: str, slug: str) -> Response:
-    return _save(visit, find(visit, owner, slug), "")
+def new_file(request: RequestContext, owner: str, slug: str) -> Response:
+    return _save(request, find_project(request, owner, slug), "")
 
 
-def _save(visit: RequestContext, project: Any, old_path: str) -> Response:
+def _save(request: RequestContext, project: Any, old_path: str) -> Response:
     """Commit a file to the default branch; `old_path` is "" for a new file."""
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    form = Form(visit.form)
-    path = old_path or form.text("path", most=120).strip("/")
-    message = form.text("message", most=120)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    form = Form(request.form)
+    path = old_path or form.text("path", max_chars=120).strip("/")
+    message = form.text("message", max_chars=120)
     content = form.values.get("content", "").replace("\r\n", "\n")
-    if not old_path and visit.value(
+    if not old_path and request.value(
         "SELECT 1 FROM file WHERE project_id = ? AND path = ?", project["id"], path
     ):
         form.errors["path"] = "There is a file with this name already."
     if form.errors:
-        return visit.render("edit.html.j2", 422, project=project, path=old_path, form=form)
-    visit.execute(
+        return request.render("edit.html.j2", 422, project=project, path=old_path, form=form)
+    request.execute(
         "INSERT INTO file (project_id, path, content) VALUES (?, ?, ?)"
         " ON CONFLICT DO UPDATE SET content = excluded.content",
         *(project["id"], path, content.rstrip("\n") + "\n"),
     )
-    commit(visit, project, "main", message, path)
-    return visit.redirect(f"/{project['path']}/blob/{path}", "Your changes were committed.")
+    commit(request, project, "main", message, path)
+    return request.redirect(f"/{project['path']}/blob/{path}", "Your changes were committed.")
 
 
-def commit(visit: RequestContext, project: Any, branch: str, title: str, path: str = "") -> None:
+def commit(request: RequestContext, project: Any, branch: str, title: str, path: str = "") -> None:
     """Insert a commit of the account at the current time; `path` is the changed file."""
-    count = visit.value("SELECT max(id) FROM revision") + 1
+    count = request.value("SELECT max(id) FROM revision") + 1
     sha = hashlib.sha256(f"{project['id']} {count} {title}".encode()).hexdigest()[:8]
-    number = visit.execute(
+    number = request.execute(
         "INSERT INTO revision VALUES (NULL, ?, ?, ?, ?, ?, ?)",
-        *(project["id"], branch, sha, me(visit), title, visit.now),
+        *(project["id"], branch, sha, account_id(request), title, request.now),
     )
     if path:
-        visit.execute("INSERT INTO revision_file VALUES (?, ?, 1, 1, 0)", number, path)
-    visit.execute(
+        request.execute("INSERT INTO revision_file VALUES (?, ?, 1, 1, 0)", number, path)
+    request.execute(
         "UPDATE branch SET updated = ? WHERE project_id = ? AND name = ?",
-        *(visit.now, project["id"], branch),
+        *(request.now, project["id"], branch),
     )
-    touch(visit, project)
+    update_activity_time(request, project)
 
 
 # --- commits, branches, contributors -------------------------------------------------------------
 
 
 @views.get("/{owner}/{slug}/commits")
-def commits(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    fields = {name: value for name, value in visit.query.items() if value}
-    if len(fields) < len(visit.query):
-        return visit.redirect(visit.path, **fields)
+def commits(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    fields = {name: value for name, value in request.query.items() if value}
+    if len(fields) < len(request.query):
+        return request.redirect(request.path, **fields)
     branch = fields.get("branch", "main")
     where, arguments = "project_id = ? AND branch = ?", [project["id"], branch]
     if "author" in fields:
@@ -181,37 +191,37 @@ def commits(visit: RequestContext, owner: str, slug: str) -> Response:
     if "q" in fields:
         where += " AND instr(lower(title), ?)"
         arguments.append(fields["q"].lower())
-    rest = (
+    from_clause = (
         f"FROM revision JOIN user ON user.id = author_id WHERE {where}"
         " ORDER BY written DESC, revision.id DESC"
     )
-    pagination = paginate(visit, "revision.*, username, name", rest, arguments, size=6)
-    authors = visit.rows(
+    pagination = paginate(request, "revision.*, username, name", from_clause, arguments, size=6)
+    authors = request.rows(
         "SELECT DISTINCT username, name FROM revision JOIN user ON user.id = author_id"
         " WHERE project_id = ? AND branch = ? ORDER BY name",
         *(project["id"], branch),
     )
     context: dict[str, Any] = {
-        "found": pagination,
+        "pagination": pagination,
         "authors": authors,
         "branch": branch,
-        "form": Form(visit.query),
+        "form": Form(request.query),
     }
-    return visit.render("commits.html.j2", project=project, **context)
+    return request.render("commits.html.j2", project=project, **context)
 
 
 @views.get("/{owner}/{slug}/commit/{sha}")
-def one_commit(visit: RequestContext, owner: str, slug: str, sha: str) -> Response:
-    project = find(visit, owner, slug)
-    revision = visit.row(f"SELECT {_COMMIT} AND sha = ?", project["id"], sha)
-    return visit.render(
-        "commit.html.j2", project=project, commit=revision, files=changes(visit, [revision["id"]])
+def one_commit(request: RequestContext, owner: str, slug: str, sha: str) -> Response:
+    project = find_project(request, owner, slug)
+    revision = request.row(f"SELECT {_COMMIT} AND sha = ?", project["id"], sha)
+    return request.render(
+        "commit.html.j2", project=project, commit=revision, files=changes(request, [revision["id"]])
     )
 
 
-def changes(visit: RequestContext, revisions: list[int]) -> list[dict[str, Any]]:
+def changes(request: RequestContext, revisions: list[int]) -> list[dict[str, Any]]:
     """Return the files that revisions change, with the first lines of the additions."""
-    rows = visit.rows(
+    rows = request.rows(
         "SELECT revision_file.*, content FROM revision_file JOIN revision ON revision.id ="
         " revision_id LEFT JOIN file ON file.path = revision_file.path AND file.project_id ="
         f" revision.project_id WHERE revision_id IN ({', '.join('?' * len(revisions))})",
@@ -225,76 +235,82 @@ def changes(visit: RequestContext, revisions: list[int]) -> list[dict[str, Any]]
 
 
 @views.get("/{owner}/{slug}/branches")
-def branches(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    rest = "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
-    pagination = paginate(visit, "*", rest, [project["id"]], size=6)
-    return visit.render("branches.html.j2", project=project, found=pagination, form=Form())
+def branches(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    from_clause = "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
+    pagination = paginate(request, "*", from_clause, [project["id"]], size=6)
+    return request.render("branches.html.j2", project=project, pagination=pagination, form=Form())
 
 
 @views.post("/{owner}/{slug}/branches")
-def new_branch(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    form = Form(visit.form)
-    name = form.text("name", most=60)
+def new_branch(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    form = Form(request.form)
+    name = form.text("name", max_chars=60)
     name_sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
     if " " in name:
         form.errors["name"] = "The name of a branch has no spaces."
-    elif visit.value(name_sql, project["id"], name):
+    elif request.value(name_sql, project["id"], name):
         form.errors["name"] = "There is a branch with this name already."
     if form.errors:
-        rest = "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
-        pagination = paginate(visit, "*", rest, [project["id"]], size=6)
-        return visit.render("branches.html.j2", 422, project=project, found=pagination, form=form)
-    visit.execute("INSERT INTO branch VALUES (?, ?, ?, 0)", project["id"], name, visit.now)
-    return visit.redirect(f"{visit.path}", f"The branch {name} was created from main.")
+        from_clause = (
+            "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
+        )
+        pagination = paginate(request, "*", from_clause, [project["id"]], size=6)
+        return request.render(
+            "branches.html.j2", 422, project=project, pagination=pagination, form=form
+        )
+    request.execute("INSERT INTO branch VALUES (?, ?, ?, 0)", project["id"], name, request.now)
+    return request.redirect(f"{request.path}", f"The branch {name} was created from main.")
 
 
 @views.post("/{owner}/{slug}/branches/delete")
-def delete_branch(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not may(project, "Developer"):
-        return refuse(visit, project)
-    name = visit.form.get("name", "")
-    visit.execute(
+def delete_branch(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not has_role(project, "Developer"):
+        return deny_access(request, project)
+    name = request.form.get("name", "")
+    request.execute(
         "DELETE FROM branch WHERE project_id = ? AND name = ? AND NOT is_default",
         project["id"],
         name,
     )
-    return visit.redirect(f"/{project['path']}/branches", f"The branch {name} was deleted.")
+    return request.redirect(f"/{project['path']}/branches", f"The branch {name} was deleted.")
 
 
 @views.get("/{owner}/{slug}/contributors")
-def contributors(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    rest = (
+def contributors(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    from_clause = (
         "FROM (SELECT username, name, count(*) AS commits, max(written) AS latest FROM revision"
         " JOIN user ON user.id = author_id WHERE project_id = ? AND branch = 'main'"
         " GROUP BY user.id) ORDER BY commits DESC, name"
     )
-    pagination = paginate(visit, "*", rest, [project["id"]], size=10)
+    pagination = paginate(request, "*", from_clause, [project["id"]], size=10)
     max_commits = max((row["commits"] for row in pagination.rows), default=1)
-    return visit.render("contributors.html.j2", project=project, found=pagination, most=max_commits)
+    return request.render(
+        "contributors.html.j2", project=project, pagination=pagination, max_commits=max_commits
+    )
 
 
 # --- stars ---------------------------------------------------------------------------------------
 
 
 @views.post("/{owner}/{slug}/star")
-def star(visit: RequestContext, owner: str, slug: str) -> Response:
-    project = find(visit, owner, slug)
-    if not me(visit):
-        return visit.sign_in_first()
-    pair = (project["id"], me(visit))
-    if visit.value("SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", *pair):
-        visit.execute("DELETE FROM star WHERE project_id = ? AND user_id = ?", *pair)
+def star(request: RequestContext, owner: str, slug: str) -> Response:
+    project = find_project(request, owner, slug)
+    if not account_id(request):
+        return request.redirect_to_sign_in()
+    pair = (project["id"], account_id(request))
+    if request.value("SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", *pair):
+        request.execute("DELETE FROM star WHERE project_id = ? AND user_id = ?", *pair)
     else:
-        visit.execute("INSERT INTO star (project_id, user_id) VALUES (?, ?)", *pair)
-    visit.execute(
+        request.execute("INSERT INTO star (project_id, user_id) VALUES (?, ?)", *pair)
+    request.execute(
         "UPDATE project SET stars = (SELECT count(*) FROM star WHERE project_id = ?1)"
         " WHERE id = ?1",
         project["id"],
     )
-    return visit.redirect(f"/{project['path']}")
+    return request.redirect(f"/{project['path']}")

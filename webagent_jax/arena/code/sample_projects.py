@@ -27,7 +27,7 @@ _TESTS = {
 class Group:
     path: str
     name: str
-    about: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Plan:
     visibility: str
     license: str
     nouns: tuple[str, ...]
-    about: str
+    description: str
     topics: str
 
     @property
@@ -68,7 +68,7 @@ def slug(name: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def plural(noun: str) -> str:
+def pluralize(noun: str) -> str:
     if noun in _ODD_PLURALS:
         return _ODD_PLURALS[noun]
     if re.search(r"[^aeiou]y$", noun):
@@ -87,9 +87,9 @@ def plans() -> Iterator[Group | Plan]:
         elif line.startswith("@ "):
             owner = line[2:].replace("me", "1")
         else:
-            name, language, visibility, terms, nouns, about, topics = line.split(" | ")
+            name, language, visibility, terms, nouns, description, topics = line.split(" | ")
             words = tuple(nouns.split(", "))
-            yield Plan(owner, name, language, visibility, terms, words, about, topics)
+            yield Plan(owner, name, language, visibility, terms, words, description, topics)
 
 
 def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
@@ -108,7 +108,7 @@ def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
         "name": plan.name,
         "slug": plan.slug,
         "pkg": plan.slug.replace("-", "_"),
-        "description": plan.about,
+        "description": plan.description,
         "license": plan.license,
         "test": _TESTS[plan.language],
         "minor": str(minor),
@@ -119,8 +119,11 @@ def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
         "python": str(rng.choice((9, 10, 11))),
     }
     for number, noun in enumerate(plan.nouns, 1):
-        words |= {f"noun{number}": noun, f"nouns{number}": plural(noun)}
-        words |= {f"Noun{number}": noun.capitalize(), f"Nouns{number}": plural(noun).capitalize()}
+        words |= {f"noun{number}": noun, f"nouns{number}": pluralize(noun)}
+        words |= {
+            f"Noun{number}": noun.capitalize(),
+            f"Nouns{number}": pluralize(noun).capitalize(),
+        }
     contents = {"README.md": _format_readme(words)}
     terms = random_data.read_json("code_licenses")[plan.license]
     contents["LICENSE"] = terms.format(year=year, holder=holder)

@@ -21,17 +21,19 @@ from webagent_jax.arena.code import (
     project,
 )
 from webagent_jax.arena.code.data import DATABASE
-from webagent_jax.arena.code.permissions import me
+from webagent_jax.arena.code.permissions import account_id
 from webagent_jax.arena.site import RequestContext, Site
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    pending = visit.value("SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", me(visit))
-    user = visit.rows("SELECT * FROM user WHERE id = ?", me(visit))
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    pending = request.value(
+        "SELECT count(*) FROM to_do WHERE user_id = ? AND NOT done", account_id(request)
+    )
+    user = request.rows("SELECT * FROM user WHERE id = ?", account_id(request))
     return {"pending": pending, "visitor": user[0] if user else None}
 
 
-def marked(text: str) -> Markup:
+def render_markdown(text: str) -> Markup:
     """Return the HTML of simple Markdown: headings, lists, code and paragraphs."""
     parts: list[str] = []
     for block in text.replace("\n- ", "\n\n- ").split("\n\n"):
@@ -60,7 +62,7 @@ def dict_without(values: Mapping[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def query(values: Mapping[str, str], **more: str) -> str:
+def query_string(values: Mapping[str, str], **more: str) -> str:
     """Return a query string such as "?a=1&b=2" without empty values; "" if all are empty."""
     fields = {name: value for name, value in {**values, **more}.items() if value}
     return f"?{urlencode(fields)}" if fields else ""
@@ -70,7 +72,7 @@ SITE = Site(
     name="code",
     task_name="gitlab",
     title="Slipway",
-    about="A host for code: 60 projects, files and commits, issues, merge requests, members",
+    description="A host for code: 60 projects, files and commits, issues, merge requests, members",
     database=DATABASE,
     views=[
         dashboard.views,
@@ -83,7 +85,12 @@ SITE = Site(
         members.views,
     ],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
-    filters={"marked": marked, "initials": initials, "dict_without": dict_without, "query": query},
+    account_id=common.agent_user().id,
+    template_context=_template_context,
+    filters={
+        "marked": render_markdown,
+        "initials": initials,
+        "dict_without": dict_without,
+        "query": query_string,
+    },
 )

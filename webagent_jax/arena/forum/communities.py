@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.forum.post_lists import PAGE, is_subscribed, without_blanks
+from webagent_jax.arena.forum.post_lists import PAGE_SIZE, is_subscribed, redirect_without_blanks
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
@@ -22,111 +22,115 @@ _ORDERS = {
 
 
 @views.get("/communities")
-def communities(visit: RequestContext) -> Response:
-    query = visit.query.get("q", "").strip()
+def communities(request: RequestContext) -> Response:
+    query = request.query.get("q", "").strip()
     words = query.lower().split()[:10]
     where = "".join(" AND instr(lower(slug || title || description), ?)" for _ in words)
-    order = _ORDERS.get(visit.query.get("sort", ""), _ORDERS["subscribers"])[1]
+    order = _ORDERS.get(request.query.get("sort", ""), _ORDERS["subscribers"])[1]
     columns = (
         "*, (SELECT count(*) FROM subscription WHERE community_id = community.id"
-        f" AND member_id = {visit.session.account or 0}) AS is_subscribed"
+        f" AND member_id = {request.session.account_id or 0}) AS is_subscribed"
     )
-    rest = f"FROM community WHERE 1{where} ORDER BY {order}, id"
-    return without_blanks(visit) or visit.render(
+    from_clause = f"FROM community WHERE 1{where} ORDER BY {order}, id"
+    return redirect_without_blanks(request) or request.render(
         "communities.html.j2",
-        asked=query,
+        query=query,
         orders=[(key, text) for key, (text, _) in _ORDERS.items()],
-        found=paginate(visit, columns, rest, words, size=PAGE),
+        pagination=paginate(request, columns, from_clause, words, size=PAGE_SIZE),
     )
 
 
 @views.post("/c/{slug}/subscribe")
-def subscribe(visit: RequestContext, slug: str) -> Response:
+def subscribe(request: RequestContext, slug: str) -> Response:
     """Subscribe the account to a community, or unsubscribe it from a subscribed one."""
-    if not visit.session.account:
-        return visit.sign_in_first()
-    community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    pair = (visit.session.account, community["id"])
-    if is_subscribed(visit, community["id"]):
-        visit.execute("DELETE FROM subscription WHERE member_id = ? AND community_id = ?", *pair)
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    community = request.row("SELECT * FROM community WHERE slug = ?", slug)
+    pair = (request.session.account_id, community["id"])
+    if is_subscribed(request, community["id"]):
+        request.execute("DELETE FROM subscription WHERE member_id = ? AND community_id = ?", *pair)
         step, message = -1, f"You have unsubscribed from {community['title']}."
     else:
-        visit.execute("INSERT INTO subscription VALUES (?, ?)", *pair)
+        request.execute("INSERT INTO subscription VALUES (?, ?)", *pair)
         step, message = 1, f"You are subscribed to {community['title']}."
     sql = "UPDATE community SET subscribers = subscribers + ? WHERE id = ?"
-    visit.execute(sql, step, community["id"])
-    return visit.redirect(visit.back(f"/c/{slug}"), message)
+    request.execute(sql, step, community["id"])
+    return request.redirect(request.return_path(f"/c/{slug}"), message)
 
 
 # --- creating a community ------------------------------------------------------------------------
 
 
 @views.get("/communities/new")
-def new_form(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return visit.render("new_community.html.j2", form=Form())
+def new_form(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return request.render("new_community.html.j2", form=Form())
 
 
 @views.post("/communities/new")
-def new(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    form = Form(visit.form)
-    slug = form.text("slug", least=3, most=24)
+def new(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
+    slug = form.text("slug", min_chars=3, max_chars=24)
     if "slug" not in form.errors and not re.fullmatch(r"[a-z0-9-]+", slug):
         form.errors["slug"] = "Use small letters, digits and hyphens."
-    elif visit.value("SELECT 1 FROM community WHERE slug = ?", slug):
+    elif request.value("SELECT 1 FROM community WHERE slug = ?", slug):
         form.errors["slug"] = "There is a community of this name already."
     title, description, sidebar = _read_texts(form)
-    if visit.value("SELECT 1 FROM community WHERE title = ? COLLATE NOCASE", title):
+    if request.value("SELECT 1 FROM community WHERE title = ? COLLATE NOCASE", title):
         form.errors["title"] = "There is a community with this title already."
     if form.errors:
-        return visit.render("new_community.html.j2", 422, form=form)
-    number = visit.execute(
+        return request.render("new_community.html.j2", 422, form=form)
+    number = request.execute(
         "INSERT INTO community (slug, title, description, sidebar, created, subscribers, hue)"
         " VALUES (?, ?, ?, ?, ?, 1, ?)",
-        *(slug, title, description, sidebar, visit.today, 24 * len(title) % 360),
+        *(slug, title, description, sidebar, request.today, 24 * len(title) % 360),
     )
-    visit.execute("INSERT INTO moderator VALUES (?, ?)", number, visit.session.account)
-    visit.execute("INSERT INTO subscription VALUES (?, ?)", visit.session.account, number)
-    return visit.redirect(f"/c/{slug}", f"The community {title} was created.")
+    request.execute("INSERT INTO moderator VALUES (?, ?)", number, request.session.account_id)
+    request.execute("INSERT INTO subscription VALUES (?, ?)", request.session.account_id, number)
+    return request.redirect(f"/c/{slug}", f"The community {title} was created.")
 
 
 def _read_texts(form: Form) -> tuple[str, str, str]:
     """Return title, description and sidebar of the form."""
-    description = form.text("description", most=120)
-    return form.text("title", most=60), description, form.text("sidebar", required=False, most=1000)
+    description = form.text("description", max_chars=120)
+    return (
+        form.text("title", max_chars=60),
+        description,
+        form.text("sidebar", required=False, max_chars=1000),
+    )
 
 
 # --- moderating a community ----------------------------------------------------------------------
 
 
 @views.get("/c/{slug}/edit")
-def edit_form(visit: RequestContext, slug: str) -> Response:
-    community = _find_moderated(visit, slug)
-    return visit.render("edit_community.html.j2", community=community, form=Form(dict(community)))
+def edit_form(request: RequestContext, slug: str) -> Response:
+    community = _find_moderated(request, slug)
+    return request.render("edit_community.html.j2", community=community, form=Form(dict(community)))
 
 
 @views.post("/c/{slug}/edit")
-def edit(visit: RequestContext, slug: str) -> Response:
-    community, form = _find_moderated(visit, slug), Form(visit.form)
+def edit(request: RequestContext, slug: str) -> Response:
+    community, form = _find_moderated(request, slug), Form(request.form)
     values = _read_texts(form)
     if form.errors:
-        return visit.render("edit_community.html.j2", 422, community=community, form=form)
+        return request.render("edit_community.html.j2", 422, community=community, form=form)
     sql = "UPDATE community SET title = ?, description = ?, sidebar = ? WHERE id = ?"
-    visit.execute(sql, *values, community["id"])
-    return visit.redirect(f"/c/{slug}", "The community was changed.")
+    request.execute(sql, *values, community["id"])
+    return request.redirect(f"/c/{slug}", "The community was changed.")
 
 
-def _find_moderated(visit: RequestContext, slug: str) -> Any:
+def _find_moderated(request: RequestContext, slug: str) -> Any:
     """Return the community that the account moderates.
 
     Raises:
         NotFound: There is no such community, or the account does not moderate it.
     """
-    community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
+    community = request.row("SELECT * FROM community WHERE slug = ?", slug)
     sql = "SELECT 1 FROM moderator WHERE community_id = ? AND member_id = ?"
-    if not visit.value(sql, community["id"], visit.session.account):
+    if not request.value(sql, community["id"], request.session.account_id):
         raise NotFound
     return community

@@ -16,18 +16,30 @@ from webagent_jax.arena.common import NOW, Person
 from webagent_jax.arena.database import Database
 from webagent_jax.arena.shop.data import DATABASE as SHOP
 
-POSTS = 3_000
-MINE = 28  # posts of the agent's account
-MY_COMMENTS = 60
-MODERATED = ("port-hadley", "gardening", "boardgames")  # communities that the account moderates
-SUBSCRIBED = (*MODERATED, "cooking", "hiking", "books", "history", "worthit", "photography")
+NUM_POSTS = 3_000
+NUM_AGENT_POSTS = 28  # posts of the agent's account
+NUM_AGENT_COMMENTS = 60
+MODERATED_SLUGS = (
+    "port-hadley",
+    "gardening",
+    "boardgames",
+)  # communities that the account moderates
+SUBSCRIBED_SLUGS = (
+    *MODERATED_SLUGS,
+    "cooking",
+    "hiking",
+    "books",
+    "history",
+    "worthit",
+    "photography",
+)
 FIRST_DAY = datetime.datetime(2022, 1, 3)
-DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
-MOST_COMMENTS = 20  # maximum number of comments of a post
+MAX_DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
+MAX_COMMENTS = 20  # maximum number of comments of a post
 
 # Relative frequency of topics: a link leads out of the forum, a product is one of the shop.
-_ABOUT = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
-_ABOUT_BUYING = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
+_TOPIC_WEIGHTS = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
+_BUYING_TOPIC_WEIGHTS = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +61,10 @@ def communities() -> Iterator[Community]:
         if head.startswith("== "):
             yield Community(*_split_head(head[3:]), sidebar, lists)
             continue
-        about = head[2:].split(" | ")[1]
+        description_template = head[2:].split(" | ")[1]
         for city in common.cities():
             town = city.name
-            texts = (about.format(town=town), sidebar.format(town=town))
+            texts = (description_template.format(town=town), sidebar.format(town=town))
             yield Community(town.lower().replace(" ", "-"), town, *texts, lists, town)
 
 
@@ -72,7 +84,7 @@ def _read_paragraphs() -> Iterator[list[str]]:
     yield paragraph
 
 
-class Voice:
+class SentenceSampler:
     """Source of sentences for a community: fills the {braces} of patterns with its words."""
 
     def __init__(self, rng: random.Random, community: Community) -> None:
@@ -82,7 +94,7 @@ class Voice:
         """Return the words of one kind, such as "things"."""
         return self._community.words[name]
 
-    def say(self, pattern: str, **overrides: str) -> str:
+    def sample(self, pattern: str, **overrides: str) -> str:
         rng, words = self._rng, self._community.words
         slots = {
             "thing": "it",
@@ -131,14 +143,14 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[obj
 def _fill_members(connection: sqlite3.Connection, community_list: list[Community]) -> None:
     rng = random_data.random_stream("forum", "members")
     bios = random_data.read_json("forum_words")["bios"]
-    topics = [each for each in community_list if not each.town]
+    topics = [community for community in community_list if not community.town]
     rows: list[tuple[object, ...]] = []
     for person in common.persons():
         interest = rng.choice(topics).title.lower()
         bio = rng.choice(bios).format(interest=interest, town=person.city.name)
         bio = _to_sentence(bio) if rng.random() < 0.7 or person.id == 1 else ""
-        joined = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
-        row = (person.id, person.username, person.password, bio, person.city.name, joined)
+        join_date = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
+        row = (person.id, person.username, person.password, bio, person.city.name, join_date)
         rows.append((*row, "hot", int(rng.random() < 0.3 and person.id > 1)))
     _insert(connection, "member", rows)
 
@@ -147,16 +159,25 @@ def _fill_communities(connection: sqlite3.Connection, community_list: list[Commu
     rng = random_data.random_stream("forum", "communities")
     rows: list[tuple[object, ...]] = []
     moderators: set[tuple[int, int]] = set()
-    for number, each in enumerate(community_list, 1):
+    for number, community in enumerate(community_list, 1):
         created = (FIRST_DAY - datetime.timedelta(rng.randint(5, 300))).date().isoformat()
-        row = (number, each.slug, each.title, each.description, each.sidebar, created)
+        row = (
+            number,
+            community.slug,
+            community.title,
+            community.description,
+            community.sidebar,
+            created,
+        )
         rows.append((*row, int(180 * 50 ** rng.random()), rng.randrange(0, 360, 12)))
         moderators |= {(number, rng.randint(2, 900)) for _ in range(rng.randint(1, 2))}
-        if each.slug in MODERATED:
+        if community.slug in MODERATED_SLUGS:
             moderators.add((number, 1))
     _insert(connection, "community", rows)
     _insert(connection, "moderator", sorted(moderators))
-    numbers = [n for n, each in enumerate(community_list, 1) if each.slug in SUBSCRIBED]
+    numbers = [
+        n for n, community in enumerate(community_list, 1) if community.slug in SUBSCRIBED_SLUGS
+    ]
     _insert(connection, "subscription", [(1, number) for number in numbers])
 
 
@@ -168,15 +189,26 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
     titles: set[str] = set()
     rows: list[tuple[Any, ...]] = []
     for posted in _sample_times(rng):
-        index = community_sampler.draw(rng)[0]
+        index = community_sampler.sample(rng)[0]
         title, body, url = _sample_post(rng, community_list[index], products, titles)
-        author: Person = authors.draw(rng)[0]
+        author: Person = authors.sample(rng)[0]
         up, down = _sample_votes(rng, 28.0)
-        written = posted.isoformat(" ")
-        row = (len(rows) + 1, index + 1, author.id, title, body, url, written, minute_of(posted))
+        post_time = posted.isoformat(" ")
+        row = (
+            len(rows) + 1,
+            index + 1,
+            author.id,
+            title,
+            body,
+            url,
+            post_time,
+            minutes_since_2022(posted),
+        )
         rows.append((*row, up, down, 0, 0))
-    candidates = [i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED]
-    for i in rng.sample(candidates, MINE):
+    candidates = [
+        i for i, row in enumerate(rows) if community_list[row[1] - 1].slug in SUBSCRIBED_SLUGS
+    ]
+    for i in rng.sample(candidates, NUM_AGENT_POSTS):
         rows[i] = (*rows[i][:2], 1, *rows[i][3:])
     _insert(connection, "post", rows)
     own_votes = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
@@ -187,7 +219,7 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
     _insert(connection, "saved", [(1, number) for number in rng.sample(other_posts, 5)])
 
 
-def minute_of(moment: datetime.datetime) -> int:
+def minutes_since_2022(moment: datetime.datetime) -> int:
     """Return the minutes since 2022, the unit of the order "hot"."""
     return int((moment - datetime.datetime(2022, 1, 1)).total_seconds()) // 60
 
@@ -195,7 +227,7 @@ def minute_of(moment: datetime.datetime) -> int:
 def _sample_times(rng: random.Random) -> list[datetime.datetime]:
     """Return the times of posts in ascending order, more every month."""
     last = (NOW - FIRST_DAY).days
-    days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=POSTS)
+    days = rng.choices(range(last), [1 + day / 200 for day in range(last)], k=NUM_POSTS)
     offsets = (datetime.timedelta(day, rng.randrange(5 * 60, 24 * 60) * 60) for day in days)
     return sorted(FIRST_DAY + offset for offset in offsets)
 
@@ -210,16 +242,22 @@ def _sample_post(
     rng: random.Random, community: Community, products: Sequence[Any], titles: set[str]
 ) -> tuple[str, str, str]:
     """Return title, text and link of a post, and add its title to `titles`, which stay distinct."""
-    voice, templates = Voice(rng, community), random_data.read_json("forum_words")
-    weights = _ABOUT_BUYING if community.slug == "worthit" else _ABOUT
+    sentence_sampler, templates = (
+        SentenceSampler(rng, community),
+        random_data.read_json("forum_words"),
+    )
+    weights = _BUYING_TOPIC_WEIGHTS if community.slug == "worthit" else _TOPIC_WEIGHTS
     while True:
         (topic,) = rng.choices(tuple(weights), tuple(weights.values()))
         product = rng.choice(products)
         # Title and body share one choice of words, so that they have the same subject.
-        theme = {name: voice.say(f"{{{name}}}") for name in ("things", "doing", "problem", "tip")}
+        theme = {
+            name: sentence_sampler.sample(f"{{{name}}}")
+            for name in ("things", "doing", "problem", "tip")
+        }
         theme = {name: word[0].lower() + word[1:] for name, word in theme.items()}
         theme |= {"product": product[0], "thing": _to_inline(product[1])}
-        title = voice.say(rng.choice(templates[topic]["titles"]), **theme)
+        title = sentence_sampler.sample(rng.choice(templates[topic]["titles"]), **theme)
         if title not in titles and len(title) <= 90:
             break
     titles.add(title)
@@ -229,7 +267,7 @@ def _sample_post(
     else:
         sentences = rng.sample(bodies, 1 if topic == "link" else rng.randint(2, 3))
         sentences = [bodies[i] for i in sorted(bodies.index(text) for text in sentences)]
-    body = " ".join(voice.say(text, **theme) for text in sentences)
+    body = " ".join(sentence_sampler.sample(text, **theme) for text in sentences)
     slug = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
     url = f"https://{rng.choice(templates['sources'])}/{slug}" if topic == "link" else ""
     return title, body, url
@@ -237,7 +275,7 @@ def _sample_post(
 
 def _read_products() -> list[Any]:
     """Return name and kind of each product of the shop."""
-    shop = database.connect_read_only(database.build(SHOP))
+    shop = database.connect_read_only(database.build_image(SHOP))
     rows = shop.execute("SELECT name, kind FROM product WHERE active ORDER BY id").fetchall()
     shop.close()
     return [tuple(row) for row in rows]
@@ -253,7 +291,7 @@ class _Comment:
     depth: int
     author: int
     body: str
-    written: datetime.datetime
+    time: datetime.datetime
     votes: tuple[int, int]
     number: int = 0
 
@@ -264,31 +302,38 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
     drafts: list[_Comment] = []
     posts = connection.execute("SELECT id, community_id, author_id, posted, up FROM post")
     for post, community, author, posted, up in posts.fetchall():
-        voice = Voice(rng, community_list[community - 1])
-        count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MOST_COMMENTS)
+        sentence_sampler = SentenceSampler(rng, community_list[community - 1])
+        count = min(int(rng.expovariate(1 / (3.6 + up / 50))), MAX_COMMENTS)
         thread: list[_Comment] = []
-        moment = datetime.datetime.fromisoformat(posted)
+        time = datetime.datetime.fromisoformat(posted)
         for _ in range(count):
-            moment += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
-            if moment >= NOW:
+            time += datetime.timedelta(minutes=1 + int(rng.expovariate(1 / 150)))
+            if time >= NOW:
                 break
             parent_draft = rng.choice(thread) if thread and rng.random() < 0.45 else None
-            parent_draft = parent_draft if parent_draft and parent_draft.depth < DEPTH else None
-            writer = author if rng.random() < 0.08 and author != 1 else authors.draw(rng)[0].id
-            body, votes = _sample_comment(rng, voice)
+            parent_draft = parent_draft if parent_draft and parent_draft.depth < MAX_DEPTH else None
+            writer = author if rng.random() < 0.08 and author != 1 else authors.sample(rng)[0].id
+            body, votes = _sample_comment(rng, sentence_sampler)
             depth = parent_draft.depth + 1 if parent_draft else 1
-            thread.append(_Comment(post, parent_draft, depth, writer, body, moment, votes))
+            thread.append(_Comment(post, parent_draft, depth, writer, body, time, votes))
         drafts += thread
     _assign_to_agent(rng, drafts, connection)
-    drafts.sort(key=lambda draft: (draft.written, draft.post))
+    drafts.sort(key=lambda draft: (draft.time, draft.post))
     for number, draft in enumerate(drafts, 1):
         draft.number = number
     rows: list[tuple[object, ...]] = []
-    for each in drafts:
-        parent = each.parent.number if each.parent else None
-        written = each.written.isoformat(" ")
-        row = (each.number, each.post, parent, each.author, each.body, written)
-        rows.append((*row, *each.votes, 0))
+    for draft_comment in drafts:
+        parent = draft_comment.parent.number if draft_comment.parent else None
+        time_text = draft_comment.time.isoformat(" ")
+        row = (
+            draft_comment.number,
+            draft_comment.post,
+            parent,
+            draft_comment.author,
+            draft_comment.body,
+            time_text,
+        )
+        rows.append((*row, *draft_comment.votes, 0))
     _insert(connection, "comment", rows)
     own_comments = [draft.number for draft in drafts if draft.author == 1]
     _insert(connection, "vote", [(1, "comment", number, 1) for number in own_comments])
@@ -303,18 +348,20 @@ def _assign_to_agent(
     for draft in rng.sample(drafts, len(drafts)):
         if draft.post not in own_posts:
             first_drafts.setdefault(draft.post, draft)
-    for draft in list(first_drafts.values())[:MY_COMMENTS]:
+    for draft in list(first_drafts.values())[:NUM_AGENT_COMMENTS]:
         draft.author = 1
 
 
-def _sample_comment(rng: random.Random, voice: Voice) -> tuple[str, tuple[int, int]]:
+def _sample_comment(
+    rng: random.Random, sentence_sampler: SentenceSampler
+) -> tuple[str, tuple[int, int]]:
     words = random_data.read_json("forum_words")
     tone = rng.choices(("comments", "short", "rude"), (66, 24, 10))[0]
-    body = voice.say(rng.choice(words[tone]))
+    body = sentence_sampler.sample(rng.choice(words[tone]))
     if tone == "rude":
         return body, (1 + int(rng.expovariate(0.7)), 2 + int(rng.expovariate(0.25)))
     if tone == "comments" and rng.random() < 0.3:
-        body += " " + voice.say(rng.choice(words["comments"]))
+        body += " " + sentence_sampler.sample(rng.choice(words["comments"]))
     return body, _sample_votes(rng, 6.0)
 
 

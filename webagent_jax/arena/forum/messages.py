@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.forum.post_lists import PAGE
+from webagent_jax.arena.forum.post_lists import PAGE_SIZE
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
@@ -13,74 +13,76 @@ views = ViewRegistry()
 
 
 @views.get("/messages")
-def inbox(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return _render_box(visit, "Inbox", "recipient_id", "sender_id")
+def inbox(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return _render_box(request, "Inbox", "recipient_id", "sender_id")
 
 
 @views.get("/messages/sent")
-def sent(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return _render_box(visit, "Sent messages", "sender_id", "recipient_id")
+def sent(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return _render_box(request, "Sent messages", "sender_id", "recipient_id")
 
 
 def _render_box(
-    visit: RequestContext, heading: str, own_column: str, other_column: str
+    request: RequestContext, heading: str, own_column: str, other_column: str
 ) -> Response:
-    rest = (
+    from_clause = (
         f"FROM message JOIN member ON member.id = {other_column} WHERE {own_column} = ?"
         " ORDER BY sent DESC, message.id DESC"
     )
     columns = "message.*, username"
-    pagination = paginate(visit, columns, rest, [visit.session.account], size=PAGE)
-    return visit.render("messages.html.j2", heading=heading, found=pagination)
+    pagination = paginate(
+        request, columns, from_clause, [request.session.account_id], size=PAGE_SIZE
+    )
+    return request.render("messages.html.j2", heading=heading, pagination=pagination)
 
 
 @views.get("/messages/{number:int}")
-def message(visit: RequestContext, number: int) -> Response:
-    row = visit.row(
+def message(request: RequestContext, number: int) -> Response:
+    row = request.row(
         "SELECT message.*, sender.username AS sender, recipient.username AS recipient FROM message"
         " JOIN member AS sender ON sender.id = sender_id"
         " JOIN member AS recipient ON recipient.id = recipient_id"
         " WHERE message.id = ? AND ? IN (sender_id, recipient_id)",
-        *(number, visit.session.account),
+        *(number, request.session.account_id),
     )
-    return visit.render("message.html.j2", message=row)
+    return request.render("message.html.j2", message=row)
 
 
 @views.post("/messages/{number:int}/read")
-def read(visit: RequestContext, number: int) -> Response:
-    visit.execute(
+def read(request: RequestContext, number: int) -> Response:
+    request.execute(
         "UPDATE message SET seen = 1 WHERE id = ? AND recipient_id = ?",
-        *(number, visit.session.account),
+        *(number, request.session.account_id),
     )
-    return visit.redirect("/messages", "The message is marked as read.")
+    return request.redirect("/messages", "The message is marked as read.")
 
 
 @views.get("/messages/new")
-def write_form(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return visit.render("write.html.j2", form=Form(visit.query))
+def write_form(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return request.render("write.html.j2", form=Form(request.query))
 
 
 @views.post("/messages/new")
-def write(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    form = Form(visit.form)
+def write(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
     name = form.text("to")
-    number = visit.value("SELECT id FROM member WHERE username = ?", name)
+    number = request.value("SELECT id FROM member WHERE username = ?", name)
     if name and not number:
         form.errors["to"] = "There is no member of this name."
-    subject, body = form.text("subject", most=100), form.text("body", most=2000)
+    subject, body = form.text("subject", max_chars=100), form.text("body", max_chars=2000)
     if form.errors:
-        return visit.render("write.html.j2", 422, form=form)
-    visit.execute(
+        return request.render("write.html.j2", 422, form=form)
+    request.execute(
         "INSERT INTO message (sender_id, recipient_id, subject, body, sent, seen)"
         " VALUES (?, ?, ?, ?, ?, 0)",
-        *(visit.session.account, number, subject, body, visit.now),
+        *(request.session.account_id, number, subject, body, request.now),
     )
-    return visit.redirect("/messages/sent", f"Your message to {name} was sent.")
+    return request.redirect("/messages/sent", f"Your message to {name} was sent.")

@@ -15,7 +15,7 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-PAGE = 5  # entries per page: posts, communities, or comments of a member
+PAGE_SIZE = 5  # entries per page: posts, communities, or comments of a member
 
 # A point counts as ten minutes, up to three days, so that old posts sink.
 SORTS = {
@@ -34,124 +34,130 @@ _POST = (
 )
 
 
-def posts(visit: RequestContext, where: str, *arguments: Any, default: str = "") -> Pagination:
+def paginate_posts(
+    request: RequestContext, where: str, *arguments: Any, default: str = ""
+) -> Pagination:
     """Return a page of matching posts, without those of members that the reader blocked.
 
     Args:
-        visit: Request; its query selects order, period and page.
+        request: Request; its query selects order, period and page.
         where: SQL condition on posts.
         arguments: Parameters of `where`.
         default: Key of `SORTS` where the query names none; "" for the setting of the reader.
     """
-    sort = visit.query.get("sort", default) or reader_sort(visit)
+    sort = request.query.get("sort", default) or reader_sort(request)
     order = SORTS.get(sort, SORTS["hot"])[1]
-    days = PERIODS.get(visit.query.get("period", ""))
+    days = PERIODS.get(request.query.get("period", ""))
     start = (common.NOW - datetime.timedelta(days or 10_000)).isoformat(" ")
-    rest = (
+    from_clause = (
         f"FROM post WHERE {where} AND posted >= ? AND author_id NOT IN"
         f" (SELECT other_id FROM blocked WHERE member_id = ?) ORDER BY {order}, id DESC"
     )
-    reader = visit.session.account or 0
-    pagination = paginate(visit, "id", rest, [*arguments, start, reader], size=PAGE)
-    return replace(pagination, rows=[shown(visit, row["id"]) for row in pagination.rows])
+    reader = request.session.account_id or 0
+    pagination = paginate(request, "id", from_clause, [*arguments, start, reader], size=PAGE_SIZE)
+    return replace(pagination, rows=[find_post(request, row["id"]) for row in pagination.rows])
 
 
-def shown(visit: RequestContext, number: int) -> Any:
+def find_post(request: RequestContext, number: int) -> Any:
     """Return a post with its community, author, score and the vote of the reader.
 
     Raises:
         NotFound: There is no such post.
     """
-    return visit.row(f"{_POST} WHERE post.id = ?", visit.session.account or 0, number)
+    return request.row(f"{_POST} WHERE post.id = ?", request.session.account_id or 0, number)
 
 
-def reader_sort(visit: RequestContext) -> str:
+def reader_sort(request: RequestContext) -> str:
     """Return the key of `SORTS` in the settings of the reader."""
-    sort = visit.value("SELECT sort FROM member WHERE id = ?", visit.session.account)
+    sort = request.value("SELECT sort FROM member WHERE id = ?", request.session.account_id)
     return str(sort or "hot")
 
 
-def without_blanks(visit: RequestContext) -> Response | None:
+def redirect_without_blanks(request: RequestContext) -> Response | None:
     """Return a redirect without the empty query fields that forms send, or None."""
-    fields = {name: value for name, value in visit.query.items() if value}
-    return visit.redirect(visit.path, **fields) if len(fields) < len(visit.query) else None
+    fields = {name: value for name, value in request.query.items() if value}
+    return request.redirect(request.path, **fields) if len(fields) < len(request.query) else None
 
 
 def _render_feed(
-    visit: RequestContext, heading: str, pagination: Pagination, **context: Any
+    request: RequestContext, heading: str, pagination: Pagination, **context: Any
 ) -> Response:
-    sort = visit.query.get("sort") or reader_sort(visit)
-    return visit.render("feed.html.j2", heading=heading, found=pagination, sort=sort, **context)
+    sort = request.query.get("sort") or reader_sort(request)
+    return request.render(
+        "feed.html.j2", heading=heading, pagination=pagination, sort=sort, **context
+    )
 
 
 @views.get("/")
-def home(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return everything(visit)
-    pagination = posts(
-        visit,
+def home(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return all_posts(request)
+    pagination = paginate_posts(
+        request,
         "community_id IN (SELECT community_id FROM subscription WHERE member_id = ?)",
-        visit.session.account,
+        request.session.account_id,
     )
-    return without_blanks(visit) or _render_feed(visit, "Home", pagination)
+    return redirect_without_blanks(request) or _render_feed(request, "Home", pagination)
 
 
 @views.get("/all")
-def everything(visit: RequestContext) -> Response:
-    return without_blanks(visit) or _render_feed(visit, "All communities", posts(visit, "1"))
-
-
-@views.get("/c/{slug}")
-def community(visit: RequestContext, slug: str) -> Response:
-    row = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    pagination = posts(visit, "community_id = ?", row["id"])
-    return without_blanks(visit) or _render_feed(
-        visit,
-        row["title"],
-        pagination,
-        community=row,
-        is_subscribed=is_subscribed(visit, row["id"]),
-        moderators=moderators(visit, row["id"]),
+def all_posts(request: RequestContext) -> Response:
+    return redirect_without_blanks(request) or _render_feed(
+        request, "All communities", paginate_posts(request, "1")
     )
 
 
-def is_subscribed(visit: RequestContext, community: int) -> bool:
+@views.get("/c/{slug}")
+def community(request: RequestContext, slug: str) -> Response:
+    row = request.row("SELECT * FROM community WHERE slug = ?", slug)
+    pagination = paginate_posts(request, "community_id = ?", row["id"])
+    return redirect_without_blanks(request) or _render_feed(
+        request,
+        row["title"],
+        pagination,
+        community=row,
+        is_subscribed=is_subscribed(request, row["id"]),
+        moderators=moderators(request, row["id"]),
+    )
+
+
+def is_subscribed(request: RequestContext, community: int) -> bool:
     sql = "SELECT 1 FROM subscription WHERE member_id = ? AND community_id = ?"
-    return bool(visit.value(sql, visit.session.account, community))
+    return bool(request.value(sql, request.session.account_id, community))
 
 
-def moderators(visit: RequestContext, community: int) -> Sequence[str]:
+def moderators(request: RequestContext, community: int) -> Sequence[str]:
     """Return the user names of the moderators of a community."""
     sql = (
         "SELECT username FROM moderator JOIN member ON member.id = member_id"
         " WHERE community_id = ? ORDER BY member_id"
     )
-    return [row["username"] for row in visit.rows(sql, community)]
+    return [row["username"] for row in request.rows(sql, community)]
 
 
 @views.get("/saved")
-def saved(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
+def saved(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
-    pagination = posts(visit, where, visit.session.account, default="new")
-    return visit.render("saved.html.j2", found=pagination)
+    pagination = paginate_posts(request, where, request.session.account_id, default="new")
+    return request.render("saved.html.j2", pagination=pagination)
 
 
 @views.get("/search")
-def search(visit: RequestContext) -> Response:
+def search(request: RequestContext) -> Response:
     """Show posts and communities with all the words, and members whose name starts so."""
-    query = visit.query.get("q", "").strip()
+    query = request.query.get("q", "").strip()
     if not query:
-        return visit.redirect("/communities", "Type what you are looking for.")
+        return request.redirect("/communities", "Type what you are looking for.")
     words = query.lower().split()[:10]
-    return without_blanks(visit) or visit.render(
+    return redirect_without_blanks(request) or request.render(
         "search.html.j2",
-        asked=query,
-        communities=_find_communities(visit, words),
-        members=_find_members(visit, words),
-        found=posts(
-            visit,
+        query=query,
+        communities=_find_communities(request, words),
+        members=_find_members(request, words),
+        pagination=paginate_posts(
+            request,
             " AND ".join("title || ' ' || body LIKE ?" for _ in words),
             *(f"%{word}%" for word in words),
             default="top",
@@ -159,16 +165,16 @@ def search(visit: RequestContext) -> Response:
     )
 
 
-def _find_communities(visit: RequestContext, words: Sequence[str]) -> Sequence[Any]:
+def _find_communities(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:
     """Return the four largest communities with all the words in name, title or description."""
     where = " AND ".join("instr(lower(slug || title || description), ?)" for _ in words)
-    return visit.rows(
+    return request.rows(
         f"SELECT * FROM community WHERE {where} ORDER BY subscribers DESC, id LIMIT 4", *words
     )
 
 
-def _find_members(visit: RequestContext, words: Sequence[str]) -> Sequence[Any]:
+def _find_members(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:
     """Return at most four members whose name starts with the only word."""
     (word, *others) = words
     sql = "SELECT username FROM member WHERE username LIKE ? ORDER BY username LIMIT 4"
-    return [] if others or len(word) < 4 else visit.rows(sql, f"{word}%")
+    return [] if others or len(word) < 4 else request.rows(sql, f"{word}%")

@@ -7,91 +7,96 @@ from starlette.responses import Response
 from webagent_jax.arena import common
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum import post_lists
-from webagent_jax.arena.forum.data import minute_of
-from webagent_jax.arena.forum.threads import mine, post_at
+from webagent_jax.arena.forum.data import minutes_since_2022
+from webagent_jax.arena.forum.threads import find_post, require_author
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
 
 @views.get("/c/{slug}/submit")
-def submit_form(visit: RequestContext, slug: str) -> Response:
-    community = visit.row("SELECT * FROM community WHERE slug = ?", slug)
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return visit.render("submit.html.j2", community=community, form=Form())
+def submit_form(request: RequestContext, slug: str) -> Response:
+    community = request.row("SELECT * FROM community WHERE slug = ?", slug)
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return request.render("submit.html.j2", community=community, form=Form())
 
 
 @views.post("/c/{slug}/submit")
-def submit(visit: RequestContext, slug: str) -> Response:
-    community, form = visit.row("SELECT * FROM community WHERE slug = ?", slug), Form(visit.form)
-    if not visit.session.account:
-        return visit.sign_in_first()
+def submit(request: RequestContext, slug: str) -> Response:
+    community, form = (
+        request.row("SELECT * FROM community WHERE slug = ?", slug),
+        Form(request.form),
+    )
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
     title, url, body = _read_content(form)
     if form.errors:
-        return visit.render("submit.html.j2", 422, community=community, form=form)
-    number = visit.execute(
+        return request.render("submit.html.j2", 422, community=community, form=form)
+    number = request.execute(
         "INSERT INTO post (community_id, author_id, title, body, url, posted, minute)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         *(
             community["id"],
-            visit.session.account,
+            request.session.account_id,
             title,
             body,
             url,
-            visit.now,
-            minute_of(common.NOW),
+            request.now,
+            minutes_since_2022(common.NOW),
         ),
     )
-    visit.execute(
-        "INSERT OR REPLACE INTO vote VALUES (?, 'post', ?, 1)", visit.session.account, number
+    request.execute(
+        "INSERT OR REPLACE INTO vote VALUES (?, 'post', ?, 1)", request.session.account_id, number
     )
-    return visit.redirect(f"/c/{slug}/{number}", "Your post is online.")
+    return request.redirect(f"/c/{slug}/{number}", "Your post is online.")
 
 
 def _read_content(form: Form) -> tuple[str, str, str]:
     """Return title, link and text of the form; link and text may be empty."""
-    title, url = form.text("title", most=150), form.text("url", required=False)
+    title, url = form.text("title", max_chars=150), form.text("url", required=False)
     if url and not url.startswith(("http://", "https://")):
         form.errors["url"] = "Enter an address that begins with https://."
-    return title, url, form.text("body", required=False, most=5000)
+    return title, url, form.text("body", required=False, max_chars=5000)
 
 
 @views.get("/c/{slug}/{number:int}/edit")
-def edit_form(visit: RequestContext, slug: str, number: int) -> Response:
-    post = mine(visit, post_at(visit, slug, number))
-    return visit.render("edit_post.html.j2", post=post, form=Form(dict(post)))
+def edit_form(request: RequestContext, slug: str, number: int) -> Response:
+    post = require_author(request, find_post(request, slug, number))
+    return request.render("edit_post.html.j2", post=post, form=Form(dict(post)))
 
 
 @views.post("/c/{slug}/{number:int}/edit")
-def edit(visit: RequestContext, slug: str, number: int) -> Response:
-    post, form = mine(visit, post_at(visit, slug, number)), Form(visit.form)
+def edit(request: RequestContext, slug: str, number: int) -> Response:
+    post, form = require_author(request, find_post(request, slug, number)), Form(request.form)
     title, url, body = _read_content(form)
     if form.errors:
-        return visit.render("edit_post.html.j2", 422, post=post, form=form)
+        return request.render("edit_post.html.j2", 422, post=post, form=form)
     sql = "UPDATE post SET title = ?, url = ?, body = ?, edited = 1 WHERE id = ?"
-    visit.execute(sql, title, url, body, number)
-    return visit.redirect(f"/c/{slug}/{number}", "Your post was changed.")
+    request.execute(sql, title, url, body, number)
+    return request.redirect(f"/c/{slug}/{number}", "Your post was changed.")
 
 
 @views.get("/c/{slug}/{number:int}/delete")
-def delete_form(visit: RequestContext, slug: str, number: int) -> Response:
-    return visit.render("delete_post.html.j2", post=mine(visit, post_at(visit, slug, number)))
+def delete_form(request: RequestContext, slug: str, number: int) -> Response:
+    return request.render(
+        "delete_post.html.j2", post=require_author(request, find_post(request, slug, number))
+    )
 
 
 @views.post("/c/{slug}/{number:int}/delete")
-def delete(visit: RequestContext, slug: str, number: int) -> Response:
-    mine(visit, post_at(visit, slug, number))
-    visit.execute("DELETE FROM comment WHERE post_id = ?", number)
-    visit.execute("DELETE FROM saved WHERE post_id = ?", number)
-    visit.execute("DELETE FROM post WHERE id = ?", number)
-    return visit.redirect(f"/c/{slug}", "Your post was deleted.")
+def delete(request: RequestContext, slug: str, number: int) -> Response:
+    require_author(request, find_post(request, slug, number))
+    request.execute("DELETE FROM comment WHERE post_id = ?", number)
+    request.execute("DELETE FROM saved WHERE post_id = ?", number)
+    request.execute("DELETE FROM post WHERE id = ?", number)
+    return request.redirect(f"/c/{slug}", "Your post was deleted.")
 
 
 @views.get("/out/{number:int}")
-def out(visit: RequestContext, number: int) -> Response:
+def out(request: RequestContext, number: int) -> Response:
     """Show the page before an external link, which ends here: a world has no other sites."""
-    post = post_lists.shown(visit, number)
+    post = post_lists.find_post(request, number)
     if not post["url"]:
         raise NotFound
-    return visit.render("out.html.j2", post=post)
+    return request.render("out.html.j2", post=post)

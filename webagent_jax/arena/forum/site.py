@@ -10,31 +10,31 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.forum import communities, members, messages, post_lists, posts, threads
 from webagent_jax.arena.forum.data import DATABASE
-from webagent_jax.arena.site import RequestContext, Site, plural
+from webagent_jax.arena.site import RequestContext, Site, pluralize
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    account = visit.session.account
-    subscriptions = visit.rows(
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    account = request.session.account_id
+    subscriptions = request.rows(
         "SELECT slug, title FROM community WHERE id IN"
         " (SELECT community_id FROM subscription WHERE member_id = ?) ORDER BY title",
         account,
     )
     unseen_sql = "SELECT count(*) FROM message WHERE recipient_id = ? AND NOT seen"
     return {
-        "reader": visit.value("SELECT username FROM member WHERE id = ?", account),
+        "reader": request.value("SELECT username FROM member WHERE id = ?", account),
         "joined": subscriptions,
-        "unseen": visit.value(unseen_sql, account),
+        "unseen": request.value(unseen_sql, account),
     }
 
 
-def ago(iso: str) -> str:
+def format_age(iso: str) -> str:
     """Return the age of a time: "2023-06-12 08:00:00" gives "3 days ago"."""
     minutes = int((common.NOW - datetime.datetime.fromisoformat(iso)).total_seconds()) // 60
     for name, size in (("year", 525_600), ("month", 43_200), ("day", 1440), ("hour", 60)):
         if minutes >= size:
-            return f"{plural(minutes // size, name)} ago"
-    return f"{plural(minutes, 'minute')} ago" if minutes else "just now"
+            return f"{pluralize(minutes // size, name)} ago"
+    return f"{pluralize(minutes, 'minute')} ago" if minutes else "just now"
 
 
 def domain(url: str) -> str:
@@ -46,7 +46,7 @@ SITE = Site(
     name="forum",
     task_name="reddit",
     title="Fencepost",
-    about="A forum: 41 communities, 3,000 posts, nested comments, votes, messages",
+    description="A forum: 41 communities, 3,000 posts, nested comments, votes, messages",
     database=DATABASE,
     views=[
         communities.views,
@@ -57,7 +57,7 @@ SITE = Site(
         post_lists.views,
     ],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
-    filters={"ago": ago, "domain": domain},
+    account_id=common.agent_user().id,
+    template_context=_template_context,
+    filters={"ago": format_age, "domain": domain},
 )

@@ -16,11 +16,11 @@ from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-THREADS = 3  # top-level comments per page, each with all its replies
+THREADS_PER_PAGE = 3  # top-level comments per page, each with all its replies
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommentEntry:
     """A comment with its position in the outline."""
 
     comment: sqlite3.Row
@@ -29,53 +29,53 @@ class Said:
 
 
 @views.get("/c/{slug}/{number:int}")
-def post(visit: RequestContext, slug: str, number: int) -> Response:
-    row = post_at(visit, slug, number)
-    return _render_post(visit, row, Form())
+def post(request: RequestContext, slug: str, number: int) -> Response:
+    row = find_post(request, slug, number)
+    return _render_post(request, row, Form())
 
 
-def post_at(visit: RequestContext, slug: str, number: int) -> Any:
-    post = post_lists.shown(visit, number)
+def find_post(request: RequestContext, slug: str, number: int) -> Any:
+    post = post_lists.find_post(request, number)
     if post["slug"] != slug:
         raise NotFound
     return post
 
 
-def _render_post(visit: RequestContext, post: Any, form: Form, status: int = 200) -> Response:
-    query = visit.query.get("page", "1")
-    threads = _read_threads(visit, post["id"])
-    pages = max(1, -(-len(threads) // THREADS))
+def _render_post(request: RequestContext, post: Any, form: Form, status: int = 200) -> Response:
+    query = request.query.get("page", "1")
+    threads = _read_threads(request, post["id"])
+    pages = max(1, -(-len(threads) // THREADS_PER_PAGE))
     number = min(max(int(query) if query.isdecimal() and len(query) < 7 else 1, 1), pages)
-    page_threads = threads[(number - 1) * THREADS : number * THREADS]
+    page_threads = threads[(number - 1) * THREADS_PER_PAGE : number * THREADS_PER_PAGE]
     href = f"/c/{post['slug']}/{post['id']}?page="
     saved_sql = "SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?"
-    return visit.render(
+    return request.render(
         "post.html.j2",
         status,
         post=post,
         form=form,
-        said=[entry for thread in page_threads for entry in thread],
-        found=Pagination((), len(threads), number, THREADS, href),
-        is_saved=visit.value(saved_sql, visit.session.account, post["id"]),
+        entries=[entry for thread in page_threads for entry in thread],
+        pagination=Pagination((), len(threads), number, THREADS_PER_PAGE, href),
+        is_saved=request.value(saved_sql, request.session.account_id, post["id"]),
     )
 
 
-def _read_threads(visit: RequestContext, post: int) -> list[list[Said]]:
+def _read_threads(request: RequestContext, post: int) -> list[list[CommentEntry]]:
     """Return each top-level comment with its replies, sorted by points on every level."""
-    rows = visit.rows(
+    rows = request.rows(
         "SELECT comment.*, username, (SELECT direction FROM vote WHERE member_id = ?1 AND"
         " kind = 'comment' AND thing_id = comment.id) AS vote, author_id IN (SELECT other_id FROM"
         " blocked WHERE member_id = ?1) AS is_blocked"
         " FROM comment LEFT JOIN member ON member.id = author_id WHERE post_id = ?2"
         " ORDER BY comment.up - comment.down DESC, comment.id",
-        *(visit.session.account or 0, post),
+        *(request.session.account_id or 0, post),
     )
     replies: dict[int | None, list[sqlite3.Row]] = {}
     for row in rows:
         replies.setdefault(row["parent_id"], []).append(row)
 
-    def outline(row: sqlite3.Row, number: str, depth: int) -> Iterator[Said]:
-        yield Said(row, number, depth)
+    def outline(row: sqlite3.Row, number: str, depth: int) -> Iterator[CommentEntry]:
+        yield CommentEntry(row, number, depth)
         for position, reply in enumerate(replies.get(row["id"], ()), 1):
             yield from outline(reply, f"{number}.{position}", depth + 1)
 
@@ -83,12 +83,12 @@ def _read_threads(visit: RequestContext, post: int) -> list[list[Said]]:
 
 
 @views.get("/comment/{number:int}")
-def permalink(visit: RequestContext, number: int) -> Response:
-    return visit.redirect(_comment_url(visit, _find_comment(visit, number)))
+def permalink(request: RequestContext, number: int) -> Response:
+    return request.redirect(_comment_url(request, _find_comment(request, number)))
 
 
-def _find_comment(visit: RequestContext, number: int) -> Any:
-    return visit.row(
+def _find_comment(request: RequestContext, number: int) -> Any:
+    return request.row(
         "SELECT comment.*, post.title, slug, username FROM comment"
         " JOIN post ON post.id = post_id JOIN community ON community.id = community_id"
         " LEFT JOIN member ON member.id = comment.author_id WHERE comment.id = ?",
@@ -96,12 +96,12 @@ def _find_comment(visit: RequestContext, number: int) -> Any:
     )
 
 
-def _comment_url(visit: RequestContext, comment: Any) -> str:
+def _comment_url(request: RequestContext, comment: Any) -> str:
     """Return the address of a comment on the page of its post."""
-    threads = _read_threads(visit, comment["post_id"])
+    threads = _read_threads(request, comment["post_id"])
     numbers = [[entry.comment["id"] for entry in thread] for thread in threads]
     index = next((n for n, thread in enumerate(numbers) if comment["id"] in thread), 0)
-    page = f"?page={index // THREADS + 1}" if index >= THREADS else ""
+    page = f"?page={index // THREADS_PER_PAGE + 1}" if index >= THREADS_PER_PAGE else ""
     return f"/c/{comment['slug']}/{comment['post_id']}{page}#c{comment['id']}"
 
 
@@ -109,122 +109,124 @@ def _comment_url(visit: RequestContext, comment: Any) -> str:
 
 
 @views.post("/vote/{kind}/{number:int}")
-def vote(visit: RequestContext, kind: str, number: int) -> Response:
+def vote(request: RequestContext, kind: str, number: int) -> Response:
     """Set the vote of the account; the same vote again withdraws it."""
-    if not visit.session.account:
-        return visit.sign_in_first()
-    direction = {"1": 1, "-1": -1}.get(visit.form.get("direction", ""))
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    direction = {"1": 1, "-1": -1}.get(request.form.get("direction", ""))
     if kind not in ("post", "comment") or direction is None:
         raise NotFound
-    visit.row(f"SELECT 1 FROM {kind} WHERE id = ?", number)
-    key = (visit.session.account, kind, number)
+    request.row(f"SELECT 1 FROM {kind} WHERE id = ?", number)
+    key = (request.session.account_id, kind, number)
     where = "member_id = ? AND kind = ? AND thing_id = ?"
-    old_vote = visit.value(f"SELECT direction FROM vote WHERE {where}", *key)
-    visit.execute(f"DELETE FROM vote WHERE {where}", *key)
+    old_vote = request.value(f"SELECT direction FROM vote WHERE {where}", *key)
+    request.execute(f"DELETE FROM vote WHERE {where}", *key)
     if old_vote != direction:
-        visit.execute("INSERT INTO vote VALUES (?, ?, ?, ?)", *key, direction)
+        request.execute("INSERT INTO vote VALUES (?, ?, ?, ?)", *key, direction)
     new_vote = 0 if old_vote == direction else direction
-    visit.execute(
+    request.execute(
         f"UPDATE {kind} SET up = up + ?, down = down + ? WHERE id = ?",
         *((new_vote == 1) - (old_vote == 1), (new_vote == -1) - (old_vote == -1), number),
     )
-    return visit.redirect(visit.back("/"))
+    return request.redirect(request.return_path("/"))
 
 
 @views.post("/c/{slug}/{number:int}/save")
-def save(visit: RequestContext, slug: str, number: int) -> Response:
+def save(request: RequestContext, slug: str, number: int) -> Response:
     """Save a post, or remove a saved one."""
-    if not visit.session.account:
-        return visit.sign_in_first()
-    post_at(visit, slug, number)
-    pair = (visit.session.account, number)
-    if visit.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
-        visit.execute("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
-        return visit.redirect(f"/c/{slug}/{number}", "The post is no longer saved.")
-    visit.execute("INSERT INTO saved VALUES (?, ?)", *pair)
-    return visit.redirect(f"/c/{slug}/{number}", "The post was saved.")
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    find_post(request, slug, number)
+    pair = (request.session.account_id, number)
+    if request.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
+        request.execute("DELETE FROM saved WHERE member_id = ? AND post_id = ?", *pair)
+        return request.redirect(f"/c/{slug}/{number}", "The post is no longer saved.")
+    request.execute("INSERT INTO saved VALUES (?, ?)", *pair)
+    return request.redirect(f"/c/{slug}/{number}", "The post was saved.")
 
 
 # --- comments ------------------------------------------------------------------------------------
 
 
 @views.post("/c/{slug}/{number:int}")
-def comment(visit: RequestContext, slug: str, number: int) -> Response:
-    post, form = post_at(visit, slug, number), Form(visit.form)
-    if not visit.session.account:
-        return visit.sign_in_first()
-    body = form.text("body", most=2000)
+def comment(request: RequestContext, slug: str, number: int) -> Response:
+    post, form = find_post(request, slug, number), Form(request.form)
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    body = form.text("body", max_chars=2000)
     if form.errors:
-        return _render_post(visit, post, form, 422)
-    return _add_comment(visit, number, None, body)
+        return _render_post(request, post, form, 422)
+    return _add_comment(request, number, None, body)
 
 
 @views.get("/comment/{number:int}/reply")
-def reply_form(visit: RequestContext, number: int) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return visit.render("reply.html.j2", above=_find_comment(visit, number), form=Form())
+def reply_form(request: RequestContext, number: int) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return request.render("reply.html.j2", parent=_find_comment(request, number), form=Form())
 
 
 @views.post("/comment/{number:int}/reply")
-def reply(visit: RequestContext, number: int) -> Response:
-    parent, form = _find_comment(visit, number), Form(visit.form)
-    if not visit.session.account:
-        return visit.sign_in_first()
-    body = form.text("body", most=2000)
+def reply(request: RequestContext, number: int) -> Response:
+    parent, form = _find_comment(request, number), Form(request.form)
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    body = form.text("body", max_chars=2000)
     if form.errors:
-        return visit.render("reply.html.j2", 422, above=parent, form=form)
-    return _add_comment(visit, parent["post_id"], number, body)
+        return request.render("reply.html.j2", 422, parent=parent, form=form)
+    return _add_comment(request, parent["post_id"], number, body)
 
 
-def _add_comment(visit: RequestContext, post: int, parent: int | None, body: str) -> Response:
-    number = visit.execute(
+def _add_comment(request: RequestContext, post: int, parent: int | None, body: str) -> Response:
+    number = request.execute(
         "INSERT INTO comment (post_id, parent_id, author_id, body, written) VALUES (?, ?, ?, ?, ?)",
-        *(post, parent, visit.session.account, body, visit.now),
+        *(post, parent, request.session.account_id, body, request.now),
     )
-    visit.execute(
-        "INSERT OR REPLACE INTO vote VALUES (?, 'comment', ?, 1)", visit.session.account, number
+    request.execute(
+        "INSERT OR REPLACE INTO vote VALUES (?, 'comment', ?, 1)",
+        request.session.account_id,
+        number,
     )
-    visit.execute("UPDATE post SET comments = comments + 1 WHERE id = ?", post)
-    return visit.redirect(
-        _comment_url(visit, _find_comment(visit, number)), "Your comment was posted."
+    request.execute("UPDATE post SET comments = comments + 1 WHERE id = ?", post)
+    return request.redirect(
+        _comment_url(request, _find_comment(request, number)), "Your comment was posted."
     )
 
 
 @views.get("/comment/{number:int}/edit")
-def edit_form(visit: RequestContext, number: int) -> Response:
-    row = mine(visit, _find_comment(visit, number))
-    return visit.render("edit_comment.html.j2", comment=row, form=Form(dict(body=row["body"])))
+def edit_form(request: RequestContext, number: int) -> Response:
+    row = require_author(request, _find_comment(request, number))
+    return request.render("edit_comment.html.j2", comment=row, form=Form(dict(body=row["body"])))
 
 
 @views.post("/comment/{number:int}/edit")
-def edit(visit: RequestContext, number: int) -> Response:
-    row, form = mine(visit, _find_comment(visit, number)), Form(visit.form)
-    body = form.text("body", most=2000)
+def edit(request: RequestContext, number: int) -> Response:
+    row, form = require_author(request, _find_comment(request, number)), Form(request.form)
+    body = form.text("body", max_chars=2000)
     if form.errors:
-        return visit.render("edit_comment.html.j2", 422, comment=row, form=form)
-    visit.execute("UPDATE comment SET body = ?, edited = 1 WHERE id = ?", body, number)
-    return visit.redirect(_comment_url(visit, row), "Your comment was changed.")
+        return request.render("edit_comment.html.j2", 422, comment=row, form=form)
+    request.execute("UPDATE comment SET body = ?, edited = 1 WHERE id = ?", body, number)
+    return request.redirect(_comment_url(request, row), "Your comment was changed.")
 
 
 @views.post("/comment/{number:int}/delete")
-def delete(visit: RequestContext, number: int) -> Response:
+def delete(request: RequestContext, number: int) -> Response:
     """Delete a comment; one with replies stays as an empty entry."""
-    row = mine(visit, _find_comment(visit, number))
-    if visit.value("SELECT 1 FROM comment WHERE parent_id = ?", number):
-        visit.execute("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
+    row = require_author(request, _find_comment(request, number))
+    if request.value("SELECT 1 FROM comment WHERE parent_id = ?", number):
+        request.execute("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
     else:
-        visit.execute("DELETE FROM comment WHERE id = ?", number)
-    visit.execute("UPDATE post SET comments = comments - 1 WHERE id = ?", row["post_id"])
-    return visit.redirect(f"/c/{row['slug']}/{row['post_id']}", "Your comment was deleted.")
+        request.execute("DELETE FROM comment WHERE id = ?", number)
+    request.execute("UPDATE post SET comments = comments - 1 WHERE id = ?", row["post_id"])
+    return request.redirect(f"/c/{row['slug']}/{row['post_id']}", "Your comment was deleted.")
 
 
-def mine(visit: RequestContext, thing: Any) -> Any:
+def require_author(request: RequestContext, thing: Any) -> Any:
     """Return `thing` if the account wrote it.
 
     Raises:
         NotFound: Another member wrote it, or no account is signed in.
     """
-    if visit.session.account is None or thing["author_id"] != visit.session.account:
+    if request.session.account_id is None or thing["author_id"] != request.session.account_id:
         raise NotFound
     return thing

@@ -16,14 +16,14 @@ from webagent_jax.arena.database import Database
 from webagent_jax.arena.map.network import Edge
 from webagent_jax.arena.map.roads import network
 
-PEOPLE = 300  # number of accounts
-MINE = 1  # person id of the agent's account
+NUM_PEOPLE = 300  # number of accounts
+AGENT_USER_ID = 1  # person id of the agent's account
 DAYS = ("Mo", "Tu", "We", "Th", "Fr", "Sa", "Su")
 
-_RURAL = {"Viewpoint", "Campsite", "Picnic Area", "Airport"}
-_ONE_PER_TOWN = {"Market", "Railway Station", "Bus Station", "Town Hall"}
+_RURAL_CATEGORIES = {"Viewpoint", "Campsite", "Picnic Area", "Airport"}
+_CATEGORIES_ONCE_PER_TOWN = {"Market", "Railway Station", "Bus Station", "Town Hall"}
 _PORTS = ("Port Hadley", "Linden Bay", "Saltmarsh")
-_PLOT = 14  # meters of road per pair of house numbers
+_METERS_PER_PLOT = 14  # meters of road per pair of house numbers
 _LISTS = {
     "Favourites": ("Cafe", "Bakery", "Bookshop", "Park", "Restaurant", "Cinema"),
     "Want to go": ("Museum", "Viewpoint", "Theatre", "Restaurant", "Gallery"),
@@ -105,7 +105,7 @@ def slug(name: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", name.lower().replace("'", "")))
 
 
-def week(text: str) -> list[str]:
+def parse_week(text: str) -> list[str]:
     """Return the hours of each day from Monday, "" if closed.
 
     `text` has the form "Mo-Fr 08:00-18:00, Sa 09:00-12:00" or "24/7".
@@ -132,7 +132,7 @@ def is_open(hours: str, time: str) -> bool:
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    people = [(p.id, p.name, p.email, p.password) for p in common.persons()[:PEOPLE]]
+    people = [(p.id, p.name, p.email, p.password) for p in common.persons()[:NUM_PEOPLE]]
     _insert(connection, "person", people)
     towns = [
         (i, c.name, slug(c.name), c.zip_code, c.population, round(c.x * 1000), round(c.y * 1000))
@@ -171,8 +171,8 @@ class _Places:
         self._adjectives, self._nouns = _read_words("adjectives"), _read_words("nouns")
         self._edges_inside, self._edges_outside = _building_edges()
         self._green_edges: dict[str, list[Edge]] = defaultdict(list)
-        for _, edge in network().greens:
-            if edge in network().open:
+        for _, edge in network().parks:
+            if edge in network().open_edge_ids:
                 self._green_edges[network().edges[edge].town].append(network().edges[edge])
         self.rows: list[tuple[object, ...]] = []
         for city in common.cities():
@@ -185,19 +185,21 @@ class _Places:
 
     def _add_town(self, city: City) -> None:
         """Add the town itself, at the junction of its main streets."""
-        node = network().centres[city.name]
-        edge = next(e for e in network().edges if e.id in network().open and node in (e.a, e.b))
-        along = 0 if edge.a == node else edge.length
-        self._add(city.name, "Town", edge, along, hours="", street=edge.name)
+        node = network().center_nodes[city.name]
+        edge = next(
+            e for e in network().edges if e.id in network().open_edge_ids and node in (e.a, e.b)
+        )
+        offset = 0 if edge.a == node else edge.length
+        self._add(city.name, "Town", edge, offset, hours="", street=edge.name)
 
     def _add_house(self, address: str, town: str) -> None:
         """Add a private house."""
         number, name = address.split(" ", 1)
-        metres = int(number) // 2 * _PLOT
+        meters = int(number) // 2 * _METERS_PER_PLOT
         pieces = [edge for edge in self._edges_inside[town] if edge.name == name]
-        edge = max((e for e in pieces if e.start <= metres), key=lambda e: e.start)
-        along = min(metres - edge.start, edge.length)
-        self._add(f"{address}, {town}", "Home", edge, along, hours="", street=address)
+        edge = max((e for e in pieces if e.start <= meters), key=lambda e: e.start)
+        offset = min(meters - edge.start, edge.length)
+        self._add(f"{address}, {town}", "Home", edge, offset, hours="", street=address)
 
     def _add_place(self, kind: Category, index: int) -> None:
         rng = self._rng
@@ -215,7 +217,7 @@ class _Places:
 
     def _sample_town(self, kind: Category, index: int) -> str:
         cities = common.cities()
-        if kind.name in _ONE_PER_TOWN:
+        if kind.name in _CATEGORIES_ONCE_PER_TOWN:
             return cities[index].name
         if kind.name == "Ferry Terminal":
             return _PORTS[index]
@@ -226,11 +228,11 @@ class _Places:
     def _sample_edge(self, kind: Category, town: str) -> Edge:
         """Sample the edge of a place; towns are dense in the center."""
         rng = self._rng
-        if kind.name in _RURAL:
+        if kind.name in _RURAL_CATEGORIES:
             return rng.choice(self._edges_outside[town])
         if kind.name == "Park" and self._green_edges[town]:
             return self._green_edges[town].pop()
-        x, y = network().nodes[network().centres[town]]
+        x, y = network().nodes[network().center_nodes[town]]
         candidates = rng.choices(self._edges_inside[town], k=2)
         return min(candidates, key=lambda e: (abs(e.line[0][0] - x) + abs(e.line[0][1] - y), e.id))
 
@@ -254,7 +256,7 @@ class _Places:
         name: str,
         kind: str,
         edge: Edge,
-        along: int,
+        offset: int,
         *,
         hours: str,
         phone: str = "",
@@ -262,37 +264,37 @@ class _Places:
     ) -> None:
         rng = self._rng
         self._slugs.add(slug(name))
-        street = street or f"{house_number(edge, along, rng.randrange(2))} {edge.name}"
+        street = street or f"{house_number(edge, offset, rng.randrange(2))} {edge.name}"
         zip_code = self._zips[edge.town]
         website = f"www.{slug(name)}.example" if phone and rng.random() < 0.7 else ""
-        days = week(hours)
+        days = parse_week(hours)
         today = NOW.weekday()
         search_text = " ".join((name, kind, self._plurals[kind], street, edge.town, zip_code))
-        x, y = network().at(edge, along)
+        x, y = network().point_at(edge, offset)
         self.rows.append(
             (
                 *(len(self.rows) + 1, name, slug(name), self._kinds[kind]),
                 *(street, edge.town, zip_code, phone, website),
                 *(";".join(days) if any(days) else "", int(rng.random() < 0.6)),
-                *(x, y, edge.id, along),
+                *(x, y, edge.id, offset),
                 int(is_open(days[today], f"{NOW:%H:%M}")),
                 *(int(bool(days[5])), int(bool(days[6])), search_text.lower()),
             )
         )
 
 
-def house_number(edge: Edge, along: int, side: int) -> int:
+def house_number(edge: Edge, offset: int, side: int) -> int:
     """Return the house number at a distance along an edge.
 
     Even and odd numbers face each other; numbers on country roads are ten times as far apart.
 
     Args:
         edge: Piece of a road.
-        along: Meters from its beginning.
+        offset: Meters from its beginning.
         side: Side of the road, 0 for even numbers and 1 for odd ones.
     """
-    plot = _PLOT * 10 if edge.kind == "road" else _PLOT
-    return max(1, 2 * ((edge.start + along) // plot) + side)
+    plot = _METERS_PER_PLOT * 10 if edge.kind == "road" else _METERS_PER_PLOT
+    return max(1, 2 * ((edge.start + offset) // plot) + side)
 
 
 def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
@@ -300,7 +302,7 @@ def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
     inner_edges: dict[str, list[Edge]] = defaultdict(list)
     outer_edges: dict[str, list[Edge]] = defaultdict(list)
     for edge in network().edges:
-        if edge.id in network().open:
+        if edge.id in network().open_edge_ids:
             (outer_edges if edge.kind == "road" else inner_edges)[edge.town].append(edge)
     return inner_edges, outer_edges
 
@@ -308,11 +310,11 @@ def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
 def _fill_lists(connection: sqlite3.Connection) -> None:
     """Insert the saved lists of the agent's account."""
     rng = random_data.random_stream("map", "lists")
-    _insert(connection, "list", [(i, MINE, name) for i, name in enumerate(_LISTS, 1)])
+    _insert(connection, "list", [(i, AGENT_USER_ID, name) for i, name in enumerate(_LISTS, 1)])
     rows: list[tuple[object, ...]] = []
     for number, kinds in enumerate(_LISTS.values(), 1):
         for kind in kinds:
-            place_ids = _places_of(connection, kind)
+            place_ids = _find_place_ids(connection, kind)
             place = rng.choice(place_ids)
             note = rng.choice(_NOTES[kind]) if rng.random() < 0.8 else ""
             date = f"2023-0{rng.randint(1, 5)}-{rng.randint(10, 28)}"
@@ -320,7 +322,7 @@ def _fill_lists(connection: sqlite3.Connection) -> None:
     _insert(connection, "saved", rows)
 
 
-def _places_of(connection: sqlite3.Connection, kind: str) -> list[int]:
+def _find_place_ids(connection: sqlite3.Connection, kind: str) -> list[int]:
     sql = (
         "SELECT place.id FROM place JOIN category ON category.id = category_id"
         " WHERE category.name = ? ORDER BY place.id"
@@ -334,7 +336,7 @@ def _fill_reports(connection: sqlite3.Connection) -> None:
     (max_place_id,) = connection.execute("SELECT max(id) FROM place").fetchone()
     rows: list[tuple[object, ...]] = []
     for number in range(1, 121):
-        person = MINE if number in (40, 97) else rng.randint(2, PEOPLE)
+        person = AGENT_USER_ID if number in (40, 97) else rng.randint(2, NUM_PEOPLE)
         problem, body = rng.choice(_PROBLEMS)
         day = f"2023-0{1 + number // 25}-{1 + number % 25:02d}"
         status = "Open" if number > 70 or rng.random() < 0.2 else "Settled"

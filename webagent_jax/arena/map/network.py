@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from webagent_jax.arena.map.terrain import Point, between
+from webagent_jax.arena.map.terrain import Point, straight_distance
 
-Kind = Literal["motorway", "road", "main", "street", "square", "path", "trail"]
+RoadKind = Literal["motorway", "road", "main", "street", "square", "path", "trail"]
 Mode = Literal["car", "bike", "foot"]
 
 MODES: tuple[Mode, ...] = ("car", "bike", "foot")
 
-SPEEDS: dict[Kind, dict[Mode, float]] = {
+SPEEDS: dict[RoadKind, dict[Mode, float]] = {
     "motorway": {"car": 110},
     "road": {"car": 72, "bike": 17, "foot": 4.8},
     "main": {"car": 38, "bike": 16, "foot": 4.8},
@@ -39,7 +39,7 @@ class Edge:
     b: int
     name: str
     town: str  # town of the edge, the nearer one outside of towns
-    kind: Kind
+    kind: RoadKind
     line: tuple[Point, ...]  # points from a to b
     length: int  # length in meters
     start: int  # meters from the beginning of the road to a, for house numbers
@@ -49,14 +49,22 @@ class Edge:
 class Network:
     nodes: list[Point] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    centres: dict[str, int] = field(default_factory=dict)  # central node by town
+    center_nodes: dict[str, int] = field(default_factory=dict)  # central node by town
     # parks: shape, and id of an adjacent edge
-    greens: list[tuple[tuple[Point, ...], int]] = field(default_factory=list)
+    parks: list[tuple[tuple[Point, ...], int]] = field(default_factory=list)
     cells: dict[Point, list[Edge]] = field(default_factory=lambda: defaultdict(list))
-    open: set[int] = field(default_factory=set)  # ids of edges reachable in every mode
+    open_edge_ids: set[int] = field(default_factory=set)  # ids of edges reachable in every mode
 
-    def add(
-        self, a: int, b: int, *, name: str, town: str, kind: Kind, start: int, via: Sequence[Point]
+    def add_edge(
+        self,
+        a: int,
+        b: int,
+        *,
+        name: str,
+        town: str,
+        kind: RoadKind,
+        start: int,
+        via: Sequence[Point],
     ) -> int:
         """Add an edge and return its length in meters.
 
@@ -70,18 +78,18 @@ class Network:
             via: Points between the nodes.
         """
         line = (self.nodes[a], *via, self.nodes[b])
-        length = max(1, round(sum(map(between, line, line[1:]))))
+        length = max(1, round(sum(map(straight_distance, line, line[1:]))))
         edge = Edge(len(self.edges), a, b, name, town, kind, line, length, start)
         self.edges.append(edge)
         for cell in _cells_of_line(line):
             self.cells[cell].append(edge)
         return length
 
-    def at(self, edge: Edge, along: int) -> Point:
-        """Return the point `along` meters from the beginning of an edge."""
-        remaining = float(along)
+    def point_at(self, edge: Edge, offset: int) -> Point:
+        """Return the point `offset` meters from the beginning of an edge."""
+        remaining = float(offset)
         for a, b in itertools.pairwise(edge.line):
-            piece = between(a, b)
+            piece = straight_distance(a, b)
             if remaining <= piece and piece:
                 fraction = remaining / piece
                 return round(a[0] + fraction * (b[0] - a[0])), round(
@@ -90,7 +98,7 @@ class Network:
             remaining -= piece
         return edge.line[-1]
 
-    def inside(self, low: Point, high: Point) -> list[Edge]:
+    def edges_in_box(self, low: Point, high: Point) -> list[Edge]:
         """Return the edges that may be in a rectangle."""
         columns = range(low[0] // _CELL, high[0] // _CELL + 1)
         rows = range(low[1] // _CELL, high[1] // _CELL + 1)
@@ -98,7 +106,7 @@ class Network:
         edges_by_id = {edge.id: edge for cell in cells for edge in cell}
         return [edges_by_id[number] for number in sorted(edges_by_id)]
 
-    def nearest(self, point: Point) -> tuple[Edge, int, int]:
+    def nearest_edge(self, point: Point) -> tuple[Edge, int, int]:
         """Return the open edge nearest to a point, the meters along it and the meters to it.
 
         Raises:
@@ -111,22 +119,25 @@ class Network:
                 for i in range(x - ring, x + ring + 1)
                 for j in range(y - ring, y + ring + 1)
                 for edge in self.cells.get((i, j), ())
-                if edge.id in self.open
+                if edge.id in self.open_edge_ids
             }
             if nearby_edges:
                 candidates = ((_project_point(edge, point), edge) for edge in nearby_edges.values())
-                (distance, along), edge = min(candidates, key=lambda each: (each[0], each[1].id))
-                return edge, along, distance
+                (distance, offset), edge = min(candidates, key=lambda pair: (pair[0], pair[1].id))
+                return edge, offset, distance
         raise ValueError(f"{point} is off the map")
 
 
 def _cells_of_line(line: Sequence[Point]) -> set[Point]:
     """Return the cells that a line crosses."""
     cells: set[Point] = set()
-    for (ax, ay), (bx, by) in itertools.pairwise(line):
-        steps = 1 + int(max(abs(bx - ax), abs(by - ay)) // 100)
+    for (start_x, start_y), (end_x, end_y) in itertools.pairwise(line):
+        steps = 1 + int(max(abs(end_x - start_x), abs(end_y - start_y)) // 100)
         for step in range(steps + 1):
-            x, y = ax + (bx - ax) * step // steps, ay + (by - ay) * step // steps
+            x, y = (
+                start_x + (end_x - start_x) * step // steps,
+                start_y + (end_y - start_y) * step // steps,
+            )
             cells.add((x // _CELL, y // _CELL))
     return cells
 
@@ -135,7 +146,7 @@ def _project_point(edge: Edge, point: Point) -> tuple[int, int]:
     """Return the meters from a point to an edge, and the meters along it to the nearest point."""
     best, offset = (10**9, 0), 0.0
     for a, b in itertools.pairwise(edge.line):
-        piece = between(a, b)
+        piece = straight_distance(a, b)
         dx, dy = b[0] - a[0], b[1] - a[1]
         dot = (point[0] - a[0]) * dx + (point[1] - a[1]) * dy
         fraction = min(max(dot / (piece * piece), 0.0), 1.0) if piece else 0.0

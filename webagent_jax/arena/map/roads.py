@@ -17,8 +17,8 @@ from typing import Any
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.common import City
-from webagent_jax.arena.map.network import MODES, SPEEDS, Edge, Kind, Mode, Network
-from webagent_jax.arena.map.terrain import Point, between, crosses, ground
+from webagent_jax.arena.map.network import MODES, SPEEDS, Edge, Mode, Network, RoadKind
+from webagent_jax.arena.map.terrain import Point, crosses, straight_distance, terrain
 
 
 @functools.cache
@@ -30,16 +30,16 @@ def network() -> Network:
     layout: Any = random_data.read_json("map_ground")
     for name, start, end in layout["roads"]:
         _add_road(net, mains, (start, end), name=name, kind="road", bend=0.06)
-    for each in layout["motorways"]:
-        for ends in itertools.pairwise(each["towns"]):
-            _add_road(net, mains, ends, name=each["name"], kind="motorway", bend=0.03)
+    for motorway in layout["motorways"]:
+        for ends in itertools.pairwise(motorway["towns"]):
+            _add_road(net, mains, ends, name=motorway["name"], kind="motorway", bend=0.03)
     for name, start, end in layout["trails"]:
         _add_road(net, mains, (start, end), name=name, kind="trail", bend=0.02)
     shared_nodes = set(range(len(net.nodes)))
     for mode in MODES:
-        shared_nodes &= _reachable_nodes(net.edges, net.centres["Alder Falls"], mode)
+        shared_nodes &= _reachable_nodes(net.edges, net.center_nodes["Alder Falls"], mode)
     shared_kinds = [kind for kind, speeds in SPEEDS.items() if len(speeds) == len(MODES)]
-    net.open = {
+    net.open_edge_ids = {
         edge.id for edge in net.edges if edge.kind in shared_kinds and edge.a in shared_nodes
     }
     return net
@@ -91,11 +91,11 @@ def _add_town(net: Network, city: City) -> list[int]:
     for spot in sorted(component):
         ids[spot] = len(net.nodes)
         net.nodes.append(grid.points[spot])
-    net.centres[city.name] = ids[grid.middle, grid.middle]
+    net.center_nodes[city.name] = ids[grid.middle, grid.middle]
     offsets: dict[str, int] = defaultdict(int)
     for a, b, name, kind in pieces:
         if a in component:
-            length = net.add(
+            length = net.add_edge(
                 *(ids[a], ids[b]),
                 name=name,
                 town=city.name,
@@ -112,29 +112,33 @@ def _sample_grid(rng: random.Random, city: City) -> _Grid:
     """Return a rotated and bent grid without corners, because no town is a square."""
     size = round(5 + 2.64 * math.log(city.population / 4200))
     layout: Any = random_data.read_json("map_ground")
-    known_names = list(layout["known_streets"].get(city.name, ()))
+    fixed_names = list(layout["known_streets"].get(city.name, ()))
     mains = rng.sample(layout["main_streets"][1:], 4)
     other_names = [
         name
         for name in random_data.read_lines("streets")
-        if name not in (*known_names, *layout["main_streets"])
+        if name not in (*fixed_names, *layout["main_streets"])
     ]
-    names = ["Main Street", *mains, *known_names, *rng.sample(other_names, 2 * size)]
+    names = ["Main Street", *mains, *fixed_names, *rng.sample(other_names, 2 * size)]
     steps = [[rng.randint(135, 215) for _ in range(size)] for _ in range(2)]
     turn, *shifts = rng.uniform(-0.45, 0.45), rng.uniform(0, 6), rng.uniform(0, 6)
     center = round(city.x * 1000), round(city.y * 1000)
     middle = size // 2
-    across, up = ([sum(line[:i]) - sum(line[:middle]) for i in range(size)] for line in steps)
-    reach = max(across[-1], up[-1], -across[0], -up[0]) * 1.02
+    x_offsets, y_offsets = (
+        [sum(line[:i]) - sum(line[:middle]) for i in range(size)] for line in steps
+    )
+    reach = max(x_offsets[-1], y_offsets[-1], -x_offsets[0], -y_offsets[0]) * 1.02
     points: dict[Point, Point] = {}
-    for i, u in enumerate(across):
-        for j, v in enumerate(up):
+    for i, u in enumerate(x_offsets):
+        for j, v in enumerate(y_offsets):
             bent_u = u + 28 * math.sin(v / 330 + shifts[0])
             bent_v = v + 28 * math.sin(u / 300 + shifts[1])
             x = center[0] + bent_u * math.cos(turn) - bent_v * math.sin(turn)
             y = center[1] + bent_u * math.sin(turn) + bent_v * math.cos(turn)
             corner = abs(u / reach) ** 2.4 + abs(v / reach) ** 2.4
-            if corner < 1.15 + rng.uniform(-0.25, 0.1) and not ground().wet((round(x), round(y))):
+            if corner < 1.15 + rng.uniform(-0.25, 0.1) and not terrain().is_water(
+                (round(x), round(y))
+            ):
                 points[i, j] = (round(x), round(y))
     order = _lines_from_middle(size)
     rows = {line: names.pop(0) for line in order if (line - middle) % 4 == 0}
@@ -149,12 +153,12 @@ def _lines_from_middle(size: int) -> list[int]:
     return sorted(range(size), key=lambda line: (abs(line - size // 2), line))
 
 
-def _sample_pieces(rng: random.Random, grid: _Grid) -> Iterator[tuple[Point, Point, str, Kind]]:
+def _sample_pieces(rng: random.Random, grid: _Grid) -> Iterator[tuple[Point, Point, str, RoadKind]]:
     """Yield the pieces of all streets by house number; only main streets cross a river."""
-    rivers = [river.line for river in ground().rivers]
+    rivers = [river.line for river in terrain().rivers]
     middle = grid.points[grid.middle, grid.middle]
     nearby_rivers = [
-        line for line in rivers if any(between(point, middle) < 5000 for point in line)
+        line for line in rivers if any(straight_distance(point, middle) < 5000 for point in line)
     ]
     for name_of, step in ((grid.rows, (1, 0)), (grid.columns, (0, 1))):
         for line in range(grid.size):
@@ -170,11 +174,13 @@ def _sample_pieces(rng: random.Random, grid: _Grid) -> Iterator[tuple[Point, Poi
                     continue
                 is_central = line == grid.middle and position in (grid.middle - 1, grid.middle)
                 is_square = is_central and step == (1, 0) and grid.size > 6 and not is_bridge
-                kind: Kind = "main" if grid.is_main(line) else "street"
+                kind: RoadKind = "main" if grid.is_main(line) else "street"
                 yield a, b, name_of[line], "square" if is_square else kind
 
 
-def _connected_spots(pieces: Sequence[tuple[Point, Point, str, Kind]], start: Point) -> set[Point]:
+def _connected_spots(
+    pieces: Sequence[tuple[Point, Point, str, RoadKind]], start: Point
+) -> set[Point]:
     """Return the junctions reachable from `start`."""
     neighbors: dict[Point, list[Point]] = defaultdict(list)
     for a, b, *_ in pieces:
@@ -205,8 +211,8 @@ def _add_parks(
         sides = [edge.id for edge in net.edges if {edge.a, edge.b} < corner_ids]
         if not sides:
             continue
-        net.greens.append((shape, sides[0]))
-        net.add(
+        net.parks.append((shape, sides[0]))
+        net.add_edge(
             *(ids[corners[0]], ids[corners[2]]),
             name=names.pop(),
             town=city.name,
@@ -225,7 +231,7 @@ def _add_road(
     towns: Sequence[str],
     *,
     name: str,
-    kind: Kind,
+    kind: RoadKind,
     bend: float,
 ) -> None:
     """Add a winding road from one town to another, with three junctions on it."""
@@ -237,7 +243,7 @@ def _add_road(
         for line in (
             _sample_line(rng, net.nodes[gates[0]], net.nodes[gates[1]], bend) for _ in range(99)
         )
-        if not any(map(ground().wet, line))
+        if not any(map(terrain().is_water, line))
     )
     stops = [0, *(len(line) * quarter // 4 for quarter in (1, 2, 3)), len(line) - 1]
     ids = [gates[0]]
@@ -249,14 +255,14 @@ def _add_road(
     for i, (a, b) in enumerate(itertools.pairwise(stops)):
         via = line[a + 1 : b]
         town = start if i < 2 else end
-        offset += net.add(
+        offset += net.add_edge(
             *(ids[i], ids[i + 1]), name=name, town=town, kind=kind, start=offset, via=via
         )
 
 
 def _find_gate(net: Network, junctions: Sequence[int], town: str, target: str) -> int:
     """Return the junction at which the road to another town starts."""
-    (x, y), (to_x, to_y) = (net.nodes[net.centres[each]] for each in (town, target))
+    (x, y), (to_x, to_y) = (net.nodes[net.center_nodes[name]] for name in (town, target))
     return max(
         junctions,
         key=lambda node: (
@@ -266,16 +272,14 @@ def _find_gate(net: Network, junctions: Sequence[int], town: str, target: str) -
 
 
 def _sample_line(rng: random.Random, a: Point, b: Point, bend: float) -> list[Point]:
-    across, up = b[0] - a[0], b[1] - a[1]
+    dx, dy = b[0] - a[0], b[1] - a[1]
     waves = [rng.uniform(-bend, bend) / n for n in (1, 2, 3, 5)]
-    pieces = max(16, round(between(a, b) / 900))
+    pieces = max(16, round(straight_distance(a, b) / 900))
     line: list[Point] = []
     for step in range(pieces + 1):
         t = step / pieces
         offset = sum(
             wave * math.sin(n * math.pi * t) for n, wave in zip((1, 2, 3, 5), waves, strict=True)
         )
-        line.append(
-            (round(a[0] + t * across - offset * up), round(a[1] + t * up + offset * across))
-        )
+        line.append((round(a[0] + t * dx - offset * dy), round(a[1] + t * dy + offset * dx)))
     return line

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from webagent_jax.arena.map.network import SPEEDS, Edge, Mode
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.terrain import Point, between
+from webagent_jax.arena.map.terrain import Point, straight_distance
 
 _TURN: Mapping[Mode, float] = {"car": 9.0, "bike": 5.0, "foot": 3.0}
 """Seconds per turn into another road."""
@@ -26,7 +26,7 @@ class Spot:
     """A point of the network."""
 
     edge: int
-    along: int  # meters from the beginning of the edge
+    offset: int  # meters from the beginning of the edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Step:
 
     text: str
     road: str  # name of the road, "" on arrival
-    metres: int
+    meters: int
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    metres: int
+    meters: int
     seconds: float
     steps: tuple[Step, ...]
     line: tuple[Point, ...]
@@ -51,11 +51,11 @@ class Route:
 
 
 @functools.lru_cache(maxsize=8192)
-def route(start: Spot, end: Spot, mode: Mode) -> Route:
+def find_route(start: Spot, end: Spot, mode: Mode) -> Route:
     """Return the quickest route. Spots are on open roads, so a route always exists."""
     edges = network().edges
     if start.edge == end.edge:
-        legs: list[_Leg] = [(edges[start.edge], start.along <= end.along)]
+        legs: list[_Leg] = [(edges[start.edge], start.offset <= end.offset)]
     else:
         legs = _search(start, end, mode)
     first, last = _end_lengths(legs, start, end)
@@ -64,9 +64,9 @@ def route(start: Spot, end: Spot, mode: Mode) -> Route:
     if len(legs) > 1:
         pieces[-1] = (*legs[-1], last)
     runs = [list(run) for _, run in itertools.groupby(pieces, key=lambda p: (p[0].name, p[0].kind))]
-    seconds = sum(metres / _speed(edge, mode) for edge, _, metres in pieces)
+    seconds = sum(meters / _speed(edge, mode) for edge, _, meters in pieces)
     return Route(
-        metres=sum(metres for *_, metres in pieces),
+        meters=sum(meters for *_, meters in pieces),
         seconds=seconds + _TURN[mode] * (len(runs) - 1),
         steps=tuple(_steps([[piece[:2] for piece in run] for run in runs], _run_lengths(runs))),
         line=_route_line(legs, start, end),
@@ -81,11 +81,11 @@ def _speed(edge: Edge, mode: Mode) -> float:
 def _end_lengths(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[int, int]:
     """Return the meters on the first and on the last edge."""
     if len(legs) == 1:
-        return abs(end.along - start.along), 0
+        return abs(end.offset - start.offset), 0
     (first, forward), (last, onward) = legs[0], legs[-1]
     return (
-        first.length - start.along if forward else start.along,
-        end.along if onward else last.length - end.along,
+        first.length - start.offset if forward else start.offset,
+        end.offset if onward else last.length - end.offset,
     )
 
 
@@ -108,11 +108,11 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
     """Search with A* over pairs of junction and incoming road, because turns take time."""
     net, neighbors, turn = network(), _neighbors(mode), _TURN[mode]
     first, last = net.edges[start.edge], net.edges[end.edge]
-    goal = net.at(last, end.along)
+    goal = net.point_at(last, end.offset)
     fastest = max(speeds.get(mode, 0) for speeds in SPEEDS.values()) / 3.6
     ends = {
-        last.a: end.along / _speed(last, mode),
-        last.b: (last.length - end.along) / _speed(last, mode),
+        last.a: end.offset / _speed(last, mode),
+        last.b: (last.length - end.offset) / _speed(last, mode),
     }
     origins: dict[tuple[int, str], tuple[tuple[int, str] | None, _Leg]] = {}
     expanded: set[tuple[int, str]] = set()
@@ -124,12 +124,12 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
         so_far: float, state: tuple[int, str], origin: tuple[int, str] | None, leg: _Leg
     ) -> None:
         if state not in expanded:
-            rest = between(net.nodes[state[0]], goal) / fastest if state[0] >= 0 else 0.0
+            rest = straight_distance(net.nodes[state[0]], goal) / fastest if state[0] >= 0 else 0.0
             heapq.heappush(queue, (so_far + rest, next(count), so_far, state, origin, leg))
 
     pace = _speed(first, mode)
-    push((first.length - start.along) / pace, (first.b, first.name), None, (first, True))
-    push(start.along / pace, (first.a, first.name), None, (first, False))
+    push((first.length - start.offset) / pace, (first.b, first.name), None, (first, True))
+    push(start.offset / pace, (first.a, first.name), None, (first, False))
     while queue:
         _, _, so_far, state, origin, leg = heapq.heappop(queue)
         if state in expanded:
@@ -163,13 +163,13 @@ def _trace_back(
 
 
 def _run_lengths(runs: Sequence[Sequence[tuple[Edge, bool, int]]]) -> list[int]:
-    return [sum(metres for *_, metres in run) for run in runs]
+    return [sum(meters for *_, meters in run) for run in runs]
 
 
 def _steps(runs: Sequence[Sequence[_Leg]], lengths: Sequence[int]) -> Iterator[Step]:
     """Yield a step for each road."""
     last_heading = 0.0
-    for i, (run, metres) in enumerate(zip(runs, lengths, strict=True)):
+    for i, (run, meters) in enumerate(zip(runs, lengths, strict=True)):
         edge, forward = run[0]
         line = edge.line if forward else edge.line[::-1]
         heading = _heading(line[0], line[1])
@@ -178,7 +178,7 @@ def _steps(runs: Sequence[Sequence[_Leg]], lengths: Sequence[int]) -> Iterator[S
             text = f"Head {wind} on {edge.name}"
         else:
             text = f"{_turn_text(heading - last_heading)} {edge.name}"
-        yield Step(text, edge.name, metres)
+        yield Step(text, edge.name, meters)
         edge, forward = run[-1]
         line = edge.line if forward else edge.line[::-1]
         last_heading = _heading(line[-2], line[-1])
@@ -201,11 +201,14 @@ def _route_line(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[Point, ..
     points: list[Point] = []
     for edge, forward in legs:
         points += edge.line if forward else edge.line[::-1]
-    first, last = net.at(net.edges[start.edge], start.along), net.at(net.edges[end.edge], end.along)
+    first, last = (
+        net.point_at(net.edges[start.edge], start.offset),
+        net.point_at(net.edges[end.edge], end.offset),
+    )
     if len(legs) == 1:
-        return _clip(legs[0][0], start.along, end.along)
-    head = _clip(legs[0][0], start.along, legs[0][0].length if legs[0][1] else 0)
-    tail = _clip(legs[-1][0], 0 if legs[-1][1] else legs[-1][0].length, end.along)
+        return _clip(legs[0][0], start.offset, end.offset)
+    head = _clip(legs[0][0], start.offset, legs[0][0].length if legs[0][1] else 0)
+    tail = _clip(legs[-1][0], 0 if legs[-1][1] else legs[-1][0].length, end.offset)
     inner = points[len(legs[0][0].line) : len(points) - len(legs[-1][0].line)]
     return (first, *head[1:], *inner, *tail[:-1], last)
 
@@ -216,24 +219,24 @@ def _clip(edge: Edge, start: int, end: int) -> tuple[Point, ...]:
     low, high = min(start, end), max(start, end)
     inner: list[Point] = []
     for a, b in itertools.pairwise(edge.line):
-        offset += between(a, b)
+        offset += straight_distance(a, b)
         if low < offset < high:
             inner.append(b)
-    line = (net.at(edge, low), *inner, net.at(edge, high))
+    line = (net.point_at(edge, low), *inner, net.point_at(edge, high))
     return line if start <= end else line[::-1]
 
 
 # --- number formats ------------------------------------------------------------------------------
 
 
-def distance(metres: float) -> str:
+def format_distance(meters: float) -> str:
     """Return a distance as text: "850 m" in tens of meters below a kilometer, else "12.4 km"."""
-    if metres < 995:
-        return f"{round(metres / 10) * 10} m"
-    return f"{metres / 1000:.1f} km"
+    if meters < 995:
+        return f"{round(meters / 10) * 10} m"
+    return f"{meters / 1000:.1f} km"
 
 
-def duration(minutes: int) -> str:
+def format_duration(minutes: int) -> str:
     """Return a duration as text: "18 min", "1 h 24 min"."""
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{rest} min"

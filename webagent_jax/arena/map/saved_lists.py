@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.map import svg_map
-from webagent_jax.arena.map.places import find
+from webagent_jax.arena.map.places import find_place
 from webagent_jax.arena.map.svg_map import Pin
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -25,149 +25,151 @@ PROBLEMS = (
 
 
 @views.get("/lists")
-def lists(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return _render_lists(visit, Form())
+def lists(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return _render_lists(request, Form())
 
 
-def _render_lists(visit: RequestContext, form: Form, status: int = 200) -> Response:
-    list_rows = visit.rows(
+def _render_lists(request: RequestContext, form: Form, status: int = 200) -> Response:
+    list_rows = request.rows(
         "SELECT list.*, count(saved.id) AS places FROM list LEFT JOIN saved ON list_id = list.id"
         " WHERE person_id = ? GROUP BY list.id ORDER BY list.id",
-        visit.session.account,
+        request.session.account_id,
     )
-    points = visit.rows(
+    points = request.rows(
         "SELECT x, y FROM saved JOIN list ON list.id = list_id JOIN place ON place.id = place_id"
         " WHERE person_id = ? ORDER BY y DESC",
-        visit.session.account,
+        request.session.account_id,
     )
     pins = [Pin((row["x"], row["y"])) for row in points]
-    picture = svg_map.picture(svg_map.region(), pins)
-    return visit.render("lists.html.j2", status, lists=list_rows, form=form, picture=picture)
+    picture = svg_map.draw_map(svg_map.region_frame(), pins)
+    return request.render("lists.html.j2", status, lists=list_rows, form=form, picture=picture)
 
 
 @views.post("/lists")
-def new_list(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    form = Form(visit.form)
-    name = _read_list_name(visit, form, 0)
+def new_list(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
+    name = _read_list_name(request, form, 0)
     if form.errors:
-        return _render_lists(visit, form, 422)
-    number = visit.execute(
-        "INSERT INTO list (person_id, name) VALUES (?, ?)", visit.session.account, name
+        return _render_lists(request, form, 422)
+    number = request.execute(
+        "INSERT INTO list (person_id, name) VALUES (?, ?)", request.session.account_id, name
     )
-    return visit.redirect(f"/lists/{number}", f"The list {name} was created.")
+    return request.redirect(f"/lists/{number}", f"The list {name} was created.")
 
 
-def _read_list_name(visit: RequestContext, form: Form, number: int) -> str:
-    name = form.text("name", most=40)
-    if visit.value(
+def _read_list_name(request: RequestContext, form: Form, number: int) -> str:
+    name = form.text("name", max_chars=40)
+    if request.value(
         "SELECT 1 FROM list WHERE person_id = ? AND name = ? COLLATE NOCASE AND id != ?",
-        *(visit.session.account, name, number),
+        *(request.session.account_id, name, number),
     ):
         form.errors["name"] = "You have a list with this name already."
     return name
 
 
 @views.get("/lists/{number:int}")
-def one_list(visit: RequestContext, number: int) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return _render_list(visit, number, Form())
+def one_list(request: RequestContext, number: int) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return _render_list(request, number, Form())
 
 
-def _render_list(visit: RequestContext, number: int, form: Form, status: int = 200) -> Response:
-    list_row = _find_list(visit, number)
-    rest = (
+def _render_list(request: RequestContext, number: int, form: Form, status: int = 200) -> Response:
+    list_row = _find_list(request, number)
+    from_clause = (
         "FROM saved JOIN place ON place.id = place_id JOIN category ON category.id = category_id"
         " WHERE list_id = ? ORDER BY saved.id"
     )
     columns = "saved.id, note, place.name, place.slug, town, x, y, category.name AS category"
-    pagination = paginate(visit, columns, rest, [number], size=8)
+    pagination = paginate(request, columns, from_clause, [number], size=8)
     points = [(row["x"], row["y"]) for row in pagination.rows]
     pins = [Pin(point, str(i)) for i, point in enumerate(points, 1)]
-    frame = svg_map.around(points, least=4.7) if points else svg_map.region()
-    picture = svg_map.picture(frame, pins[::-1])
-    return visit.render(
-        "list.html.j2", status, list=list_row, found=pagination, form=form, picture=picture
+    frame = svg_map.fit_frame(points, min_scale=4.7) if points else svg_map.region_frame()
+    picture = svg_map.draw_map(frame, pins[::-1])
+    return request.render(
+        "list.html.j2", status, list=list_row, pagination=pagination, form=form, picture=picture
     )
 
 
 @views.post("/lists/{number:int}/rename")
-def rename(visit: RequestContext, number: int) -> Response:
-    _find_list(visit, number)
-    form = Form(visit.form)
-    name = _read_list_name(visit, form, number)
+def rename(request: RequestContext, number: int) -> Response:
+    _find_list(request, number)
+    form = Form(request.form)
+    name = _read_list_name(request, form, number)
     if form.errors:
-        return _render_list(visit, number, form, 422)
-    visit.execute("UPDATE list SET name = ? WHERE id = ?", name, number)
-    return visit.redirect(f"/lists/{number}", "The list was renamed.")
+        return _render_list(request, number, form, 422)
+    request.execute("UPDATE list SET name = ? WHERE id = ?", name, number)
+    return request.redirect(f"/lists/{number}", "The list was renamed.")
 
 
 @views.post("/lists/{number:int}/delete")
-def delete(visit: RequestContext, number: int) -> Response:
-    row = _find_list(visit, number)
-    visit.execute("DELETE FROM saved WHERE list_id = ?", number)
-    visit.execute("DELETE FROM list WHERE id = ?", number)
-    return visit.redirect("/lists", f"The list {row['name']} was deleted.")
+def delete(request: RequestContext, number: int) -> Response:
+    row = _find_list(request, number)
+    request.execute("DELETE FROM saved WHERE list_id = ?", number)
+    request.execute("DELETE FROM list WHERE id = ?", number)
+    return request.redirect("/lists", f"The list {row['name']} was deleted.")
 
 
-def _find_list(visit: RequestContext, number: int) -> Any:
-    return visit.row(
-        "SELECT * FROM list WHERE id = ? AND person_id = ?", number, visit.session.account
+def _find_list(request: RequestContext, number: int) -> Any:
+    return request.row(
+        "SELECT * FROM list WHERE id = ? AND person_id = ?", number, request.session.account_id
     )
 
 
 @views.post("/place/{slug}/save")
-def save(visit: RequestContext, slug: str) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    place, number = find(visit, slug), visit.form.get("list", "")
-    target_list = _find_list(visit, int(number) if number.isdecimal() else 0)
-    visit.execute(
+def save(request: RequestContext, slug: str) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    place, number = find_place(request, slug), request.form.get("list", "")
+    target_list = _find_list(request, int(number) if number.isdecimal() else 0)
+    request.execute(
         "INSERT OR IGNORE INTO saved (list_id, place_id, added) VALUES (?, ?, ?)",
-        *(target_list["id"], place["id"], visit.today),
+        *(target_list["id"], place["id"], request.today),
     )
-    return visit.redirect(f"/place/{slug}", f"{place['name']} was saved to {target_list['name']}.")
+    return request.redirect(
+        f"/place/{slug}", f"{place['name']} was saved to {target_list['name']}."
+    )
 
 
 @views.get("/saved/{number:int}")
-def note_form(visit: RequestContext, number: int) -> Response:
-    row = _find_saved(visit, number)
-    return _render_note(visit, row, Form({"note": row["note"]}))
+def note_form(request: RequestContext, number: int) -> Response:
+    row = _find_saved(request, number)
+    return _render_note(request, row, Form({"note": row["note"]}))
 
 
-def _render_note(visit: RequestContext, row: Any, form: Form, status: int = 200) -> Response:
+def _render_note(request: RequestContext, row: Any, form: Form, status: int = 200) -> Response:
     point = row["x"], row["y"]
-    picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
-    return visit.render("note.html.j2", status, saved=row, form=form, picture=picture)
+    picture = svg_map.draw_map(svg_map.Frame(*point, 1.9), [Pin(point)])
+    return request.render("note.html.j2", status, saved=row, form=form, picture=picture)
 
 
 @views.post("/saved/{number:int}")
-def note(visit: RequestContext, number: int) -> Response:
-    row, form = _find_saved(visit, number), Form(visit.form)
-    text = form.text("note", required=False, most=200)
+def note(request: RequestContext, number: int) -> Response:
+    row, form = _find_saved(request, number), Form(request.form)
+    text = form.text("note", required=False, max_chars=200)
     if form.errors:
-        return _render_note(visit, row, form, 422)
-    visit.execute("UPDATE saved SET note = ? WHERE id = ?", text, number)
-    return visit.redirect(f"/lists/{row['list_id']}", "The note was saved.")
+        return _render_note(request, row, form, 422)
+    request.execute("UPDATE saved SET note = ? WHERE id = ?", text, number)
+    return request.redirect(f"/lists/{row['list_id']}", "The note was saved.")
 
 
 @views.post("/saved/{number:int}/remove")
-def remove(visit: RequestContext, number: int) -> Response:
-    row = _find_saved(visit, number)
-    visit.execute("DELETE FROM saved WHERE id = ?", number)
-    return visit.redirect(f"/lists/{row['list_id']}", f"{row['name']} was removed.")
+def remove(request: RequestContext, number: int) -> Response:
+    row = _find_saved(request, number)
+    request.execute("DELETE FROM saved WHERE id = ?", number)
+    return request.redirect(f"/lists/{row['list_id']}", f"{row['name']} was removed.")
 
 
-def _find_saved(visit: RequestContext, number: int) -> Any:
-    return visit.row(
+def _find_saved(request: RequestContext, number: int) -> Any:
+    return request.row(
         "SELECT saved.*, place.name, place.slug, x, y, list.name AS list FROM saved"
         " JOIN place ON place.id = place_id JOIN list ON list.id = list_id"
         " WHERE saved.id = ? AND person_id = ?",
-        *(number, visit.session.account),
+        *(number, request.session.account_id),
     )
 
 
@@ -175,80 +177,82 @@ def _find_saved(visit: RequestContext, number: int) -> Any:
 
 
 @views.get("/place/{slug}/report")
-def report_form(visit: RequestContext, slug: str) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return _render_report(visit, slug, Form())
+def report_form(request: RequestContext, slug: str) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return _render_report(request, slug, Form())
 
 
-def _render_report(visit: RequestContext, slug: str, form: Form, status: int = 200) -> Response:
-    place = find(visit, slug)
+def _render_report(request: RequestContext, slug: str, form: Form, status: int = 200) -> Response:
+    place = find_place(request, slug)
     point = place["x"], place["y"]
-    picture = svg_map.picture(svg_map.Frame(*point, 1.9), [Pin(point)])
-    return visit.render(
+    picture = svg_map.draw_map(svg_map.Frame(*point, 1.9), [Pin(point)])
+    return request.render(
         "report.html.j2", status, place=place, form=form, problems=PROBLEMS, picture=picture
     )
 
 
 @views.post("/place/{slug}/report")
-def report(visit: RequestContext, slug: str) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    place, form = find(visit, slug), Form(visit.form)
+def report(request: RequestContext, slug: str) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    place, form = find_place(request, slug), Form(request.form)
     problem = form.choice("problem", PROBLEMS)
-    body = form.text("body", most=500, least=10)
+    body = form.text("body", max_chars=500, min_chars=10)
     if form.errors:
-        return _render_report(visit, slug, form, 422)
-    visit.execute(
+        return _render_report(request, slug, form, 422)
+    request.execute(
         "INSERT INTO report (person_id, place_id, problem, body, sent, status)"
         " VALUES (?, ?, ?, ?, ?, 'Open')",
-        *(visit.session.account, place["id"], problem, body, visit.today),
+        *(request.session.account_id, place["id"], problem, body, request.today),
     )
-    return visit.redirect("/reports", "Thank you. Your report was sent.")
+    return request.redirect("/reports", "Thank you. Your report was sent.")
 
 
 @views.get("/reports")
-def reports(visit: RequestContext) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    rest = (
+def reports(request: RequestContext) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    from_clause = (
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )
-    pagination = paginate(visit, "report.*, name, slug", rest, [visit.session.account], size=6)
-    picture = svg_map.picture(svg_map.region())
-    return visit.render("reports.html.j2", found=pagination, picture=picture)
+    pagination = paginate(
+        request, "report.*, name, slug", from_clause, [request.session.account_id], size=6
+    )
+    picture = svg_map.draw_map(svg_map.region_frame())
+    return request.render("reports.html.j2", pagination=pagination, picture=picture)
 
 
 # --- sign-in -------------------------------------------------------------------------------------
 
 
 @views.get("/sign-in")
-def sign_in_form(visit: RequestContext) -> Response:
-    return _render_sign_in(visit, Form(visit.query))
+def sign_in_form(request: RequestContext) -> Response:
+    return _render_sign_in(request, Form(request.query))
 
 
-def _render_sign_in(visit: RequestContext, form: Form, status: int = 200) -> Response:
-    picture = svg_map.picture(svg_map.region())
-    return visit.render("sign_in.html.j2", status, form=form, picture=picture)
+def _render_sign_in(request: RequestContext, form: Form, status: int = 200) -> Response:
+    picture = svg_map.draw_map(svg_map.region_frame())
+    return request.render("sign_in.html.j2", status, form=form, picture=picture)
 
 
 @views.post("/sign-in")
-def sign_in(visit: RequestContext) -> Response:
-    form = Form(visit.form)
+def sign_in(request: RequestContext) -> Response:
+    form = Form(request.form)
     email, password = form.email("email"), form.text("password")
     if not form.errors:
-        number = visit.value(
+        number = request.value(
             "SELECT id FROM person WHERE email = ? COLLATE NOCASE AND password = ?",
             *(email, password),
         )
         if number:
-            return visit.sign_in(number, "/lists")
+            return request.sign_in(number, "/lists")
         form.errors["password"] = "The email address or the password is wrong."
-    return _render_sign_in(visit, form, 422)
+    return _render_sign_in(request, form, 422)
 
 
 @views.post("/sign-out")
-def sign_out(visit: RequestContext) -> Response:
-    visit.session.account = None
-    visit.session.notes.clear()
-    return visit.redirect("/", "You are signed out.")
+def sign_out(request: RequestContext) -> Response:
+    request.session.account_id = None
+    request.session.pending_inputs.clear()
+    return request.redirect("/", "You are signed out.")

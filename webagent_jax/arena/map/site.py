@@ -9,7 +9,7 @@ from typing import Any
 from webagent_jax.arena import common
 from webagent_jax.arena.map import directions, places, saved_lists
 from webagent_jax.arena.map.data import DATABASE
-from webagent_jax.arena.map.routes import distance, duration
+from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.site import RequestContext, Site
 
 _SECTIONS = (
@@ -24,7 +24,7 @@ _SECTIONS = (
 )
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
     return {"sections": [(name, name.lower().replace(" & ", "-")) for name in _SECTIONS]}
 
 
@@ -32,11 +32,13 @@ SITE = Site(
     name="map",
     task_name="map",
     title="Cairn",
-    about="A map: 2,000 places in 16 towns, directions by car, by bike and on foot, saved lists",
+    description=(
+        "A map: 2,000 places in 16 towns, directions by car, by bike and on foot, saved lists"
+    ),
     database=DATABASE,
     views=[places.views, directions.views, saved_lists.views],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
-    filters={"distance": distance, "duration": duration},
+    account_id=common.agent_user().id,
+    template_context=_template_context,
+    filters={"distance": format_distance, "duration": format_duration},
 )

@@ -14,14 +14,14 @@ from html import escape
 from markupsafe import Markup
 
 from webagent_jax.arena import common
-from webagent_jax.arena.map.network import Edge, Kind
+from webagent_jax.arena.map.network import Edge, RoadKind
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.terrain import Point, ground
+from webagent_jax.arena.map.terrain import Point, terrain
 
 WIDTH, HEIGHT = 840, 664  # size of the picture in SVG units
 REGION = (3_500, 1_500, 112.0)  # center x and y, and meters per unit, of the whole region
 
-_WIDTHS: dict[Kind, tuple[float, float]] = {  # width in meters, and minimum width in units
+_WIDTHS: dict[RoadKind, tuple[float, float]] = {  # width in meters, and minimum width in units
     "trail": (5, 1.1),
     "path": (3, 1.0),
     "square": (14, 1.5),
@@ -34,7 +34,7 @@ _WIDTHS: dict[Kind, tuple[float, float]] = {  # width in meters, and minimum wid
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    at: Point
+    point: Point
     text: str = ""  # letter or number on the pin
 
 
@@ -46,7 +46,7 @@ class Frame:
     y: int
     scale: float  # meters per unit
 
-    def place(self, point: Point) -> tuple[float, float]:
+    def to_svg(self, point: Point) -> tuple[float, float]:
         x = WIDTH / 2 + (point[0] - self.x) / self.scale
         return round(x, 1), round(HEIGHT / 2 - (point[1] - self.y) / self.scale, 1)
 
@@ -55,7 +55,7 @@ class Frame:
         words: list[str] = []
         last = None
         for point in line:
-            x, y = self.place(point)
+            x, y = self.to_svg(point)
             if last is None or abs(x - last[0]) + abs(y - last[1]) > 1.4:
                 words.append(f"{x:g} {y:g}")
                 last = (x, y)
@@ -79,28 +79,28 @@ def _bounding_box(line: tuple[Point, ...]) -> tuple[int, int, int, int]:
     return min(xs), max(xs), min(ys), max(ys)
 
 
-def around(points: Sequence[Point], *, least: float = 1.9) -> Frame:
+def fit_frame(points: Sequence[Point], *, min_scale: float = 1.9) -> Frame:
     """Return a frame of all the points with a margin, the whole region if it would be large.
 
     Args:
         points: Points to show.
-        least: Minimum scale in meters per unit.
+        min_scale: Minimum scale in meters per unit.
     """
     xs, ys = [p[0] for p in points], [p[1] for p in points]
-    needed_scale = max(
-        (max(xs) - min(xs)) / (WIDTH * 0.78), (max(ys) - min(ys)) / (HEIGHT * 0.78), least
+    exact_scale = max(
+        (max(xs) - min(xs)) / (WIDTH * 0.78), (max(ys) - min(ys)) / (HEIGHT * 0.78), min_scale
     )
-    scale = least * 1.25 ** math.ceil(math.log(needed_scale / least, 1.25) - 1e-9)
+    scale = min_scale * 1.25 ** math.ceil(math.log(exact_scale / min_scale, 1.25) - 1e-9)
     if scale > REGION[2] / 2:
-        return region()
+        return region_frame()
     return Frame((min(xs) + max(xs)) // 2, (min(ys) + max(ys)) // 2, scale)
 
 
-def region() -> Frame:
+def region_frame() -> Frame:
     return Frame(*REGION)
 
 
-def picture(frame: Frame, pins: Sequence[Pin] = (), route: Sequence[Point] = ()) -> Markup:
+def draw_map(frame: Frame, pins: Sequence[Pin] = (), route: Sequence[Point] = ()) -> Markup:
     """Return the SVG picture of a frame.
 
     Args:
@@ -124,7 +124,7 @@ def picture(frame: Frame, pins: Sequence[Pin] = (), route: Sequence[Point] = ())
 
 
 def _draw_pin(frame: Frame, pin: Pin) -> str:
-    x, y = frame.place(pin.at)
+    x, y = frame.to_svg(pin.point)
     return (
         f'<g class="pin" transform="translate({x:g} {y:g})"><ellipse rx="6" ry="2.4"/>'
         '<path d="M0 0C-3-9-12-13-12-22a12 12 0 1 1 24 0C12-13 3-9 0 0Z"/>'
@@ -152,14 +152,14 @@ def _draw_shapes(frame: Frame, kind: str, shapes: Sequence[Sequence[Point]]) -> 
 
 
 def _draw_land(frame: Frame) -> Iterator[str]:
-    land = ground()
+    land = terrain()
     yield f'<rect class="land" width="{WIDTH}" height="{HEIGHT}"/>'
     yield _draw_shapes(frame, "wood", land.woods)
     yield _draw_shapes(frame, "contour", land.contours)
 
 
 def _draw_water(frame: Frame) -> Iterator[str]:
-    land = ground()
+    land = terrain()
     for river in land.rivers:
         if frame.shows(river.line):
             stroke_width = max(river.width / frame.scale, 1.4)
@@ -204,7 +204,7 @@ def _convex_hull(points: Sequence[Point]) -> tuple[Point, ...]:
 def _draw_towns(frame: Frame) -> Iterator[str]:
     yield _draw_shapes(frame, "town", _town_hulls())
     if frame.scale < 30:
-        yield _draw_shapes(frame, "park", [shape for shape, _ in network().greens])
+        yield _draw_shapes(frame, "park", [shape for shape, _ in network().parks])
 
 
 def _edges_in_frame(frame: Frame) -> list[Edge]:
@@ -217,12 +217,12 @@ def _edges_in_frame(frame: Frame) -> list[Edge]:
         (frame.x - half_width, frame.y - half_height),
         (frame.x + half_width, frame.y + half_height),
     )
-    return network().inside(*((round(x), round(y)) for x, y in corners))
+    return network().edges_in_box(*((round(x), round(y)) for x, y in corners))
 
 
 def _draw_roads(frame: Frame) -> Iterator[str]:
     """Yield the roads, small ones first, after the rims of all, so that crossings are open."""
-    edges_by_kind: dict[Kind, list[Edge]] = {kind: [] for kind in _WIDTHS}
+    edges_by_kind: dict[RoadKind, list[Edge]] = {kind: [] for kind in _WIDTHS}
     for edge in _edges_in_frame(frame):
         edges_by_kind[edge.kind].append(edge)
     paths = {
@@ -241,9 +241,9 @@ def _draw_roads(frame: Frame) -> Iterator[str]:
         )
 
 
-def _stroke_width(frame: Frame, kind: Kind) -> float:
-    metres, least = _WIDTHS[kind]
-    return max(metres / frame.scale, least)
+def _stroke_width(frame: Frame, kind: RoadKind) -> float:
+    meters, min_width = _WIDTHS[kind]
+    return max(meters / frame.scale, min_width)
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -262,11 +262,11 @@ def _draw_labels(frame: Frame) -> Iterator[str]:
 
 
 def _draw_land_names(frame: Frame) -> Iterator[str]:
-    for text, point, kind in ground().labels:
+    for text, point, kind in terrain().labels:
         if frame.shows([point]):
-            x, y = frame.place(point)
+            x, y = frame.to_svg(point)
             yield f'<text class="{kind}-name" x="{x:g}" y="{y:g}">{escape(text)}</text>'
-    for i, river in enumerate(ground().rivers):
+    for i, river in enumerate(terrain().rivers):
         if frame.shows(river.line):
             yield (
                 f'<path id="r{i}" d="{frame.path(river.line)}"/><text class="river-name" dy="-4">'
@@ -278,7 +278,7 @@ def _draw_town_names(frame: Frame) -> Iterator[str]:
     for city in common.cities():
         center = (round(city.x * 1000), round(city.y * 1000))
         if frame.shows([center]):
-            x, y = frame.place(center)
+            x, y = frame.to_svg(center)
             size = 11.5 + 2.1 * math.log(city.population / 4000)
             offset = 9 + 1500 / frame.scale if frame.scale > 30 else 0
             yield (
@@ -292,32 +292,32 @@ def _draw_street_names(frame: Frame) -> Iterator[str]:
     best: dict[tuple[str, str], tuple[float, Edge]] = {}
     for edge in _edges_in_frame(frame):
         if edge.length > 90:
-            x, y = frame.place(network().at(edge, edge.length // 2))
+            x, y = frame.to_svg(network().point_at(edge, edge.length // 2))
             if 40 < x < WIDTH - 40 and 20 < y < HEIGHT - 20:
                 distance = abs(x - WIDTH / 2 + 37 * (len(edge.name) % 5 - 2)) + abs(
                     y - HEIGHT / 2 + 60
                 )
                 key = (edge.town, edge.name)
                 best[key] = min(
-                    best.get(key, (1e9, edge)), (distance, edge), key=lambda each: each[0]
+                    best.get(key, (1e9, edge)), (distance, edge), key=lambda candidate: candidate[0]
                 )
     for (_, name), (_, edge) in best.items():
-        x, y = frame.place(network().at(edge, edge.length // 2))
-        (ax, ay), (bx, by) = frame.place(edge.line[0]), frame.place(edge.line[-1])
-        turn = math.degrees(math.atan2(by - ay, bx - ax))
+        x, y = frame.to_svg(network().point_at(edge, edge.length // 2))
+        (start_x, start_y), (end_x, end_y) = frame.to_svg(edge.line[0]), frame.to_svg(edge.line[-1])
+        turn = math.degrees(math.atan2(end_y - start_y, end_x - start_x))
         turn = turn - 180 if turn > 90 else turn + 180 if turn < -90 else turn
         spot = f"translate({x:g} {y:g}) rotate({turn:.0f})"
         yield f'<text class="street-name" transform="{spot}" dy="3">{escape(name)}</text>'
 
 
 def _draw_road_numbers(frame: Frame) -> Iterator[str]:
-    drawn_names: set[str] = set()
+    labeled_names: set[str] = set()
     for edge in network().edges:
-        if edge.kind not in ("road", "motorway") or edge.name in drawn_names:
+        if edge.kind not in ("road", "motorway") or edge.name in labeled_names:
             continue
-        x, y = frame.place(edge.line[-1])
+        x, y = frame.to_svg(edge.line[-1])
         if 30 < x < WIDTH - 30 and 30 < y < HEIGHT - 30:
-            drawn_names.add(edge.name)
+            labeled_names.add(edge.name)
             number = edge.name.replace("Motorway ", "M").replace("Route ", "")
             shield_width = 7 + 6.4 * len(number)
             yield (
@@ -330,11 +330,11 @@ def _draw_road_numbers(frame: Frame) -> Iterator[str]:
 
 def _draw_legend(frame: Frame) -> str:
     """Return the compass and the scale bar."""
-    for metres in (100, 200, 500, 1000, 2000, 5000, 10_000):
-        if metres / frame.scale >= 60:
+    for meters in (100, 200, 500, 1000, 2000, 5000, 10_000):
+        if meters / frame.scale >= 60:
             break
-    bar_width = metres / frame.scale
-    label = f"{metres} m" if metres < 1000 else f"{metres // 1000} km"
+    bar_width = meters / frame.scale
+    label = f"{meters} m" if meters < 1000 else f"{meters // 1000} km"
     return (
         f'<g class="scale" transform="translate({WIDTH - 26} {HEIGHT - 20})">'
         f'<path d="M{-bar_width:.1f}-6V0H0V-6"/>'

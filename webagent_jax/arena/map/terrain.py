@@ -18,22 +18,24 @@ from webagent_jax.arena import random_data
 Point = tuple[int, int]  # meters east and north of Alder Falls
 
 _LATITUDE, _LONGITUDE = 47.2, -38.6  # coordinates of Alder Falls in degrees
-_METRES_NORTH = 111_200.0  # meters per degree of latitude
-_METRES_EAST = 75_550.0  # meters per degree of longitude at this latitude
+_METERS_PER_LATITUDE_DEGREE = 111_200.0  # meters per degree of latitude
+_METERS_PER_LONGITUDE_DEGREE = 75_550.0  # meters per degree of longitude at this latitude
 
 
-def degrees(point: Point) -> tuple[float, float]:
+def to_degrees(point: Point) -> tuple[float, float]:
     """Return latitude and longitude with four decimals, which is about ten meters."""
     x, y = point
-    return round(_LATITUDE + y / _METRES_NORTH, 4), round(_LONGITUDE + x / _METRES_EAST, 4)
+    return round(_LATITUDE + y / _METERS_PER_LATITUDE_DEGREE, 4), round(
+        _LONGITUDE + x / _METERS_PER_LONGITUDE_DEGREE, 4
+    )
 
 
-def metres(latitude: float, longitude: float) -> Point:
-    x = round((longitude - _LONGITUDE) * _METRES_EAST)
-    return x, round((latitude - _LATITUDE) * _METRES_NORTH)
+def to_point(latitude: float, longitude: float) -> Point:
+    x = round((longitude - _LONGITUDE) * _METERS_PER_LONGITUDE_DEGREE)
+    return x, round((latitude - _LATITUDE) * _METERS_PER_LATITUDE_DEGREE)
 
 
-def between(a: Point, b: Point) -> float:
+def straight_distance(a: Point, b: Point) -> float:
     """Return the straight-line distance in meters."""
     return math.hypot(b[0] - a[0], b[1] - a[1])
 
@@ -46,7 +48,7 @@ class River:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Terrain:
     sea: tuple[Point, ...]  # closed shape, as lakes, woods and contours
     lakes: tuple[tuple[Point, ...], ...]
     rivers: tuple[River, ...]
@@ -54,27 +56,27 @@ class Ground:
     contours: tuple[tuple[Point, ...], ...]
     labels: tuple[tuple[str, Point, str], ...]  # text, position and kind
 
-    def wet(self, point: Point) -> bool:
+    def is_water(self, point: Point) -> bool:
         """Return whether a point is in the sea or a lake."""
-        return any(inside(point, shape) for shape in (self.sea, *self.lakes))
+        return any(contains(point, shape) for shape in (self.sea, *self.lakes))
 
 
 @functools.cache
-def ground() -> Ground:
+def terrain() -> Terrain:
     shapes: Any = random_data.read_json("map_ground")
     rng = random_data.random_stream("map", "ground")
-    coast = rounded(_to_points(shapes["coast"]))
+    coast = smooth_line(_to_points(shapes["coast"]))
     contours = [
         _sample_blob(rng, x, y, radius=size * ring / 4, wobble=0.10)
         for x, y, size in shapes["peaks"]
         for ring in (1, 2, 3, 4)
     ]
-    return Ground(
+    return Terrain(
         sea=(*coast, *_to_points(shapes["corners"])),
-        lakes=tuple(rounded(_to_points(each), closed=True) for each in shapes["lakes"]),
+        lakes=tuple(smooth_line(_to_points(shape), closed=True) for shape in shapes["lakes"]),
         rivers=tuple(
-            River(each["name"], each["width"], rounded(_to_points(each["line"])))
-            for each in shapes["rivers"]
+            River(shape["name"], shape["width"], smooth_line(_to_points(shape["line"])))
+            for shape in shapes["rivers"]
         ),
         woods=tuple(
             _sample_blob(rng, x, y, radius=size, wobble=0.22) for x, y, size in shapes["forests"]
@@ -88,8 +90,8 @@ def _to_meters(x: float, y: float) -> Point:
     return round(x * 1000), round(y * 1000)
 
 
-def _to_points(kilometres: Sequence[Sequence[float]]) -> list[Point]:
-    return [_to_meters(x, y) for x, y in kilometres]
+def _to_points(kilometers: Sequence[Sequence[float]]) -> list[Point]:
+    return [_to_meters(x, y) for x, y in kilometers]
 
 
 def _sample_blob(
@@ -102,10 +104,12 @@ def _sample_blob(
         _to_meters(x + size * math.cos(turn), y + 0.8 * size * math.sin(turn))
         for turn, size in zip(turns, reach, strict=True)
     ]
-    return rounded(corners, closed=True)
+    return smooth_line(corners, closed=True)
 
 
-def rounded(points: Sequence[Point], *, closed: bool = False, steps: int = 6) -> tuple[Point, ...]:
+def smooth_line(
+    points: Sequence[Point], *, closed: bool = False, steps: int = 6
+) -> tuple[Point, ...]:
     """Return a smooth line through points (Catmull-Rom spline).
 
     Args:
@@ -132,12 +136,14 @@ def _spline(corners: tuple[Point, Point, Point, Point], t: float) -> Point:
     return round(x), round(y)
 
 
-def inside(point: Point, shape: Sequence[Point]) -> bool:
+def contains(point: Point, shape: Sequence[Point]) -> bool:
     """Return whether a closed shape contains a point, by the even-odd rule."""
     x, y = point
     is_inside = False
-    for (ax, ay), (bx, by) in _sides(shape):
-        if (ay > y) != (by > y) and x < ax + (y - ay) * (bx - ax) / (by - ay):
+    for (start_x, start_y), (end_x, end_y) in _sides(shape):
+        if (start_y > y) != (end_y > y) and x < start_x + (y - start_y) * (end_x - start_x) / (
+            end_y - start_y
+        ):
             is_inside = not is_inside
     return is_inside
 

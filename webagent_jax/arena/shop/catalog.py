@@ -13,8 +13,8 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
-PAGE = 8  # products on a page of a list
-COMPARED = 4  # maximum products in the comparison
+PAGE_SIZE = 8  # products on a page of a list
+MAX_COMPARED_PRODUCTS = 4  # maximum products in the comparison
 
 _CARD_COLUMNS = "id, slug, name, price, old_price, icon, hue, review_count, stars_sum"
 _FROM_ACTIVE = "FROM product WHERE active"
@@ -30,64 +30,66 @@ SORTS = {
 
 
 @views.get("/")
-def start(visit: RequestContext) -> Response:
-    popular = visit.rows(f"SELECT {_CARD_COLUMNS} {_FROM_ACTIVE} ORDER BY sold DESC, id LIMIT 4")
-    return visit.render("start.html.j2", popular=popular)
+def start(request: RequestContext) -> Response:
+    popular = request.rows(f"SELECT {_CARD_COLUMNS} {_FROM_ACTIVE} ORDER BY sold DESC, id LIMIT 4")
+    return request.render("start.html.j2", popular=popular)
 
 
 @views.get("/department/{slug}")
-def department(visit: RequestContext, slug: str) -> Response:
-    department_row = visit.row("SELECT * FROM department WHERE slug = ?", slug)
-    categories = visit.rows("SELECT * FROM category WHERE department_id = ?", department_row["id"])
-    popular = visit.rows(
+def department(request: RequestContext, slug: str) -> Response:
+    department_row = request.row("SELECT * FROM department WHERE slug = ?", slug)
+    categories = request.rows(
+        "SELECT * FROM category WHERE department_id = ?", department_row["id"]
+    )
+    popular = request.rows(
         f"SELECT {_CARD_COLUMNS} {_FROM_ACTIVE} AND {_IN_DEPARTMENT}"
         " ORDER BY sold DESC, id LIMIT 4",
         department_row["id"],
     )
-    return visit.render(
+    return request.render(
         "department.html.j2", department=department_row, categories=categories, popular=popular
     )
 
 
 @views.get("/category/{slug}")
-def category(visit: RequestContext, slug: str) -> Response:
-    category_row = visit.row(
+def category(request: RequestContext, slug: str) -> Response:
+    category_row = request.row(
         "SELECT category.*, department.name AS department, department.slug AS department_slug"
         " FROM category JOIN department ON department.id = department_id WHERE category.slug = ?",
         slug,
     )
     condition = WhereClause()
     condition.add("category_id = ?", category_row["id"])
-    return _product_list(visit, category_row["name"], condition, category=category_row)
+    return _product_list(request, category_row["name"], condition, category=category_row)
 
 
 @views.get("/deals")
-def deals(visit: RequestContext) -> Response:
+def deals(request: RequestContext) -> Response:
     condition = WhereClause()
     condition.add("old_price IS NOT NULL")
-    return _product_list(visit, "Deals", condition)
+    return _product_list(request, "Deals", condition)
 
 
 @views.get("/search")
-def search(visit: RequestContext) -> Response:
+def search(request: RequestContext) -> Response:
     """List the products whose name or category contains all words, in any order."""
-    words = visit.query.get("q", "").strip()
+    words = request.query.get("q", "").strip()
     if not words:
-        return visit.redirect("/", "Type what you are looking for.")
+        return request.redirect("/", "Type what you are looking for.")
     condition = WhereClause()
-    condition.words("words", words)
-    return _product_list(visit, f"Results for \u201c{words}\u201d", condition)
+    condition.add_words("words", words)
+    return _product_list(request, f"Results for \u201c{words}\u201d", condition)
 
 
 def _product_list(
-    visit: RequestContext, heading: str, condition: WhereClause, category: Any = None
+    request: RequestContext, heading: str, condition: WhereClause, category: Any = None
 ) -> Response:
     """Return a page of a product list, with the filters and the order of the query parameters."""
-    parameters = {name: value for name, value in visit.query.items() if value}
+    parameters = {name: value for name, value in request.query.items() if value}
     # A form sends its empty fields too.
-    if len(parameters) < len(visit.query):
-        return visit.redirect(visit.path, **parameters)
-    form = Form(visit.query)
+    if len(parameters) < len(request.query):
+        return request.redirect(request.path, **parameters)
+    form = Form(request.query)
     lowest = form.cents("from") if form.values.get("from") else None
     highest = form.cents("to") if form.values.get("to") else None
     stars = form.choice("stars", ("4", "3", "2")) if form.values.get("stars") else None
@@ -99,110 +101,110 @@ def _product_list(
         condition.add("review_count AND stars_sum >= ? * review_count", int(stars))
     sort = form.values.get("sort", "")
     order = SORTS.get(sort, SORTS["popular"])[1]
-    rest = f"{_FROM_ACTIVE} AND {condition.sql} ORDER BY {order}, id"
-    pagination = paginate(visit, _CARD_COLUMNS, rest, condition.arguments, size=PAGE)
-    return visit.render(
+    from_clause = f"{_FROM_ACTIVE} AND {condition.sql} ORDER BY {order}, id"
+    pagination = paginate(request, _CARD_COLUMNS, from_clause, condition.arguments, size=PAGE_SIZE)
+    return request.render(
         "products.html.j2",
         heading=heading,
         category=category,
-        found=pagination,
+        pagination=pagination,
         form=form,
         sorts=[(key, text) for key, (text, _) in SORTS.items()],
-        narrowed=any(form.values.get(name) for name in ("from", "to", "stars")),
+        is_filtered=any(form.values.get(name) for name in ("from", "to", "stars")),
     )
 
 
 @views.get("/product/{slug}")
-def product(visit: RequestContext, slug: str) -> Response:
-    product_row = _find_product(visit, slug)
-    reviews = visit.rows(
+def product(request: RequestContext, slug: str) -> Response:
+    product_row = _find_product(request, slug)
+    reviews = request.rows(
         "SELECT * FROM review WHERE product_id = ? AND status = 'Approved'"
         " ORDER BY written DESC, id DESC LIMIT 1",
         product_row["id"],
     )
-    return visit.render("product.html.j2", product=product_row, reviews=reviews, form=Form())
+    return request.render("product.html.j2", product=product_row, reviews=reviews, form=Form())
 
 
 @views.get("/product/{slug}/reviews")
-def reviews(visit: RequestContext, slug: str) -> Response:
-    product_row = _find_product(visit, slug)
-    star_text = visit.query.get("stars", "")
+def reviews(request: RequestContext, slug: str) -> Response:
+    product_row = _find_product(request, slug)
+    star_text = request.query.get("stars", "")
     stars = [int(star_text)] if star_text in ("1", "2", "3", "4", "5") else [1, 2, 3, 4, 5]
-    rest = (
+    from_clause = (
         "FROM review WHERE product_id = ? AND status = 'Approved'"
         f" AND stars IN ({', '.join(map(str, stars))}) ORDER BY written DESC, id DESC"
     )
-    pagination = paginate(visit, "*", rest, [product_row["id"]], size=4)
-    return visit.render(
-        "reviews.html.j2", product=product_row, found=pagination, form=Form(visit.query)
+    pagination = paginate(request, "*", from_clause, [product_row["id"]], size=4)
+    return request.render(
+        "reviews.html.j2", product=product_row, pagination=pagination, form=Form(request.query)
     )
 
 
 @views.get("/product/{slug}/review")
-def review_form(visit: RequestContext, slug: str) -> Response:
-    if not visit.session.account:
-        return visit.sign_in_first()
-    return visit.render("review.html.j2", product=_find_product(visit, slug), form=Form())
+def review_form(request: RequestContext, slug: str) -> Response:
+    if not request.session.account_id:
+        return request.redirect_to_sign_in()
+    return request.render("review.html.j2", product=_find_product(request, slug), form=Form())
 
 
 @views.post("/product/{slug}/review")
-def write_review(visit: RequestContext, slug: str) -> Response:
+def write_review(request: RequestContext, slug: str) -> Response:
     """Add a review, which only its author sees until the admin approves it."""
-    product_row, customer = _find_product(visit, slug), visit.session.account
+    product_row, customer = _find_product(request, slug), request.session.account_id
     if not customer:
-        return visit.sign_in_first()
-    form = Form(visit.form)
+        return request.redirect_to_sign_in()
+    form = Form(request.form)
     stars = form.choice("stars", ("1", "2", "3", "4", "5"))
-    title = form.text("title", most=80)
-    body = form.text("body", most=1000)
-    nickname = form.text("nickname", most=40)
+    title = form.text("title", max_chars=80)
+    body = form.text("body", max_chars=1000)
+    nickname = form.text("nickname", max_chars=40)
     if form.errors:
-        return visit.render("review.html.j2", 422, product=product_row, form=form)
-    visit.execute(
+        return request.render("review.html.j2", 422, product=product_row, form=form)
+    request.execute(
         "INSERT INTO review (product_id, customer_id, nickname, stars, title, body, written, "
         "status)"
         " VALUES (?, ?, ?, ?, ?, ?, date(?), 'Pending')",
-        *(product_row["id"], customer, nickname, int(stars), title, body, visit.today),
+        *(product_row["id"], customer, nickname, int(stars), title, body, request.today),
     )
-    return visit.redirect(
+    return request.redirect(
         f"/product/{slug}", "Thank you. Your review will appear once we have read it."
     )
 
 
 @views.get("/compare")
-def compare(visit: RequestContext) -> Response:
-    return visit.render("compare.html.j2", products=_compared_products(visit))
+def compare(request: RequestContext) -> Response:
+    return request.render("compare.html.j2", products=_compared_products(request))
 
 
 @views.post("/compare/add")
-def compare_add(visit: RequestContext) -> Response:
-    product_row = _find_product(visit, visit.form.get("slug", ""))
-    product_ids: list[int] = visit.session.notes.setdefault("compared", [])
+def compare_add(request: RequestContext) -> Response:
+    product_row = _find_product(request, request.form.get("slug", ""))
+    product_ids: list[int] = request.session.pending_inputs.setdefault("compared", [])
     back = f"/product/{product_row['slug']}"
     if product_row["id"] in product_ids:
-        return visit.redirect(back, "This product is on the comparison list already.")
-    if len(product_ids) == COMPARED:
-        return visit.redirect(back, f"You can compare {COMPARED} products at most.")
+        return request.redirect(back, "This product is on the comparison list already.")
+    if len(product_ids) == MAX_COMPARED_PRODUCTS:
+        return request.redirect(back, f"You can compare {MAX_COMPARED_PRODUCTS} products at most.")
     product_ids.append(product_row["id"])
-    return visit.redirect(back, f"{product_row['name']} was added to the comparison.")
+    return request.redirect(back, f"{product_row['name']} was added to the comparison.")
 
 
 @views.post("/compare/clear")
-def compare_clear(visit: RequestContext) -> Response:
-    visit.session.notes["compared"] = []
-    return visit.redirect("/compare", "The comparison list is empty.")
+def compare_clear(request: RequestContext) -> Response:
+    request.session.pending_inputs["compared"] = []
+    return request.redirect("/compare", "The comparison list is empty.")
 
 
-def _compared_products(visit: RequestContext) -> Sequence[Any]:
+def _compared_products(request: RequestContext) -> Sequence[Any]:
     columns = f"{_CARD_COLUMNS}, brand, material, option_name, option_values"
     return [
-        visit.row(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
-        for number in visit.session.notes.get("compared", [])
+        request.row(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
+        for number in request.session.pending_inputs.get("compared", [])
     ]
 
 
-def _find_product(visit: RequestContext, slug: str) -> Any:
-    return visit.row(
+def _find_product(request: RequestContext, slug: str) -> Any:
+    return request.row(
         "SELECT product.*, category.name AS category, category.slug AS category_slug,"
         " department.name AS department, department.slug AS department_slug"
         " FROM product JOIN category ON category.id = category_id"

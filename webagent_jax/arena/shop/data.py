@@ -12,17 +12,17 @@ from webagent_jax.arena import common, random_data
 from webagent_jax.arena.common import TODAY, Person
 from webagent_jax.arena.database import Database
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, PROMOTIONS, shipping_cost
-from webagent_jax.arena.shop.product_catalog import Category, Kind, categories, slug
+from webagent_jax.arena.shop.product_catalog import Category, ProductKind, categories, slug
 
-CUSTOMERS = 900
-PURCHASES = 5_000
-MINE = 38  # orders of the user whose browser the agent controls
-FIRST_NUMBER = 300_001  # number of the first order
+NUM_CUSTOMERS = 900
+NUM_PURCHASES = 5_000
+NUM_AGENT_PURCHASES = 38  # orders of the user whose browser the agent controls
+FIRST_ORDER_NUMBER = 300_001  # number of the first order
 FIRST_DAY = datetime.date(2022, 1, 3)  # opening of the shop
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    people = common.persons()[:CUSTOMERS]
+    people = common.persons()[:NUM_CUSTOMERS]
     _fill_customers(connection, people)
     category_of = _fill_products(connection)
     _fill_purchases(connection, people)
@@ -90,11 +90,17 @@ def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
 
 
 def _product_row(
-    rng: random.Random, number: int, category_id: int, *, category: Category, kind: Kind, line: str
+    rng: random.Random,
+    number: int,
+    category_id: int,
+    *,
+    category: Category,
+    kind: ProductKind,
+    line: str,
 ) -> tuple[object, ...]:
     brand = rng.choice(category.words["brands"])
     name = f"{brand} {line} {kind.name}"
-    dollars = kind.cheapest * (kind.dearest / kind.cheapest) ** rng.random()
+    dollars = kind.min_dollars * (kind.max_dollars / kind.min_dollars) ** rng.random()
     price = round(dollars) * 100 - rng.choice((0, 1, 5, 10, 50))
     old_price = round(price * rng.choice((1.15, 1.2, 1.25, 1.4)) / 100) * 100 + 99
     features = rng.sample(category.words["features"], 3)
@@ -130,18 +136,20 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
     products = connection.execute("SELECT id, price, option_values FROM product").fetchall()
     product_sampler = random_data.ZipfSampler(rng, products)
     buyer_sampler = random_data.ZipfSampler(rng, people[1:], exponent=0.5)
-    buyers = [people[0]] * MINE + buyer_sampler.draw(rng, PURCHASES - MINE)
+    buyers = [people[0]] * NUM_AGENT_PURCHASES + buyer_sampler.sample(
+        rng, NUM_PURCHASES - NUM_AGENT_PURCHASES
+    )
     rng.shuffle(buyers)
     purchases: list[tuple[object, ...]] = []
     items: list[tuple[object, ...]] = []
-    for number, time in enumerate(_draw_times(rng), FIRST_NUMBER):
+    for number, time in enumerate(_sample_times(rng), FIRST_ORDER_NUMBER):
         basket = []
-        for product, price, values in product_sampler.draw(
+        for product, price, values in product_sampler.sample(
             rng, rng.choices((1, 2, 3, 4), (40, 32, 18, 10))[0]
         ):
             quantity = rng.choices((1, 2, 3), (80, 15, 5))[0]
             basket.append((number, product, rng.choice(values.split(", ")), quantity, price))
-        buyer = buyers[number - FIRST_NUMBER]
+        buyer = buyers[number - FIRST_ORDER_NUMBER]
         purchases.append(_purchase_row(rng, number, time, buyer, basket))
         items += basket
     _insert(connection, "purchase", purchases)
@@ -153,11 +161,11 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
     )
 
 
-def _draw_times(rng: random.Random) -> list[datetime.datetime]:
+def _sample_times(rng: random.Random) -> list[datetime.datetime]:
     """Return the sorted times of all orders: more every month, most before the holidays."""
     days = [FIRST_DAY + datetime.timedelta(n) for n in range((TODAY - FIRST_DAY).days)]
     weights = [1 + n / 300 + (1.5 if day.month in (11, 12) else 0) for n, day in enumerate(days)]
-    order_days = rng.choices(days, weights, k=PURCHASES)
+    order_days = rng.choices(days, weights, k=NUM_PURCHASES)
     times = [datetime.time(rng.randint(6, 23), rng.randint(0, 59)) for _ in order_days]
     return sorted(map(datetime.datetime.combine, order_days, times))
 
@@ -183,7 +191,7 @@ def _purchase_row(
         number,
         buyer.id,
         time.isoformat(" "),
-        _draw_status(rng, (TODAY - time.date()).days),
+        _sample_status(rng, (TODAY - time.date()).days),
         buyer.name,
         buyer.street,
         buyer.city.name,
@@ -199,7 +207,7 @@ def _purchase_row(
     )
 
 
-def _draw_status(rng: random.Random, age: int) -> str:
+def _sample_status(rng: random.Random, age: int) -> str:
     """Return a status for an order that is `age` days old."""
     if age <= 2:
         return rng.choices(("Pending", "Processing", "Cancelled"), (60, 35, 5))[0]
@@ -231,7 +239,7 @@ def _fill_reviews(
     drafts.sort(key=lambda draft: (draft[0], draft[1], draft[2].id))
     rows: list[tuple[object, ...]] = []
     for number, (date, product, person, stars, status) in enumerate(drafts, 1):
-        title, body = _draw_review(rng, stars, category_of[product])
+        title, body = _sample_review(rng, stars, category_of[product])
         author = (product, person.id, f"{person.first} {person.last[0]}.")
         rows.append((number, *author, stars, title, body, date, status))
     _insert(connection, "review", rows)
@@ -241,7 +249,7 @@ def _fill_reviews(
     )
 
 
-def _draw_review(rng: random.Random, stars: int, category: Category) -> tuple[str, str]:
+def _sample_review(rng: random.Random, stars: int, category: Category) -> tuple[str, str]:
     words = random_data.read_json("review_words")
     good, bad = rng.choice(category.words["good"]), rng.choice(category.words["bad"])
     main, other = (good, bad) if stars >= 3 else (bad, good)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.shop.cart import customer
+from webagent_jax.arena.shop.cart import customer_id
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -14,27 +14,27 @@ TOPICS = ("Order", "Return or refund", "Product question", "Something else")
 
 
 @views.get("/help")
-def help_desk(visit: RequestContext) -> Response:
-    return visit.render("help.html.j2")
+def help_desk(request: RequestContext) -> Response:
+    return request.render("help.html.j2")
 
 
 @views.get("/contact")
-def contact_form(visit: RequestContext) -> Response:
-    return visit.render("contact.html.j2", form=Form(), topics=TOPICS)
+def contact_form(request: RequestContext) -> Response:
+    return request.render("contact.html.j2", form=Form(), topics=TOPICS)
 
 
 @views.post("/contact")
-def contact(visit: RequestContext) -> Response:
-    form = Form(visit.form)
+def contact(request: RequestContext) -> Response:
+    form = Form(request.form)
     topic = form.choice("topic", TOPICS)
-    number = form.text("order_number", required=False, most=6)
-    body = form.text("body", most=2000, least=10)
-    if number and not visit.value("SELECT 1 FROM purchase WHERE id = ?", number):
+    number = form.text("order_number", required=False, max_chars=6)
+    body = form.text("body", max_chars=2000, min_chars=10)
+    if number and not request.value("SELECT 1 FROM purchase WHERE id = ?", number):
         form.errors["order_number"] = "There is no order with this number."
     if form.errors:
-        return visit.render("contact.html.j2", 422, form=form, topics=TOPICS)
-    visit.execute(
+        return request.render("contact.html.j2", 422, form=form, topics=TOPICS)
+    request.execute(
         "INSERT INTO message (customer_id, topic, order_number, body, sent) VALUES (?, ?, ?, ?, ?)",
-        *(customer(visit), topic, number, body, visit.now),
+        *(customer_id(request), topic, number, body, request.now),
     )
-    return visit.redirect("/help", "Your message was sent. We will answer within two days.")
+    return request.redirect("/help", "Your message was sent. We will answer within two days.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DELIVERIES = {"Standard": 495, "Express": 1295, "Pick-up point": 295}
 PAYMENTS = ("Credit card", "Bank transfer", "Cash on delivery")
-FREE_STANDARD = 7_500  # order value in cents from which standard delivery is free
+FREE_STANDARD_MIN_CENTS = 7_500  # order value in cents from which standard delivery is free
 PROMOTIONS = (
     ("WELCOME5", "Welcome to Marigold", 5, 0, "2022-01-01", "2023-12-31", 1),
     ("SPRING10", "Spring sale", 10, 5_000, "2023-03-01", "2023-06-30", 1),
@@ -17,5 +17,5 @@ PROMOTIONS = (
 
 def shipping_cost(delivery: str, amount: int) -> int:
     """Return the shipping cost of an order worth `amount`, both in cents."""
-    is_free = delivery == "Standard" and amount >= FREE_STANDARD
+    is_free = delivery == "Standard" and amount >= FREE_STANDARD_MIN_CENTS
     return 0 if is_free else DELIVERIES[delivery]

@@ -10,12 +10,12 @@ from webagent_jax.arena import random_data
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProductKind:
     """Kind of product, such as Frying Pan."""
 
     name: str
-    cheapest: int  # lowest price, dollars
-    dearest: int  # highest price, dollars
+    min_dollars: int  # lowest price, dollars
+    max_dollars: int  # highest price, dollars
     option_name: str
     option_values: str  # separated by ", "
     icon: str  # name of the icon
@@ -28,7 +28,7 @@ class Category:
     department: str
     name: str
     words: dict[str, list[str]]  # keys: brands, lines, icon, material, features, good, bad
-    kinds: list[Kind]
+    kinds: list[ProductKind]
 
 
 def categories() -> Iterator[Category]:
@@ -50,7 +50,7 @@ def categories() -> Iterator[Category]:
             option_name, values = option.split(": ")
             (icon_name,) = icon or category.words["icon"]
             category.kinds.append(
-                Kind(name, int(cheapest), int(dearest), option_name, values, icon_name)
+                ProductKind(name, int(cheapest), int(dearest), option_name, values, icon_name)
             )
         else:
             name, text = line.split(": ", 1)

@@ -12,16 +12,16 @@ from webagent_jax.arena.shop.data import DATABASE
 from webagent_jax.arena.site import RequestContext, Site
 
 
-def _template_context(visit: RequestContext) -> Mapping[str, Any]:
-    pieces = visit.value(
+def _template_context(request: RequestContext) -> Mapping[str, Any]:
+    pieces = request.value(
         "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
-        cart.customer(visit),
+        cart.customer_id(request),
     )
-    departments = visit.rows("SELECT name, slug FROM department ORDER BY id")
+    departments = request.rows("SELECT name, slug FROM department ORDER BY id")
     return {"pieces": pieces, "departments": departments}
 
 
-def stars(total: int, count: int) -> str:
+def format_rating(total: int, count: int) -> str:
     """Return the average rating: 18 stars in 4 reviews give 4.5."""
     return f"{total / count:.1f}" if count else ""
 
@@ -30,11 +30,11 @@ SITE = Site(
     name="shop",
     task_name="shopping",
     title="Marigold",
-    about="A department store: 2,000 products, reviews, cart and checkout, orders, wish list",
+    description="A department store: 2,000 products, reviews, cart and checkout, orders, wish list",
     database=DATABASE,
     views=[catalog.views, cart.views, account.views, help_desk.views],
     folder=Path(__file__).parent,
-    account=common.me().id,
-    everywhere=_template_context,
-    filters={"stars": stars},
+    account_id=common.agent_user().id,
+    template_context=_template_context,
+    filters={"stars": format_rating},
 )

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample_customer
-from webagent_jax.arena.expert_steps import choose, click, done, type_text
-from webagent_jax.arena.shop.data import CUSTOMERS
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
+from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -44,10 +44,10 @@ def _sample_customer_group(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def customer_group(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page = yield from click(page, "Edit Customer", "link", about="")
-    page = yield from choose(page, "Group", slots["group"])
-    yield from click(page, "Save Customer", "button", about="")
-    yield from done("The group is saved")
+    page = yield from click(page, "Edit Customer", "link", intent_phrase="")
+    page = yield from select_option(page, "Group", slots["group"])
+    yield from click(page, "Save Customer", "button", intent_phrase="")
+    yield from finish("The group is saved")
 
 
 def _sample_customer_note(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,10 +72,10 @@ def _sample_customer_note(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def customer_note(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page = yield from click(page, "Edit Customer", "link", about="")
+    page = yield from click(page, "Edit Customer", "link", intent_phrase="")
     page = yield from type_text(page, "Note", slots["note"])
-    yield from click(page, "Save Customer", "button", about="")
-    yield from done("The note is saved")
+    yield from click(page, "Save Customer", "button", intent_phrase="")
+    yield from finish("The note is saved")
 
 
 def _sample_customer_contact(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -98,15 +98,15 @@ def _sample_customer_contact(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def customer_contact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page = yield from click(page, "Edit Customer", "link", about="")
+    page = yield from click(page, "Edit Customer", "link", intent_phrase="")
     page = yield from type_text(page, "Email", slots["email"])
     page = yield from type_text(page, "Phone", slots["phone"])
-    yield from click(page, "Save Customer", "button", about="")
-    yield from done("The contact data is saved")
+    yield from click(page, "Save Customer", "button", intent_phrase="")
+    yield from finish("The contact data is saved")
 
 
 def _sample_new_customer(data: Data, rng: random.Random) -> TaskInstance | None:
-    person, group = rng.choice(common.persons()[CUSTOMERS:]), rng.choice(GROUPS)
+    person, group = rng.choice(common.persons()[NUM_CUSTOMERS:]), rng.choice(GROUPS)
     slots = {
         "first": person.first,
         "last": person.last,
@@ -130,13 +130,15 @@ def _sample_new_customer(data: Data, rng: random.Random) -> TaskInstance | None:
     "phone {phone}, group {group}.",
 )
 def new_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
-    page = yield from click(page, "Add Customer", "link", about="")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
+    page = yield from click(page, "Add Customer", "link", intent_phrase="")
     page = yield from type_text(page, "First name", slots["first"])
     page = yield from type_text(page, "Last name", slots["last"])
     page = yield from type_text(page, "Email", slots["email"])
     page = yield from type_text(page, "Phone", slots["phone"])
     if slots["group"] != GROUPS[0]:
-        page = yield from choose(page, "Group", slots["group"])
-    yield from click(page, "Save Customer", "button", about="")
-    yield from done("The customer is saved")
+        page = yield from select_option(page, "Group", slots["group"])
+    yield from click(page, "Save Customer", "button", intent_phrase="")
+    yield from finish("The customer is saved")

@@ -10,25 +10,25 @@ from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_custom
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
-    found,
+    element_names_after,
+    extract_text,
     give_up,
-    names_after,
     scroll_until,
     search,
 )
-from webagent_jax.arena.shop.data import CUSTOMERS
-from webagent_jax.arena.shop.tasks.helpers import cents, dollars
+from webagent_jax.arena.shop.data import NUM_CUSTOMERS
+from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    dates,
+    date_formats,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -51,21 +51,21 @@ def _order_totals(data: Data, customer: int) -> tuple[int, int]:
         "SELECT count(*), coalesce(sum(total) FILTER (WHERE status != 'Cancelled'), 0)"
         " FROM purchase WHERE customer_id = ?"
     )
-    orders, spent = data["shop"].execute(sql, [customer]).fetchone()
-    return orders, spent
+    orders, total_cents = data["shop"].execute(sql, [customer]).fetchone()
+    return orders, total_cents
 
 
 def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None:
     customer, fact = sample_customer(data, rng), rng.choice(list(_FACTS))
-    orders, spent = _order_totals(data, customer["id"])
+    orders, total_cents = _order_totals(data, customer["id"])
     value = {
         "email address": customer["email"],
         "phone number": customer["phone"],
-        "lifetime sales": dollars(spent),
+        "lifetime sales": format_dollars(total_cents),
         "number of orders": str(orders),
         "town": customer["city"],
         "customer group": customer["customer_group"],
-        "day of registration": dates(customer["joined"]),
+        "day of registration": date_formats(customer["joined"]),
     }[fact]
     return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
 
@@ -84,7 +84,7 @@ def customer_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
     page, match = yield from scroll_until(page, _FACTS[slots["fact"]])
     assert match is not None
-    yield from answer(match[1], why="Their page tells it")
+    yield from answer(match[1], reason="Their page tells it")
 
 
 def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -104,17 +104,19 @@ def _sample_caller(data: Data, rng: random.Random) -> TaskInstance | None:
     "The number {phone} is on the display. Name the customer and count their orders.",
 )
 def caller(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     page = yield from search(page, "Name, email or phone", slots["phone"])
-    name = names_after(page, "Sort by", "link")[0]
-    page = yield from click(page, name, "link", about="", why="It is the only one found")
-    count = found(page, _FACTS["number of orders"])
-    yield from answer(f"{name}, {count} orders", why="Their page tells it")
+    name = element_names_after(page, "Sort by", "link")[0]
+    page = yield from click(page, name, "link", intent_phrase="", reason="It is the only one found")
+    count = extract_text(page, _FACTS["number of orders"])
+    yield from answer(f"{name}, {count} orders", reason="Their page tells it")
 
 
 def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | None:
     """Sample a person who is not a customer of the shop."""
-    person = rng.choice(common.persons()[CUSTOMERS:])
+    person = rng.choice(common.persons()[NUM_CUSTOMERS:])
     fact = rng.choice(("phone number", "email address", "customer group", "town"))
     slots = {"customer": person.name, "fact": fact}
     return TaskInstance(slots, unachievable("there is no such customer"))
@@ -122,7 +124,9 @@ def _sample_no_such_customer(data: Data, rng: random.Random) -> TaskInstance | N
 
 @tasks.add("no-such-customer", _sample_no_such_customer, *_CUSTOMER_FACT)
 def no_such_customer(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     yield from search(page, "Name, email or phone", slots["customer"])
     yield from give_up(f"no customer {slots['customer']} is found")
 
@@ -132,7 +136,7 @@ def _sample_compare_customers(data: Data, rng: random.Random) -> TaskInstance | 
     (_, first), (_, second) = (_order_totals(data, customer["id"]) for customer in (a, b))
     if first == second:
         return None
-    spec = answer_includes(dollars(abs(first - second)))
+    spec = answer_includes(format_dollars(abs(first - second)))
     return TaskInstance({"a": a["name"], "b": b["name"]}, spec)
 
 
@@ -149,7 +153,7 @@ def compare_customers(slots: Slots, page: Observation) -> Expert:
     sales = []
     for name in (slots["a"], slots["b"]):
         page = yield from go_to_customer(page, name)
-        sales.append(cents(found(page, r"\$([\d,.]+) lifetime sales")))
-    text = f"${dollars(abs(sales[0] - sales[1]))}"
-    sums = " and ".join(dollars(amount) for amount in sales)
-    yield from answer(text, seen=sums, why="I take the difference")
+        sales.append(parse_cents(extract_text(page, r"\$([\d,.]+) lifetime sales")))
+    text = f"${format_dollars(abs(sales[0] - sales[1]))}"
+    sums = " and ".join(format_dollars(amount) for amount in sales)
+    yield from answer(text, evidence=sums, reason="I take the difference")

@@ -11,14 +11,14 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
     page_text,
     scroll_through,
     search,
+    select_option,
     type_text,
 )
-from webagent_jax.arena.task import Data, EvalSpec, page_equals, pick
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
 
 ADMIN = "__SHOPPING_ADMIN__"
@@ -29,7 +29,7 @@ ORDER_ROW = (
 )
 """Pattern of a row in the list of orders: number, date, customer, total, status."""
 
-OWN_ORDER_ROW = (
+CUSTOMER_ORDER_ROW = (
     r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) \$([\d,.]+)"
     r" (Pending|Processing|On Hold|Shipped|Complete|Cancelled|Refunded)"
 )
@@ -41,7 +41,7 @@ OWN_ORDER_ROW = (
 
 def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a random order that meets the SQL condition `where`; None without one."""
-    return pick(
+    return sample_row(
         rng, data["shop"].execute(f"SELECT * FROM purchase WHERE {where} ORDER BY id").fetchall()
     )
 
@@ -63,13 +63,13 @@ def sample_customer(data: Data, rng: random.Random, where: str = "1") -> Any:
         " LEFT JOIN customer_note ON customer_note.customer_id = customer.id"
         f" WHERE customer.id > 1 AND {where} ORDER BY customer.id"
     )
-    return pick(rng, data["shop"].execute(sql).fetchall())
+    return sample_row(rng, data["shop"].execute(sql).fetchall())
 
 
 MONTHS = tuple(f"{year}-{month:02}" for year in (2022, 2023) for month in range(1, 13))[:17]
 """Months of the data that are complete."""
 
-LONGER = (
+LONG_PERIODS = (
     *(f"the {quarter} quarter of 2022" for quarter in ("first", "second", "third", "fourth")),
     "the first quarter of 2023",
     "the first half of 2022",
@@ -86,12 +86,12 @@ def sample_month(rng: random.Random) -> str:
     return month_name(rng.choice(MONTHS))
 
 
-def month_name(month: str, form: str = "%B %Y") -> str:
+def month_name(month: str, date_format: str = "%B %Y") -> str:
     """Return the name of a month: 2023-01 gives January 2023."""
-    return f"{datetime.date.fromisoformat(month + '-01'):{form}}"
+    return f"{datetime.date.fromisoformat(month + '-01'):{date_format}}"
 
 
-def days_of(period: str) -> tuple[str, str]:
+def first_and_last_day(period: str) -> tuple[str, str]:
     """Return the first and the last day of Jan 2023, the first quarter of 2023, or 2022."""
     *words, year = period.split()
     first, last = 1, 12
@@ -107,12 +107,12 @@ def days_of(period: str) -> tuple[str, str]:
     return f"{year}-{first:02}-01", f"{year}-{last:02}-{end}"
 
 
-def during(column: str = "placed") -> str:
+def period_condition(column: str = "placed") -> str:
     """Return SQL that selects a period; the values of its placeholders are `days_of`."""
     return f"{column} >= ? AND {column} < date(?, '+1 day')"
 
 
-def row_is(sku: str, column: int, text: str) -> EvalSpec:
+def product_field_equals(sku: str, column: int, text: str) -> EvalSpec:
     """Require a text in a column of a product's row: 1 name, 2 SKU, 3 price, 4 stock, 5 status."""
     return page_equals(f"{ADMIN}/products?q={sku}", f"td:nth-child({column})", text)
 
@@ -120,58 +120,66 @@ def row_is(sku: str, column: int, text: str) -> EvalSpec:
 # --- moves ---------------------------------------------------------------------------------------
 
 
-def find_orders(page: Observation, asked: str) -> Moves:
+def find_orders(page: Observation, query: str) -> Moves:
     """Open the list of orders that match a query."""
-    page = yield from click(page, "Orders", "link", about="", why="The list of orders has them all")
-    return (yield from search(page, "Number or name", asked))
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list of orders has them all"
+    )
+    return (yield from search(page, "Number or name", query))
 
 
 def go_to_order(page: Observation, number: str) -> Moves:
     """Open an order."""
     page = yield from find_orders(page, number)
-    return (yield from click(page, number, "link", why="Here it is, so I open it"))
+    return (yield from click(page, number, "link", reason="Here it is, so I open it"))
 
 
 def go_to_customer(page: Observation, name: str) -> Moves:
     """Open the page of a customer."""
-    page = yield from click(page, "Customers", "link", about="", why="Customers have a list")
+    page = yield from click(
+        page, "Customers", "link", intent_phrase="", reason="Customers have a list"
+    )
     page = yield from search(page, "Name, email or phone", name)
-    return (yield from click(page, name, "link", why="Here they are, so I open their page"))
+    return (yield from click(page, name, "link", reason="Here they are, so I open their page"))
 
 
 def go_to_product(page: Observation, name: str) -> Moves:
     """Open the page of a product."""
-    page = yield from click(page, "Products", "link", about="", why="Products are edited there")
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="Products are edited there"
+    )
     page = yield from search(page, "Name or SKU", name)
-    return (yield from click(page, name, "link", why="It was found, so I open it"))
+    return (yield from click(page, name, "link", reason="It was found, so I open it"))
 
 
 def save_product(page: Observation) -> Moves:
     """Save the form of a product."""
-    return (yield from click(page, "Save Product", "button", about=""))
+    return (yield from click(page, "Save Product", "button", intent_phrase=""))
 
 
-def go_to_report(page: Observation, report: str, why: str) -> Moves:
-    """Open a report, for the reason `why`."""
-    page = yield from click(page, "Reports", "link", about="", why="This is told by a report")
-    return (yield from click(page, report, "link", about="", why=why))
+def go_to_report(page: Observation, report: str, reason: str) -> Moves:
+    """Open a report, for the reason `reason`."""
+    page = yield from click(
+        page, "Reports", "link", intent_phrase="", reason="This is told by a report"
+    )
+    return (yield from click(page, report, "link", intent_phrase="", reason=reason))
 
 
-def between(page: Observation, days: Sequence[str], period: str = "") -> Moves:
+def submit_report_form(page: Observation, days: Sequence[str], interval: str = "") -> Moves:
     """Fill in the days of a report, and the interval unless "", and show the report."""
-    if period and shown(page, "Period") != period:
-        page = yield from choose(page, "Period", period, about="")
-    page = yield from type_text(page, "From", days[0], why="That is the first day")
-    page = yield from type_text(page, "To", days[1], why="That is the last day")
-    return (yield from click(page, "Show Report", "button", about=""))
+    if interval and field_value(page, "Period") != interval:
+        page = yield from select_option(page, "Period", interval, intent_phrase="")
+    page = yield from type_text(page, "From", days[0], reason="That is the first day")
+    page = yield from type_text(page, "To", days[1], reason="That is the last day")
+    return (yield from click(page, "Show Report", "button", intent_phrase=""))
 
 
-def shown(page: Observation, name: str) -> str:
+def field_value(page: Observation, name: str) -> str:
     """Return the value of a field; "" without such a field."""
     return next((element.value for element in page.elements.values() if element.name == name), "")
 
 
-def rows_of(
+def find_rows(
     page: Observation, pattern: str
 ) -> Generator[Decision, Observation, tuple[Observation, list[re.Match[str]]]]:
     """Scroll to the end; return the page and all matches of the pattern, without duplicates."""

@@ -8,36 +8,43 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.orders import SORTS, STATUSES
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
+    CUSTOMER_ORDER_ROW,
     ORDER_ROW,
-    OWN_ORDER_ROW,
-    days_of,
-    during,
+    find_rows,
+    first_and_last_day,
     go_to_customer,
-    rows_of,
+    period_condition,
     sample_customer,
     sample_month,
 )
-from webagent_jax.arena.expert_steps import answer, choose, click, done, found, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    dates,
+    date_formats,
     url_equals,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
 
 def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     month, status = sample_month(rng), rng.choice(("Complete", "Cancelled", "Refunded"))
-    sql = f"SELECT count(*) FROM purchase WHERE status = ? AND {during()}"
-    (count,) = data["shop"].execute(sql, [status, *days_of(month)]).fetchone()
+    sql = f"SELECT count(*) FROM purchase WHERE status = ? AND {period_condition()}"
+    (count,) = data["shop"].execute(sql, [status, *first_and_last_day(month)]).fetchone()
     slots = {"status": status.lower(), "month": month}
     return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
@@ -52,24 +59,28 @@ def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     "How many {status} orders does {month} have?",
 )
 def count_orders(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", about="", why="The list can be narrowed")
-    page = yield from choose(page, "Status", slots["status"].capitalize(), about=slots["status"])
-    first, last = days_of(slots["month"])
-    page = yield from type_text(page, "From", first, why="The month begins then")
-    page = yield from type_text(page, "To", last, why="The month ends then")
-    page = yield from click(page, "Filter", "button", about="")
-    count = found(page, r"of ([\d,]+) orders?")
-    yield from answer(count, why="The list counts them")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
+    page = yield from select_option(
+        page, "Status", slots["status"].capitalize(), intent_phrase=slots["status"]
+    )
+    first, last = first_and_last_day(slots["month"])
+    page = yield from type_text(page, "From", first, reason="The month begins then")
+    page = yield from type_text(page, "To", last, reason="The month ends then")
+    page = yield from click(page, "Filter", "button", intent_phrase="")
+    count = extract_text(page, r"of ([\d,]+) orders?")
+    yield from answer(count, reason="The list counts them")
 
 
 def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None:
     month, end = sample_month(rng), rng.choice(("highest", "lowest"))
     order = "DESC" if end == "highest" else "ASC"
-    sql = f"SELECT name, total FROM purchase WHERE {during()} ORDER BY total {order}"
-    first, second = data["shop"].execute(sql, days_of(month)).fetchmany(2)
+    sql = f"SELECT name, total FROM purchase WHERE {period_condition()} ORDER BY total {order}"
+    first, second = data["shop"].execute(sql, first_and_last_day(month)).fetchmany(2)
     if first["total"] == second["total"]:
         return None
-    spec = answer_includes(first["name"], dollars(first["total"]))
+    spec = answer_includes(first["name"], format_dollars(first["total"]))
     return TaskInstance({"end": end, "month": month}, spec)
 
 
@@ -83,15 +94,17 @@ def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None
     "Whatever its status, which order from {month} has the {end} total? Give customer and total.",
 )
 def largest_order(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", about="", why="The list can be narrowed")
-    first, last = days_of(slots["month"])
-    page = yield from type_text(page, "From", first, why="The month begins then")
-    page = yield from type_text(page, "To", last, why="The month ends then")
-    page = yield from click(page, "Filter", "button", about="")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
+    first, last = first_and_last_day(slots["month"])
+    page = yield from type_text(page, "From", first, reason="The month begins then")
+    page = yield from type_text(page, "To", last, reason="The month ends then")
+    page = yield from click(page, "Filter", "button", intent_phrase="")
     option = f"{slots['end'].capitalize()} total first"
-    page = yield from choose(page, "Sort by", option, about=slots["end"])
-    page, rows = yield from rows_of(page, ORDER_ROW)
-    yield from answer(f"{rows[0][3]}, ${rows[0][4]}", seen=rows[0][1], why="It comes first")
+    page = yield from select_option(page, "Sort by", option, intent_phrase=slots["end"])
+    page, rows = yield from find_rows(page, ORDER_ROW)
+    yield from answer(f"{rows[0][3]}, ${rows[0][4]}", evidence=rows[0][1], reason="It comes first")
 
 
 def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -101,8 +114,8 @@ def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
     if order is None:
         return None
     value = {
-        "date": dates(order["placed"]),
-        "total": dollars(order["total"]),
+        "date": date_formats(order["placed"]),
+        "total": format_dollars(order["total"]),
         "status": order["status"],
     }[fact]
     return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
@@ -119,10 +132,10 @@ def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def latest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page, rows = yield from rows_of(page, OWN_ORDER_ROW)
+    page, rows = yield from find_rows(page, CUSTOMER_ORDER_ROW)
     _, date, total, status = rows[0].groups()
     text = {"date": date, "total": f"${total}", "status": status}[slots["fact"]]
-    yield from answer(text, seen=rows[0][1], why="The newest order comes first")
+    yield from answer(text, evidence=rows[0][1], reason="The newest order comes first")
 
 
 def _sample_open_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -144,9 +157,11 @@ def _sample_open_latest_order(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def open_latest_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
-    page, rows = yield from rows_of(page, OWN_ORDER_ROW)
-    yield from click(page, rows[0][1], "link", about="", why="The newest order comes first")
-    yield from done("The order is open")
+    page, rows = yield from find_rows(page, CUSTOMER_ORDER_ROW)
+    yield from click(
+        page, rows[0][1], "link", intent_phrase="", reason="The newest order comes first"
+    )
+    yield from finish("The order is open")
 
 
 _ORDERS = {"newest first": "", **{SORTS[key][0].lower(): key for key in SORTS if key}}
@@ -172,11 +187,13 @@ def _sample_list_orders(data: Data, rng: random.Random) -> TaskInstance | None:
     "Bring up the {status} orders, {order}, and leave the list open.",
 )
 def list_orders(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Orders", "link", about="", why="The list can be narrowed")
+    page = yield from click(
+        page, "Orders", "link", intent_phrase="", reason="The list can be narrowed"
+    )
     status = next(name for name in STATUSES if name.lower() == slots["status"])
-    page = yield from choose(page, "Status", status, about=slots["status"])
-    page = yield from click(page, "Filter", "button", about="")
+    page = yield from select_option(page, "Status", status, intent_phrase=slots["status"])
+    page = yield from click(page, "Filter", "button", intent_phrase="")
     if _ORDERS[slots["order"]]:
         option = SORTS[_ORDERS[slots["order"]]][0]
-        page = yield from choose(page, "Sort by", option, about=slots["order"])
-    yield from done("The orders are listed")
+        page = yield from select_option(page, "Sort by", option, intent_phrase=slots["order"])
+    yield from finish("The orders are listed")

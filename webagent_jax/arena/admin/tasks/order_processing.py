@@ -12,24 +12,32 @@ from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     ORDER_ROW,
     find_orders,
+    find_rows,
     go_to_order,
-    rows_of,
     sample_order,
 )
-from webagent_jax.arena.expert_steps import Moves, choose, click, done, has, tick, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    finish,
+    has_element,
+    select_option,
+    set_checked,
+    type_text,
+)
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -51,11 +59,11 @@ def _sample_parcel(rng: random.Random) -> dict[str, str]:
 
 
 def _ship_order(page: Observation, slots: Slots) -> Moves:
-    page = yield from click(page, "Ship", "link", about="ship")
+    page = yield from click(page, "Ship", "link", intent_phrase="ship")
     if slots["carrier"] != next(iter(CARRIERS)):
-        page = yield from choose(page, "Carrier", slots["carrier"])
+        page = yield from select_option(page, "Carrier", slots["carrier"])
     page = yield from type_text(page, "Tracking number", slots["tracking"])
-    return (yield from click(page, "Ship Order", "button", about=""))
+    return (yield from click(page, "Ship Order", "button", intent_phrase=""))
 
 
 # --- steps to the customer -----------------------------------------------------------------------
@@ -78,8 +86,8 @@ def _sample_invoice(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def invoice(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    yield from click(page, "Invoice", "button", about="invoice")
-    yield from done("The invoice is created")
+    yield from click(page, "Invoice", "button", intent_phrase="invoice")
+    yield from finish("The invoice is created")
 
 
 def _sample_ship(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -102,7 +110,7 @@ def _sample_ship(data: Data, rng: random.Random) -> TaskInstance | None:
 def ship(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     yield from _ship_order(page, slots)
-    yield from done("The order is shipped")
+    yield from finish("The order is shipped")
 
 
 def _sample_invoice_and_ship(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -125,9 +133,9 @@ def _sample_invoice_and_ship(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def invoice_and_ship(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    page = yield from click(page, "Invoice", "button", about="invoice")
+    page = yield from click(page, "Invoice", "button", intent_phrase="invoice")
     yield from _ship_order(page, slots)
-    yield from done("The order is shipped")
+    yield from finish("The order is shipped")
 
 
 def _sample_complete(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -151,9 +159,9 @@ def _sample_complete(data: Data, rng: random.Random) -> TaskInstance | None:
 def complete(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     page = yield from type_text(page, "Comment", slots["comment"])
-    page = yield from click(page, "Add Comment", "button", about="")
-    yield from click(page, "Complete", "button", about="complete")
-    yield from done("The order is complete")
+    page = yield from click(page, "Add Comment", "button", intent_phrase="")
+    yield from click(page, "Complete", "button", intent_phrase="complete")
+    yield from finish("The order is complete")
 
 
 def _sample_hold(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -180,19 +188,23 @@ def _sample_hold(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def hold(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_order_of(page, slots["customer"], slots["status"])
-    yield from click(page, "Hold", "button", about="hold")
-    yield from done("The order is on hold")
+    yield from click(page, "Hold", "button", intent_phrase="hold")
+    yield from finish("The order is on hold")
 
 
 def _go_to_order_of(page: Observation, customer: str, status: str) -> Moves:
     page = yield from find_orders(page, customer)
     while True:
-        page, rows = yield from rows_of(page, ORDER_ROW)
+        page, rows = yield from find_rows(page, ORDER_ROW)
         matches = [row[1] for row in rows if row[5].lower() == status]
-        if matches or not has(page, "Next", "link"):
+        if matches or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", about="", why="It is not among these")
-    return (yield from click(page, matches[0], "link", about="", why=f"This one is {status}"))
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not among these"
+        )
+    return (
+        yield from click(page, matches[0], "link", intent_phrase="", reason=f"This one is {status}")
+    )
 
 
 # --- cancellation, refund, comment ---------------------------------------------------------------
@@ -218,11 +230,11 @@ def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def cancel(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    page = yield from click(page, "Cancel", "link", about="cancel")
+    page = yield from click(page, "Cancel", "link", intent_phrase="cancel")
     if slots["reason"] != CANCEL_REASONS[0]:
-        page = yield from choose(page, "Reason", slots["reason"])
-    yield from click(page, "Cancel Order", "button", about="", why="It asks once more")
-    yield from done("The order is cancelled")
+        page = yield from select_option(page, "Reason", slots["reason"])
+    yield from click(page, "Cancel Order", "button", intent_phrase="", reason="It asks once more")
+    yield from finish("The order is cancelled")
 
 
 def _sample_refund(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -231,8 +243,8 @@ def _sample_refund(data: Data, rng: random.Random) -> TaskInstance | None:
     )
     reason = rng.choice(REFUND_REASONS)
     amount = rng.randrange(5, order["total"] // 100) * 100
-    slots = {"number": str(order["id"]), "amount": dollars(amount), "reason": reason}
-    text = f"Refunded ${dollars(amount)}: {reason}"
+    slots = {"number": str(order["id"]), "amount": format_dollars(amount), "reason": reason}
+    text = f"Refunded ${format_dollars(amount)}: {reason}"
     return TaskInstance(slots, order_is(order["id"], "Refunded", text))
 
 
@@ -248,12 +260,12 @@ def _sample_refund(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def refund(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    page = yield from click(page, "Refund", "link", about="refund")
+    page = yield from click(page, "Refund", "link", intent_phrase="refund")
     page = yield from type_text(page, "Amount", slots["amount"])
     if slots["reason"] != REFUND_REASONS[0]:
-        page = yield from choose(page, "Reason", slots["reason"])
-    yield from click(page, "Refund Order", "button", about="")
-    yield from done("The refund is entered")
+        page = yield from select_option(page, "Reason", slots["reason"])
+    yield from click(page, "Refund Order", "button", intent_phrase="")
+    yield from finish("The refund is entered")
 
 
 def _sample_comment_and_notify(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -279,6 +291,6 @@ def _sample_comment_and_notify(data: Data, rng: random.Random) -> TaskInstance |
 def comment_and_notify(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     page = yield from type_text(page, "Comment", slots["comment"])
-    page = yield from tick(page, "Notify customer")
-    yield from click(page, "Add Comment", "button", about="")
-    yield from done("The comment is added")
+    page = yield from set_checked(page, "Notify customer")
+    yield from click(page, "Add Comment", "button", intent_phrase="")
+    yield from finish("The comment is added")

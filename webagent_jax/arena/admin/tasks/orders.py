@@ -7,13 +7,25 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
-from webagent_jax.arena.expert_steps import answer, found, give_up, names_after, scroll_until
-from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
-from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
+from webagent_jax.arena.expert_steps import (
+    answer,
+    element_names_after,
+    extract_text,
+    give_up,
+    scroll_until,
+)
+from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -39,8 +51,8 @@ def _sample_order_fact(data: Data, rng: random.Random) -> TaskInstance | None:
         "delivery method": order["delivery"],
         "email address": email,
         "phone number": order["phone"],
-        "total": dollars(order["total"]),
-        "shipping cost": dollars(order["shipping"]),
+        "total": format_dollars(order["total"]),
+        "shipping cost": format_dollars(order["shipping"]),
         "zip code": order["zip_code"],
     }[fact]
     return TaskInstance({"fact": fact, "number": str(order["id"])}, answer_includes(value))
@@ -59,7 +71,7 @@ def order_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     page, match = yield from scroll_until(page, _FACTS[slots["fact"]])
     assert match is not None
-    yield from answer(match[1], why="The page of the order tells it")
+    yield from answer(match[1], reason="The page of the order tells it")
 
 
 def _sample_tracking(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -84,7 +96,7 @@ def tracking(slots: Slots, page: Observation) -> Expert:
     pattern = r"by ([A-Z][\w ]+, tracking number [A-Z]{2}\d+)"
     page, match = yield from scroll_until(page, pattern)
     assert match is not None
-    yield from answer(match[1], why="The order tells who carries it")
+    yield from answer(match[1], reason="The order tells who carries it")
 
 
 def _sample_not_shipped(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -95,12 +107,12 @@ def _sample_not_shipped(data: Data, rng: random.Random) -> TaskInstance | None:
 @tasks.add("not-shipped", _sample_not_shipped, *_TRACKING)
 def not_shipped(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    status = found(page, r"Order \d{6} (Pending|Cancelled)")
+    status = extract_text(page, r"Order \d{6} (Pending|Cancelled)")
     yield from give_up(f"the order is {status.lower()} and was never shipped")
 
 
 def _sample_no_such_order(data: Data, rng: random.Random) -> TaskInstance | None:
-    number = FIRST_NUMBER + PURCHASES + rng.randint(100, 4000)
+    number = FIRST_ORDER_NUMBER + NUM_PURCHASES + rng.randint(100, 4000)
     return TaskInstance({"number": str(number)}, unachievable("there is no order with this number"))
 
 
@@ -122,7 +134,9 @@ def _sample_refund_reason(data: Data, rng: random.Random) -> TaskInstance | None
     order = sample_order(data, rng, "status = 'Refunded'")
     sql = "SELECT amount, reason FROM refund WHERE purchase_id = ?"
     amount, reason = data["shop"].execute(sql, [order["id"]]).fetchone()
-    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(amount), reason))
+    return TaskInstance(
+        {"number": str(order["id"])}, answer_includes(format_dollars(amount), reason)
+    )
 
 
 @tasks.add(
@@ -139,7 +153,7 @@ def refund_reason(slots: Slots, page: Observation) -> Expert:
     pattern = r"Refunded (\$[\d,.]+) on [A-Z][a-z]{2} \d+, \d{4}: ([A-Z][a-z ]+)"
     page, match = yield from scroll_until(page, pattern)
     assert match is not None
-    yield from answer(f"{match[2].strip()}, {match[1]}", why="The order tells its refund")
+    yield from answer(f"{match[2].strip()}, {match[1]}", reason="The order tells its refund")
 
 
 def _sample_order_products(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -167,7 +181,7 @@ def _sample_order_products(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def order_products(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    names = names_after(page, "Nora Whitfield", "link")
+    names = element_names_after(page, "Nora Whitfield", "link")
     end = next(i for i, name in enumerate(names) if re.fullmatch(r"[A-Z]\w+ [A-Z]\w+", name))
     products = [name for name in names[:end] if name not in ("Cancel", "Ship", "Refund")]
-    yield from answer(", ".join(products), why="These are the rows of the order")
+    yield from answer(", ".join(products), reason="These are the rows of the order")

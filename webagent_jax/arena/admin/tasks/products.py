@@ -8,27 +8,35 @@ from collections.abc import Mapping
 from webagent_jax.arena.admin.products import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
+    field_value,
     go_to_product,
-    row_is,
+    product_field_equals,
     sample_product,
     save_product,
-    shown,
 )
-from webagent_jax.arena.expert_steps import Moves, answer, choose, click, done, found, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.shop.product_catalog import categories
-from webagent_jax.arena.shop.tasks.helpers import dollars
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     answer_includes,
-    pick,
+    sample_row,
     url_equals,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -55,13 +63,13 @@ def _sample_stock_and_sku(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def stock_and_sku(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    sku, stock = found(page, r"(\S+), \$"), found(page, r"(\d+) in stock")
-    yield from answer(f"SKU {sku}, {stock} in stock", why="Its page tells both")
+    sku, stock = extract_text(page, r"(\S+), \$"), extract_text(page, r"(\d+) in stock")
+    yield from answer(f"SKU {sku}, {stock} in stock", reason="Its page tells both")
 
 
 def _sample_extreme_product(data: Data, rng: random.Random) -> TaskInstance | None:
     departments = data["shop"].execute("SELECT * FROM department").fetchall()
-    department, kind = pick(rng, departments), rng.choice(list(_ENDS))
+    department, kind = sample_row(rng, departments), rng.choice(list(_ENDS))
     sql = (
         "SELECT product.name FROM product JOIN category ON category.id = category_id"
         f" WHERE department_id = ? ORDER BY {SORTS[_ENDS[kind]][1].replace(', id', '')}, product.id"
@@ -97,18 +105,20 @@ def extreme_product(slots: Slots, page: Observation) -> Expert:
     page = yield from _open_list(page, slots["department"], _ENDS[slots["kind"]], slots["kind"])
     links = [element.name for element in page.elements.values() if element.kind == "link"]
     first = links[links.index("Clear") + 1]
-    yield from answer(first, why="It comes first in this order")
+    yield from answer(first, reason="It comes first in this order")
 
 
-def _open_list(page: Observation, department: str, sort: str, about: str) -> Moves:
-    page = yield from click(page, "Products", "link", about="", why="The list can be narrowed")
-    page = yield from choose(page, "Department", department)
-    page = yield from click(page, "Filter", "button", about="")
-    return (yield from choose(page, "Sort by", SORTS[sort][0], about=about))
+def _open_list(page: Observation, department: str, sort: str, intent_phrase: str) -> Moves:
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="The list can be narrowed"
+    )
+    page = yield from select_option(page, "Department", department)
+    page = yield from click(page, "Filter", "button", intent_phrase="")
+    return (yield from select_option(page, "Sort by", SORTS[sort][0], intent_phrase=intent_phrase))
 
 
 def _sample_list_products(data: Data, rng: random.Random) -> TaskInstance | None:
-    department = pick(rng, data["shop"].execute("SELECT * FROM department").fetchall())
+    department = sample_row(rng, data["shop"].execute("SELECT * FROM department").fetchall())
     sort = rng.choice([key for key in SORTS if key])
     slots = {"department": department["name"], "order": SORTS[sort][0].lower()}
     url = f"{ADMIN}/products?department={department['slug']}&sort={sort}"
@@ -127,7 +137,7 @@ def _sample_list_products(data: Data, rng: random.Random) -> TaskInstance | None
 def list_products(slots: Slots, page: Observation) -> Expert:
     sort = next(key for key, (text, _) in SORTS.items() if text.lower() == slots["order"])
     yield from _open_list(page, slots["department"], sort, slots["order"])
-    yield from done("The products are listed")
+    yield from finish("The products are listed")
 
 
 # --- changes -------------------------------------------------------------------------------------
@@ -137,7 +147,9 @@ def _sample_disable_product(data: Data, rng: random.Random) -> TaskInstance | No
     product = sample_product(data, rng)
     if product is None:
         return None
-    return TaskInstance({"product": product["name"]}, row_is(product["sku"], 5, "Disabled"))
+    return TaskInstance(
+        {"product": product["name"]}, product_field_equals(product["sku"], 5, "Disabled")
+    )
 
 
 @tasks.add(
@@ -151,9 +163,9 @@ def _sample_disable_product(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def disable_product(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    page = yield from choose(page, "Status", "Disabled", about="disable")
+    page = yield from select_option(page, "Status", "Disabled", intent_phrase="disable")
     yield from save_product(page)
-    yield from done("The product is disabled")
+    yield from finish("The product is disabled")
 
 
 def _sample_rename_product(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -161,7 +173,9 @@ def _sample_rename_product(data: Data, rng: random.Random) -> TaskInstance | Non
     if product is None:
         return None
     name = f"{product['name']} {rng.choice(('II', '2023', 'Limited Edition', 'Special'))}"
-    return TaskInstance({"product": product["name"], "name": name}, row_is(product["sku"], 1, name))
+    return TaskInstance(
+        {"product": product["name"], "name": name}, product_field_equals(product["sku"], 1, name)
+    )
 
 
 @tasks.add(
@@ -177,7 +191,7 @@ def rename_product(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from type_text(page, "Name", slots["name"])
     yield from save_product(page)
-    yield from done("The name is saved")
+    yield from finish("The name is saved")
 
 
 _LINES = ("Harvest", "Aurora", "Juniper", "Solstice", "Meadow", "Harbour", "Cobalt", "Saffron")
@@ -187,21 +201,21 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     category = rng.choice(list(categories()))
     kind, brand = rng.choice(category.kinds), rng.choice(category.words["brands"])
     name = f"{brand} {rng.choice(_LINES)} {kind.name}"
-    price = rng.randint(kind.cheapest, kind.dearest) * 100 + rng.choice((0, 50, 90))
+    price = rng.randint(kind.min_dollars, kind.max_dollars) * 100 + rng.choice((0, 50, 90))
     slots = {
         "department": category.department,
         "category": category.name,
         "name": name,
         "brand": brand,
         "sku": f"NEW{rng.randint(20_000, 99_999)}",
-        "price": dollars(price).replace(",", ""),
+        "price": format_dollars(price).replace(",", ""),
         "stock": str(rng.randint(5, 200)),
     }
     sql = "SELECT 1 FROM product WHERE name = ?"
     if data["shop"].execute(sql, [name]).fetchone():
         return None
-    texts = (name, slots["sku"], f"${dollars(price)}", slots["stock"])
-    spec = all_of(*(row_is(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
+    texts = (name, slots["sku"], f"${format_dollars(price)}", slots["stock"])
+    spec = all_of(*(product_field_equals(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
     return TaskInstance(slots, spec)
 
 
@@ -220,17 +234,19 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     "${price} with a stock of {stock}.",
 )
 def new_product(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Products", "link", about="", why="Products are added there")
-    page = yield from click(page, "Add Product", "link", about="")
-    if shown(page, "Department") != slots["department"]:
-        page = yield from choose(page, "Department", slots["department"])
-    page = yield from click(page, "Continue", "button", about="")
+    page = yield from click(
+        page, "Products", "link", intent_phrase="", reason="Products are added there"
+    )
+    page = yield from click(page, "Add Product", "link", intent_phrase="")
+    if field_value(page, "Department") != slots["department"]:
+        page = yield from select_option(page, "Department", slots["department"])
+    page = yield from click(page, "Continue", "button", intent_phrase="")
     page = yield from type_text(page, "Name", slots["name"])
     page = yield from type_text(page, "SKU", slots["sku"])
     page = yield from type_text(page, "Brand", slots["brand"])
-    if shown(page, "Category") != slots["category"]:
-        page = yield from choose(page, "Category", slots["category"])
+    if field_value(page, "Category") != slots["category"]:
+        page = yield from select_option(page, "Category", slots["category"])
     page = yield from type_text(page, "Price", slots["price"])
     page = yield from type_text(page, "Stock", slots["stock"])
     yield from save_product(page)
-    yield from done("The product is added")
+    yield from finish("The product is added")

@@ -9,25 +9,38 @@ from typing import Any
 
 from webagent_jax.arena.admin.tasks.helpers import ADMIN
 from webagent_jax.arena.common import TODAY
-from webagent_jax.arena.expert_steps import Moves, click, done, has, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.site import day
-from webagent_jax.arena.task import Data, TaskInstance, Templates, page_equals, page_includes, pick
+from webagent_jax.arena.expert_steps import Moves, click, finish, has_element, type_text
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.site import format_day
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    page_equals,
+    page_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
 
 def _sample_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:
-    return pick(rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall())
+    return sample_row(
+        rng, data["shop"].execute(f"SELECT * FROM promotion WHERE {where}").fetchall()
+    )
 
 
 def _go_to_promotion(page: Observation, name: str) -> Moves:
-    page = yield from click(page, "Promotions", "link", about="", why="Promotions have a list")
-    while not has(page, name, "link") and has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", about="", why="It is not among these")
+    page = yield from click(
+        page, "Promotions", "link", intent_phrase="", reason="Promotions have a list"
+    )
+    while not has_element(page, name, "link") and has_element(page, "Next", "link"):
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not among these"
+        )
     return (yield from click(page, name, "link"))
 
 
@@ -59,8 +72,10 @@ def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None
         "starts": starts.isoformat(),
         "ends": ends.isoformat(),
     }
-    days = f"{day(slots['starts'])}\t{day(slots['ends'])}"
-    row = f"{name}\t{slots['code']}\t{percent}%\t${dollars(minimum * 100)}\t{days}\tScheduled"
+    days = f"{format_day(slots['starts'])}\t{format_day(slots['ends'])}"
+    row = (
+        f"{name}\t{slots['code']}\t{percent}%\t${format_dollars(minimum * 100)}\t{days}\tScheduled"
+    )
     return TaskInstance(slots, page_includes(f"{ADMIN}/promotions", "table", row))
 
 
@@ -79,16 +94,18 @@ def _sample_new_promotion(data: Data, rng: random.Random) -> TaskInstance | None
     "{percent}%, minimum subtotal ${minimum}.",
 )
 def new_promotion(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Promotions", "link", about="", why="Promotions have a list")
-    page = yield from click(page, "Add Promotion", "link", about="")
+    page = yield from click(
+        page, "Promotions", "link", intent_phrase="", reason="Promotions have a list"
+    )
+    page = yield from click(page, "Add Promotion", "link", intent_phrase="")
     page = yield from type_text(page, "Name", slots["name"])
     page = yield from type_text(page, "Coupon code", slots["code"])
     page = yield from type_text(page, "Discount in percent", slots["percent"])
     page = yield from type_text(page, "Minimum subtotal", slots["minimum"])
     page = yield from type_text(page, "Starts", slots["starts"])
     page = yield from type_text(page, "Ends", slots["ends"])
-    yield from click(page, "Save Promotion", "button", about="")
-    yield from done("The promotion is saved")
+    yield from click(page, "Save Promotion", "button", intent_phrase="")
+    yield from finish("The promotion is saved")
 
 
 def _sample_disable_promotion(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -108,8 +125,8 @@ def _sample_disable_promotion(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def disable_promotion(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_promotion(page, slots["name"])
-    yield from click(page, "Disable", "button", about="disable")
-    yield from done("The promotion is disabled")
+    yield from click(page, "Disable", "button", intent_phrase="disable")
+    yield from finish("The promotion is disabled")
 
 
 def _sample_change_promotion(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -117,8 +134,8 @@ def _sample_change_promotion(data: Data, rng: random.Random) -> TaskInstance | N
     ends = (TODAY + datetime.timedelta(rng.randint(30, 180))).isoformat()
     if row["percent"] == percent or row["starts"] > ends:
         return None
-    start_of_row = f"{row['name']}\t{row['code']}\t{percent}%\t${dollars(row['minimum'])}"
-    days = f"\t{day(row['starts'])}\t{day(ends)}\t"
+    start_of_row = f"{row['name']}\t{row['code']}\t{percent}%\t${format_dollars(row['minimum'])}"
+    days = f"\t{format_day(row['starts'])}\t{format_day(ends)}\t"
     number = 1 if row["id"] > 6 else 2
     spec = page_includes(f"{ADMIN}/promotions?page={number}", "table", start_of_row + days)
     return TaskInstance({"name": row["name"], "percent": str(percent), "ends": ends}, spec)
@@ -137,5 +154,5 @@ def change_promotion(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_promotion(page, slots["name"])
     page = yield from type_text(page, "Discount in percent", slots["percent"])
     page = yield from type_text(page, "Ends", slots["ends"])
-    yield from click(page, "Save Promotion", "button", about="")
-    yield from done("The promotion is changed")
+    yield from click(page, "Save Promotion", "button", intent_phrase="")
+    yield from finish("The promotion is changed")

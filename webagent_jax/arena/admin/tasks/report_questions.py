@@ -7,20 +7,34 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
-    LONGER,
-    between,
-    days_of,
-    during,
+    LONG_PERIODS,
+    find_rows,
+    first_and_last_day,
     go_to_report,
-    rows_of,
+    period_condition,
     sample_month,
+    submit_report_form,
 )
-from webagent_jax.arena.expert_steps import answer, choose, click, done, found, type_text
-from webagent_jax.arena.shop.tasks.helpers import dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick, url_equals
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
+)
+from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -29,16 +43,16 @@ _COUPON_FACTS = {"uses": ("count(*)", 1), "discounts": ("sum(discount)", 2)}
 
 
 def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
-    period = rng.choice([sample_month(rng), rng.choice(LONGER)])
+    period = rng.choice([sample_month(rng), rng.choice(LONG_PERIODS)])
     fact = rng.choice(list(_COUPON_FACTS))
     sql = (
         f"SELECT coupon, {_COUPON_FACTS[fact][0]} FROM purchase"
-        f" WHERE status != 'Cancelled' AND coupon != '' AND {during()} GROUP BY coupon"
+        f" WHERE status != 'Cancelled' AND coupon != '' AND {period_condition()} GROUP BY coupon"
     )
-    row = pick(rng, data["shop"].execute(sql, days_of(period)).fetchall())
+    row = sample_row(rng, data["shop"].execute(sql, first_and_last_day(period)).fetchall())
     if row is None:
         return None
-    value = str(row[1]) if fact == "uses" else dollars(row[1])
+    value = str(row[1]) if fact == "uses" else format_dollars(row[1])
     question = (
         "How many orders used" if fact == "uses" else "How much discount in all was given with"
     )
@@ -58,22 +72,26 @@ def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def coupon_use(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Coupons", "It tells how often each was used")
-    page = yield from between(page, days_of(slots["period"]))
-    page, rows = yield from rows_of(page, rf"{slots['code']} (\d+) \$([\d,.]+)")
+    page = yield from submit_report_form(page, first_and_last_day(slots["period"]))
+    page, rows = yield from find_rows(page, rf"{slots['code']} (\d+) \$([\d,.]+)")
     is_count = slots["asked"].startswith("How many")
     text = rows[0][1] if is_count else f"${rows[0][2]}"
-    yield from answer(text, seen=slots["code"], why="That is the row of the coupon")
+    yield from answer(text, evidence=slots["code"], reason="That is the row of the coupon")
 
 
 def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None:
-    period, criterion = rng.choice([sample_month(rng), *LONGER]), rng.choice(("spent", "ordered"))
+    period, criterion = (
+        rng.choice([sample_month(rng), *LONG_PERIODS]),
+        rng.choice(("spent", "ordered")),
+    )
     value = "sum(total)" if criterion == "spent" else "count(*)"
     sql = (
         f"SELECT first || ' ' || last, {value} AS value FROM purchase"
         " JOIN customer ON customer.id = customer_id"
-        f" WHERE status != 'Cancelled' AND {during()} GROUP BY customer_id ORDER BY value DESC"
+        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY customer_id"
+        " ORDER BY value DESC"
     )
-    best_row, next_row = data["shop"].execute(sql, days_of(period)).fetchmany(2)
+    best_row, next_row = data["shop"].execute(sql, first_and_last_day(period)).fetchmany(2)
     if best_row[1] == next_row[1]:
         return None
     phrase = "spent most" if criterion == "spent" else "placed most orders"
@@ -92,10 +110,10 @@ def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None
 def best_customer(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Best Customers", "It ranks the customers of a time")
     if slots["did"] == "spent most":
-        page = yield from choose(page, "Sort by", "Total", about=slots["did"])
-    page = yield from between(page, days_of(slots["period"]))
-    name = found(page, r"Total ([A-Z]\w+ [A-Z]\w+) \d+ \$")
-    yield from answer(name, why="The first row is the best")
+        page = yield from select_option(page, "Sort by", "Total", intent_phrase=slots["did"])
+    page = yield from submit_report_form(page, first_and_last_day(slots["period"]))
+    name = extract_text(page, r"Total ([A-Z]\w+ [A-Z]\w+) \d+ \$")
+    yield from answer(name, reason="The first row is the best")
 
 
 def _sample_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -117,9 +135,9 @@ def _sample_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
 def low_stock(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
-    page = yield from click(page, "Show Report", "button", about="")
-    count = found(page, r"of ([\d,]+) products?")
-    yield from answer(count.replace(",", ""), seen="The list", why="The report counts them")
+    page = yield from click(page, "Show Report", "button", intent_phrase="")
+    count = extract_text(page, r"of ([\d,]+) products?")
+    yield from answer(count.replace(",", ""), evidence="The list", reason="The report counts them")
 
 
 def _sample_show_low_stock(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -139,8 +157,8 @@ def _sample_show_low_stock(data: Data, rng: random.Random) -> TaskInstance | Non
 def show_low_stock(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Low Stock", "It lists what runs out")
     page = yield from type_text(page, "Fewer than", slots["below"])
-    yield from click(page, "Show Report", "button", about="")
-    yield from done("The report is shown")
+    yield from click(page, "Show Report", "button", intent_phrase="")
+    yield from finish("The report is shown")
 
 
 _TERM_ROW = r"([a-z][a-z -]*?) (\d+) (\d+) [A-Z][a-z]{2} \d+, \d{4}"
@@ -166,10 +184,12 @@ def _sample_search_term(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def search_term(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Search Terms", "It tells what visitors look for")
-    page, rows = yield from rows_of(page, _TERM_ROW)
+    page, rows = yield from find_rows(page, _TERM_ROW)
     while len(rows) < int(slots["place"]):
-        page = yield from click(page, "Next", "link", about="", why="The place is further down")
-        page, next_rows = yield from rows_of(page, _TERM_ROW)
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="The place is further down"
+        )
+        page, next_rows = yield from find_rows(page, _TERM_ROW)
         rows += next_rows
     term = rows[int(slots["place"]) - 1][1]
-    yield from answer(term, why="The terms are listed by uses, the most used first")
+    yield from answer(term, reason="The terms are listed by uses, the most used first")

@@ -7,22 +7,28 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
-    LONGER,
+    LONG_PERIODS,
     MONTHS,
-    between,
-    days_of,
-    during,
+    find_rows,
+    first_and_last_day,
     go_to_report,
     month_name,
-    rows_of,
+    period_condition,
     sample_month,
+    submit_report_form,
 )
-from webagent_jax.arena.expert_steps import Moves, answer, click, done, has
-from webagent_jax.arena.shop.tasks.helpers import cents, dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, url_equals
+from webagent_jax.arena.expert_steps import Moves, answer, click, finish, has_element
+from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -38,14 +44,17 @@ def _bestsellers(data: Data, period: str) -> list[tuple[str, int]]:
     sql = (
         "SELECT product.name, sum(quantity) AS pieces FROM purchase"
         " JOIN purchase_item ON purchase_id = purchase.id JOIN product ON product.id = product_id"
-        f" WHERE status != 'Cancelled' AND {during()} GROUP BY product_id ORDER BY pieces DESC"
+        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY product_id"
+        " ORDER BY pieces DESC"
     )
-    return [tuple(row) for row in data["shop"].execute(sql, days_of(period)).fetchmany(6)]
+    return [
+        tuple(row) for row in data["shop"].execute(sql, first_and_last_day(period)).fetchmany(6)
+    ]
 
 
 def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
     months = [month_name(month, "%b %Y") for month in MONTHS]
-    period, count = rng.choice([*months, *LONGER]), rng.randint(1, 5)
+    period, count = rng.choice([*months, *LONG_PERIODS]), rng.randint(1, 5)
     rows = _bestsellers(data, period)
     if rows[count - 1][1] == rows[count][1]:
         return None
@@ -65,15 +74,15 @@ def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def top_products(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_bestsellers(page, slots["period"])
-    page, rows = yield from rows_of(page, _BEST_ROW)
+    page, rows = yield from find_rows(page, _BEST_ROW)
     names = [row[2] for row in rows[: int(slots["n"])]]
-    yield from answer(", ".join(names), why="The rows are in the order of pieces sold")
+    yield from answer(", ".join(names), reason="The rows are in the order of pieces sold")
 
 
 def _go_to_bestsellers(page: Observation, period: str) -> Moves:
     page = yield from go_to_report(page, "Bestsellers", "It tells which products are sold most")
     kind = "Month" if period.split(maxsplit=1)[0].isalpha() and "of" not in period else "Year"
-    return (yield from between(page, days_of(period), kind))
+    return (yield from submit_report_form(page, first_and_last_day(period), kind))
 
 
 def _sample_best_and_pieces(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -98,15 +107,15 @@ def _sample_best_and_pieces(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def best_and_pieces(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_bestsellers(page, slots["month"])
-    page, rows = yield from rows_of(page, _BEST_ROW)
+    page, rows = yield from find_rows(page, _BEST_ROW)
     place = ("best", "second best", "third best", "fourth best").index(slots["rank"])
     text = f"{rows[place][2]}, {rows[place][4]} pieces"
-    yield from answer(text, seen=f"place {place + 1}", why="Places are by pieces sold")
+    yield from answer(text, evidence=f"place {place + 1}", reason="Places are by pieces sold")
 
 
 def _sample_show_report(data: Data, rng: random.Random) -> TaskInstance | None:
-    period = rng.choice(LONGER)
-    first, last = days_of(period)
+    period = rng.choice(LONG_PERIODS)
+    first, last = first_and_last_day(period)
     report = rng.choice(("bestsellers", "sales"))
     step = rng.choice(("daily", "monthly", "yearly"))
     key = {"daily": "day", "monthly": "month", "yearly": "year"}[step]
@@ -127,8 +136,8 @@ def show_report(slots: Slots, page: Observation) -> Expert:
     name = slots["report"].capitalize()
     page = yield from go_to_report(page, name, "That is the wanted report")
     step = {"daily": "Day", "monthly": "Month", "yearly": "Year"}[slots["step"]]
-    yield from between(page, days_of(slots["period"]), step)
-    yield from done("The report is shown")
+    yield from submit_report_form(page, first_and_last_day(slots["period"]), step)
+    yield from finish("The report is shown")
 
 
 # --- sales ---------------------------------------------------------------------------------------
@@ -143,18 +152,18 @@ def _sales(data: Data, first: str, last: str) -> list[tuple[str, int, int, int, 
     sql = (
         "SELECT substr(placed, 1, 7), count(*), sum(discount), coalesce(sum(amount), 0), sum(total)"
         " FROM purchase LEFT JOIN refund ON purchase_id = purchase.id"
-        f" WHERE status != 'Cancelled' AND {during()} GROUP BY 1 ORDER BY 1"
+        f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY 1 ORDER BY 1"
     )
     return [tuple(row) for row in data["shop"].execute(sql, [first, last])]
 
 
 def _reference(figure: str, value: int) -> str:
-    return str(value) if figure == "number of orders" else dollars(value)
+    return str(value) if figure == "number of orders" else format_dollars(value)
 
 
 def _sample_sales_figure(data: Data, rng: random.Random) -> TaskInstance | None:
     month, figure = sample_month(rng), rng.choice(list(_FIGURES))
-    ((_, *values),) = _sales(data, *days_of(month))
+    ((_, *values),) = _sales(data, *first_and_last_day(month))
     value = values[_FIGURES[figure] - 2]
     return TaskInstance(
         {"figure": figure, "month": month}, answer_includes(_reference(figure, value))
@@ -172,11 +181,11 @@ def _sample_sales_figure(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def sales_figure(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It sums up the orders of a time")
-    page = yield from between(page, days_of(slots["month"]), "Month")
-    page, rows = yield from rows_of(page, _SALES_ROW)
+    page = yield from submit_report_form(page, first_and_last_day(slots["month"]), "Month")
+    page, rows = yield from find_rows(page, _SALES_ROW)
     value = rows[0][_FIGURES[slots["figure"]]]
     money = "" if slots["figure"] == "number of orders" else "$"
-    yield from answer(f"{money}{value}", seen=rows[0][1], why="That is the row of the month")
+    yield from answer(f"{money}{value}", evidence=rows[0][1], reason="That is the row of the month")
 
 
 _SPANS = ("the first half of 2022", "the second half of 2022", "2022")
@@ -186,7 +195,9 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
     span, figure, end = (
         rng.choice(options) for options in (_SPANS, list(_FIGURES), ("highest", "lowest"))
     )
-    rows = sorted(_sales(data, *days_of(span)), key=lambda row: int(row[_FIGURES[figure] - 1]))
+    rows = sorted(
+        _sales(data, *first_and_last_day(span)), key=lambda row: int(row[_FIGURES[figure] - 1])
+    )
     best_row = rows[-1 if end == "highest" else 0]
     value = best_row[_FIGURES[figure] - 1]
     if sum(row[_FIGURES[figure] - 1] == value for row in rows) > 1:
@@ -207,26 +218,28 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def extreme_month(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It has a row for each month")
-    page = yield from between(page, days_of(slots["span"]), "Month")
-    page, rows = yield from rows_of(page, _SALES_ROW)
-    while has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", about="", why="There are more months")
-        page, next_rows = yield from rows_of(page, _SALES_ROW)
+    page = yield from submit_report_form(page, first_and_last_day(slots["span"]), "Month")
+    page, rows = yield from find_rows(page, _SALES_ROW)
+    while has_element(page, "Next", "link"):
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="There are more months"
+        )
+        page, next_rows = yield from find_rows(page, _SALES_ROW)
         rows += next_rows
     column = _FIGURES[slots["figure"]]
     select = max if slots["end"] == "highest" else min
-    best_row = select(rows, key=lambda row: cents(row[column]))
+    best_row = select(rows, key=lambda row: parse_cents(row[column]))
     money = "" if slots["figure"] == "number of orders" else "$"
     text = f"{best_row[1]}, {money}{best_row[column]}"
-    yield from answer(text, why=f"Of all months this is the {slots['end']}")
+    yield from answer(text, reason=f"Of all months this is the {slots['end']}")
 
 
 def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance | None:
     index = rng.randrange(len(MONTHS) - 1)
     a, b = MONTHS[index], MONTHS[index + 1]
-    (*_, first), (*_, second) = _sales(data, f"{a}-01", days_of(month_name(b))[1])
+    (*_, first), (*_, second) = _sales(data, f"{a}-01", first_and_last_day(month_name(b))[1])
     slots = {"a": month_name(a), "b": month_name(b)}
-    return TaskInstance(slots, answer_includes(dollars(abs(second - first))))
+    return TaskInstance(slots, answer_includes(format_dollars(abs(second - first))))
 
 
 @tasks.add(
@@ -240,9 +253,13 @@ def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance |
 )
 def revenue_difference(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It tells the revenue of each month")
-    days = (days_of(slots["a"])[0], days_of(slots["b"])[1])
-    page = yield from between(page, days, "Month")
-    page, rows = yield from rows_of(page, _SALES_ROW)
-    low, high = sorted(cents(row[5]) for row in rows)
-    text = f"${dollars(high - low)}"
-    yield from answer(text, seen=f"{dollars(high)} - {dollars(low)}", why="I take the difference")
+    days = (first_and_last_day(slots["a"])[0], first_and_last_day(slots["b"])[1])
+    page = yield from submit_report_form(page, days, "Month")
+    page, rows = yield from find_rows(page, _SALES_ROW)
+    low, high = sorted(parse_cents(row[5]) for row in rows)
+    text = f"${format_dollars(high - low)}"
+    yield from answer(
+        text,
+        evidence=f"{format_dollars(high)} - {format_dollars(low)}",
+        reason="I take the difference",
+    )

@@ -7,32 +7,40 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.admin.tasks.helpers import ADMIN, rows_of, sample_product
-from webagent_jax.arena.expert_steps import Moves, answer, choose, click, done, names, type_text
+from webagent_jax.arena.admin.tasks.helpers import ADMIN, find_rows, sample_product
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    finish,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
     page_equals,
     page_includes,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
 
-def find_reviews(page: Observation, asked: str, **filters: str) -> Moves:
+def find_reviews(page: Observation, query: str, **filters: str) -> Moves:
     """Open the list of reviews that match a query and `filters`, which are Status and Stars."""
-    page = yield from click(page, "Reviews", "link", about="", why="Reviews have a list")
+    page = yield from click(page, "Reviews", "link", intent_phrase="", reason="Reviews have a list")
     for name, option in filters.items():
-        page = yield from choose(page, name, option)
-    page = yield from type_text(page, "Product or nickname", asked)
-    return (yield from click(page, "Filter", "button", about=""))
+        page = yield from select_option(page, name, option)
+    page = yield from type_text(page, "Product or nickname", query)
+    return (yield from click(page, "Filter", "button", intent_phrase=""))
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -63,9 +71,9 @@ def _sample_who_gave_stars(data: Data, rng: random.Random) -> TaskInstance | Non
 def who_gave_stars(slots: Slots, page: Observation) -> Expert:
     page = yield from find_reviews(page, slots["product"], Stars=slots["stars"])
     row = rf"{re.escape(slots['product'])} (\S+ [A-Z]\.) {slots['stars']} "
-    page, rows = yield from rows_of(page, row)
+    page, rows = yield from find_rows(page, row)
     text = ", ".join(dict.fromkeys(match[1] for match in rows))
-    yield from answer(text, why="Each row tells its nickname")
+    yield from answer(text, reason="Each row tells its nickname")
 
 
 def _sample_count_reviews(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -90,8 +98,8 @@ def _sample_count_reviews(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def count_reviews(slots: Slots, page: Observation) -> Expert:
     page = yield from find_reviews(page, slots["product"], Status=slots["status"].capitalize())
-    page, rows = yield from rows_of(page, r"of ([\d,]+) reviews?")
-    yield from answer(rows[0][1], why="The list counts them")
+    page, rows = yield from find_rows(page, r"of ([\d,]+) reviews?")
+    yield from answer(rows[0][1], reason="The list counts them")
 
 
 # --- moderation ----------------------------------------------------------------------------------
@@ -106,7 +114,7 @@ def _sample_unique_review(data: Data, rng: random.Random, where: str) -> Any:
         "SELECT review.*, name FROM review JOIN product ON product.id = product_id"
         f" WHERE {where} ORDER BY review.id DESC"
     )
-    row = pick(rng, data["shop"].execute(sql).fetchall())
+    row = sample_row(rng, data["shop"].execute(sql).fetchall())
     count_sql = "SELECT count(*) FROM review WHERE product_id = ? AND nickname = ?"
     (count,) = data["shop"].execute(count_sql, [row["product_id"], row["nickname"]]).fetchone()
     return row if count == 1 else None
@@ -119,8 +127,10 @@ def _status_is(number: int, status: str) -> EvalSpec:
 def _open_review(page: Observation, slots: Slots) -> Moves:
     """Open the review of the slots, the only one in the list."""
     page = yield from find_reviews(page, f"{slots['product']} {slots['nickname']}")
-    link = next(name for name in names(page, "link") if re.fullmatch(r"\d+", name))
-    return (yield from click(page, link, "link", about="", why="It is the only one found"))
+    link = next(name for name in element_names(page, "link") if re.fullmatch(r"\d+", name))
+    return (
+        yield from click(page, link, "link", intent_phrase="", reason="It is the only one found")
+    )
 
 
 def _sample_approve_review(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -142,8 +152,8 @@ def _sample_approve_review(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def approve_review(slots: Slots, page: Observation) -> Expert:
     page = yield from _open_review(page, slots)
-    yield from click(page, "Approve", "button", about="approve")
-    yield from done("The review is approved")
+    yield from click(page, "Approve", "button", intent_phrase="approve")
+    yield from finish("The review is approved")
 
 
 def _sample_reject_review(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -165,8 +175,8 @@ def _sample_reject_review(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def reject_review(slots: Slots, page: Observation) -> Expert:
     page = yield from _open_review(page, slots)
-    yield from click(page, "Reject", "button", about="reject")
-    yield from done("The review is rejected")
+    yield from click(page, "Reject", "button", intent_phrase="reject")
+    yield from finish("The review is rejected")
 
 
 def _sample_delete_review(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -190,6 +200,6 @@ def _sample_delete_review(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def delete_review(slots: Slots, page: Observation) -> Expert:
     page = yield from _open_review(page, slots)
-    page = yield from click(page, "Delete", "link", about="delete")
-    yield from click(page, "Delete Review", "button", about="", why="It asks once more")
-    yield from done("The review is deleted")
+    page = yield from click(page, "Delete", "link", intent_phrase="delete")
+    yield from click(page, "Delete Review", "button", intent_phrase="", reason="It asks once more")
+    yield from finish("The review is deleted")

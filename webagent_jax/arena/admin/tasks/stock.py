@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     go_to_product,
-    row_is,
+    product_field_equals,
     sample_product,
     save_product,
 )
-from webagent_jax.arena.expert_steps import click, done, found, search, type_text
-from webagent_jax.arena.shop.tasks.helpers import SHOP, cents, dollars
-from webagent_jax.arena.task import Data, TaskInstance, Templates, all_of, page_equals
+from webagent_jax.arena.expert_steps import click, extract_text, finish, search, type_text
+from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars, parse_cents
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("admin", "shopping_admin")
+tasks = TemplateRegistry("admin", "shopping_admin")
 
 Slots = Mapping[str, str]
 
@@ -26,8 +26,10 @@ def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     if product is None:
         return None
     price = product["price"] + rng.choice((-500, -300, -200, 100, 200, 400))
-    slots = {"product": product["name"], "price": dollars(price).replace(",", "")}
-    spec = page_equals(f"{SHOP}/product/{product['slug']}", ".offer .price", f"${dollars(price)}")
+    slots = {"product": product["name"], "price": format_dollars(price).replace(",", "")}
+    spec = page_equals(
+        f"{SHOP}/product/{product['slug']}", ".offer .price", f"${format_dollars(price)}"
+    )
     return TaskInstance(slots, spec)
 
 
@@ -44,7 +46,7 @@ def price(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from type_text(page, "Price", slots["price"])
     yield from save_product(page)
-    yield from done("The price is saved")
+    yield from finish("The price is saved")
 
 
 def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -54,8 +56,8 @@ def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
     price = product["price"] * (100 - percent) // 100
     url = f"{SHOP}/product/{product['slug']}"
     spec = all_of(
-        page_equals(url, ".offer .price", f"${dollars(price)}"),
-        page_equals(url, ".offer .was", f"was ${dollars(product['price'])}"),
+        page_equals(url, ".offer .price", f"${format_dollars(price)}"),
+        page_equals(url, ".offer .was", f"was ${format_dollars(product['price'])}"),
     )
     return TaskInstance({"product": product["name"], "percent": str(percent)}, spec)
 
@@ -72,13 +74,13 @@ def _sample_reduce(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def reduce(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    old_price = found(page, r"\$([\d,.]+), ").replace(",", "")
-    price = cents(old_price) * (100 - int(slots["percent"])) // 100
+    old_price = extract_text(page, r"\$([\d,.]+), ").replace(",", "")
+    price = parse_cents(old_price) * (100 - int(slots["percent"])) // 100
     percent = f"{slots['percent']} percent off {old_price}"
-    page = yield from type_text(page, "Price", f"{price / 100:.2f}", why=percent)
-    page = yield from type_text(page, "Price before", old_price, why="That was the price")
+    page = yield from type_text(page, "Price", f"{price / 100:.2f}", reason=percent)
+    page = yield from type_text(page, "Price before", old_price, reason="That was the price")
     yield from save_product(page)
-    yield from done("The product is reduced")
+    yield from finish("The product is reduced")
 
 
 def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -86,7 +88,9 @@ def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
     if product is None:
         return None
     slots = {"product": product["name"], "pieces": str(pieces)}
-    return TaskInstance(slots, row_is(product["sku"], 4, str(product["stock"] + pieces)))
+    return TaskInstance(
+        slots, product_field_equals(product["sku"], 4, str(product["stock"] + pieces))
+    )
 
 
 @tasks.add(
@@ -100,11 +104,11 @@ def _sample_received(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def received(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    old_stock = found(page, r"(\d+) in stock")
+    old_stock = extract_text(page, r"(\d+) in stock")
     new_stock = str(int(old_stock) + int(slots["pieces"]))
-    page = yield from type_text(page, "Stock", new_stock, why=f"{old_stock} + {slots['pieces']}")
+    page = yield from type_text(page, "Stock", new_stock, reason=f"{old_stock} + {slots['pieces']}")
     yield from save_product(page)
-    yield from done("The stock is saved")
+    yield from finish("The stock is saved")
 
 
 def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -113,7 +117,9 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
     if a is None or b is None or a["stock"] == counts[0] or b["stock"] == counts[1]:
         return None
     slots = {"a": a["sku"], "n": str(counts[0]), "b": b["sku"], "m": str(counts[1])}
-    spec = all_of(row_is(a["sku"], 4, slots["n"]), row_is(b["sku"], 4, slots["m"]))
+    spec = all_of(
+        product_field_equals(a["sku"], 4, slots["n"]), product_field_equals(b["sku"], 4, slots["m"])
+    )
     return TaskInstance(slots, spec)
 
 
@@ -128,11 +134,15 @@ def _sample_stocktaking(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def stocktaking(slots: Slots, page: Observation) -> Expert:
     for sku, count in ((slots["a"], slots["n"]), (slots["b"], slots["m"])):
-        page = yield from click(page, "Products", "link", about="", why="Products are edited there")
+        page = yield from click(
+            page, "Products", "link", intent_phrase="", reason="Products are edited there"
+        )
         page = yield from search(page, "Name or SKU", sku)
         links = [element.name for element in page.elements.values() if element.kind == "link"]
         name = links[links.index("Clear") + 1]
-        page = yield from click(page, name, "link", about="", why="It is the only one found")
+        page = yield from click(
+            page, name, "link", intent_phrase="", reason="It is the only one found"
+        )
         page = yield from type_text(page, "Stock", count)
         page = yield from save_product(page)
-    yield from done("Both are saved")
+    yield from finish("Both are saved")

@@ -9,27 +9,27 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     Slots,
+    fetch_rows,
     go_to_project,
     go_to_project_page,
-    next_number,
-    rows,
+    next_free_number,
     sample_project,
 )
 from webagent_jax.arena.expert_steps import (
     answer,
     click,
-    done,
-    found,
-    names,
-    names_after,
+    element_names,
+    element_names_after,
+    extract_text,
+    finish,
     scroll_to,
     search,
-    switch,
+    switch_tab,
     type_text,
 )
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     go_to_community,
     go_to_post,
     go_to_sorted_posts,
@@ -40,15 +40,15 @@ from webagent_jax.arena.forum.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-from_code = Templates("across", "gitlab", "reddit")
-from_forum = Templates("across", "reddit", "gitlab")
+from_code = TemplateRegistry("across", "gitlab", "reddit")
+from_forum = TemplateRegistry("across", "reddit", "gitlab")
 
 
 # --- starting on the code host -------------------------------------------------------------------
@@ -58,7 +58,7 @@ def _sample_new_post(data: Data, rng: random.Random) -> tuple[Any, Any, str]:
     """Return a project, a community, and the address of its next post."""
     project = sample_project(data, rng, where="project.visibility = 'public'")
     community = sample_community(data, rng)
-    return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST}"
+    return project, community, f"{FORUM}/c/{community['slug']}/{NEXT_POST_ID}"
 
 
 def _sample_post_clone_address(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -86,10 +86,10 @@ def post_clone_address(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page, element = yield from scroll_to(page, "Clone with SSH", "textbox")
     address = page.elements[element].value
-    page = yield from switch(1, "The forum is open in the other tab")
+    page = yield from switch_tab(1, "The forum is open in the other tab")
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["project"], body=address)
-    yield from done("The address is posted")
+    yield from finish("The address is posted")
 
 
 def _sample_post_stars(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -116,11 +116,11 @@ def _sample_post_stars(data: Data, rng: random.Random) -> TaskInstance | None:
 def post_stars(slots: Slots, page: Observation) -> Expert:
     project = slots["project"]
     page = yield from go_to_project(page, project)
-    stars = found(page, r"(\d+ stars?), \d+ fork")
-    page = yield from switch(1, "The forum is open in the other tab")
+    stars = extract_text(page, r"(\d+ stars?), \d+ fork")
+    page = yield from switch_tab(1, "The forum is open in the other tab")
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, f"{project} has {stars}")
-    yield from done("The stars are told")
+    yield from finish("The stars are told")
 
 
 # --- starting in the forum -----------------------------------------------------------------------
@@ -129,7 +129,7 @@ def post_stars(slots: Slots, page: Observation) -> Expert:
 def _sample_author(data: Data, rng: random.Random) -> tuple[Any, Any] | None:
     """Return a post, and its author as a user of the code host."""
     post = sample_post(data, rng, "author_id BETWEEN 2 AND 220")
-    users = post and rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
+    users = post and fetch_rows(data, "SELECT * FROM user WHERE username = ?", post["username"])
     return (post, users[0]) if users else None
 
 
@@ -153,25 +153,25 @@ def _sample_author_name(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def author_name(slots: Slots, page: Observation) -> Expert:
     page, name = yield from _go_to_profile(page, slots)
-    yield from answer(name, seen="the profile", why="The profile tells the full name")
+    yield from answer(name, evidence="the profile", reason="The profile tells the full name")
 
 
 def _go_to_profile(page: Observation, slots: Slots) -> Any:
     """Open the Slipway profile of the author of a post; return its page and the full name."""
     page = yield from go_to_post(page, slots["title"])
-    links = names(page, "link")
+    links = element_names(page, "link")
     username = next(name for name in links if re.fullmatch(r"[a-z][a-z.]*\d*", name))
-    page = yield from switch(1, "Slipway is open in the other tab")
+    page = yield from switch_tab(1, "Slipway is open in the other tab")
     page = yield from search(page, "Search Slipway", username)
-    page = yield from click(page, "People", "link", about="")
-    name = names_after(page, "People", "link")[0]
-    return (yield from click(page, name, "link", about="author")), name
+    page = yield from click(page, "People", "link", intent_phrase="")
+    name = element_names_after(page, "People", "link")[0]
+    return (yield from click(page, name, "link", intent_phrase="author")), name
 
 
 def _sample_follow_author(data: Data, rng: random.Random) -> TaskInstance | None:
     pair = _sample_author(data, rng)
     sql = "SELECT 1 FROM follow WHERE follower_id = 1 AND followed_id = ?"
-    if pair is None or rows(data, sql, pair[1]["id"]):
+    if pair is None or fetch_rows(data, sql, pair[1]["id"]):
         return None
     spec = page_equals(f"{CODE}/{pair[1]['username']}", ".head button", "Unfollow")
     return TaskInstance({"title": pair[0]["title"]}, spec)
@@ -188,8 +188,8 @@ def _sample_follow_author(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def follow_author(slots: Slots, page: Observation) -> Expert:
     page, _ = yield from _go_to_profile(page, slots)
-    yield from click(page, "Follow", "button", about="follow")
-    yield from done("I follow the author")
+    yield from click(page, "Follow", "button", intent_phrase="follow")
+    yield from finish("I follow the author")
 
 
 def _sample_issue_from_post(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -199,7 +199,7 @@ def _sample_issue_from_post(data: Data, rng: random.Random) -> TaskInstance | No
     if "  " in title or len(title) > 150:
         return None
     slots = {"project": project["name"], "community": community["title"]}
-    url = f"{CODE}/{project['path']}/issues/{next_number(data, project)}"
+    url = f"{CODE}/{project['path']}/issues/{next_free_number(data, project)}"
     return TaskInstance(slots, page_equals(url, "h1", title))
 
 
@@ -220,13 +220,13 @@ def _sample_issue_from_post(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def issue_from_post(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "New")
-    title = names_after(page, "Most commented", "link")[0]
-    page = yield from switch(1, "Slipway is open in the other tab")
+    title = element_names_after(page, "Most commented", "link")[0]
+    page = yield from switch_tab(1, "Slipway is open in the other tab")
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from click(page, "New Issue", "link", about="")
+    page = yield from click(page, "New Issue", "link", intent_phrase="")
     page = yield from type_text(page, "Title", title)
-    yield from click(page, "Create Issue", "button", about="")
-    yield from done("The issue is there")
+    yield from click(page, "Create Issue", "button", intent_phrase="")
+    yield from finish("The issue is there")
 
 
 tasks = (*from_code, *from_forum)

@@ -8,8 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.expert_steps import Moves, choose, click, has, scroll_to, search
-from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, pick
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    has_element,
+    scroll_to,
+    search,
+    select_option,
+)
+from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
@@ -21,7 +28,7 @@ Slots = Mapping[str, str]
 # --- sampling ------------------------------------------------------------------------------------
 
 
-def rows(data: Data, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
+def fetch_rows(data: Data, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
     return data["code"].execute(sql, arguments).fetchall()
 
 
@@ -35,8 +42,8 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
         where: SQL condition on the project.
     """
     roles = ROLES[ROLES.index(role) :] if role else ("", *ROLES)
-    role_list = ", ".join(f"'{each}'" for each in roles)
-    projects = rows(
+    role_list = ", ".join(f"'{role_name}'" for role_name in roles)
+    projects = fetch_rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path, namespace.path AS owner,"
         " coalesce(role, '') AS role FROM project JOIN namespace ON namespace.id = namespace_id"
@@ -44,15 +51,15 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
         f" WHERE coalesce(role, '') IN ({role_list}) AND {where}"
         " AND (project.visibility != 'private' OR role IS NOT NULL) ORDER BY project.id",
     )
-    return pick(rng, projects)
+    return sample_row(rng, projects)
 
 
 def sample_issue(
     data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
 ) -> Any:
-    return pick(
+    return sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT issue.*, author.name AS author, assignee.name AS assignee,"
             " milestone.title AS milestone FROM issue JOIN user author ON author.id ="
@@ -67,9 +74,9 @@ def sample_issue(
 def sample_merge_request(
     data: Data, rng: random.Random, project: Any, where: str = "state = 'open'"
 ) -> Any:
-    return pick(
+    return sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT merge_request.*, author.name AS author, reviewer.name AS reviewer FROM"
             " merge_request JOIN user author ON author.id = author_id LEFT JOIN user reviewer"
@@ -81,7 +88,7 @@ def sample_merge_request(
 
 def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     """Return the members of a project other than the agent."""
-    return rows(
+    return fetch_rows(
         data,
         "SELECT user.*, role FROM member JOIN user ON user.id = user_id WHERE project_id = ?"
         f" AND user.id != {AGENT_USER_ID} ORDER BY name",
@@ -89,9 +96,9 @@ def other_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     )
 
 
-def outsiders(data: Data, project: Any) -> Sequence[sqlite3.Row]:
+def non_members(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     """Return the users who are not members of a project."""
-    return rows(
+    return fetch_rows(
         data,
         "SELECT * FROM user WHERE id NOT IN (SELECT user_id FROM member WHERE project_id = ?)"
         " ORDER BY id",
@@ -99,15 +106,15 @@ def outsiders(data: Data, project: Any) -> Sequence[sqlite3.Row]:
     )
 
 
-def next_number(data: Data, project: Any, table: str = "issue") -> int:
+def next_free_number(data: Data, project: Any, table: str = "issue") -> int:
     sql = f"SELECT coalesce(max(number), 0) + 1 FROM {table} WHERE project_id = ?"
-    return int(rows(data, sql, project["id"])[0][0])
+    return int(fetch_rows(data, sql, project["id"])[0][0])
 
 
 # --- evaluation ----------------------------------------------------------------------------------
 
 
-def closed_with(url: str, comment: str) -> EvalSpec:
+def closed_with_comment(url: str, comment: str) -> EvalSpec:
     """Check that an issue or merge request is closed and that the comment is its last one."""
     state = page_equals(url, ".head .state", "Closed")
     return all_of(state, page_includes(url, ".comment:last-of-type", comment))
@@ -118,10 +125,12 @@ def closed_with(url: str, comment: str) -> EvalSpec:
 
 def go_to_project(page: Observation, project: str) -> Moves:
     page = yield from search(
-        page, "Search Slipway", project, why="The search finds a project by its name"
+        page, "Search Slipway", project, reason="The search finds a project by its name"
     )
     link = project_link(page, project)
-    return (yield from click(page, link, "link", about=project, why="This is the project"))
+    return (
+        yield from click(page, link, "link", intent_phrase=project, reason="This is the project")
+    )
 
 
 def project_link(page: Observation, project: str) -> str:
@@ -133,46 +142,56 @@ def project_link(page: Observation, project: str) -> str:
     )
 
 
-def go_to_project_page(page: Observation, project: str, part: str) -> Moves:
+def go_to_project_page(page: Observation, project: str, page_name: str) -> Moves:
     """Open a page of a project, such as "Issues" or "Members"."""
     page = yield from go_to_project(page, project)
-    return (yield from click(page, part, "link", about="", why=f"I need its {part.lower()}"))
+    return (
+        yield from click(
+            page, page_name, "link", intent_phrase="", reason=f"I need its {page_name.lower()}"
+        )
+    )
 
 
 def go_to_issue(page: Observation, project: str, title: str, state: str = "") -> Moves:
     page = yield from go_to_project_page(page, project, "Issues")
     if state:
-        page = yield from click(page, state, "link", why="It is not among the open ones")
-    page = yield from search(page, "Search issues", title, why="There are many issues")
-    return (yield from click(page, title, "link", why="This is the issue"))
+        page = yield from click(page, state, "link", reason="It is not among the open ones")
+    page = yield from search(page, "Search issues", title, reason="There are many issues")
+    return (yield from click(page, title, "link", reason="This is the issue"))
 
 
 def go_to_merge_request(page: Observation, project: str, title: str, state: str = "") -> Moves:
     page = yield from go_to_project_page(page, project, "Merge Requests")
     if state:
-        page = yield from click(page, state, "link", why="It is not among the open ones")
-    while not has(page, title, "link") and has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", why="It is not on this page")
-    return (yield from click(page, title, "link", why="This is the merge request"))
+        page = yield from click(page, state, "link", reason="It is not among the open ones")
+    while not has_element(page, title, "link") and has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", reason="It is not on this page")
+    return (yield from click(page, title, "link", reason="This is the merge request"))
 
 
 def go_to_account_page(page: Observation, entry: str) -> Moves:
     """Open an entry of the account menu."""
-    page = yield from click(page, "Nora Whitfield", why="The menu under my name has it")
-    return (yield from click(page, entry, "link", about=""))
+    page = yield from click(page, "Nora Whitfield", reason="The menu under my name has it")
+    return (yield from click(page, entry, "link", intent_phrase=""))
 
 
-def narrow(page: Observation, name: str, option: str) -> Moves:
+def set_filter(page: Observation, name: str, option: str) -> Moves:
     """Set a filter of the list of issues."""
-    if not has(page, name, "select"):
-        page = yield from click(page, "Filters", "button", about="", why="The filters are hidden")
-    return (yield from choose(page, name, option, why="The filter leaves the wanted ones"))
+    if not has_element(page, name, "select"):
+        page = yield from click(
+            page, "Filters", "button", intent_phrase="", reason="The filters are hidden"
+        )
+    return (
+        yield from select_option(page, name, option, reason="The filter leaves the wanted ones")
+    )
 
 
 def go_to_file(page: Observation, path: str) -> Moves:
     """Open a file from the page of its project, through the folders."""
     *folders, name = path.split("/")
     for folder in folders:
-        page = yield from click(page, f"{folder}/", "link", about=folder, why=f"{path} is in it")
+        page = yield from click(
+            page, f"{folder}/", "link", intent_phrase=folder, reason=f"{path} is in it"
+        )
     page, _ = yield from scroll_to(page, name, "link")
-    return (yield from click(page, name, "link", why="This is the file"))
+    return (yield from click(page, name, "link", reason="This is the file"))

@@ -8,31 +8,39 @@ from collections.abc import Mapping
 
 from webagent_jax.arena import random_data
 from webagent_jax.arena.code.tasks.helpers import (
+    fetch_rows,
     go_to_issue,
     go_to_merge_request,
     go_to_project_page,
-    narrow,
+    non_members,
     other_members,
-    outsiders,
-    rows,
     sample_issue,
     sample_merge_request,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
-from webagent_jax.arena.expert_steps import answer, click, found, give_up, has, names, scroll_until
-from webagent_jax.arena.site import day
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    element_names,
+    extract_text,
+    give_up,
+    has_element,
+    scroll_until,
+)
+from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    pick,
+    sample_row,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -67,7 +75,7 @@ def issue_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_issue(page, slots["project"], slots["title"])
     page, match = yield from scroll_until(page, _ISSUE_FACTS[slots["fact"]])
     assert match is not None
-    yield from answer(match[1], seen=slots["fact"], why="The page of the issue tells it")
+    yield from answer(match[1], evidence=slots["fact"], reason="The page of the issue tells it")
 
 
 _REQUEST_FACTS = {
@@ -102,7 +110,7 @@ def request_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_merge_request(page, slots["project"], slots["title"], tab)
     page, match = yield from scroll_until(page, _REQUEST_FACTS[slots["fact"]])
     assert match is not None
-    yield from answer(match[1], seen=slots["fact"], why="The page tells it")
+    yield from answer(match[1], evidence=slots["fact"], reason="The page tells it")
 
 
 def _sample_comment_of(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -112,8 +120,8 @@ def _sample_comment_of(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name, body FROM comment JOIN user ON user.id = author_id WHERE issue_id = ?"
         " ORDER BY written"
     )
-    comments = rows(data, sql, issue["id"]) if issue else ()
-    comment = pick(rng, comments)
+    comments = fetch_rows(data, sql, issue["id"]) if issue else ()
+    comment = sample_row(rng, comments)
     if comment is None or [row["name"] for row in comments].count(comment["name"]) > 1:
         return None
     slots = {"person": comment["name"], "title": issue["title"], "project": project["name"]}
@@ -136,7 +144,9 @@ def comment_of(slots: Slots, page: Observation) -> Expert:
         page, rf"{slots['person']}, \w+ \d+, \d+, \d+:\d+ (.+?){end}"
     )
     assert match is not None
-    yield from answer(match[1], seen=slots["person"], why="The comment stands below the issue")
+    yield from answer(
+        match[1], evidence=slots["person"], reason="The comment stands below the issue"
+    )
 
 
 # --- lists of issues -----------------------------------------------------------------------------
@@ -150,7 +160,7 @@ def _sample_count_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT count(*) FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
-    ((count,),) = rows(data, sql, project["id"], label)
+    ((count,),) = fetch_rows(data, sql, project["id"], label)
     slots = {"label": label, "project": project["name"]}
     return TaskInstance(slots, answer_includes(str(count))) if count > 1 else None
 
@@ -166,16 +176,16 @@ def _sample_count_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def count_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
-    count = found(page, r"(\d+) issues? open")
-    yield from answer(count, seen="issues open", why="The list tells how many it has")
+    page = yield from set_filter(page, "Label", slots["label"])
+    count = extract_text(page, r"(\d+) issues? open")
+    yield from answer(count, evidence="issues open", reason="The list tells how many it has")
 
 
 def _sample_count_assigned(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    member = pick(rng, other_members(data, project))
+    member = sample_row(rng, other_members(data, project))
     sql = "SELECT count(*) FROM issue WHERE project_id = ? AND state = 'open' AND assignee_id = ?"
-    ((count,),) = rows(data, sql, project["id"], member["id"])
+    ((count,),) = fetch_rows(data, sql, project["id"], member["id"])
     slots = {"person": member["name"], "project": project["name"]}
     return TaskInstance(slots, answer_includes(str(count))) if count else None
 
@@ -191,9 +201,9 @@ def _sample_count_assigned(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def count_assigned(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Assignee", slots["person"])
-    count = found(page, r"(\d+) issues? open")
-    yield from answer(count, seen="issues open", why="The list tells how many it has")
+    page = yield from set_filter(page, "Assignee", slots["person"])
+    count = extract_text(page, r"(\d+) issues? open")
+    yield from answer(count, evidence="issues open", reason="The list tells how many it has")
 
 
 _ENDS = {"oldest": ("Oldest first", "created"), "newest": ("Newest first", "created DESC")}
@@ -206,7 +216,7 @@ def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
         f" ORDER BY {_ENDS[end][1]}"
     )
-    titles = rows(data, sql, project["id"], label)
+    titles = fetch_rows(data, sql, project["id"], label)
     slots = {"end": end, "label": label, "project": project["name"]}
     return TaskInstance(slots, answer_includes(titles[0]["title"])) if len(titles) > 1 else None
 
@@ -222,12 +232,12 @@ def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def end_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
+    page = yield from set_filter(page, "Label", slots["label"])
     if slots["end"] == "oldest":
-        page = yield from narrow(page, "Sort by", "Oldest first")
-    index = names(page, "link").index("Clear filters")
-    title = names(page, "link")[index + 1]
-    yield from answer(title, seen="the first of the list", why=f"It is the {slots['end']}")
+        page = yield from set_filter(page, "Sort by", "Oldest first")
+    index = element_names(page, "link").index("Clear filters")
+    title = element_names(page, "link")[index + 1]
+    yield from answer(title, evidence="the first of the list", reason=f"It is the {slots['end']}")
 
 
 # --- milestones and members ----------------------------------------------------------------------
@@ -235,9 +245,9 @@ def end_labelled(slots: Slots, page: Observation) -> Expert:
 
 def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | None:
     project, kind = sample_project(data, rng), rng.choice(("due", "left"))
-    milestone = pick(
+    milestone = sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT milestone.*, (SELECT count(*) FROM issue WHERE milestone_id = milestone.id"
             " AND state = 'open') AS left FROM milestone WHERE project_id = ? AND state = 'open'"
@@ -252,7 +262,7 @@ def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | Non
         "left": "how many of its issues are still open",
     }[kind]
     iso = milestone["due"]
-    answer_text = f"{day(iso)} |OR| {iso}" if kind == "due" else str(milestone["left"])
+    answer_text = f"{format_day(iso)} |OR| {iso}" if kind == "due" else str(milestone["left"])
     slots = {"milestone": milestone["title"], "project": project["name"], "question": question}
     return TaskInstance(slots, answer_includes(answer_text))
 
@@ -272,15 +282,15 @@ def milestone_fact(slots: Slots, page: Observation) -> Expert:
     page, match = yield from scroll_until(page, pattern)
     assert match is not None
     if "due" in slots["question"]:
-        yield from answer(match[1], seen="Due", why="The list of milestones tells it")
+        yield from answer(match[1], evidence="Due", reason="The list of milestones tells it")
     else:
         num_open = str(int(match[3]) - int(match[2]))
-        yield from answer(num_open, seen=match[0], why="All but the closed ones are open")
+        yield from answer(num_open, evidence=match[0], reason="All but the closed ones are open")
 
 
 def _sample_member_role(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    member = pick(rng, other_members(data, project))
+    member = sample_row(rng, other_members(data, project))
     slots = {"person": member["name"], "project": project["name"]}
     return TaskInstance(slots, answer_includes(member["role"]))
 
@@ -300,14 +310,14 @@ def member_role(slots: Slots, page: Observation) -> Expert:
     pattern = rf"{slots['person']} @\S+ (Guest|Reporter|Developer|Maintainer|Owner)"
     page, match = yield from scroll_until(page, pattern)
     while match is None:
-        page = yield from click(page, "Next", "link", about="", why="The list goes on")
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
         page, match = yield from scroll_until(page, pattern)
-    yield from answer(match[1], seen=slots["person"], why="The role stands behind the name")
+    yield from answer(match[1], evidence=slots["person"], reason="The role stands behind the name")
 
 
 def _sample_member_missing(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    person = rng.choice(outsiders(data, project))
+    person = rng.choice(non_members(data, project))
     slots = {"person": person["name"], "project": project["name"]}
     return TaskInstance(slots, unachievable("this person is no member of the project"))
 
@@ -316,8 +326,8 @@ def _sample_member_missing(data: Data, rng: random.Random) -> TaskInstance | Non
 def member_missing(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Members")
     page, match = yield from scroll_until(page, slots["person"])
-    while match is None and has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", about="", why="The list goes on")
+    while match is None and has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
         page, match = yield from scroll_until(page, slots["person"])
     yield from give_up(f"{slots['person']} is no member of {slots['project']}")
 
@@ -326,7 +336,7 @@ def _sample_branch_missing(data: Data, rng: random.Random) -> TaskInstance | Non
     project = sample_project(data, rng, "Developer")
     branch = rng.choice(("release-2.0", "hotfix-login", "legacy", "staging", "nightly"))
     sql = "SELECT 1 FROM branch WHERE project_id = ? AND name = ?"
-    if rows(data, sql, project["id"], branch):
+    if fetch_rows(data, sql, project["id"], branch):
         return None
     slots = {"branch": branch, "project": project["name"]}
     return TaskInstance(slots, unachievable("there is no such branch"))
@@ -336,7 +346,7 @@ def _sample_branch_missing(data: Data, rng: random.Random) -> TaskInstance | Non
 def branch_missing(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Branches")
     page, match = yield from scroll_until(page, rf"{re.escape(slots['branch'])} ")
-    while match is None and has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", about="", why="The list goes on")
+    while match is None and has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
         page, match = yield from scroll_until(page, rf"{re.escape(slots['branch'])} ")
     yield from give_up(f"{slots['project']} has no branch {slots['branch']}")

@@ -9,42 +9,42 @@ from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    closed_with,
+    closed_with_comment,
+    fetch_rows,
     go_to_issue,
     go_to_project_page,
-    narrow,
-    next_number,
+    next_free_number,
     other_members,
-    rows,
     sample_issue,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    done,
-    has,
-    names_after,
-    tick,
+    element_names_after,
+    finish,
+    has_element,
+    select_option,
+    set_checked,
     type_text,
 )
-from webagent_jax.arena.site import day
+from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -77,7 +77,7 @@ def facts(url: str, **expected: str) -> EvalSpec:
 def _sample_create_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     title, body = rng.choice(_NEW_ISSUES)
-    url = url_of(project, next_number(data, project))
+    url = url_of(project, next_free_number(data, project))
     spec = all_of(page_equals(url, "h1", title), page_includes(url, ".text", body))
     return TaskInstance({"project": project["name"], "title": title, "body": body}, spec)
 
@@ -94,12 +94,12 @@ def _sample_create_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 def create_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from _fill_new_issue(page, slots)
-    yield from click(page, "Create Issue", "button", about="")
-    yield from done("The issue is created")
+    yield from click(page, "Create Issue", "button", intent_phrase="")
+    yield from finish("The issue is created")
 
 
 def _fill_new_issue(page: Observation, slots: Slots) -> Moves:
-    page = yield from click(page, "New Issue", "link", about="")
+    page = yield from click(page, "New Issue", "link", intent_phrase="")
     page = yield from type_text(page, "Title", slots["title"])
     return (yield from type_text(page, "Description", slots["body"]))
 
@@ -107,26 +107,26 @@ def _fill_new_issue(page: Observation, slots: Slots) -> Moves:
 def _sample_create_full_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Reporter")
     title, body = rng.choice(_NEW_ISSUES)
-    member, label = pick(rng, other_members(data, project)), rng.choice(LABELS)
+    member, label = sample_row(rng, other_members(data, project)), rng.choice(LABELS)
     due = TODAY + datetime.timedelta(rng.randint(5, 120))
     milestone = _sample_open_milestone(data, rng, project)
     if milestone is None:
         return None
-    url = url_of(project, next_number(data, project))
+    url = url_of(project, next_free_number(data, project))
     slots = {"project": project["name"], "title": title, "body": body, "label": label}
     slots |= {"person": member["name"], "milestone": milestone, "due": due.isoformat()}
     fields = {"assignee": member["name"], "labels": label, "milestone": milestone}
     spec = all_of(
         page_equals(url, "h1", title),
         page_includes(url, ".text", body),
-        facts(url, due=day(due.isoformat()), **fields),
+        facts(url, due=format_day(due.isoformat()), **fields),
     )
     return TaskInstance(slots, spec)
 
 
 def _sample_open_milestone(data: Data, rng: random.Random, project: Any) -> str | None:
     sql = "SELECT title FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
-    milestone = pick(rng, rows(data, sql, project["id"]))
+    milestone = sample_row(rng, fetch_rows(data, sql, project["id"]))
     return milestone and str(milestone["title"])
 
 
@@ -148,12 +148,12 @@ def _sample_open_milestone(data: Data, rng: random.Random, project: Any) -> str 
 def create_full_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     page = yield from _fill_new_issue(page, slots)
-    page = yield from choose(page, "Assignee", slots["person"])
-    page = yield from choose(page, "Milestone", slots["milestone"])
+    page = yield from select_option(page, "Assignee", slots["person"])
+    page = yield from select_option(page, "Milestone", slots["milestone"])
     page = yield from type_text(page, "Due date", slots["due"])
-    page = yield from tick(page, slots["label"])
-    yield from click(page, "Create Issue", "button", about="")
-    yield from done("The issue is created with everything")
+    page = yield from set_checked(page, slots["label"])
+    yield from click(page, "Create Issue", "button", intent_phrase="")
+    yield from finish("The issue is created with everything")
 
 
 # --- editing one issue ---------------------------------------------------------------------------
@@ -161,12 +161,12 @@ def create_full_issue(slots: Slots, page: Observation) -> Expert:
 
 def _go_to_edit_form(page: Observation, slots: Slots) -> Moves:
     page = yield from go_to_issue(page, slots["project"], slots["title"])
-    return (yield from click(page, "Edit", "link", about=""))
+    return (yield from click(page, "Edit", "link", intent_phrase=""))
 
 
 def _sample_assign_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Reporter")
-    issue, member = sample_issue(data, rng, project), pick(rng, other_members(data, project))
+    issue, member = sample_issue(data, rng, project), sample_row(rng, other_members(data, project))
     if issue is None or issue["assignee"] == member["name"]:
         return None
     slots = {"title": issue["title"], "project": project["name"], "person": member["name"]}
@@ -184,16 +184,16 @@ def _sample_assign_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def assign_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_edit_form(page, slots)
-    page = yield from choose(page, "Assignee", slots["person"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("The issue is assigned")
+    page = yield from select_option(page, "Assignee", slots["person"])
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("The issue is assigned")
 
 
 def _sample_label_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Reporter")
     issue, label = sample_issue(data, rng, project), rng.choice(LABELS)
     sql = "SELECT name FROM issue_label JOIN label ON label.id = label_id WHERE issue_id = ?"
-    issue_labels = {row["name"] for row in rows(data, sql, issue["id"])} if issue else set()
+    issue_labels = {row["name"] for row in fetch_rows(data, sql, issue["id"])} if issue else set()
     if issue is None or label in issue_labels:
         return None
     labels_text = ", ".join(name for name in LABELS if name in issue_labels | {label})
@@ -212,9 +212,9 @@ def _sample_label_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def label_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_edit_form(page, slots)
-    page = yield from tick(page, slots["label"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("The issue has the label")
+    page = yield from set_checked(page, slots["label"])
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("The issue has the label")
 
 
 def _sample_schedule_issue(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -225,7 +225,7 @@ def _sample_schedule_issue(data: Data, rng: random.Random) -> TaskInstance | Non
         return None
     slots = {"title": issue["title"], "project": project["name"]}
     slots |= {"milestone": milestone, "due": due}
-    spec = facts(url_of(project, issue["number"]), milestone=milestone, due=day(due))
+    spec = facts(url_of(project, issue["number"]), milestone=milestone, due=format_day(due))
     return TaskInstance(slots, spec)
 
 
@@ -240,10 +240,10 @@ def _sample_schedule_issue(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def schedule_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_edit_form(page, slots)
-    page = yield from choose(page, "Milestone", slots["milestone"])
+    page = yield from select_option(page, "Milestone", slots["milestone"])
     page = yield from type_text(page, "Due date", slots["due"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("The issue is planned")
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("The issue is planned")
 
 
 _TITLES = ("Crash after start", "Make it faster", "Sort by name", "Tidy up the docs", "Wrong sum")
@@ -270,8 +270,8 @@ def _sample_rename_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 def rename_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_edit_form(page, slots)
     page = yield from type_text(page, "Title", slots["new"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("The issue has its new title")
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("The issue has its new title")
 
 
 _COMMENTS = (
@@ -309,8 +309,8 @@ def _sample_comment_issue(data: Data, rng: random.Random) -> TaskInstance | None
 def comment_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_issue(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is written")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is written")
 
 
 def _sample_close_issue(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -319,7 +319,7 @@ def _sample_close_issue(data: Data, rng: random.Random) -> TaskInstance | None:
     if issue is None:
         return None
     slots = {"title": issue["title"], "project": project["name"], "text": text}
-    return TaskInstance(slots, closed_with(url_of(project, issue["number"]), text))
+    return TaskInstance(slots, closed_with_comment(url_of(project, issue["number"]), text))
 
 
 @tasks.add(
@@ -334,9 +334,9 @@ def _sample_close_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 def close_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_issue(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
-    page = yield from click(page, "Comment", "button", about="")
-    yield from click(page, "Close Issue", "button", about="close")
-    yield from done("The issue is closed")
+    page = yield from click(page, "Comment", "button", intent_phrase="")
+    yield from click(page, "Close Issue", "button", intent_phrase="close")
+    yield from finish("The issue is closed")
 
 
 def _sample_reopen_issue(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -361,8 +361,8 @@ def _sample_reopen_issue(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def reopen_issue(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_issue(page, slots["project"], slots["title"], "Closed")
-    yield from click(page, "Reopen Issue", "button", about="reopen")
-    yield from done("The issue is open again")
+    yield from click(page, "Reopen Issue", "button", intent_phrase="reopen")
+    yield from finish("The issue is open again")
 
 
 # --- many issues ---------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT issue.number FROM issue JOIN issue_label ON issue_id = issue.id JOIN label"
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
     )
-    issue_rows = rows(data, sql, project["id"], label)
+    issue_rows = fetch_rows(data, sql, project["id"], label)
     if not 2 <= len(issue_rows) <= 3:
         return None
     states = [
@@ -394,12 +394,12 @@ def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def close_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
-    page = yield from narrow(page, "Label", slots["label"])
-    titles = [name for name in names_after(page, "Clear filters", "link") if name != "Next"]
+    page = yield from set_filter(page, "Label", slots["label"])
+    titles = [name for name in element_names_after(page, "Clear filters", "link") if name != "Next"]
     for title in titles:
-        if not has(page, title, "link"):
-            page = yield from click(page, "Issues", "link", about="")
-            page = yield from narrow(page, "Label", slots["label"])
-        page = yield from click(page, title, "link", about="", why="It has the label")
-        page = yield from click(page, "Close Issue", "button", about="close")
-    yield from done("They are all closed")
+        if not has_element(page, title, "link"):
+            page = yield from click(page, "Issues", "link", intent_phrase="")
+            page = yield from set_filter(page, "Label", slots["label"])
+        page = yield from click(page, title, "link", intent_phrase="", reason="It has the label")
+        page = yield from click(page, "Close Issue", "button", intent_phrase="close")
+    yield from finish("They are all closed")

@@ -8,37 +8,37 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
+    fetch_rows,
     go_to_project_page,
+    non_members,
     other_members,
-    outsiders,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    done,
-    has,
+    finish,
+    has_element,
     scroll_until,
-    tick,
+    select_option,
+    set_checked,
     type_text,
 )
-from webagent_jax.arena.site import day
+from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
     page_lists,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -49,10 +49,10 @@ _ROLES = ("Guest", "Reporter", "Developer", "Maintainer")
 
 def invite(page: Observation, person: str, role: str) -> Moves:
     """Invite a person from a page with the link to the form."""
-    page = yield from click(page, "Invite Member", "link", about="")
+    page = yield from click(page, "Invite Member", "link", intent_phrase="")
     page = yield from type_text(page, "User name, full name or email", person)
-    page = yield from choose(page, "Role", role)
-    return (yield from click(page, "Invite", "button", about=""))
+    page = yield from select_option(page, "Role", role)
+    return (yield from click(page, "Invite", "button", intent_phrase=""))
 
 
 def member_url(data: Data, project: str, user: int) -> str:
@@ -61,7 +61,7 @@ def member_url(data: Data, project: str, user: int) -> str:
 
 def _sample_invite_one(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    person, role = rng.choice(outsiders(data, project)), rng.choice(_ROLES)
+    person, role = rng.choice(non_members(data, project)), rng.choice(_ROLES)
     name = rng.choice((person["name"], person["username"], person["email"]))
     slots = {"project": project["name"], "person": name, "role": role}
     url = member_url(data, project["path"], person["id"])
@@ -80,16 +80,16 @@ def _sample_invite_one(data: Data, rng: random.Random) -> TaskInstance | None:
 def invite_one(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Members")
     yield from invite(page, slots["person"], slots["role"])
-    yield from done("The invitation is sent")
+    yield from finish("The invitation is sent")
 
 
 def _sample_invite_two(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    one, other = rng.sample(outsiders(data, project), 2)
+    first_user, second_user = rng.sample(non_members(data, project), 2)
     first, second = rng.sample(_ROLES, 2)
-    slots = {"project": project["name"], "one": one["name"], "first": first}
-    slots |= {"other": other["name"], "second": second}
-    invitations = [(one, first), (other, second)]
+    slots = {"project": project["name"], "one": first_user["name"], "first": first}
+    slots |= {"other": second_user["name"], "second": second}
+    invitations = [(first_user, first), (second_user, second)]
     spec = all_of(
         *(
             page_includes(
@@ -116,7 +116,7 @@ def invite_two(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Members")
     page = yield from invite(page, slots["one"], slots["first"])
     yield from invite(page, slots["other"], slots["second"])
-    yield from done("Both are invited")
+    yield from finish("Both are invited")
 
 
 def _go_to_member(page: Observation, slots: Slots) -> Moves:
@@ -124,15 +124,17 @@ def _go_to_member(page: Observation, slots: Slots) -> Moves:
     edit = f"Edit {slots['person']}"
     page, match = yield from scroll_until(page, rf"{slots['person']} @")
     if match is None:
-        page = yield from click(page, "Next", "link", about="", why="The list goes on")
-        while not has(page, edit, "link") and has(page, "Next", "link"):
-            page = yield from click(page, "Next", "link", about="", why="The list goes on")
-    return (yield from click(page, edit, "link", about=slots["person"]))
+        page = yield from click(page, "Next", "link", intent_phrase="", reason="The list goes on")
+        while not has_element(page, edit, "link") and has_element(page, "Next", "link"):
+            page = yield from click(
+                page, "Next", "link", intent_phrase="", reason="The list goes on"
+            )
+    return (yield from click(page, edit, "link", intent_phrase=slots["person"]))
 
 
 def _sample_change_role(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
-    member, role = pick(rng, other_members(data, project)), rng.choice(_ROLES)
+    member, role = sample_row(rng, other_members(data, project)), rng.choice(_ROLES)
     if member["role"] in (role, "Owner"):
         return None
     slots = {"project": project["name"], "person": member["name"], "role": role}
@@ -151,15 +153,15 @@ def _sample_change_role(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def change_role(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_member(page, slots)
-    page = yield from choose(page, "Role", slots["role"])
-    yield from click(page, "Save Role", "button", about="")
-    yield from done("The role is changed")
+    page = yield from select_option(page, "Role", slots["role"])
+    yield from click(page, "Save Role", "button", intent_phrase="")
+    yield from finish("The role is changed")
 
 
 def _sample_remove_member(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Maintainer")
     members = other_members(data, project)
-    member = pick(rng, members)
+    member = sample_row(rng, members)
     if member["role"] == "Owner" or len(members) > 8:
         return None
     names = [row["name"] for row in members if row["name"] != member["name"]]
@@ -180,8 +182,8 @@ def _sample_remove_member(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def remove_member(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_member(page, slots)
-    yield from click(page, "Remove Member", "button", about="remove")
-    yield from done("The member is removed")
+    yield from click(page, "Remove Member", "button", intent_phrase="remove")
+    yield from finish("The member is removed")
 
 
 # --- milestones and labels -----------------------------------------------------------------------
@@ -198,15 +200,15 @@ _GOALS = (
 
 def _sample_create_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Developer")
-    title, about = rng.choice(_GOALS)
+    title, description = rng.choice(_GOALS)
     due = (TODAY + datetime.timedelta(rng.randint(10, 200))).isoformat()
-    slots = {"project": project["name"], "title": title, "about": about, "due": due}
-    ((number,),) = rows(data, "SELECT max(id) + 1 FROM milestone")
+    slots = {"project": project["name"], "title": title, "about": description, "due": due}
+    ((number,),) = fetch_rows(data, "SELECT max(id) + 1 FROM milestone")
     url = f"{CODE}/{project['path']}/milestones"
-    line = f"{title}, Due {day(due)}. 0 of 0 issues closed"
+    line = f"{title}, Due {format_day(due)}. 0 of 0 issues closed"
     spec = all_of(
         page_lists(url, "main .list li", "a, p", line),
-        page_includes(f"{url}/{number}", "main", about),
+        page_includes(f"{url}/{number}", "main", description),
     )
     return TaskInstance(slots, spec)
 
@@ -222,18 +224,18 @@ def _sample_create_milestone(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def create_milestone(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Milestones")
-    page = yield from click(page, "New Milestone", "link", about="")
+    page = yield from click(page, "New Milestone", "link", intent_phrase="")
     page = yield from type_text(page, "Title", slots["title"])
     page = yield from type_text(page, "Description", slots["about"])
     page = yield from type_text(page, "Due date", slots["due"])
-    yield from click(page, "Create Milestone", "button", about="")
-    yield from done("The milestone is created")
+    yield from click(page, "Create Milestone", "button", intent_phrase="")
+    yield from finish("The milestone is created")
 
 
 def _sample_close_milestone(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Developer")
     sql = "SELECT * FROM milestone WHERE project_id = ? AND state = 'open' ORDER BY id"
-    milestone = pick(rng, rows(data, sql, project["id"]))
+    milestone = sample_row(rng, fetch_rows(data, sql, project["id"]))
     if milestone is None:
         return None
     url = f"{CODE}/{project['path']}/milestones/{milestone['id']}"
@@ -253,8 +255,8 @@ def _sample_close_milestone(data: Data, rng: random.Random) -> TaskInstance | No
 def close_milestone(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Milestones")
     page = yield from click(page, slots["milestone"], "link")
-    yield from click(page, "Close Milestone", "button", about="close")
-    yield from done("The milestone is closed")
+    yield from click(page, "Close Milestone", "button", intent_phrase="close")
+    yield from finish("The milestone is closed")
 
 
 def _sample_create_label(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -275,15 +277,15 @@ def _sample_create_label(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def create_label(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Settings")
-    page = yield from click(page, "Labels", "link", about="label")
+    page = yield from click(page, "Labels", "link", intent_phrase="label")
     page = yield from type_text(page, "Name of new label", slots["label"])
-    yield from click(page, "Create Label", "button", about="")
-    yield from done("The label is there")
+    yield from click(page, "Create Label", "button", intent_phrase="")
+    yield from finish("The label is there")
 
 
 # --- settings ------------------------------------------------------------------------------------
 
-_ABOUT = (
+_DESCRIPTIONS = (
     "Looking for a new maintainer",
     "Not ready for use yet",
     "Moved to maintenance mode",
@@ -294,9 +296,11 @@ _NAMES = ("Nutshell", "Second Try", "Lighthouse", "Workbench", "Compass", "Drift
 
 
 def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
-    project, about = sample_project(data, rng, "Maintainer"), rng.choice(_ABOUT)
-    slots = {"project": project["name"], "about": about}
-    return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", about))
+    project, description = sample_project(data, rng, "Maintainer"), rng.choice(_DESCRIPTIONS)
+    slots = {"project": project["name"], "about": description}
+    return TaskInstance(
+        slots, page_equals(f"{CODE}/{project['path']}", ".head div > p", description)
+    )
 
 
 @tasks.add(
@@ -311,8 +315,8 @@ def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
 def describe(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from type_text(page, "Description", slots["about"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("The description is changed")
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("The description is changed")
 
 
 def _sample_rename_project(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -338,6 +342,6 @@ def _sample_rename_project(data: Data, rng: random.Random) -> TaskInstance | Non
 def rename_project(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Settings")
     page = yield from type_text(page, "Project name", slots["name"])
-    page = yield from tick(page, slots["visibility"])
-    yield from click(page, "Save Changes", "button", about="")
-    yield from done("Name and visibility are changed")
+    page = yield from set_checked(page, slots["visibility"])
+    yield from click(page, "Save Changes", "button", intent_phrase="")
+    yield from finish("Name and visibility are changed")

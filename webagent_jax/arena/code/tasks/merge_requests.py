@@ -9,30 +9,30 @@ from typing import Any
 from webagent_jax.arena.code.tasks.helpers import (
     AGENT_USER_ID,
     CODE,
-    closed_with,
+    closed_with_comment,
+    fetch_rows,
     go_to_file,
     go_to_merge_request,
     go_to_project,
     go_to_project_page,
-    next_number,
+    next_free_number,
     other_members,
-    pick,
-    rows,
     sample_merge_request,
     sample_project,
+    sample_row,
 )
-from webagent_jax.arena.expert_steps import choose, click, done, type_text
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -69,8 +69,8 @@ def _sample_approve(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def approve(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_merge_request(page, slots["project"], slots["title"])
-    yield from click(page, "Approve", "button", about="")
-    yield from done("It is approved")
+    yield from click(page, "Approve", "button", intent_phrase="")
+    yield from finish("It is approved")
 
 
 def _sample_merge(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -95,8 +95,8 @@ def _sample_merge(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def merge(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_merge_request(page, slots["project"], slots["title"])
-    yield from click(page, "Merge", "button", about="merge")
-    yield from done("It is merged")
+    yield from click(page, "Merge", "button", intent_phrase="merge")
+    yield from finish("It is merged")
 
 
 _REASONS = (
@@ -114,7 +114,7 @@ def _sample_decline(data: Data, rng: random.Random) -> TaskInstance | None:
     if request is None:
         return None
     slots = {"title": request["title"], "project": project["name"], "text": text}
-    return TaskInstance(slots, closed_with(url_of(project, request["number"]), text))
+    return TaskInstance(slots, closed_with_comment(url_of(project, request["number"]), text))
 
 
 @tasks.add(
@@ -129,9 +129,9 @@ def _sample_decline(data: Data, rng: random.Random) -> TaskInstance | None:
 def decline(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
-    page = yield from click(page, "Comment", "button", about="")
-    yield from click(page, "Close Merge Request", "button", about="close")
-    yield from done("It is closed")
+    page = yield from click(page, "Comment", "button", intent_phrase="")
+    yield from click(page, "Close Merge Request", "button", intent_phrase="close")
+    yield from finish("It is closed")
 
 
 def _sample_comment_request(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -169,8 +169,8 @@ def _sample_comment_request(data: Data, rng: random.Random) -> TaskInstance | No
 def comment_request(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_merge_request(page, slots["project"], slots["title"])
     page = yield from type_text(page, "Write a comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is written")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is written")
 
 
 _TITLES = ("Merge my experiment", "Bring this to main", "Small clean-up", "New parser", "Draft")
@@ -182,13 +182,13 @@ def _sample_open_request(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name FROM branch WHERE project_id = ?1 AND NOT is_default AND name NOT IN"
         " (SELECT source FROM merge_request WHERE project_id = ?1) ORDER BY name"
     )
-    branch = pick(rng, rows(data, sql, project["id"]))
-    member, title = pick(rng, other_members(data, project)), rng.choice(_TITLES)
+    branch = sample_row(rng, fetch_rows(data, sql, project["id"]))
+    member, title = sample_row(rng, other_members(data, project)), rng.choice(_TITLES)
     if branch is None:
         return None
     slots = {"branch": branch["name"], "project": project["name"], "title": title}
     slots |= {"person": member["name"]}
-    url = url_of(project, next_number(data, project, "merge_request"))
+    url = url_of(project, next_free_number(data, project, "merge_request"))
     spec = all_of(
         page_equals(url, "h1", title),
         page_includes(url, ".by", f"{branch['name']} into main"),
@@ -213,12 +213,12 @@ def _sample_open_request(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def open_request(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Merge Requests")
-    page = yield from click(page, "New Merge Request", "link", about="")
-    page = yield from choose(page, "Source branch", slots["branch"])
+    page = yield from click(page, "New Merge Request", "link", intent_phrase="")
+    page = yield from select_option(page, "Source branch", slots["branch"])
     page = yield from type_text(page, "Title", slots["title"])
-    page = yield from choose(page, "Reviewer", slots["person"])
-    yield from click(page, "Create Merge Request", "button", about="")
-    yield from done("The merge request is open")
+    page = yield from select_option(page, "Reviewer", slots["person"])
+    yield from click(page, "Create Merge Request", "button", intent_phrase="")
+    yield from finish("The merge request is open")
 
 
 # --- branches and files --------------------------------------------------------------------------
@@ -244,8 +244,8 @@ def _sample_create_branch(data: Data, rng: random.Random) -> TaskInstance | None
 def create_branch(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Branches")
     page = yield from type_text(page, "Name of new branch", slots["branch"])
-    yield from click(page, "Create Branch", "button", about="")
-    yield from done("The branch is there")
+    yield from click(page, "Create Branch", "button", intent_phrase="")
+    yield from finish("The branch is there")
 
 
 def _sample_delete_branch(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -253,7 +253,7 @@ def _sample_delete_branch(data: Data, rng: random.Random) -> TaskInstance | None
     sql = (
         "SELECT name FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
     )
-    branches = [row["name"] for row in rows(data, sql, project["id"])]
+    branches = [row["name"] for row in fetch_rows(data, sql, project["id"])]
     # All branches must fit on one page, which the evaluator compares exactly.
     if not 3 <= len(branches) <= 6:
         return None
@@ -276,8 +276,8 @@ DELETE_BRANCH = (
 @tasks.add("delete-branch", _sample_delete_branch, *DELETE_BRANCH)
 def delete_branch(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Branches")
-    yield from click(page, f"Delete {slots['branch']}", "button", about=slots["branch"])
-    yield from done("The branch is gone")
+    yield from click(page, f"Delete {slots['branch']}", "button", intent_phrase=slots["branch"])
+    yield from finish("The branch is gone")
 
 
 _FILES = (
@@ -311,12 +311,12 @@ def _sample_add_file(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def add_file(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
-    page = yield from click(page, "New File", "link", about="")
+    page = yield from click(page, "New File", "link", intent_phrase="")
     page = yield from type_text(page, "File name", slots["path"])
     page = yield from type_text(page, "Content", slots["content"])
     page = yield from type_text(page, "Commit message", slots["message"])
-    yield from click(page, "Commit Changes", "button", about="")
-    yield from done("The file is committed")
+    yield from click(page, "Commit Changes", "button", intent_phrase="")
+    yield from finish("The file is committed")
 
 
 def _sample_rewrite_file(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -343,7 +343,7 @@ def _sample_rewrite_file(data: Data, rng: random.Random) -> TaskInstance | None:
 def rewrite_file(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page = yield from go_to_file(page, slots["path"])
-    page = yield from click(page, "Edit", "link", about="")
+    page = yield from click(page, "Edit", "link", intent_phrase="")
     page = yield from type_text(page, "Content", slots["content"])
-    yield from click(page, "Commit Changes", "button", about="")
-    yield from done("The change is committed")
+    yield from click(page, "Commit Changes", "button", intent_phrase="")
+    yield from finish("The change is committed")

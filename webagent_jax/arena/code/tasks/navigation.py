@@ -10,32 +10,33 @@ from urllib.parse import urlencode
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
+    fetch_rows,
     go_to_account_page,
     go_to_file,
     go_to_issue,
     go_to_project,
     go_to_project_page,
-    narrow,
     other_members,
-    rows,
     sample_issue,
     sample_project,
+    set_filter,
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.expert_steps import choose, click, done, names, page_text
-from webagent_jax.arena.task import Data, TaskInstance, Templates, pick, url_equals
+from webagent_jax.arena.expert_steps import click, element_names, finish, page_text, select_option
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
 
 def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    path = pick(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+    path = sample_row(
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     slots = {"path": path, "project": project["name"]}
     return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/blob/{path}"))
@@ -53,13 +54,14 @@ def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
 def open_file(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     yield from go_to_file(page, slots["path"])
-    yield from done("The file is open")
+    yield from finish("The file is open")
 
 
 def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    path = pick(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+    path = sample_row(
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     query = urlencode({"path": path})
     slots = {"path": path, "project": project["name"]}
@@ -78,8 +80,8 @@ def _sample_file_history(data: Data, rng: random.Random) -> TaskInstance | None:
 def file_history(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page = yield from go_to_file(page, slots["path"])
-    yield from click(page, "History", "link", why="The page of the file leads to its history")
-    yield from done("These are the commits of the file")
+    yield from click(page, "History", "link", reason="The page of the file leads to its history")
+    yield from finish("These are the commits of the file")
 
 
 def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -103,14 +105,14 @@ def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | No
 def issues_labelled(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     if slots["state"] == "closed":
-        page = yield from click(page, "Closed", "link", about="closed")
-    yield from narrow(page, "Label", slots["label"])
-    yield from done("The list is filtered")
+        page = yield from click(page, "Closed", "link", intent_phrase="closed")
+    yield from set_filter(page, "Label", slots["label"])
+    yield from finish("The list is filtered")
 
 
 def _sample_issues_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    member = pick(rng, other_members(data, project))
+    member = sample_row(rng, other_members(data, project))
     word, name = rng.choice((("assigned to", "assignee"), ("opened by", "author")))
     query = urlencode({name: member["username"]})
     slots = {"word": word, "person": member["name"], "project": project["name"]}
@@ -129,14 +131,14 @@ def _sample_issues_of_person(data: Data, rng: random.Random) -> TaskInstance | N
 def issues_of_person(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Issues")
     field = "Assignee" if slots["word"] == "assigned to" else "Author"
-    yield from narrow(page, field, slots["person"])
-    yield from done("The list is filtered")
+    yield from set_filter(page, field, slots["person"])
+    yield from finish("The list is filtered")
 
 
 def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     name, _ = rng.choice(contributors(data, project["id"]))
-    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", name)
+    ((username,),) = fetch_rows(data, "SELECT username FROM user WHERE name = ?", name)
     slots = {"person": name, "project": project["name"]}
     return TaskInstance(slots, url_equals(f"{CODE}/{project['path']}/commits?author={username}"))
 
@@ -152,8 +154,8 @@ def _sample_commits_of_person(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def commits_of_person(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Commits")
-    yield from choose(page, "Author", slots["person"])
-    yield from done("The list is filtered")
+    yield from select_option(page, "Author", slots["person"])
+    yield from finish("The list is filtered")
 
 
 _SORTS = {
@@ -181,10 +183,12 @@ def _sample_explore(data: Data, rng: random.Random) -> TaskInstance | None:
     "Open the list of everybody's {language} projects, sorted {order}.",
 )
 def explore(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Explore", "link", about="")
-    page = yield from choose(page, "Language", slots["language"])
-    yield from choose(page, "Sort by", _SORTS[slots["order"]][1], about=slots["order"])
-    yield from done("The list is filtered and sorted")
+    page = yield from click(page, "Explore", "link", intent_phrase="")
+    page = yield from select_option(page, "Language", slots["language"])
+    yield from select_option(
+        page, "Sort by", _SORTS[slots["order"]][1], intent_phrase=slots["order"]
+    )
+    yield from finish("The list is filtered and sorted")
 
 
 _OWN_LISTS = {
@@ -199,30 +203,30 @@ _OWN_LISTS = {
 }
 
 
-def _sample_mine(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_own_list(data: Data, rng: random.Random) -> TaskInstance | None:
     entry = rng.choice(list(_OWN_LISTS))
     return TaskInstance({"what": entry}, url_equals(CODE + _OWN_LISTS[entry][1]))
 
 
 @tasks.add(
     "mine",
-    _sample_mine,
+    _sample_own_list,
     "Show me the {what}.",
     "Open the list of {what}.",
     "Where are the {what}? Bring them up.",
     "Go to the page with the {what}",
     "I want to look through the {what}.",
 )
-def mine(slots: Slots, page: Observation) -> Expert:
+def own_list(slots: Slots, page: Observation) -> Expert:
     entry, path = _OWN_LISTS[slots["what"]]
     if entry:
         page = yield from go_to_account_page(page, entry)
     else:
-        page = yield from click(page, "To-Dos", "link", about="to-dos")
-        page = yield from click(page, "Done", "link", about="finished")
+        page = yield from click(page, "To-Dos", "link", intent_phrase="to-dos")
+        page = yield from click(page, "Done", "link", intent_phrase="finished")
     if "reviewer" in path:
-        page = yield from click(page, "To review", "link", about="wait for my review")
-    yield from done("This is the list")
+        page = yield from click(page, "To review", "link", intent_phrase="wait for my review")
+    yield from finish("This is the list")
 
 
 def _sample_open_closed_issue(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -245,7 +249,7 @@ def _sample_open_closed_issue(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def open_closed_issue(slots: Slots, page: Observation) -> Expert:
     yield from go_to_issue(page, slots["project"], slots["title"], "Closed")
-    yield from done("The issue is open")
+    yield from finish("The issue is open")
 
 
 _STATES = {"open": "", "merged": "Merged", "closed": "Closed"}
@@ -257,7 +261,7 @@ def _sample_latest_request(data: Data, rng: random.Random) -> TaskInstance | Non
         "SELECT number FROM merge_request WHERE project_id = ? AND state = ?"
         " ORDER BY created DESC, id DESC LIMIT 1"
     )
-    requests = rows(data, sql, project["id"], state)
+    requests = fetch_rows(data, sql, project["id"], state)
     if not requests:
         return None
     slots = {"state": state, "project": project["name"]}
@@ -278,11 +282,11 @@ def latest_request(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Merge Requests")
     tab = _STATES[slots["state"]]
     if tab:
-        page = yield from click(page, tab, "link", about=slots["state"])
-    links = names(page, "link")
+        page = yield from click(page, tab, "link", intent_phrase=slots["state"])
+    links = element_names(page, "link")
     first = links[links.index("All") + 1]
-    yield from click(page, first, "link", about="latest", why="The newest come first")
-    yield from done("The merge request is open")
+    yield from click(page, first, "link", intent_phrase="latest", reason="The newest come first")
+    yield from finish("The merge request is open")
 
 
 def _sample_top_profile(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -290,7 +294,7 @@ def _sample_top_profile(data: Data, rng: random.Random) -> TaskInstance | None:
     ranking = contributors(data, project["id"])
     if ranking[0][1] == ranking[1][1]:
         return None
-    ((username,),) = rows(data, "SELECT username FROM user WHERE name = ?", ranking[0][0])
+    ((username,),) = fetch_rows(data, "SELECT username FROM user WHERE name = ?", ranking[0][0])
     return TaskInstance({"project": project["name"]}, url_equals(f"{CODE}/{username}"))
 
 
@@ -307,5 +311,7 @@ def top_profile(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
     name = contributor_rows[0][0]
-    yield from click(page, name, "link", about="most commits", why="The most active come first")
-    yield from done("This is the profile")
+    yield from click(
+        page, name, "link", intent_phrase="most commits", reason="The most active come first"
+    )
+    yield from finish("This is the profile")

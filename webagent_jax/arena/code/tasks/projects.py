@@ -10,38 +10,38 @@ from webagent_jax.arena.code.sample_projects import slug
 from webagent_jax.arena.code.tasks.helpers import (
     AGENT_USER_ID,
     CODE,
+    fetch_rows,
     go_to_account_page,
     go_to_project,
     go_to_project_page,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.code.tasks.members import invite
-from webagent_jax.arena.common import me
+from webagent_jax.arena.common import agent_user
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    done,
-    found,
+    element_names,
+    extract_text,
+    finish,
     go_back,
-    names,
     search,
-    tick,
+    select_option,
+    set_checked,
     type_text,
 )
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -56,14 +56,14 @@ _VISIBILITIES = ("Public", "Internal", "Private")
 
 
 def _fill_new_project(page: Observation, slots: Slots) -> Moves:
-    page = yield from click(page, "New Project", "link", about="")
+    page = yield from click(page, "New Project", "link", intent_phrase="")
     page = yield from type_text(page, "Project name", slots["name"])
-    return (yield from tick(page, slots["visibility"]))
+    return (yield from set_checked(page, slots["visibility"]))
 
 
 def _sample_create_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_NAMES), rng.choice(_VISIBILITIES)
-    url = f"{CODE}/{me().username}/{slug(name)}"
+    url = f"{CODE}/{agent_user().username}/{slug(name)}"
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"), page_includes(url, ".tree", "README.md")
     )
@@ -81,9 +81,9 @@ def _sample_create_project(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def create_project(slots: Slots, page: Observation) -> Expert:
     page = yield from _fill_new_project(page, slots)
-    page = yield from tick(page, "Add a README")
-    yield from click(page, "Create Project", "button", about="")
-    yield from done("The project is created")
+    page = yield from set_checked(page, "Add a README")
+    yield from click(page, "Create Project", "button", intent_phrase="")
+    yield from finish("The project is created")
 
 
 _STARTS = {
@@ -95,17 +95,19 @@ _STARTS = {
 
 def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility, start = rng.choice(_NAMES), rng.choice(_VISIBILITIES), rng.choice([*_STARTS])
-    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    first_user, second_user = rng.sample(
+        fetch_rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+    )
     role = rng.choice(("Developer", "Maintainer", "Reporter"))
-    url = f"{CODE}/{me().username}/{slug(name)}"
+    url = f"{CODE}/{agent_user().username}/{slug(name)}"
     slots = {"name": name, "visibility": visibility, "start": start, "role": role}
-    slots |= {"one": one["name"], "other": other["name"]}
+    slots |= {"one": first_user["name"], "other": second_user["name"]}
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"),
         page_includes(url, ".tree", _STARTS[start]),
         *(
             page_includes(f"{url}/members/{user['id']}", ".facts", f"{role} of {name}")
-            for user in (one, other)
+            for user in (first_user, second_user)
         ),
     )
     return TaskInstance(slots, spec)
@@ -127,12 +129,12 @@ def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance 
 )
 def create_team_project(slots: Slots, page: Observation) -> Expert:
     page = yield from _fill_new_project(page, slots)
-    page = yield from choose(page, "Start from", slots["start"])
-    page = yield from click(page, "Create Project", "button", about="")
-    page = yield from click(page, "Members", "link", about="")
+    page = yield from select_option(page, "Start from", slots["start"])
+    page = yield from click(page, "Create Project", "button", intent_phrase="")
+    page = yield from click(page, "Members", "link", intent_phrase="")
     for person in (slots["one"], slots["other"]):
         page = yield from invite(page, person, slots["role"])
-    yield from done("The project and its team are there")
+    yield from finish("The project and its team are there")
 
 
 _GROUPS = (
@@ -143,14 +145,18 @@ _GROUPS = (
 
 def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_GROUPS), rng.choice(_VISIBILITIES)
-    one, other = rng.sample(rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2)
+    first_user, second_user = rng.sample(
+        fetch_rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
+    )
     role = rng.choice(("Developer", "Maintainer", "Guest"))
     slots = {"name": name, "visibility": visibility, "role": role}
-    slots |= {"one": one["name"], "other": other["name"]}
+    slots |= {"one": first_user["name"], "other": second_user["name"]}
     url = f"{CODE}/{slug(name)}"
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"),
-        page_includes(url, "#members", f"{one['name']} {role}", f"{other['name']} {role}"),
+        page_includes(
+            url, "#members", f"{first_user['name']} {role}", f"{second_user['name']} {role}"
+        ),
     )
     return TaskInstance(slots, spec)
 
@@ -170,18 +176,18 @@ def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def create_group(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Groups")
-    page = yield from click(page, "New Group", "link", about="")
+    page = yield from click(page, "New Group", "link", intent_phrase="")
     page = yield from type_text(page, "Group name", slots["name"])
-    page = yield from tick(page, slots["visibility"])
-    page = yield from click(page, "Create Group", "button", about="")
+    page = yield from set_checked(page, slots["visibility"])
+    page = yield from click(page, "Create Group", "button", intent_phrase="")
     for person in (slots["one"], slots["other"]):
         page = yield from invite(page, person, slots["role"])
-    yield from done("The group is there")
+    yield from finish("The group is there")
 
 
 def _sample_fork(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, where="project.visibility = 'public'")
-    spaces = [me().username, "homestead", "lanternworks", "openpantry"]
+    spaces = [agent_user().username, "homestead", "lanternworks", "openpantry"]
     space, visibility = rng.choice(spaces), rng.choice(_VISIBILITIES)
     if project["owner"] == space:
         return None
@@ -205,11 +211,11 @@ def _sample_fork(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def fork(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
-    page = yield from click(page, "Fork", "link", about="fork")
-    page = yield from choose(page, "Fork into", slots["space"])
-    page = yield from tick(page, slots["visibility"])
-    yield from click(page, "Fork Project", "button", about="")
-    yield from done("The project is forked")
+    page = yield from click(page, "Fork", "link", intent_phrase="fork")
+    page = yield from select_option(page, "Fork into", slots["space"])
+    page = yield from set_checked(page, slots["visibility"])
+    yield from click(page, "Fork Project", "button", intent_phrase="")
+    yield from finish("The project is forked")
 
 
 def _sample_delete_project(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -229,11 +235,11 @@ def _sample_delete_project(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def delete_project(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Settings")
-    page = yield from click(page, "Delete Project", "link", about="delete")
-    path = found(page, r"Type (\S+/\S+)")
+    page = yield from click(page, "Delete Project", "link", intent_phrase="delete")
+    path = extract_text(page, r"Type (\S+/\S+)")
     page = yield from type_text(page, "Path of the project", path)
-    yield from click(page, "Delete Project", "button", about="delete")
-    yield from done("The project is gone")
+    yield from click(page, "Delete Project", "button", intent_phrase="delete")
+    yield from finish("The project is gone")
 
 
 # --- stars, people, to-dos -----------------------------------------------------------------------
@@ -241,7 +247,7 @@ def delete_project(slots: Slots, page: Observation) -> Expert:
 
 def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
     language, count = rng.choice(LANGUAGES), rng.choice((2, 3))
-    projects = rows(
+    projects = fetch_rows(
         data,
         "SELECT project.*, namespace.path || '/' || slug AS path FROM project JOIN namespace"
         " ON namespace.id = namespace_id WHERE language = ? AND project.visibility != 'private'"
@@ -252,7 +258,7 @@ def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     starred_ids = {
         row["project_id"]
-        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+        for row in fetch_rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
     }
     if starred_ids & {row["id"] for row in projects[:count]}:
         return None
@@ -272,28 +278,38 @@ def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
     "The {count} {language} projects with the most stars deserve one of mine as well: star them.",
 )
 def star_top(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Explore", "link", about="")
-    page = yield from choose(page, "Language", slots["language"])
-    page = yield from choose(page, "Sort by", "Most stars", about="most stars")
-    links = [name for name in names(page, "link") if " / " in name][: int(slots["count"])]
+    page = yield from click(page, "Explore", "link", intent_phrase="")
+    page = yield from select_option(page, "Language", slots["language"])
+    page = yield from select_option(page, "Sort by", "Most stars", intent_phrase="most stars")
+    links = [name for name in element_names(page, "link") if " / " in name][: int(slots["count"])]
     for link in links:
-        page = yield from click(page, link, "link", about="", why="It is among the first")
-        page = yield from click(page, "Star", "button", about="star")
-        while link not in names(page, "link"):
+        page = yield from click(
+            page, link, "link", intent_phrase="", reason="It is among the first"
+        )
+        page = yield from click(page, "Star", "button", intent_phrase="star")
+        while link not in element_names(page, "link"):
             page = yield from go_back("The list goes on")
-    yield from done("They have my star")
+    yield from finish("They have my star")
 
 
 def _sample_star_two(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = sample_project(data, rng), sample_project(data, rng)
+    first_project, second_project = sample_project(data, rng), sample_project(data, rng)
     starred_ids = {
         row["project_id"]
-        for row in rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
+        for row in fetch_rows(data, f"SELECT * FROM star WHERE user_id = {AGENT_USER_ID}")
     }
-    if one["id"] == other["id"] or starred_ids & {one["id"], other["id"]}:
+    if first_project["id"] == second_project["id"] or starred_ids & {
+        first_project["id"],
+        second_project["id"],
+    }:
         return None
-    specs = [page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in (one, other)]
-    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
+    specs = [
+        page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar")
+        for row in (first_project, second_project)
+    ]
+    return TaskInstance(
+        {"one": first_project["name"], "other": second_project["name"]}, all_of(*specs)
+    )
 
 
 @tasks.add(
@@ -308,22 +324,22 @@ def _sample_star_two(data: Data, rng: random.Random) -> TaskInstance | None:
 def star_two(slots: Slots, page: Observation) -> Expert:
     for project in (slots["one"], slots["other"]):
         page = yield from go_to_project(page, project)
-        page = yield from click(page, "Star", "button", about="star")
-    yield from done("Both have my star")
+        page = yield from click(page, "Star", "button", intent_phrase="star")
+    yield from finish("Both have my star")
 
 
 def _sample_follow(data: Data, rng: random.Random) -> TaskInstance | None:
-    users = rows(
+    users = fetch_rows(
         data,
         "SELECT * FROM user WHERE id != 1 AND id NOT IN (SELECT followed_id FROM follow"
         " WHERE follower_id = 1) ORDER BY id",
     )
-    one, other = rng.sample(users, 2)
+    first_user, second_user = rng.sample(users, 2)
     specs = [
         page_equals(f"{CODE}/{user['username']}", ".head button", "Unfollow")
-        for user in (one, other)
+        for user in (first_user, second_user)
     ]
-    return TaskInstance({"one": one["name"], "other": other["name"]}, all_of(*specs))
+    return TaskInstance({"one": first_user["name"], "other": second_user["name"]}, all_of(*specs))
 
 
 @tasks.add(
@@ -338,10 +354,10 @@ def _sample_follow(data: Data, rng: random.Random) -> TaskInstance | None:
 def follow(slots: Slots, page: Observation) -> Expert:
     for person in (slots["one"], slots["other"]):
         page = yield from search(page, "Search Slipway", person)
-        page = yield from click(page, "People", "link", about="")
+        page = yield from click(page, "People", "link", intent_phrase="")
         page = yield from click(page, person, "link")
-        page = yield from click(page, "Follow", "button", about="follow")
-    yield from done("I follow both")
+        page = yield from click(page, "Follow", "button", intent_phrase="follow")
+    yield from finish("I follow both")
 
 
 _STATUSES = (
@@ -352,7 +368,7 @@ _STATUSES = (
 
 def _sample_profile(data: Data, rng: random.Random) -> TaskInstance | None:
     status = rng.choice(_STATUSES)
-    url = f"{CODE}/{me().username}"
+    url = f"{CODE}/{agent_user().username}"
     if rng.random() < 0.5:
         return TaskInstance(
             {"field": "status", "value": status}, page_equals(url, "#status", status)
@@ -373,19 +389,19 @@ def _sample_profile(data: Data, rng: random.Random) -> TaskInstance | None:
 def profile(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Edit Profile")
     page = yield from type_text(page, slots["field"].capitalize(), slots["value"])
-    yield from click(page, "Save Profile", "button", about="")
-    yield from done("My profile is saved")
+    yield from click(page, "Save Profile", "button", intent_phrase="")
+    yield from finish("My profile is saved")
 
 
 def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
-    to_dos = rows(
+    to_dos = fetch_rows(
         data,
         "SELECT to_do.id, coalesce(issue.title, merge_request.title) AS title, user.name FROM to_do"
         " JOIN user ON user.id = to_do.author_id LEFT JOIN issue ON issue.id = issue_id"
         " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
         f" WHERE to_do.user_id = {AGENT_USER_ID} AND NOT done ORDER BY to_do.written DESC",
     )
-    target = pick(rng, to_dos)
+    target = sample_row(rng, to_dos)
     if [row["title"] for row in to_dos].count(target["title"]) > 1:
         return None
     slots = {"title": target["title"], "person": target["name"]}
@@ -404,11 +420,13 @@ def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
     'Set my to-do "{title}" (by {person}) to done.',
 )
 def to_do(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "To-Dos", "link", about="to-do")
-    while slots["title"] not in names(page, "link"):
-        page = yield from click(page, "Next", "link", about="", why="It is not on this page")
+    page = yield from click(page, "To-Dos", "link", intent_phrase="to-do")
+    while slots["title"] not in element_names(page, "link"):
+        page = yield from click(
+            page, "Next", "link", intent_phrase="", reason="It is not on this page"
+        )
     elements = list(page.elements.values())
-    index = next(i for i, each in enumerate(elements) if each.name == slots["title"])
-    button = next(each.name for each in elements[index:] if each.kind == "button")
-    yield from click(page, button, "button", about="done", why="The button behind it")
-    yield from done("The to-do is done")
+    index = next(i for i, element in enumerate(elements) if element.name == slots["title"])
+    button = next(element.name for element in elements[index:] if element.kind == "button")
+    yield from click(page, button, "button", intent_phrase="done", reason="The button behind it")
+    yield from finish("The to-do is done")

@@ -9,26 +9,32 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
+    fetch_rows,
     go_to_file,
     go_to_project,
     go_to_project_page,
-    rows,
     sample_project,
 )
 from webagent_jax.arena.expert_steps import (
     answer,
-    choose,
     click,
-    found,
-    has,
+    extract_text,
+    has_element,
     page_text,
     scroll_to,
     scroll_until,
+    select_option,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("code", "gitlab")
+tasks = TemplateRegistry("code", "gitlab")
 
 Slots = Mapping[str, str]
 
@@ -41,7 +47,7 @@ _BY_AUTHOR = (
 
 def contributors(data: Data, project: object) -> list[tuple[str, int]]:
     """Return name and number of commits of each contributor, the most active first."""
-    contributor_rows = rows(data, _BY_AUTHOR, project)
+    contributor_rows = fetch_rows(data, _BY_AUTHOR, project)
     return [(row["name"], row["commits"]) for row in contributor_rows]
 
 
@@ -68,7 +74,9 @@ def commits_of(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     page, match = yield from scroll_until(page, rf"{slots['author']} (\d+) commits?")
     assert match is not None
-    yield from answer(match[1], seen=match[0], why="The page counts the commits of everybody")
+    yield from answer(
+        match[1], evidence=match[0], reason="The page counts the commits of everybody"
+    )
 
 
 _RANKS = {"most": 0, "second most": 1, "third most": 2}
@@ -102,14 +110,14 @@ def top_contributor(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Contributors")
     contributor_rows = re.findall(r"([A-Z]\w+ [A-Z]\w+) (\d+) commits?, latest", page_text(page))
     name, count = contributor_rows[_RANKS[slots["place"]]]
-    yield from answer(name, seen=f"{name} {count} commits", why="The most active come first")
+    yield from answer(name, evidence=f"{name} {count} commits", reason="The most active come first")
 
 
 def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    commit = pick(
+    commit = sample_row(
         rng,
-        rows(
+        fetch_rows(
             data,
             "SELECT written, user.id, name FROM revision JOIN user ON user.id = author_id"
             " WHERE project_id = ? AND branch = 'main' AND written > '2022-10' ORDER BY written",
@@ -123,7 +131,7 @@ def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | N
         " AND branch = 'main' AND written LIKE ?"
     )
     month = f"{commit['written'][:7]}-%"
-    ((count,),) = rows(data, sql, project["id"], commit["id"], month)
+    ((count,),) = fetch_rows(data, sql, project["id"], commit["id"], month)
     month_text = f"{datetime.date.fromisoformat(commit['written'][:10]):%B %Y}"
     slots = {"author": commit["name"], "project": project["name"], "month": month_text}
     return TaskInstance(slots, answer_includes(str(count)))
@@ -140,7 +148,7 @@ def _sample_commits_in_month(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def commits_in_month(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Commits")
-    page = yield from choose(page, "Author", slots["author"])
+    page = yield from select_option(page, "Author", slots["author"])
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     matching_days: list[str] = []
     while True:
@@ -148,10 +156,12 @@ def commits_in_month(slots: Slots, page: Observation) -> Expert:
         matching_days += [
             f"{day:%b %d}" for day in days if (day.year, day.month) == (month.year, month.month)
         ]
-        if (days and days[-1] < month) or not has(page, "Next", "link"):
+        if (days and days[-1] < month) or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="Older commits follow")
-    yield from answer(str(len(matching_days)), seen=", ".join(matching_days), why="I count them")
+        page = yield from click(page, "Next", "link", reason="Older commits follow")
+    yield from answer(
+        str(len(matching_days)), evidence=", ".join(matching_days), reason="I count them"
+    )
 
 
 def _parse_days(page: Observation) -> list[str]:
@@ -161,15 +171,16 @@ def _parse_days(page: Observation) -> list[str]:
 
 def _sample_last_change(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
-    path = pick(
-        rng, rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"])
+    path = sample_row(
+        rng,
+        fetch_rows(data, "SELECT path FROM file WHERE project_id = ? ORDER BY path", project["id"]),
     )["path"]
     sql = (
         "SELECT name FROM revision JOIN user ON user.id = author_id JOIN revision_file"
         " ON revision_id = revision.id WHERE project_id = ? AND branch = 'main' AND path = ?"
         " ORDER BY written DESC, revision.id DESC LIMIT 1"
     )
-    ((name,),) = rows(data, sql, project["id"], path)
+    ((name,),) = fetch_rows(data, sql, project["id"], path)
     return TaskInstance({"path": path, "project": project["name"]}, answer_includes(name))
 
 
@@ -185,8 +196,8 @@ def _sample_last_change(data: Data, rng: random.Random) -> TaskInstance | None:
 def last_change(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page = yield from go_to_file(page, slots["path"])
-    name = found(page, r"Last change: ([A-Z]\w+ [A-Z]\w+),")
-    yield from answer(name, seen="Last change", why="The page of the file tells it")
+    name = extract_text(page, r"Last change: ([A-Z]\w+ [A-Z]\w+),")
+    yield from answer(name, evidence="Last change", reason="The page of the file tells it")
 
 
 # --- files and projects --------------------------------------------------------------------------
@@ -212,14 +223,14 @@ def clone_address(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])
     page, element = yield from scroll_to(page, "Clone with SSH", "textbox")
     address = page.elements[element].value
-    yield from answer(address, seen="Clone with SSH", why="It is on the page of the project")
+    yield from answer(address, evidence="Clone with SSH", reason="It is on the page of the project")
 
 
 def _sample_setting_in_docs(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     setting = rng.choice(("limit", "keep_days"))
     sql = "SELECT content FROM file WHERE project_id = ? AND path = 'docs/usage.md'"
-    ((text,),) = rows(data, sql, project["id"])
+    ((text,),) = fetch_rows(data, sql, project["id"])
     value = re.search(rf"{setting} = (\d+)", text)
     assert value is not None
     return TaskInstance({"setting": setting, "project": project["name"]}, answer_includes(value[1]))
@@ -239,15 +250,17 @@ def setting_in_docs(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_file(page, "docs/usage.md")
     page, match = yield from scroll_until(page, rf"{slots['setting']} = (\d+)")
     assert match is not None
-    yield from answer(match[1], seen=match[0], why="The example shows it")
+    yield from answer(match[1], evidence=match[0], reason="The example shows it")
 
 
 def _sample_stars_together(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = sample_project(data, rng), sample_project(data, rng)
-    if one["id"] == other["id"]:
+    first_project, second_project = sample_project(data, rng), sample_project(data, rng)
+    if first_project["id"] == second_project["id"]:
         return None
-    slots = {"one": one["name"], "other": other["name"]}
-    return TaskInstance(slots, answer_includes(str(one["stars"] + other["stars"])))
+    slots = {"one": first_project["name"], "other": second_project["name"]}
+    return TaskInstance(
+        slots, answer_includes(str(first_project["stars"] + second_project["stars"]))
+    )
 
 
 @tasks.add(
@@ -263,9 +276,11 @@ def stars_together(slots: Slots, page: Observation) -> Expert:
     counts = []
     for name in (slots["one"], slots["other"]):
         page = yield from go_to_project(page, name)
-        counts.append(int(found(page, r"(\d+) stars?, \d+ fork")))
+        counts.append(int(extract_text(page, r"(\d+) stars?, \d+ fork")))
     total = str(sum(counts))
-    yield from answer(total, seen=f"{counts[0]} + {counts[1]}", why="Both pages tell their stars")
+    yield from answer(
+        total, evidence=f"{counts[0]} + {counts[1]}", reason="Both pages tell their stars"
+    )
 
 
 def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -274,7 +289,7 @@ def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT name, stars FROM project WHERE language = ? AND visibility != 'private'"
         " ORDER BY stars DESC LIMIT 5"
     )
-    projects = rows(data, sql, language)
+    projects = fetch_rows(data, sql, language)
     stars = [row["stars"] for row in projects]
     index = _RANKS[place]
     if stars.count(stars[index]) > 1:
@@ -293,14 +308,14 @@ def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
     "Explore the {language} projects: which one has the {place} stars and how many are they?",
 )
 def starred_most(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Explore", "link", about="")
-    page = yield from choose(page, "Language", slots["language"])
-    page = yield from choose(page, "Sort by", "Most stars", about=slots["place"])
+    page = yield from click(page, "Explore", "link", intent_phrase="")
+    page = yield from select_option(page, "Language", slots["language"])
+    page = yield from select_option(page, "Sort by", "Most stars", intent_phrase=slots["place"])
     links = [e.name for e in page.elements.values() if e.kind == "link" and " / " in e.name]
     link = links[_RANKS[slots["place"]]]
-    stars = found(page, rf"{re.escape(link)} .*?(\d+) stars?")
+    stars = extract_text(page, rf"{re.escape(link)} .*?(\d+) stars?")
     name = link.split(" / ")[1]
-    yield from answer(f"{name}, {stars} stars", seen=link, why="The most starred come first")
+    yield from answer(f"{name}, {stars} stars", evidence=link, reason="The most starred come first")
 
 
 def _sample_latest_commit(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -310,7 +325,7 @@ def _sample_latest_commit(data: Data, rng: random.Random) -> TaskInstance | None
         "SELECT title FROM revision JOIN user ON user.id = author_id WHERE project_id = ?"
         " AND branch = 'main' AND name = ? ORDER BY written DESC, revision.id DESC LIMIT 1"
     )
-    ((title,),) = rows(data, sql, project["id"], author)
+    ((title,),) = fetch_rows(data, sql, project["id"], author)
     slots = {"author": author, "project": project["name"]}
     return TaskInstance(slots, answer_includes(title)) if count > 1 else None
 
@@ -326,11 +341,11 @@ def _sample_latest_commit(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def latest_commit(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project_page(page, slots["project"], "Commits")
-    page = yield from choose(page, "Author", slots["author"])
+    page = yield from select_option(page, "Author", slots["author"])
     links = [e.name for e in page.elements.values() if e.kind == "link"]
     titles = [
         name
         for name in links
         if re.search(rf"{re.escape(name)} {slots['author']}, ", page_text(page))
     ]
-    yield from answer(titles[0], seen=slots["author"], why="The newest commit comes first")
+    yield from answer(titles[0], evidence=slots["author"], reason="The newest commit comes first")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from webagent_jax.arena.expert_steps import click, done, found, has, type_text
+from webagent_jax.arena.expert_steps import click, extract_text, finish, has_element, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
-    PERIODS,
-    POST,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
+    fetch_rows,
     go_to_comment,
     go_to_member,
     go_to_messages,
     go_to_post,
     go_to_sorted_posts,
-    next_comment,
+    next_comment_id,
     parse_post_rows,
     read_comments,
-    rows,
     sample_comment_text,
     sample_community,
     sample_post,
@@ -29,14 +29,14 @@ from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 COMMENT = (
     "SELECT comment.*, comment.up - comment.down AS score, username FROM comment"
@@ -50,13 +50,13 @@ def sample_comment(data: Data, rng: random.Random, post: Any, where: str = "1") 
         f"{COMMENT} AND author_id NOT IN (SELECT author_id FROM comment WHERE post_id = ?"
         f" GROUP BY author_id HAVING count(*) > 1) AND {where} ORDER BY comment.id"
     )
-    comments = rows(data, sql, post["id"], post["id"])
+    comments = fetch_rows(data, sql, post["id"], post["id"])
     return rng.choice(comments) if comments else None
 
 
 def _check_comment(data: Data, post: Any, text: str, parent: int = 0) -> EvalSpec:
     """Check that the agent's next comment has the text, on the post and below the parent."""
-    number = next_comment(data)
+    number = next_comment_id(data)
     selector = f'#post h1, #c{number}[data-parent="{parent}"] .body'
     return page_equals(f"{FORUM}/comment/{number}", selector, f"{post['title']} ; {text}")
 
@@ -84,16 +84,16 @@ def _sample_comment(data: Data, rng: random.Random) -> TaskInstance | None:
 def comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page = yield from type_text(page, "Your comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is there")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is there")
 
 
 def _sample_comment_on_top(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order = rng.choice(("top", "most commented"))
     column = "up - down" if order == "top" else "comments"
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {column} DESC LIMIT 2"
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     key = "score" if order == "top" else "comments"
     if len(posts) < 2 or posts[0][key] == posts[1][key]:
         return None
@@ -115,11 +115,11 @@ def comment_on_top(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
     page = yield from click(
-        page, parse_post_rows(page)[0].title, "link", about="post", why="It is the first"
+        page, parse_post_rows(page)[0].title, "link", intent_phrase="post", reason="It is the first"
     )
     page = yield from type_text(page, "Your comment", slots["text"])
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The comment is there")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The comment is there")
 
 
 def _sample_reply(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -144,10 +144,10 @@ def _sample_reply(data: Data, rng: random.Random) -> TaskInstance | None:
 def reply(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, slots["name"])
-    page = yield from click(page, f"Reply {number}", "link", about=slots["name"])
+    page = yield from click(page, f"Reply {number}", "link", intent_phrase=slots["name"])
     page = yield from type_text(page, "Your reply", slots["text"])
-    yield from click(page, "Reply", "button", about="")
-    yield from done("The reply is there")
+    yield from click(page, "Reply", "button", intent_phrase="")
+    yield from finish("The reply is there")
 
 
 def _sample_own_comment(data: Data, rng: random.Random) -> Any:
@@ -180,10 +180,10 @@ def _sample_edit_comment(data: Data, rng: random.Random) -> TaskInstance | None:
 def edit_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, AGENT_USERNAME)
-    page = yield from click(page, f"Edit {number}", "link", about="comment")
+    page = yield from click(page, f"Edit {number}", "link", intent_phrase="comment")
     page = yield from type_text(page, "Comment", slots["text"])
-    yield from click(page, "Save Comment", "button", about="")
-    yield from done("The comment is changed")
+    yield from click(page, "Save Comment", "button", intent_phrase="")
+    yield from finish("The comment is changed")
 
 
 def _sample_delete_comment(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -207,8 +207,8 @@ def _sample_delete_comment(data: Data, rng: random.Random) -> TaskInstance | Non
 def delete_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, AGENT_USERNAME)
-    yield from click(page, f"Delete {number}", "button", about="comment")
-    yield from done("The comment is gone")
+    yield from click(page, f"Delete {number}", "button", intent_phrase="comment")
+    yield from finish("The comment is gone")
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ _MESSAGES = (
 
 
 def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
-    (last,) = rows(data, "SELECT max(id) AS number FROM message")
+    (last,) = fetch_rows(data, "SELECT max(id) AS number FROM message")
     url = f"{FORUM}/messages/{last['number'] + 1}"
     return all_of(
         page_includes(url, "h1", subject), page_includes(url, "#message", f"to {name}", body)
@@ -232,7 +232,7 @@ def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
 
 
 def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     subject, body = rng.choice(_MESSAGES)
     slots = {"name": member["username"], "subject": subject, "body": body}
     return TaskInstance(slots, _check_message(data, *slots.values()))
@@ -249,12 +249,12 @@ def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def message(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_messages(page)
-    page = yield from click(page, "New Message", "link", about="message")
+    page = yield from click(page, "New Message", "link", intent_phrase="message")
     page = yield from type_text(page, "To", slots["name"])
     page = yield from type_text(page, "Subject", slots["subject"])
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The message is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The message is sent")
 
 
 def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -277,18 +277,20 @@ def _sample_message_author(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def message_author(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    link = found(page, r"(\S+) -?[\d,]+ points?")
-    page = yield from click(page, link, "link", about="author", why="The post tells its author")
-    page = yield from click(page, "Send Message", "link", about="message")
+    link = extract_text(page, r"(\S+) -?[\d,]+ points?")
+    page = yield from click(
+        page, link, "link", intent_phrase="author", reason="The post tells its author"
+    )
+    page = yield from click(page, "Send Message", "link", intent_phrase="message")
     page = yield from type_text(page, "Subject", slots["subject"])
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The message is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The message is sent")
 
 
 def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = "SELECT subject, username FROM message JOIN member ON member.id = sender_id"
-    message = rng.choice(rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
+    message = rng.choice(fetch_rows(data, f"{sql} WHERE recipient_id = 1 ORDER BY message.id"))
     body = rng.choice(
         (
             "Gladly, give me a day.",
@@ -313,17 +315,17 @@ def _sample_answer_message(data: Data, rng: random.Random) -> TaskInstance | Non
 def answer_message(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_messages(page)
     page = yield from click(page, slots["subject"], "link")
-    page = yield from click(page, "Answer", "link", about="")
+    page = yield from click(page, "Answer", "link", intent_phrase="")
     page = yield from type_text(page, "Message", slots["body"])
-    yield from click(page, "Send Message", "button", about="")
-    yield from done("The answer is sent")
+    yield from click(page, "Send Message", "button", intent_phrase="")
+    yield from finish("The answer is sent")
 
 
 # --- blocking members ----------------------------------------------------------------------------
 
 
 def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
     name = member["username"]
     return TaskInstance({"name": name}, page_includes(f"{FORUM}/settings", "#blocked a", name))
 
@@ -339,13 +341,13 @@ def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def block(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["name"])
-    yield from click(page, "Block", "button", about="block")
-    yield from done("The member is blocked")
+    yield from click(page, "Block", "button", intent_phrase="block")
+    yield from finish("The member is blocked")
 
 
 def _sample_block_worst(data: Data, rng: random.Random) -> TaskInstance | None:
     post = sample_post(data, rng, "comments BETWEEN 3 AND 9")
-    lowest = post and rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
+    lowest = post and fetch_rows(data, f"{COMMENT} ORDER BY score LIMIT 2", post["id"])
     if not lowest or lowest[0]["score"] == lowest[1]["score"] or lowest[0]["author_id"] == 1:
         return None
     spec = page_equals(f"{FORUM}/settings", "#blocked a", lowest[0]["username"])
@@ -368,10 +370,10 @@ def block_worst(slots: Slots, page: Observation) -> Expert:
         page, comments = yield from read_comments(page)
         for _, name, points in comments:
             worst = min(worst or (points, name), (points, name))
-        if not has(page, "Next", "link"):
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="There are more comments")
+        page = yield from click(page, "Next", "link", reason="There are more comments")
     assert worst is not None
     page = yield from go_to_member(page, worst[1])
-    yield from click(page, "Block", "button", about="block")
-    yield from done("The author is blocked")
+    yield from click(page, "Block", "button", intent_phrase="block")
+    yield from finish("The author is blocked")

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import choose, click, done, scroll_to, tick, type_text
-from webagent_jax.arena.forum.data import MODERATED
+from webagent_jax.arena.expert_steps import (
+    click,
+    finish,
+    scroll_to,
+    select_option,
+    set_checked,
+    type_text,
+)
+from webagent_jax.arena.forum.data import MODERATED_SLUGS
 from webagent_jax.arena.forum.post_lists import SORTS
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
-    PERIODS,
+    PERIOD_STARTS,
     Slots,
+    fetch_rows,
     go_to_account_page,
     go_to_community,
-    make_voice,
+    make_sentence_sampler,
     parse_post_rows,
-    rows,
     sample_community,
 )
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
@@ -31,7 +38,7 @@ from webagent_jax.arena.task import (
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 _NOT_JOINED = "id NOT IN (SELECT community_id FROM subscription)"
 
@@ -57,13 +64,13 @@ def _sample_subscribe(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def subscribe(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
-    yield from click(page, "Subscribe", "button", about="subscribe")
-    yield from done("I am subscribed")
+    yield from click(page, "Subscribe", "button", intent_phrase="subscribe")
+    yield from finish("I am subscribed")
 
 
 def _sample_subscribe_three(data: Data, rng: random.Random) -> TaskInstance | None:
     communities = rng.sample(
-        rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3
+        fetch_rows(data, f"SELECT * FROM community WHERE {_NOT_JOINED} ORDER BY id"), 3
     )
     slots = dict(
         zip(("first", "second", "third"), (row["title"] for row in communities), strict=True)
@@ -83,21 +90,21 @@ def _sample_subscribe_three(data: Data, rng: random.Random) -> TaskInstance | No
 def subscribe_three(slots: Slots, page: Observation) -> Expert:
     for name in ("first", "second", "third"):
         page = yield from go_to_community(page, slots[name])
-        page = yield from click(page, "Subscribe", "button", about="subscribe")
-    yield from done("I am subscribed to all three")
+        page = yield from click(page, "Subscribe", "button", intent_phrase="subscribe")
+    yield from finish("I am subscribed to all three")
 
 
 def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | None:
-    period, order = rng.choice(list(PERIODS)), rng.choice(("top", "most commented"))
+    period, order = rng.choice(list(PERIOD_STARTS)), rng.choice(("top", "most commented"))
     key = "score" if order == "top" else "comments"
     columns = "community_id, up - down AS score, comments"
     sql = f"SELECT {columns} FROM post WHERE posted >= ? ORDER BY {key} DESC LIMIT 6"
-    posts = rows(data, sql, PERIODS[period])
+    posts = fetch_rows(data, sql, PERIOD_STARTS[period])
     rank = rng.randint(1, 5)
     neighbors = posts[max(rank - 2, 0) : rank + 1]
     has_ties = len({row[key] for row in neighbors}) < len(neighbors)
     sql = f"SELECT slug FROM community WHERE id = ? AND {_NOT_JOINED}"
-    communities = rows(data, sql, posts[rank - 1]["community_id"])
+    communities = fetch_rows(data, sql, posts[rank - 1]["community_id"])
     if has_ties or not communities:
         return None
     slots = {"period": period, "order": order, "rank": str(rank)}
@@ -119,19 +126,25 @@ def _sample_subscribe_of_top(data: Data, rng: random.Random) -> TaskInstance | N
     "written, counting all communities.",
 )
 def subscribe_of_top(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "All", "link", about="all")
-    page = yield from click(page, slots["order"].capitalize(), "link", about=slots["order"])
-    page = yield from choose(page, "From", f"Past {slots['period']}", about=slots["period"])
+    page = yield from click(page, "All", "link", intent_phrase="all")
+    page = yield from click(page, slots["order"].capitalize(), "link", intent_phrase=slots["order"])
+    page = yield from select_option(
+        page, "From", f"Past {slots['period']}", intent_phrase=slots["period"]
+    )
     row = next(row for row in parse_post_rows(page) if row.rank == slots["rank"])
-    page = yield from click(page, row.title, "link", about=slots["rank"], why="Here it is")
+    page = yield from click(
+        page, row.title, "link", intent_phrase=slots["rank"], reason="Here it is"
+    )
     community = row.details.split(",")[0]
-    page = yield from click(page, community, "link", about="community")
-    yield from click(page, "Subscribe", "button", about="subscribe")
-    yield from done("I am subscribed")
+    page = yield from click(page, community, "link", intent_phrase="community")
+    yield from click(page, "Subscribe", "button", intent_phrase="subscribe")
+    yield from finish("I am subscribed")
 
 
 def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
-    subscriptions = rows(data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id")
+    subscriptions = fetch_rows(
+        data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id"
+    )
     first, second = rng.sample(subscriptions, 2)
     specs = (
         page_equals(f"{FORUM}/c/{row['slug']}", ".banner button", "Subscribe")
@@ -151,10 +164,12 @@ def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def unsubscribe(slots: Slots, page: Observation) -> Expert:
     for name in (slots["first"], slots["second"]):
-        page = yield from click(page, "Mine", "button", about="", why="My communities are there")
+        page = yield from click(
+            page, "Mine", "button", intent_phrase="", reason="My communities are there"
+        )
         page = yield from click(page, name, "link")
-        page = yield from click(page, "Unsubscribe", "button", about="unsubscribe")
-    yield from done("I have left both")
+        page = yield from click(page, "Unsubscribe", "button", intent_phrase="unsubscribe")
+    yield from finish("I have left both")
 
 
 # --- creating and moderating communities ---------------------------------------------------------
@@ -205,18 +220,18 @@ def _sample_create(data: Data, rng: random.Random) -> TaskInstance | None:
     'says "{rule}"',
 )
 def create(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Communities", "link", about="community")
-    page = yield from click(page, "Create Community", "link", about="community")
+    page = yield from click(page, "Communities", "link", intent_phrase="community")
+    page = yield from click(page, "Create Community", "link", intent_phrase="community")
     page = yield from type_text(page, "Name in the address", slots["slug"])
     page = yield from type_text(page, "Title", slots["title"])
     page = yield from type_text(page, "Description", slots["description"])
     page = yield from type_text(page, "Sidebar (optional)", slots["rule"])
-    yield from click(page, "Create Community", "button", about="")
-    yield from done("The community exists")
+    yield from click(page, "Create Community", "button", intent_phrase="")
+    yield from finish("The community exists")
 
 
 def _sample_add_rule(data: Data, rng: random.Random) -> TaskInstance | None:
-    community = sample_community(data, rng, f"slug IN {MODERATED}")
+    community = sample_community(data, rng, f"slug IN {MODERATED_SLUGS}")
     rule = rng.choice((*_RULES, "No politics.", "Search before you ask.", "English, please."))
     text = f"{community['sidebar']} {rule}"
     spec = _check_texts(community["slug"], text)
@@ -234,17 +249,17 @@ def _sample_add_rule(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def add_rule(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
-    page = yield from click(page, "Edit Community", "link", about="sidebar")
+    page = yield from click(page, "Edit Community", "link", intent_phrase="sidebar")
     page, field = yield from scroll_to(page, "Sidebar (optional)", "textbox")
     text = f"{page.elements[field].value} {slots['rule']}"
     page = yield from type_text(page, "Sidebar (optional)", text)
-    yield from click(page, "Save Community", "button", about="")
-    yield from done("The rule is in the sidebar")
+    yield from click(page, "Save Community", "button", intent_phrase="")
+    yield from finish("The rule is in the sidebar")
 
 
 def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
-    community = sample_community(data, rng, f"slug IN {MODERATED}")
-    topic = rng.choice(make_voice(rng, community["slug"]).words("doing"))
+    community = sample_community(data, rng, f"slug IN {MODERATED_SLUGS}")
+    topic = rng.choice(make_sentence_sampler(rng, community["slug"]).words("doing"))
     text = f"All about {topic} and more"
     spec = page_equals(f"{FORUM}/c/{community['slug']}", "#description", text)
     return TaskInstance({"community": community["title"], "text": text}, spec)
@@ -261,17 +276,19 @@ def _sample_describe(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def describe(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
-    page = yield from click(page, "Edit Community", "link", about="description")
+    page = yield from click(page, "Edit Community", "link", intent_phrase="description")
     page = yield from type_text(page, "Description", slots["text"])
-    yield from click(page, "Save Community", "button", about="")
-    yield from done("The description is changed")
+    yield from click(page, "Save Community", "button", intent_phrase="")
+    yield from finish("The description is changed")
 
 
 # --- profile and settings ------------------------------------------------------------------------
 
 
 def _sample_biography(data: Data, rng: random.Random) -> TaskInstance | None:
-    one, other = rng.sample(rows(data, "SELECT title FROM community WHERE id < 25 ORDER BY id"), 2)
+    one, other = rng.sample(
+        fetch_rows(data, "SELECT title FROM community WHERE id < 25 ORDER BY id"), 2
+    )
     text = rng.choice(("I am into {} and {}.", "{} by day, {} by night.", "From {} to {}."))
     text = text.format(one["title"].lower(), other["title"].lower())
     return TaskInstance({"text": text}, page_equals(f"{FORUM}/u/{AGENT_USERNAME}", "#bio", text))
@@ -289,12 +306,14 @@ def _sample_biography(data: Data, rng: random.Random) -> TaskInstance | None:
 def biography(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Settings")
     page = yield from type_text(page, "Biography", slots["text"])
-    yield from click(page, "Save Settings", "button", about="")
-    yield from done("The biography is changed")
+    yield from click(page, "Save Settings", "button", intent_phrase="")
+    yield from finish("The biography is changed")
 
 
 def _sample_settings(data: Data, rng: random.Random) -> TaskInstance | None:
-    (town,) = rng.sample(rows(data, "SELECT title FROM community WHERE id > 25 ORDER BY id"), 1)
+    (town,) = rng.sample(
+        fetch_rows(data, "SELECT title FROM community WHERE id > 25 ORDER BY id"), 1
+    )
     sort = rng.choice([text for key, (text, _) in SORTS.items() if key != "hot"])
     settings = f"{FORUM}/settings"
     spec = all_of(
@@ -320,7 +339,7 @@ def _sample_settings(data: Data, rng: random.Random) -> TaskInstance | None:
 def settings(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Settings")
     page = yield from type_text(page, "Town", slots["town"])
-    page = yield from choose(page, "Sort posts by", slots["sort"])
-    page = yield from tick(page, "Send me a mail when somebody replies")
-    yield from click(page, "Save Settings", "button", about="")
-    yield from done("The settings are changed")
+    page = yield from select_option(page, "Sort posts by", slots["sort"])
+    page = yield from set_checked(page, "Send me a mail when somebody replies")
+    yield from click(page, "Save Settings", "button", intent_phrase="")
+    yield from finish("The settings are changed")

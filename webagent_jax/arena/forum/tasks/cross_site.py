@@ -6,23 +6,42 @@ import random
 import re
 from typing import Any
 
-from webagent_jax.arena.expert_steps import answer, click, done, found, search, switch, type_text
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    search,
+    switch_tab,
+    type_text,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     Slots,
     go_to_community,
     go_to_post,
-    next_comment,
+    next_comment_id,
     sample_post,
     submit_post,
 )
-from webagent_jax.arena.shop.tasks.helpers import SHOP, dollars, go_to_product, sample_product
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, page_includes
+from webagent_jax.arena.shop.tasks.helpers import (
+    SHOP,
+    format_dollars,
+    go_to_product,
+    sample_product,
+)
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
-from_forum = Templates("across", "reddit", "shopping")
-from_shop = Templates("across", "shopping", "reddit")
+from_forum = TemplateRegistry("across", "reddit", "shopping")
+from_shop = TemplateRegistry("across", "shopping", "reddit")
 
 _PRODUCT_PATTERN = r"(?:looking at|in mind is|swears by) the (.+?) at Marigold"
 """Pattern of the name of a shop product in a post."""
@@ -42,29 +61,29 @@ def _sample_post_and_product(data: Data, rng: random.Random) -> tuple[Any, Any] 
 # --- starting in the forum -----------------------------------------------------------------------
 
 
-def _sample_price_of_asked(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_price_of_post_product(data: Data, rng: random.Random) -> TaskInstance | None:
     pair = _sample_post_and_product(data, rng)
     return pair and TaskInstance(
-        {"title": pair[0]["title"]}, answer_includes(dollars(pair[1]["price"]))
+        {"title": pair[0]["title"]}, answer_includes(format_dollars(pair[1]["price"]))
     )
 
 
 @from_forum.add(
     "price-of-asked",
-    _sample_price_of_asked,
+    _sample_price_of_post_product,
     'How much is the product that the forum post "{title}" is about at Marigold?',
     'Somebody asks on Fencepost: "{title}". What does the product in the post cost at Marigold?',
     'Look up the price of what "{title}" on the forum talks about in the shop.',
     'Read the post "{title}" and tell me what Marigold takes for the product named there',
     'The post "{title}" names a product of Marigold. What is its price?',
 )
-def price_of_asked(slots: Slots, page: Observation) -> Expert:
+def price_of_post_product(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
-    page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
-    yield from answer(f"${price}", seen=product, why="The price stands below the name")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
+    page = yield from search(page, "Search products", product, reason="I look it up by name")
+    price = extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")
+    yield from answer(f"${price}", evidence=product, reason="The price stands below the name")
 
 
 def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,9 +91,9 @@ def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | N
     if pair is None:
         return None
     post, product = pair
-    number = next_comment(data)
+    number = next_comment_id(data)
     selector = f"#post h1, #c{number} .body"
-    price = dollars(product["price"])
+    price = format_dollars(product["price"])
     spec = page_includes(f"{FORUM}/comment/{number}", selector, post["title"], price)
     return TaskInstance({"title": post["title"]}, spec)
 
@@ -91,17 +110,17 @@ def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | N
 )
 def reply_with_price(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
-    page = yield from search(page, "Search products", product, why="I look it up by name")
-    price = found(page, rf"{re.escape(product)} \$([\d,.]+)")
-    page = yield from switch(0, "The post is in the first tab")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
+    page = yield from search(page, "Search products", product, reason="I look it up by name")
+    price = extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")
+    page = yield from switch_tab(0, "The post is in the first tab")
     page = yield from type_text(page, "Your comment", f"It costs ${price} at Marigold.")
-    yield from click(page, "Comment", "button", about="")
-    yield from done("The price is told")
+    yield from click(page, "Comment", "button", intent_phrase="")
+    yield from finish("The price is told")
 
 
-def _sample_wish_for_asked(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_wish_for_post_product(data: Data, rng: random.Random) -> TaskInstance | None:
     pair = _sample_post_and_product(data, rng)
     sql = "SELECT 1 FROM wish WHERE customer_id = 1 AND product_id = ?"
     if pair is None or data["shop"].execute(sql, [pair[1]["id"]]).fetchone():
@@ -112,20 +131,20 @@ def _sample_wish_for_asked(data: Data, rng: random.Random) -> TaskInstance | Non
 
 @from_forum.add(
     "wish-for-asked",
-    _sample_wish_for_asked,
+    _sample_wish_for_post_product,
     'Put the product that the forum post "{title}" is about on my wish list at Marigold.',
     'Add what "{title}" on Fencepost talks about to my wish list in the shop.',
     'The post "{title}" names a product of Marigold. I want it on my wish list there',
     'Read the post "{title}", find its product at Marigold and wish for it.',
     'Save the product from the forum post "{title}" to my Marigold wish list.',
 )
-def wish_for_asked(slots: Slots, page: Observation) -> Expert:
+def wish_for_post_product(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    product = found(page, _PRODUCT_PATTERN)
-    page = yield from switch(1, "The shop is open in the other tab")
+    product = extract_text(page, _PRODUCT_PATTERN)
+    page = yield from switch_tab(1, "The shop is open in the other tab")
     page = yield from go_to_product(page, product)
-    yield from click(page, "Add to Wish List", "button", about="wish list")
-    yield from done("It is on the wish list")
+    yield from click(page, "Add to Wish List", "button", intent_phrase="wish list")
+    yield from finish("It is on the wish list")
 
 
 # --- starting in the shop ------------------------------------------------------------------------
@@ -137,12 +156,12 @@ def _sample_tell_forum(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     fact, value = rng.choice(
         (
-            ("price", dollars(product["price"])),
+            ("price", format_dollars(product["price"])),
             ("SKU", product["sku"]),
             ("material", product["material"]),
         )
     )
-    url = f"{FORUM}/c/worthit/{NEXT_POST}"
+    url = f"{FORUM}/c/worthit/{NEXT_POST_ID}"
     slots = {"product": product["name"], "fact": fact}
     return TaskInstance(slots, page_includes(url, "#post", product["name"], value))
 
@@ -168,11 +187,11 @@ def tell_forum(slots: Slots, page: Observation) -> Expert:
         "SKU": r"SKU (\w+)",
         "material": r"Material (.+?) SKU",
     }
-    value = found(page, patterns[slots["fact"]])
-    page = yield from switch(1, "The forum is open in the other tab")
+    value = extract_text(page, patterns[slots["fact"]])
+    page = yield from switch_tab(1, "The forum is open in the other tab")
     page = yield from go_to_community(page, "Worth It?")
     page = yield from submit_post(page, product, body=f"Its {slots['fact']} is {value}.")
-    yield from done("The forum knows")
+    yield from finish("The forum knows")
 
 
 tasks = (*from_forum, *from_shop)

@@ -13,32 +13,36 @@ from typing import Any
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    names,
+    element_names,
     page_text,
     scroll_through,
     scroll_until,
     search,
+    select_option,
     type_text,
 )
-from webagent_jax.arena.forum.data import POSTS, Community, Voice, communities
-from webagent_jax.arena.site import plural
-from webagent_jax.arena.task import Data, EvalSpec, page_equals, pick
+from webagent_jax.arena.forum.data import NUM_POSTS, Community, SentenceSampler, communities
+from webagent_jax.arena.site import pluralize
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
 
 Slots = Mapping[str, str]
 
 FORUM = "__REDDIT__"
-NEXT_POST = POSTS + 1  # number of the first post of a world
-AGENT_USERNAME = common.me().username
+NEXT_POST_ID = NUM_POSTS + 1  # number of the first post of a world
+AGENT_USERNAME = common.agent_user().username
 
-POST = (
+POST_QUERY = (
     "SELECT post.*, up - down AS score, slug, community.title AS community, username FROM post"
     " JOIN community ON community.id = community_id JOIN member ON member.id = author_id"
 )
-NOT_VOTED = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
-PERIODS = {"week": "2023-06-08 10:00", "month": "2023-05-16 10:00", "year": "2022-06-15 10:00"}
+NOT_VOTED_CONDITION = "post.id NOT IN (SELECT thing_id FROM vote WHERE kind = 'post')"
+PERIOD_STARTS = {
+    "week": "2023-06-08 10:00",
+    "month": "2023-05-16 10:00",
+    "year": "2022-06-15 10:00",
+}
 """Start of the past week, month and year."""
 
 
@@ -54,20 +58,20 @@ class PostRow:
 # --- sampling ------------------------------------------------------------------------------------
 
 
-def rows(data: Data, sql: str, *arguments: Any) -> list[Any]:
+def fetch_rows(data: Data, sql: str, *arguments: Any) -> list[Any]:
     return data["forum"].execute(sql, arguments).fetchall()
 
 
 def sample_community(data: Data, rng: random.Random, where: str = "1") -> Any:
-    return pick(rng, rows(data, f"SELECT * FROM community WHERE {where} ORDER BY id"))
+    return sample_row(rng, fetch_rows(data, f"SELECT * FROM community WHERE {where} ORDER BY id"))
 
 
 def sample_post(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a post that a search for its title finds; None if the drawn post is not found."""
-    numbers = rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
+    numbers = fetch_rows(data, f"SELECT id FROM post WHERE {where} ORDER BY id")
     if not numbers:
         return None
-    (row,) = rows(data, f"{POST} WHERE post.id = ?", rng.choice(numbers)["id"])
+    (row,) = fetch_rows(data, f"{POST_QUERY} WHERE post.id = ?", rng.choice(numbers)["id"])
     return row if is_searchable(data, row) else None
 
 
@@ -76,58 +80,64 @@ def is_searchable(data: Data, post: Any) -> bool:
     words = post["title"].lower().split()[:10]
     where = " AND ".join("title || ' ' || body LIKE ?" for _ in words)
     sql = f"SELECT id FROM post WHERE {where} ORDER BY up - down DESC, id DESC LIMIT 5"
-    return any(row["id"] == post["id"] for row in rows(data, sql, *(f"%{w}%" for w in words)))
+    return any(
+        row["id"] == post["id"] for row in fetch_rows(data, sql, *(f"%{word}%" for word in words))
+    )
 
 
 @functools.cache
-def _by_slug() -> Mapping[str, Community]:
-    return {each.slug: each for each in communities()}
+def _communities_by_slug() -> Mapping[str, Community]:
+    return {community.slug: community for community in communities()}
 
 
-def make_voice(rng: random.Random, slug: str) -> Voice:
+def make_sentence_sampler(rng: random.Random, slug: str) -> SentenceSampler:
     """Return a source of sentences for a community."""
-    return Voice(rng, _by_slug()[slug])
+    return SentenceSampler(rng, _communities_by_slug()[slug])
 
 
 def sample_comment_text(rng: random.Random, slug: str) -> str:
     """Return the text of a comment that fits the community."""
-    return make_voice(rng, slug).say(rng.choice(random_data.read_json("forum_words")["comments"]))
+    return make_sentence_sampler(rng, slug).sample(
+        rng.choice(random_data.read_json("forum_words")["comments"])
+    )
 
 
-def next_comment(data: Data) -> int:
-    (row,) = rows(data, "SELECT max(id) + 1 AS number FROM comment")
+def next_comment_id(data: Data) -> int:
+    (row,) = fetch_rows(data, "SELECT max(id) + 1 AS number FROM comment")
     return int(row["number"])
 
 
-def address(post: Any) -> str:
+def post_url(post: Any) -> str:
     return f"{FORUM}/c/{post['slug']}/{post['id']}"
 
 
-def post_scores(post: Any, points: int) -> EvalSpec:
-    return page_equals(address(post), "#post .points", plural(points, "point"))
+def post_has_points(post: Any, points: int) -> EvalSpec:
+    return page_equals(post_url(post), "#post .points", pluralize(points, "point"))
 
 
-def comment_scores(comment: Any, points: int) -> EvalSpec:
+def comment_has_points(comment: Any, points: int) -> EvalSpec:
     number = comment["id"]
-    return page_equals(f"{FORUM}/comment/{number}", f"#c{number} .points", plural(points, "point"))
+    return page_equals(
+        f"{FORUM}/comment/{number}", f"#c{number} .points", pluralize(points, "point")
+    )
 
 
 # --- navigation ----------------------------------------------------------------------------------
 
 
 def go_to_community(page: Observation, title: str) -> Moves:
-    page = yield from search(page, "Search", title, why="The search finds communities by name")
-    return (yield from click(page, title, "link", why="Here is the community"))
+    page = yield from search(page, "Search", title, reason="The search finds communities by name")
+    return (yield from click(page, title, "link", reason="Here is the community"))
 
 
 def go_to_post(page: Observation, title: str) -> Moves:
-    page = yield from search(page, "Search", title, why="The search finds a post by its title")
-    return (yield from click(page, title, "link", why="Here is the post"))
+    page = yield from search(page, "Search", title, reason="The search finds a post by its title")
+    return (yield from click(page, title, "link", reason="Here is the post"))
 
 
 def go_to_member(page: Observation, name: str) -> Moves:
-    page = yield from search(page, "Search", name, why="The search finds members by name")
-    return (yield from click(page, name, "link", why="Here is the member"))
+    page = yield from search(page, "Search", name, reason="The search finds members by name")
+    return (yield from click(page, name, "link", reason="Here is the member"))
 
 
 def go_to_sorted_posts(page: Observation, community: str, order: str, period: str = "") -> Moves:
@@ -140,23 +150,23 @@ def go_to_sorted_posts(page: Observation, community: str, order: str, period: st
         period: "week", "month" or "year"; "" for no limit.
     """
     page = yield from go_to_community(page, community)
-    page = yield from click(page, order, "link", about="", why="The order matters here")
+    page = yield from click(page, order, "link", intent_phrase="", reason="The order matters here")
     if period:
-        page = yield from choose(page, "From", f"Past {period}", about=period)
+        page = yield from select_option(page, "From", f"Past {period}", intent_phrase=period)
     return page
 
 
 def go_to_account_page(page: Observation, entry: str) -> Moves:
     """Open an entry of the account menu."""
     page = yield from click(
-        page, AGENT_USERNAME, "button", about="", why="My own pages are in this menu"
+        page, AGENT_USERNAME, "button", intent_phrase="", reason="My own pages are in this menu"
     )
-    return (yield from click(page, entry, "link", about=""))
+    return (yield from click(page, entry, "link", intent_phrase=""))
 
 
 def go_to_messages(page: Observation) -> Moves:
-    link = next(name for name in names(page, "link") if name.startswith("Messages"))
-    return (yield from click(page, link, "link", about="message"))
+    link = next(name for name in element_names(page, "link") if name.startswith("Messages"))
+    return (yield from click(page, link, "link", intent_phrase="message"))
 
 
 def go_to_comment(
@@ -168,18 +178,18 @@ def go_to_comment(
         page, match = yield from scroll_until(page, pattern)
         if match:
             return page, match[1]
-        page = yield from click(page, "Next", "link", why=f"{author} is not on this page")
+        page = yield from click(page, "Next", "link", reason=f"{author} is not on this page")
 
 
 def submit_post(page: Observation, title: str, *, body: str = "", url: str = "") -> Moves:
     """Submit a new post from the page of its community."""
-    page = yield from click(page, "Create Post", "link", about="post")
+    page = yield from click(page, "Create Post", "link", intent_phrase="post")
     page = yield from type_text(page, "Title", title)
     if url:
         page = yield from type_text(page, "Link (optional)", url)
     if body:
         page = yield from type_text(page, "Text (optional)", body)
-    return (yield from click(page, "Submit Post", "button", about=""))
+    return (yield from click(page, "Submit Post", "button", intent_phrase=""))
 
 
 def parse_post_rows(page: Observation) -> list[PostRow]:

@@ -6,39 +6,46 @@ import random
 import re
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.expert_steps import click, done, names, names_after, scroll_to, type_text
+from webagent_jax.arena.expert_steps import (
+    click,
+    element_names,
+    element_names_after,
+    finish,
+    scroll_to,
+    type_text,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     Slots,
-    address,
+    fetch_rows,
     go_to_community,
     go_to_post,
-    make_voice,
-    rows,
+    make_sentence_sampler,
+    post_url,
     sample_community,
     sample_post,
     submit_post,
 )
-from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, Templates, page_includes
+from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, TemplateRegistry, page_includes
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 
 def _check_post(slug: str, *texts: str) -> EvalSpec:
-    return page_includes(f"{FORUM}/c/{slug}/{NEXT_POST}", "#post", *texts)
+    return page_includes(f"{FORUM}/c/{slug}/{NEXT_POST_ID}", "#post", *texts)
 
 
 def _sample_draft(data: Data, rng: random.Random, slug: str) -> tuple[str, str] | None:
     """Return title and text of a new post; None if the title is taken."""
     templates = random_data.read_json("forum_words")[rng.choice(("problem", "doing", "opinion"))]
-    community_voice = make_voice(rng, slug)
+    sentence_sampler = make_sentence_sampler(rng, slug)
     title, body = (
-        community_voice.say(rng.choice(templates["titles"])),
-        community_voice.say(rng.choice(templates["bodies"])),
+        sentence_sampler.sample(rng.choice(templates["titles"])),
+        sentence_sampler.sample(rng.choice(templates["bodies"])),
     )
-    return None if rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
+    return None if fetch_rows(data, "SELECT 1 FROM post WHERE title = ?", title) else (title, body)
 
 
 def _sample_post_text(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -62,7 +69,7 @@ def _sample_post_text(data: Data, rng: random.Random) -> TaskInstance | None:
 def post_text(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], body=slots["body"])
-    yield from done("The post is online")
+    yield from finish("The post is online")
 
 
 def _sample_post_by_motto(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -84,18 +91,20 @@ def _sample_post_by_motto(data: Data, rng: random.Random) -> TaskInstance | None
     'My post "{title}" belongs into the community whose description is "{motto}". Submit it.',
 )
 def post_by_motto(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Communities", "link", about="community")
+    page = yield from click(page, "Communities", "link", intent_phrase="community")
     page = yield from type_text(page, "Filter communities", slots["motto"])
-    page = yield from click(page, "Filter", "button", about="")
-    title = names_after(page, "Create Community", "link")[0]
-    page = yield from click(page, title, "link", about=slots["motto"], why="Its description fits")
+    page = yield from click(page, "Filter", "button", intent_phrase="")
+    title = element_names_after(page, "Create Community", "link")[0]
+    page = yield from click(
+        page, title, "link", intent_phrase=slots["motto"], reason="Its description fits"
+    )
     yield from submit_post(page, slots["title"])
-    yield from done("The post is online")
+    yield from finish("The post is online")
 
 
 def _sample_ask_within_budget(data: Data, rng: random.Random) -> TaskInstance | None:
     community = sample_community(data, rng, "description NOT LIKE 'Everything about%'")
-    things = rng.choice(make_voice(rng, community["slug"]).words("things"))
+    things = rng.choice(make_sentence_sampler(rng, community["slug"]).words("things"))
     budget = f"${rng.randint(2, 30)}0"
     slots = {"community": community["title"], "things": things, "budget": budget}
     return TaskInstance(slots, _check_post(community["slug"], things, budget))
@@ -114,7 +123,7 @@ def ask_within_budget(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     title = f"Which {slots['things']} do you recommend within a budget of {slots['budget']}?"
     yield from submit_post(page, title)
-    yield from done("The question is asked")
+    yield from finish("The question is asked")
 
 
 def _sample_meetup(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -136,14 +145,16 @@ def _sample_meetup(data: Data, rng: random.Random) -> TaskInstance | None:
 def meetup(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, f"Virtual meetup on {slots['day']}")
-    yield from done("The notice is up")
+    yield from finish("The notice is up")
 
 
 def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
     community, words = sample_community(data, rng), random_data.read_json("forum_words")
-    title = make_voice(rng, community["slug"]).say(rng.choice(words["link"]["titles"]))
+    title = make_sentence_sampler(rng, community["slug"]).sample(
+        rng.choice(words["link"]["titles"])
+    )
     url = f"https://{rng.choice(words['sources'])}/{rng.randint(1000, 9999)}"
-    if rows(data, "SELECT 1 FROM post WHERE title = ?", title):
+    if fetch_rows(data, "SELECT 1 FROM post WHERE title = ?", title):
         return None
     slots = {"community": community["title"], "title": title, "url": url}
     return TaskInstance(slots, _check_post(community["slug"], title, url))
@@ -161,7 +172,7 @@ def _sample_post_link(data: Data, rng: random.Random) -> TaskInstance | None:
 def post_link(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], url=slots["url"])
-    yield from done("The link is shared")
+    yield from finish("The link is shared")
 
 
 def _sample_crosspost(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -183,10 +194,10 @@ def _sample_crosspost(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def crosspost(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    url = next(name for name in names(page, "link") if re.match(r"https?://", name))
+    url = next(name for name in element_names(page, "link") if re.match(r"https?://", name))
     page = yield from go_to_community(page, slots["community"])
     yield from submit_post(page, slots["title"], url=url)
-    yield from done("The link is shared there too")
+    yield from finish("The link is shared there too")
 
 
 # --- own posts -----------------------------------------------------------------------------------
@@ -204,7 +215,7 @@ def _sample_edit_post(data: Data, rng: random.Random) -> TaskInstance | None:
     )
     if post is None:
         return None
-    spec = page_includes(address(post), "#post .body", f"{post['body']} {line}")
+    spec = page_includes(post_url(post), "#post .body", f"{post['body']} {line}")
     return TaskInstance({"title": post["title"], "line": line}, spec)
 
 
@@ -219,18 +230,18 @@ def _sample_edit_post(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def edit_post(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    page = yield from click(page, "Edit Post", "link", about="")
+    page = yield from click(page, "Edit Post", "link", intent_phrase="")
     page, field = yield from scroll_to(page, "Text (optional)", "textbox")
     text = f"{page.elements[field].value} {slots['line']}"
     page = yield from type_text(page, "Text (optional)", text)
-    yield from click(page, "Save Post", "button", about="")
-    yield from done("The sentence is added")
+    yield from click(page, "Save Post", "button", intent_phrase="")
+    yield from finish("The sentence is added")
 
 
 def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
     post = sample_post(data, rng, "post.author_id = 1")
     return post and TaskInstance(
-        {"title": post["title"]}, page_includes(address(post), "h1", "Page not found")
+        {"title": post["title"]}, page_includes(post_url(post), "h1", "Page not found")
     )
 
 
@@ -245,6 +256,6 @@ def _sample_delete_post(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def delete_post(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    page = yield from click(page, "Delete Post", "link", about="")
-    yield from click(page, "Delete Post", "button", about="", why="It asks once more")
-    yield from done("The post is gone")
+    page = yield from click(page, "Delete Post", "link", intent_phrase="")
+    yield from click(page, "Delete Post", "button", intent_phrase="", reason="It asks once more")
+    yield from finish("The post is gone")

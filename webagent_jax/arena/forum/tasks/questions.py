@@ -5,29 +5,36 @@ from __future__ import annotations
 import random
 import re
 
-from webagent_jax.arena.expert_steps import answer, click, found, has, page_text, scroll_through
+from webagent_jax.arena.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    has_element,
+    page_text,
+    scroll_through,
+)
 from webagent_jax.arena.forum.tasks.helpers import (
-    PERIODS,
-    POST,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
+    fetch_rows,
     go_to_community,
     go_to_member,
     go_to_sorted_posts,
     parse_post_rows,
-    rows,
     sample_community,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, answer_is
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 
 def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order, key = rng.choice((("top", "score"), ("most commented", "comments")))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len(posts) < 2 or posts[0][key] == posts[1][key] or posts[0]["author_id"] == 1:
         return None
     slots = {"community": community["title"], "period": period, "order": order}
@@ -47,13 +54,13 @@ def top_author(slots: Slots, page: Observation) -> Expert:
     order = slots["order"].capitalize()
     page = yield from go_to_sorted_posts(page, slots["community"], order, slots["period"])
     author = parse_post_rows(page)[0].details.removeprefix("by ").split(",")[0]
-    yield from answer(author, seen="by", why="The first of the list tells its author")
+    yield from answer(author, evidence="by", reason="The first of the list tells its author")
 
 
 def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
-    posts = rows(data, sql, community["id"], PERIODS[period])
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len({post["score"] for post in posts}) < 4:
         return None
     slots = {"community": community["title"], "period": period}
@@ -72,15 +79,15 @@ def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
 def top_titles(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "Top", slots["period"])
     titles = [row.title for row in parse_post_rows(page)][:3]
-    yield from answer("; ".join(titles), why="The list is in the order of points")
+    yield from answer("; ".join(titles), reason="The list is in the order of points")
 
 
 def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | None:
     community = sample_community(data, rng)
-    sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
-    (post,) = rows(data, sql, community["id"])
+    sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT 1"
+    (post,) = fetch_rows(data, sql, community["id"])
     sql = "SELECT up, down FROM comment WHERE author_id = ?"
-    comments = rows(data, sql, post["author_id"])
+    comments = fetch_rows(data, sql, post["author_id"])
     if not 1 <= len(comments) <= 24:
         return None
     count = sum(row["up"] < row["down"] for row in comments)
@@ -101,11 +108,11 @@ def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def negative_comments(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "New")
-    page = yield from click(page, parse_post_rows(page)[0].title, "link", about="post")
-    author = found(page, r"(\S+) -?[\d,]+ points?")
-    page = yield from click(page, author, "link", about="author")
-    link = found(page, r"(Comments \d+)")
-    page = yield from click(page, link, "link", about="comments")
+    page = yield from click(page, parse_post_rows(page)[0].title, "link", intent_phrase="post")
+    author = extract_text(page, r"(\S+) -?[\d,]+ points?")
+    page = yield from click(page, author, "link", intent_phrase="author")
+    link = extract_text(page, r"(Comments \d+)")
+    page = yield from click(page, link, "link", intent_phrase="comments")
     points: dict[str, int] = {}
     while True:
         page, views = yield from scroll_through(page)
@@ -113,11 +120,11 @@ def negative_comments(slots: Slots, page: Observation) -> Expert:
             pattern = r"(-?\d+) points?, (?:[^,]+ ago|just now), on (.+?)(?= -?\d+ points?,|$)"
             for row in re.finditer(pattern, page_text(view)):
                 points[f"{row[1]} {row[2][:16]}"] = int(row[1])
-        if not has(page, "Next", "link"):
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="There are more comments")
+        page = yield from click(page, "Next", "link", reason="There are more comments")
     count = sum(value < 0 for value in points.values())
-    yield from answer(str(count), why="I have read all of them")
+    yield from answer(str(count), reason="I have read all of them")
 
 
 def _sample_larger_community(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -144,8 +151,8 @@ def larger_community(slots: Slots, page: Observation) -> Expert:
     counts: list[int] = []
     for name in (slots["first"], slots["second"]):
         page = yield from go_to_community(page, name)
-        counts.append(int(found(page, r"([\d,]+) subscribers").replace(",", "")))
-    yield from answer(f"{max(counts):,}", why="It is the larger one of the two")
+        counts.append(int(extract_text(page, r"([\d,]+) subscribers").replace(",", "")))
+    yield from answer(f"{max(counts):,}", reason="It is the larger one of the two")
 
 
 def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -154,7 +161,7 @@ def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
         " member.id) + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id ="
         " member.id) AS points FROM member WHERE id = ?"
     )
-    (member,) = rows(data, sql, rng.randint(2, 1100))
+    (member,) = fetch_rows(data, sql, rng.randint(2, 1100))
     points = member["points"]
     if points < 20:
         return None
@@ -172,8 +179,8 @@ def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def points(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["name"])
-    total = found(page, r"([\d,]+) points, member since")
-    yield from answer(total, seen=slots["name"], why="The profile tells the points")
+    total = extract_text(page, r"([\d,]+) points, member since")
+    yield from answer(total, evidence=slots["name"], reason="The profile tells the points")
 
 
 def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -181,7 +188,7 @@ def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
         "SELECT username FROM moderator JOIN member ON member.id = member_id WHERE community_id = ?"
     )
-    usernames = [row["username"] for row in rows(data, sql, community["id"])]
+    usernames = [row["username"] for row in fetch_rows(data, sql, community["id"])]
     return TaskInstance({"community": community["title"]}, answer_includes(*usernames))
 
 
@@ -196,8 +203,8 @@ def _sample_moderators(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def moderators(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_community(page, slots["community"])
-    page = yield from click(page, "Rules and moderators", "button", about="moderators")
+    page = yield from click(page, "Rules and moderators", "button", intent_phrase="moderators")
     page, views = yield from scroll_through(page)
     pattern = r"Moderators (.+) Since"
     text = next(match[1] for view in views if (match := re.search(pattern, page_text(view))))
-    yield from answer(text, seen="Moderators", why="They are named beside the posts")
+    yield from answer(text, evidence="Moderators", reason="They are named beside the posts")

@@ -4,52 +4,55 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import click, done, go_back, has, is_lite
+from webagent_jax.arena.expert_steps import click, finish, go_back, has_element, is_lite
 from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, sample_comment
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NOT_VOTED,
-    PERIODS,
-    POST,
+    NOT_VOTED_CONDITION,
+    PERIOD_STARTS,
+    POST_QUERY,
     Slots,
-    address,
-    comment_scores,
+    comment_has_points,
+    fetch_rows,
     go_to_account_page,
     go_to_comment,
     go_to_member,
     go_to_post,
     go_to_sorted_posts,
     parse_post_rows,
-    post_scores,
+    post_has_points,
+    post_url,
     read_comments,
-    rows,
     sample_community,
     sample_post,
 )
-from webagent_jax.arena.forum.threads import THREADS
+from webagent_jax.arena.forum.threads import THREADS_PER_PAGE
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     all_of,
     page_equals,
     page_includes,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("forum", "reddit")
+tasks = TemplateRegistry("forum", "reddit")
 
 _COUNTS = {"two": 2, "three": 3, "four": 4}
 
 
 def _read_voted_ids(data: Data) -> set[int]:
     """Return the ids of the posts that the agent has voted on."""
-    return {row["id"] for row in rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED})")}
+    return {
+        row["id"]
+        for row in fetch_rows(data, f"SELECT id FROM post WHERE NOT ({NOT_VOTED_CONDITION})")
+    }
 
 
 def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
-    post = sample_post(data, rng, NOT_VOTED)
-    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] + 1))
+    post = sample_post(data, rng, NOT_VOTED_CONDITION)
+    return post and TaskInstance({"title": post["title"]}, post_has_points(post, post["score"] + 1))
 
 
 @tasks.add(
@@ -63,17 +66,17 @@ def _sample_upvote(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def upvote(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    yield from click(page, "Upvote post", "button", about="vote")
-    yield from done("The vote is counted")
+    yield from click(page, "Upvote post", "button", intent_phrase="vote")
+    yield from finish("The vote is counted")
 
 
 def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
     community, count = sample_community(data, rng), rng.choice(list(_COUNTS))
-    sql = f"{POST} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
-    posts = rows(data, sql, community["id"], _COUNTS[count])
+    sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
+    posts = fetch_rows(data, sql, community["id"], _COUNTS[count])
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
-    spec = all_of(*(post_scores(post, post["score"] + 1) for post in posts))
+    spec = all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
     return TaskInstance({"community": community["title"], "count": count}, spec)
 
 
@@ -89,21 +92,21 @@ def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None
 def upvote_newest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_sorted_posts(page, slots["community"], "New")
     for rank in range(1, _COUNTS[slots["count"]] + 1):
-        page = yield from click(page, f"Upvote {rank}", "button", about="vote")
-    yield from done("All of them have my vote")
+        page = yield from click(page, f"Upvote {rank}", "button", intent_phrase="vote")
+    yield from finish("All of them have my vote")
 
 
 def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInstance | None:
-    community, period = sample_community(data, rng), rng.choice(list(PERIODS))
+    community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     count = rng.choice(("two", "three"))
-    sql = f"{POST} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
-    posts = rows(data, sql, community["id"], PERIODS[period], _COUNTS[count] + 1)
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY comments DESC LIMIT ?"
+    posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period], _COUNTS[count] + 1)
     replies = [post["comments"] for post in posts]
     if len(set(replies)) <= _COUNTS[count] or _read_voted_ids(data) & {
         post["id"] for post in posts
     }:
         return None
-    spec = all_of(*(post_scores(post, post["score"] - 1) for post in posts[:-1]))
+    spec = all_of(*(post_has_points(post, post["score"] - 1) for post in posts[:-1]))
     return TaskInstance({"community": community["title"], "period": period, "count": count}, spec)
 
 
@@ -123,26 +126,31 @@ def downvote_most_commented(slots: Slots, page: Observation) -> Expert:
     )
     titles = [row.title for row in parse_post_rows(page)][: _COUNTS[slots["count"]]]
     for title in titles:
-        page = yield from click(page, title, "link", about="post")
-        page = yield from click(page, "Downvote post", "button", about="vote")
+        page = yield from click(page, title, "link", intent_phrase="post")
+        page = yield from click(page, "Downvote post", "button", intent_phrase="vote")
         if title != titles[-1]:
             page = yield from go_back("The next one is on the list")
-            if not has(page, "Most commented", "link"):
+            if not has_element(page, "Most commented", "link"):
                 page = yield from go_back("One page further back")
-    yield from done("All of them are voted down")
+    yield from finish("All of them are voted down")
 
 
 def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | None:
     sql = (
-        f"SELECT community_id, author_id, count(*) AS n FROM post WHERE {NOT_VOTED} AND author_id"
-        " != 1 GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
+        "SELECT community_id, author_id, count(*) AS n FROM post"
+        f" WHERE {NOT_VOTED_CONDITION} AND author_id != 1"
+        " GROUP BY 1, 2 HAVING n BETWEEN 2 AND 5 ORDER BY 1, 2"
     )
-    author_row = rng.choice(rows(data, sql))
-    posts = rows(data, f"{POST} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2])
+    author_row = rng.choice(fetch_rows(data, sql))
+    posts = fetch_rows(
+        data, f"{POST_QUERY} WHERE community_id = ? AND author_id = ?", *tuple(author_row)[:2]
+    )
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     slots = {"name": posts[0]["username"], "community": posts[0]["community"]}
-    return TaskInstance(slots, all_of(*(post_scores(post, post["score"] + 1) for post in posts)))
+    return TaskInstance(
+        slots, all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
+    )
 
 
 @tasks.add(
@@ -163,11 +171,11 @@ def upvote_by_member(slots: Slots, page: Observation) -> Expert:
             if f", {slots['community']}," in f", {row.details}"
         ]
         for rank in ranks:
-            page = yield from click(page, f"Upvote {rank}", "button", about="vote")
-        if not has(page, "Next", "link"):
+            page = yield from click(page, f"Upvote {rank}", "button", intent_phrase="vote")
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="This member wrote more")
-    yield from done("All of them have my vote")
+        page = yield from click(page, "Next", "link", reason="This member wrote more")
+    yield from finish("All of them have my vote")
 
 
 # --- comments ------------------------------------------------------------------------------------
@@ -180,7 +188,7 @@ def _sample_vote_on_comment(data: Data, rng: random.Random) -> TaskInstance | No
         return None
     kind, step = rng.choice((("Upvote", 1), ("Downvote", -1)))
     slots = {"vote": kind, "name": comment["username"], "title": post["title"]}
-    return TaskInstance(slots, comment_scores(comment, comment["score"] + step))
+    return TaskInstance(slots, comment_has_points(comment, comment["score"] + step))
 
 
 @tasks.add(
@@ -195,27 +203,27 @@ def _sample_vote_on_comment(data: Data, rng: random.Random) -> TaskInstance | No
 def vote_on_comment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
     page, number = yield from go_to_comment(page, slots["name"])
-    yield from click(page, f"{slots['vote']} {number}", "button", about=slots["name"])
-    yield from done("The vote is counted")
+    yield from click(page, f"{slots['vote']} {number}", "button", intent_phrase=slots["name"])
+    yield from finish("The vote is counted")
 
 
 def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | None:
     negative_sql = "SELECT post_id FROM comment WHERE up < down GROUP BY 1 HAVING count(*) > 1"
     one_page_sql = (
         "SELECT post_id FROM comment WHERE parent_id IS NULL GROUP BY 1"
-        f" HAVING count(*) <= {THREADS}"
+        f" HAVING count(*) <= {THREADS_PER_PAGE}"
     )
     post = sample_post(data, rng, f"post.id IN ({negative_sql}) AND post.id IN ({one_page_sql})")
     if post is None:
         return None
-    comments = rows(data, COMMENT, post["id"])
+    comments = fetch_rows(data, COMMENT, post["id"])
     authors = [row["author_id"] for row in comments]
     negative_comments = [row for row in comments if row["score"] < 0]
     if any(
         authors.count(row["author_id"]) > 1 or row["author_id"] == 1 for row in negative_comments
     ):
         return None
-    spec = all_of(*(comment_scores(row, row["score"] - 1) for row in negative_comments))
+    spec = all_of(*(comment_has_points(row, row["score"] - 1) for row in negative_comments))
     return TaskInstance({"title": post["title"]}, spec)
 
 
@@ -237,8 +245,8 @@ def downvote_negative(slots: Slots, page: Observation) -> Expert:
     for _, name, points in comments:
         if points < 0:
             page, number = yield from go_to_comment(page, name)
-            page = yield from click(page, f"Downvote {number}", "button", about="vote")
-    yield from done("All of them are voted down")
+            page = yield from click(page, f"Downvote {number}", "button", intent_phrase="vote")
+    yield from finish("All of them are voted down")
 
 
 # --- saved posts ---------------------------------------------------------------------------------
@@ -251,7 +259,7 @@ def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
     if first is None or second is None or first["id"] == second["id"]:
         return None
     slots = {"first": first["title"], "second": second["title"]}
-    specs = (page_includes(address(post), "#post .do", "Unsave") for post in (first, second))
+    specs = (page_includes(post_url(post), "#post .do", "Unsave") for post in (first, second))
     return TaskInstance(slots, all_of(*specs))
 
 
@@ -267,13 +275,13 @@ def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
 def save(slots: Slots, page: Observation) -> Expert:
     for title in (slots["first"], slots["second"]):
         page = yield from go_to_post(page, title)
-        page = yield from click(page, "Save", "button", about="save")
-    yield from done("Both are saved")
+        page = yield from click(page, "Save", "button", intent_phrase="save")
+    yield from finish("Both are saved")
 
 
 def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
-    sql = f"{POST} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
-    saved = rows(data, sql)
+    sql = f"{POST_QUERY} WHERE post.id IN (SELECT post_id FROM saved) ORDER BY post.id DESC"
+    saved = fetch_rows(data, sql)
     removed_post = rng.choice(saved)
     other_titles = " ; ".join(row["title"] for row in saved if row["id"] != removed_post["id"])
     return TaskInstance(
@@ -294,13 +302,13 @@ def _sample_unsave(data: Data, rng: random.Random) -> TaskInstance | None:
 def unsave(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_account_page(page, "Saved posts")
     page = yield from click(page, slots["title"], "link")
-    yield from click(page, "Unsave", "button", about="")
-    yield from done("It is no longer saved")
+    yield from click(page, "Unsave", "button", intent_phrase="")
+    yield from finish("It is no longer saved")
 
 
 def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
-    post = sample_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED})")
-    return post and TaskInstance({"title": post["title"]}, post_scores(post, post["score"] - 1))
+    post = sample_post(data, rng, f"author_id != 1 AND NOT ({NOT_VOTED_CONDITION})")
+    return post and TaskInstance({"title": post["title"]}, post_has_points(post, post["score"] - 1))
 
 
 @tasks.add(
@@ -314,5 +322,5 @@ def _sample_take_back(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def take_back(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_post(page, slots["title"])
-    yield from click(page, "Undo upvote post", "button", about="upvote")
-    yield from done("The vote is taken back")
+    yield from click(page, "Undo upvote post", "button", intent_phrase="upvote")
+    yield from finish("The vote is taken back")

@@ -7,25 +7,25 @@ from typing import Any
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
-from webagent_jax.arena.expert_steps import answer, done, found, scroll_until, switch
+from webagent_jax.arena.expert_steps import answer, extract_text, finish, scroll_until, switch_tab
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
-    NEXT_POST,
+    NEXT_POST_ID,
     Slots,
     go_to_community,
     go_to_member,
     submit_post,
 )
-from webagent_jax.arena.map.routes import distance
+from webagent_jax.arena.map.routes import format_distance
 from webagent_jax.arena.map.tasks.helpers import (
     AGENT_USER_ID,
     MAP,
     distance_references,
     duration_references,
+    fetch_places,
+    find_quickest_route,
     go_to_place,
     go_to_route,
-    places,
-    quickest_route,
     read_distance,
     read_duration,
     sample_place,
@@ -34,22 +34,22 @@ from webagent_jax.arena.map.tasks.saved_lists import keep
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
     page_includes,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-from_admin = Templates("across", "shopping_admin", "map")
-from_forum = Templates("across", "reddit", "map")
+from_admin = TemplateRegistry("across", "shopping_admin", "map")
+from_forum = TemplateRegistry("across", "reddit", "map")
 
 _TOWN = r"\d+ [A-Z][A-Za-z ]+, ([A-Z][a-z]+(?: [A-Z][a-z]+)?) \d{5}\b"
 """Pattern of the town in an address of the back office."""
 
 
 def _find_place(data: Data, name: str) -> Any:
-    return places(data, "place.name = ?", name)[0]
+    return fetch_places(data, "place.name = ?", name)[0]
 
 
 def _sample_town(data: Data, rng: random.Random) -> str:
@@ -64,7 +64,7 @@ def _sample_delivery_drive(data: Data, rng: random.Random) -> TaskInstance | Non
     (town,) = data["shop"].execute("SELECT city FROM purchase WHERE id = ?", [number]).fetchone()
     if town == start:
         return None
-    time = quickest_route(_find_place(data, start), _find_place(data, town), "car").minutes
+    time = find_quickest_route(_find_place(data, start), _find_place(data, town), "car").minutes
     slots = {"number": str(number), "start": start}
     return TaskInstance(slots, answer_includes(*duration_references(time)))
 
@@ -84,13 +84,15 @@ def delivery_drive(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
     page, town = yield from scroll_until(page, _TOWN)
     assert town is not None
-    page = yield from switch(1, f"It goes to {town[1]}; the map tells the way")
+    page = yield from switch_tab(1, f"It goes to {town[1]}; the map tells the way")
     page = yield from go_to_route(page, slots["start"], town[1], "by car")
-    yield from answer(read_duration(page), seen=town[1], why="The route tells how long it takes")
+    yield from answer(
+        read_duration(page), evidence=town[1], reason="The route tells how long it takes"
+    )
 
 
 def _sample_customer_town(data: Data, rng: random.Random) -> TaskInstance | None:
-    customer = pick(
+    customer = sample_row(
         rng,
         data["shop"]
         .execute(
@@ -105,7 +107,7 @@ def _sample_customer_town(data: Data, rng: random.Random) -> TaskInstance | None
         .execute(f"SELECT * FROM list WHERE person_id = {AGENT_USER_ID} ORDER BY id")
         .fetchall()
     )
-    target_list = pick(rng, lists)
+    target_list = sample_row(rng, lists)
     kind = rng.choice(("Town Hall", "Railway Station", "Bus Station", "Farmers Market"))
     slots = {"customer": customer["name"], "what": kind, "list": target_list["name"]}
     name = f"{customer['city']} {kind}"
@@ -125,10 +127,10 @@ def customer_town(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_customer(page, slots["customer"])
     page, town = yield from scroll_until(page, _TOWN)
     assert town is not None
-    page = yield from switch(1, f"They live in {town[1]}")
+    page = yield from switch_tab(1, f"They live in {town[1]}")
     page = yield from go_to_place(page, f"{town[1]} {slots['what']}")
     yield from keep(page, slots["list"])
-    yield from done("It is in the list")
+    yield from finish("It is in the list")
 
 
 # --- starting in the forum -----------------------------------------------------------------------
@@ -138,11 +140,13 @@ def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | No
     members = data["forum"].execute(
         "SELECT username, town FROM member WHERE town != '' AND id > 1 ORDER BY id"
     )
-    member, start = pick(rng, members.fetchall()), _sample_town(data, rng)
-    if member["town"] == start or not places(data, "place.name = ?", member["town"]):
+    member, start = sample_row(rng, members.fetchall()), _sample_town(data, rng)
+    if member["town"] == start or not fetch_places(data, "place.name = ?", member["town"]):
         return None
-    distance_text = distance(
-        quickest_route(_find_place(data, start), _find_place(data, member["town"]), "car").metres
+    distance_text = format_distance(
+        find_quickest_route(
+            _find_place(data, start), _find_place(data, member["town"]), "car"
+        ).meters
     )
     return TaskInstance(
         {"member": member["username"], "start": start},
@@ -164,11 +168,13 @@ def _sample_member_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def member_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_member(page, slots["member"])
-    town = found(page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b")
+    town = extract_text(
+        page, r"member since [A-Z][a-z]{2} \d+, \d{4}, ([A-Z][a-z]+(?: [A-Z][a-z]+)?)\b"
+    )
     town = next(city.name for city in common.cities() if town.startswith(city.name))
-    page = yield from switch(1, f"{slots['member']} lives in {town}")
+    page = yield from switch_tab(1, f"{slots['member']} lives in {town}")
     page = yield from go_to_route(page, slots["start"], town, "by car")
-    yield from answer(read_distance(page), seen=town, why="The route tells how far it is")
+    yield from answer(read_distance(page), evidence=town, reason="The route tells how far it is")
 
 
 def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -176,11 +182,11 @@ def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | N
     start, end = sample_place(data, rng), sample_place(data, rng)
     if start["town"] == end["town"]:
         return None
-    time = quickest_route(start, end, "car" if mode == "by car" else "bike").minutes
+    time = find_quickest_route(start, end, "car" if mode == "by car" else "bike").minutes
     title = f"Getting to {end['name']}"
     slots = {"town": end["town"], "start": start["name"], "end": end["name"]}
     slots |= {"mode": mode, "title": title}
-    url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST}"
+    url = f"{FORUM}/c/{end['town'].lower().replace(' ', '-')}/{NEXT_POST_ID}"
     return TaskInstance(slots, page_includes(url, "#post", title, *duration_references(time)))
 
 
@@ -199,13 +205,13 @@ def _sample_post_travel_time(data: Data, rng: random.Random) -> TaskInstance | N
     'the map and post it as "{title}".',
 )
 def post_travel_time(slots: Slots, page: Observation) -> Expert:
-    page = yield from switch(1, "First I need the time, which the map knows")
+    page = yield from switch_tab(1, "First I need the time, which the map knows")
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
     time = read_duration(page)
-    page = yield from switch(0, f"It takes {time}; now the post")
+    page = yield from switch_tab(0, f"It takes {time}; now the post")
     page = yield from go_to_community(page, slots["town"])
     yield from submit_post(page, slots["title"], body=time)
-    yield from done("The post is there")
+    yield from finish("The post is there")
 
 
 tasks = (*from_admin, *from_forum)

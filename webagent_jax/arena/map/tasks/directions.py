@@ -9,39 +9,45 @@ from typing import Any
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    choose,
     click,
-    done,
-    found,
-    names_after,
+    element_names_after,
+    extract_text,
+    finish,
     page_text,
     scroll_through,
+    select_option,
     type_text,
 )
-from webagent_jax.arena.map.routes import distance, duration
+from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.map.tasks.helpers import (
     MAP,
+    MODE_OPTIONS,
     MODES,
-    OPTIONS,
     distance_references,
     duration_references,
+    find_quickest_route,
     go_to_category,
     go_to_nearby,
     go_to_route,
     nearest_places,
     parse_minutes,
-    quickest_route,
     read_distance,
     read_duration,
     sample_category,
     sample_place,
     sample_places_in_town,
 )
-from webagent_jax.arena.map.terrain import between
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, url_equals
+from webagent_jax.arena.map.terrain import straight_distance
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    url_equals,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -66,7 +72,9 @@ def _sample_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
     return TaskInstance(
         slots,
-        answer_includes(*duration_references(quickest_route(first, second, MODES[mode]).minutes)),
+        answer_includes(
+            *duration_references(find_quickest_route(first, second, MODES[mode]).minutes)
+        ),
     )
 
 
@@ -82,7 +90,7 @@ def _sample_travel_time(data: Data, rng: random.Random) -> TaskInstance | None:
 def travel_time(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
     yield from answer(
-        read_duration(page), seen=slots["mode"], why="The route tells how long it takes"
+        read_duration(page), evidence=slots["mode"], reason="The route tells how long it takes"
     )
 
 
@@ -90,7 +98,7 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
-    distance_text = distance(quickest_route(first, second, MODES[mode]).metres)
+    distance_text = format_distance(find_quickest_route(first, second, MODES[mode]).meters)
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
 
 
@@ -105,13 +113,17 @@ def _sample_travel_distance(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def travel_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
-    yield from answer(read_distance(page), seen=slots["mode"], why="The route tells how far it is")
+    yield from answer(
+        read_distance(page), evidence=slots["mode"], reason="The route tells how far it is"
+    )
 
 
 def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = _sample_two_places(data, rng, rng.choice(list(MODES)))
-    distance_text = distance(between((first["x"], first["y"]), (second["x"], second["y"])))
-    if distance_text == distance(quickest_route(first, second, "car").metres):
+    distance_text = format_distance(
+        straight_distance((first["x"], first["y"]), (second["x"], second["y"]))
+    )
+    if distance_text == format_distance(find_quickest_route(first, second, "car").meters):
         return None
     slots = {"start": first["name"], "end": second["name"]}
     return TaskInstance(slots, answer_includes(*distance_references(distance_text)))
@@ -128,15 +140,19 @@ def _sample_straight(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def straight(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "by car")
-    distance_text = found(page, r"In a straight line: ([\d.]+ k?m)")
-    yield from answer(distance_text, seen="In a straight line", why="It stands below the route")
+    distance_text = extract_text(page, r"In a straight line: ([\d.]+ k?m)")
+    yield from answer(
+        distance_text, evidence="In a straight line", reason="It stands below the route"
+    )
 
 
 def _sample_longest_stretch(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
-    steps = sorted(quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.metres)
-    if len(steps) < 3 or steps[0].metres < 1.2 * steps[1].metres or steps[0].road == steps[1].road:
+    steps = sorted(
+        find_quickest_route(first, second, MODES[mode]).steps, key=lambda step: -step.meters
+    )
+    if len(steps) < 3 or steps[0].meters < 1.2 * steps[1].meters or steps[0].road == steps[1].road:
         return None
     slots = {"start": first["name"], "end": second["name"], "mode": mode}
     return TaskInstance(slots, answer_includes(steps[0].road))
@@ -156,7 +172,9 @@ def longest_stretch(slots: Slots, page: Observation) -> Expert:
     page, views = yield from scroll_through(page)
     steps = [step for view in views for step in _parse_steps(view)]
     length, road = max(steps)
-    yield from answer(road, seen=f"{length} m", why="It is the longest step of the directions")
+    yield from answer(
+        road, evidence=f"{length} m", reason="It is the longest step of the directions"
+    )
 
 
 def _parse_steps(page: Observation) -> list[tuple[int, str]]:
@@ -175,7 +193,7 @@ def _parse_steps(page: Observation) -> list[tuple[int, str]]:
 def _sample_mode_difference(data: Data, rng: random.Random) -> TaskInstance | None:
     first, second = sample_places_in_town(data, rng, 2)
     foot_minutes, bike_minutes = (
-        quickest_route(first, second, mode).minutes for mode in ("foot", "bike")
+        find_quickest_route(first, second, mode).minutes for mode in ("foot", "bike")
     )
     slots = {"start": first["name"], "end": second["name"]}
     return (
@@ -197,11 +215,15 @@ def _sample_mode_difference(data: Data, rng: random.Random) -> TaskInstance | No
 def mode_difference(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_route(page, slots["start"], slots["end"], "on foot")
     foot_minutes = parse_minutes(read_duration(page))
-    page = yield from choose(page, "By", "Bike", about="bike", why="Now the same way by bike")
+    page = yield from select_option(
+        page, "By", "Bike", intent_phrase="bike", reason="Now the same way by bike"
+    )
     bike_minutes = parse_minutes(read_duration(page))
-    duration_text = duration(foot_minutes - bike_minutes)
+    duration_text = format_duration(foot_minutes - bike_minutes)
     yield from answer(
-        duration_text, seen=f"{foot_minutes} - {bike_minutes}", why="I subtract the two times"
+        duration_text,
+        evidence=f"{foot_minutes} - {bike_minutes}",
+        reason="I subtract the two times",
     )
 
 
@@ -217,8 +239,8 @@ def _sample_via(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     first, middle, last = stops
     total = (
-        quickest_route(first, middle, MODES[mode]).minutes
-        + quickest_route(middle, last, MODES[mode]).minutes
+        find_quickest_route(first, middle, MODES[mode]).minutes
+        + find_quickest_route(middle, last, MODES[mode]).minutes
     )
     slots = {
         "start": first["name"],
@@ -243,8 +265,10 @@ def via(slots: Slots, page: Observation) -> Expert:
     for start, end in ((slots["start"], slots["middle"]), (slots["middle"], slots["end"])):
         page = yield from go_to_route(page, start, end, slots["mode"])
         parts.append(parse_minutes(read_duration(page)))
-    duration_text = duration(sum(parts))
-    yield from answer(duration_text, seen=f"{parts[0]} + {parts[1]} min", why="I add up both parts")
+    duration_text = format_duration(sum(parts))
+    yield from answer(
+        duration_text, evidence=f"{parts[0]} + {parts[1]} min", reason="I add up both parts"
+    )
 
 
 def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -253,7 +277,7 @@ def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | 
     ends = [sample_place(data, rng) for _ in range(3)]
     if len({place["town"] for place in (start, *ends)}) < 4:
         return None
-    times = [quickest_route(start, end, MODES[mode]).minutes for end in ends]
+    times = [find_quickest_route(start, end, MODES[mode]).minutes for end in ends]
     best = min(times)
     slots = {"start": start["name"], "mode": mode}
     slots |= {f"end{i}": end["name"] for i, end in enumerate(ends, 1)}
@@ -278,13 +302,13 @@ def quickest_of_three(slots: Slots, page: Observation) -> Expert:
         times[end] = parse_minutes(read_duration(page))
     best = min(times, key=lambda end: times[end])
     times_text = ", ".join(f"{time} min" for time in times.values())
-    yield from answer(best, seen=times_text, why="I take the shortest of the three times")
+    yield from answer(best, evidence=times_text, reason="I take the shortest of the three times")
 
 
 def _sample_in_time(data: Data, rng: random.Random) -> TaskInstance | None:
     mode = rng.choice(list(MODES))
     first, second = _sample_two_places(data, rng, mode)
-    needed_minutes = quickest_route(first, second, MODES[mode]).minutes
+    needed_minutes = find_quickest_route(first, second, MODES[mode]).minutes
     limit = max(5, round(needed_minutes * rng.choice((0.7, 0.8, 1.25, 1.4)) / 5) * 5)
     if limit == needed_minutes:
         return None
@@ -314,8 +338,8 @@ def in_time(slots: Slots, page: Observation) -> Expert:
     verdict = "Yes" if parse_minutes(duration_text) <= int(slots["limit"]) else "No"
     yield from answer(
         f"{verdict}, {duration_text}",
-        seen=duration_text,
-        why=f"I compare with {slots['limit']} min",
+        evidence=duration_text,
+        reason=f"I compare with {slots['limit']} min",
     )
 
 
@@ -328,7 +352,9 @@ def _sample_time_to_nearest(data: Data, rng: random.Random) -> TaskInstance | No
     slots = {"place": place["name"], "category": category.lower(), "mode": mode}
     return TaskInstance(
         slots,
-        answer_includes(*duration_references(quickest_route(place, first, MODES[mode]).minutes)),
+        answer_includes(
+            *duration_references(find_quickest_route(place, first, MODES[mode]).minutes)
+        ),
     )
 
 
@@ -343,16 +369,18 @@ def _sample_time_to_nearest(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def time_to_nearest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
-    name = names_after(page, "Hours", "link")[0]
-    page = yield from click(page, name, "link", about="", why="The nearest one comes first")
-    page = yield from click(page, "Directions to Here", "link", about="")
+    name = element_names_after(page, "Hours", "link")[0]
+    page = yield from click(
+        page, name, "link", intent_phrase="", reason="The nearest one comes first"
+    )
+    page = yield from click(page, "Directions to Here", "link", intent_phrase="")
     page = yield from type_text(page, "From", slots["place"])
     if slots["mode"] != "by car":
-        option = OPTIONS[slots["mode"]]
-        page = yield from choose(page, "By", option, about=slots["mode"])
-    page = yield from click(page, "Get Directions", "button", about="")
+        option = MODE_OPTIONS[slots["mode"]]
+        page = yield from select_option(page, "By", option, intent_phrase=slots["mode"])
+    page = yield from click(page, "Get Directions", "button", intent_phrase="")
     yield from answer(
-        read_duration(page), seen=slots["mode"], why="The route tells how long it takes"
+        read_duration(page), evidence=slots["mode"], reason="The route tells how long it takes"
     )
 
 
@@ -378,7 +406,7 @@ def _sample_show_route(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def show_route(slots: Slots, page: Observation) -> Expert:
     yield from go_to_route(page, slots["start"], slots["end"], slots["mode"])
-    yield from done("The directions are open")
+    yield from finish("The directions are open")
 
 
 def _sample_show_category(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -399,7 +427,7 @@ def _sample_show_category(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def show_category(slots: Slots, page: Observation) -> Expert:
     yield from go_to_category(page, slots["plural"], slots["town"])
-    yield from done("The list is narrowed down to the town")
+    yield from finish("The list is narrowed down to the town")
 
 
 def _sample_show_nearby(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -420,4 +448,4 @@ def _sample_show_nearby(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def show_nearby(slots: Slots, page: Observation) -> Expert:
     yield from go_to_nearby(page, slots["place"], slots["category"])
-    yield from done("The list has them in the order of their distance")
+    yield from finish("The list has them in the order of their distance")

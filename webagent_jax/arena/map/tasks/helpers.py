@@ -7,10 +7,17 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, choose, click, found, search, type_text
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    click,
+    extract_text,
+    search,
+    select_option,
+    type_text,
+)
 from webagent_jax.arena.map.data import categories
 from webagent_jax.arena.map.network import Mode
-from webagent_jax.arena.map.routes import Route, Spot, route
+from webagent_jax.arena.map.routes import Route, Spot, find_route
 from webagent_jax.arena.task import Data
 from webagent_jax.types import Observation
 
@@ -19,9 +26,9 @@ AGENT_USER_ID = 1  # person id of the agent's account
 
 MODES: Mapping[str, Mode] = {"by car": "car", "by bike": "bike", "on foot": "foot"}
 
-_FIRST, _LAST = 19, 2018  # range of place ids; towns and homes have smaller ids
+_FIRST_PLACE_ID, _LAST_PLACE_ID = 19, 2018  # range of place ids; towns and homes have smaller ids
 
-_SELECT = (
+_PLACE_QUERY = (
     "SELECT place.*, category.name AS category, category.plural, category.section,"
     " category.slug AS category_slug FROM place JOIN category ON category.id = category_id"
 )
@@ -32,18 +39,20 @@ _SELECT = (
 
 def sample_place(data: Data, rng: random.Random, where: str = "1") -> Any:
     """Return a row of place; None if the drawn place does not satisfy `where`."""
-    number = rng.randint(_FIRST, _LAST)
-    return data["map"].execute(f"{_SELECT} WHERE place.id = ? AND {where}", [number]).fetchone()
+    number = rng.randint(_FIRST_PLACE_ID, _LAST_PLACE_ID)
+    return (
+        data["map"].execute(f"{_PLACE_QUERY} WHERE place.id = ? AND {where}", [number]).fetchone()
+    )
 
 
-def places(data: Data, where: str, *arguments: object) -> list[Any]:
-    return data["map"].execute(f"{_SELECT} WHERE {where}", arguments).fetchall()
+def fetch_places(data: Data, where: str, *arguments: object) -> list[Any]:
+    return data["map"].execute(f"{_PLACE_QUERY} WHERE {where}", arguments).fetchall()
 
 
 def sample_places_in_town(data: Data, rng: random.Random, count: int) -> list[Any]:
     """Return distinct places of a town."""
     first = sample_place(data, rng)
-    others = places(data, "town = ? AND listed ORDER BY place.id", first["town"])
+    others = fetch_places(data, "town = ? AND listed ORDER BY place.id", first["town"])
     return rng.sample(others, count)
 
 
@@ -51,7 +60,7 @@ def nearest_places(data: Data, place: Any, category: str, where: str = "1") -> l
     """Return the places of a category by straight-line distance from a place, at most twelve."""
     distance = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
     x, y = place["x"], place["y"]
-    return places(
+    return fetch_places(
         data,
         f"category.name = ? AND place.id != ? AND {where} ORDER BY {distance}, place.id LIMIT 12",
         *(category, place["id"], x, x, y, y),
@@ -65,9 +74,9 @@ def sample_category(rng: random.Random, *excluded: str) -> str:
     )
 
 
-def quickest_route(start: Any, end: Any, mode: Mode) -> Route:
-    spots = [Spot(each["edge"], each["along"]) for each in (start, end)]
-    return route(spots[0], spots[1], mode)
+def find_quickest_route(start: Any, end: Any, mode: Mode) -> Route:
+    spots = [Spot(place["edge"], place["along"]) for place in (start, end)]
+    return find_route(spots[0], spots[1], mode)
 
 
 # --- answer references ---------------------------------------------------------------------------
@@ -77,14 +86,14 @@ def duration_references(minutes: int) -> tuple[str, ...]:
     """Return references for a duration, with the forms that an answer may use."""
     if minutes < 60:
         return str(minutes), "min |OR| mins |OR| minutes |OR| minute"
-    hours, rest = divmod(minutes, 60)
+    hours, remainder = divmod(minutes, 60)
     unit = "hour" if hours == 1 else "hours"
     forms = (
-        f"{hours} h {rest} min",
-        f"{hours} {unit} {rest} min",
-        f"{hours} {unit} and {rest} min",
+        f"{hours} h {remainder} min",
+        f"{hours} {unit} {remainder} min",
+        f"{hours} {unit} and {remainder} min",
     )
-    return (" |OR| ".join((*forms, f"{hours}h {rest}", f"{minutes} min")),)
+    return (" |OR| ".join((*forms, f"{hours}h {remainder}", f"{minutes} min")),)
 
 
 def distance_references(distance: str) -> tuple[str, ...]:
@@ -98,13 +107,13 @@ def distance_references(distance: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def plural(category: str) -> str:
+def find_plural(category: str) -> str:
     """Return the plural of a category, the name in lists and menus."""
     return next(kind.plural for kind in categories() if kind.name.lower() == category.lower())
 
 
 @functools.cache
-def section_of(plural: str) -> str:
+def find_section(plural: str) -> str:
     return next(kind.section for kind in categories() if kind.plural.lower() == plural.lower())
 
 
@@ -115,54 +124,68 @@ def capitalize_plural(plural: str) -> str:
 
 
 def go_to_place(page: Observation, name: str) -> Moves:
-    page = yield from search(page, "Search the map", name, why="The search finds a place by name")
-    return (yield from click(page, name, "link", why="It is among the results, so I open it"))
+    page = yield from search(
+        page, "Search the map", name, reason="The search finds a place by name"
+    )
+    return (yield from click(page, name, "link", reason="It is among the results, so I open it"))
 
 
 def go_to_nearby(page: Observation, name: str, category: str) -> Moves:
     """Open the places of a category near a place, the nearest first."""
     page = yield from go_to_place(page, name)
-    page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
+    page = yield from click(
+        page, "Nearby", "link", intent_phrase="", reason="It lists what is around"
+    )
     return (
-        yield from choose(
-            page, "Category", plural(category), about=category, why="Only these count"
+        yield from select_option(
+            page,
+            "Category",
+            find_plural(category),
+            intent_phrase=category,
+            reason="Only these count",
         )
     )
 
 
 def go_to_category(page: Observation, plural: str, town: str) -> Moves:
-    page = yield from click(page, "Browse", about="", why="The menu lists all sections")
-    section = section_of(plural)
-    page = yield from click(page, section, "link", about="", why=f"{plural} belong to {section}")
+    page = yield from click(page, "Browse", intent_phrase="", reason="The menu lists all sections")
+    section = find_section(plural)
     page = yield from click(
-        page, capitalize_plural(plural), "link", why="The section lists its categories"
+        page, section, "link", intent_phrase="", reason=f"{plural} belong to {section}"
     )
-    return (yield from choose(page, "Town", town, why="Only this town counts"))
+    page = yield from click(
+        page, capitalize_plural(plural), "link", reason="The section lists its categories"
+    )
+    return (yield from select_option(page, "Town", town, reason="Only this town counts"))
 
 
 def go_to_route(page: Observation, start: str, end: str, mode: str) -> Moves:
     """Open the route between two places; `mode` is "by car", "by bike" or "on foot"."""
-    page = yield from click(page, "Directions", "link", about="", why="Directions tell the way")
+    page = yield from click(
+        page, "Directions", "link", intent_phrase="", reason="Directions tell the way"
+    )
     page = yield from type_text(page, "From", start)
     page = yield from type_text(page, "To", end)
     if mode != "by car":
-        page = yield from choose(page, "By", OPTIONS[mode], about=mode, why="Car is chosen already")
-    return (yield from click(page, "Get Directions", "button", about=""))
+        page = yield from select_option(
+            page, "By", MODE_OPTIONS[mode], intent_phrase=mode, reason="Car is chosen already"
+        )
+    return (yield from click(page, "Get Directions", "button", intent_phrase=""))
 
 
-OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
+MODE_OPTIONS = {"by car": "Car", "by bike": "Bike", "on foot": "Foot"}
 
 
 def read_duration(page: Observation) -> str:
     """Return the duration on the page of a route, such as "1 h 24 min"."""
-    return found(page, r"By (?:car|bike|foot): ((?:\d+ h )?\d+ min), ")
+    return extract_text(page, r"By (?:car|bike|foot): ((?:\d+ h )?\d+ min), ")
 
 
 def read_distance(page: Observation) -> str:
-    return found(page, r"By (?:car|bike|foot): .*? min, ([\d.]+ k?m)")
+    return extract_text(page, r"By (?:car|bike|foot): .*? min, ([\d.]+ k?m)")
 
 
 def parse_minutes(duration: str) -> int:
     """Return the minutes of a duration: "1 h 24 min" gives 84."""
-    hours, _, rest = duration.rpartition(" h ")
-    return 60 * int(hours or 0) + int(rest.removesuffix(" min"))
+    hours, _, minutes = duration.rpartition(" h ")
+    return 60 * int(hours or 0) + int(minutes.removesuffix(" min"))

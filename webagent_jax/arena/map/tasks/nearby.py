@@ -9,28 +9,28 @@ from collections.abc import Mapping
 from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
-    choose,
     click,
-    found,
-    names_after,
+    element_names_after,
+    extract_text,
     scroll_until,
-    tick,
+    select_option,
+    set_checked,
 )
 from webagent_jax.arena.map.tasks.helpers import (
     capitalize_plural,
+    fetch_places,
     go_to_category,
     go_to_nearby,
     go_to_place,
     nearest_places,
-    places,
     sample_category,
     sample_place,
 )
-from webagent_jax.arena.map.terrain import between
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes
+from webagent_jax.arena.map.terrain import straight_distance
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -40,7 +40,9 @@ Slots = Mapping[str, str]
 
 def _sample_count(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
-    count = len(places(data, "category_id = ? AND town = ?", place["category_id"], place["town"]))
+    count = len(
+        fetch_places(data, "category_id = ? AND town = ?", place["category_id"], place["town"])
+    )
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
     return (
         TaskInstance(slots, answer_includes(str(count))) if place["plural"] != "Fast Food" else None
@@ -58,8 +60,8 @@ def _sample_count(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def count(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
-    number = found(page, r"of (\d+) places?")
-    yield from answer(number, seen=f"of {number}", why="The list tells how many there are")
+    number = extract_text(page, r"of (\d+) places?")
+    yield from answer(number, evidence=f"of {number}", reason="The list tells how many there are")
 
 
 def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskInstance | None:
@@ -70,11 +72,11 @@ def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskI
     place = sample_place(data, rng)
     town_sql = "category_id = ? AND town = ?"
     keys = place["category_id"], place["town"]
-    matches = places(data, f"{town_sql} AND {where}", *keys)
-    if not 1 <= len(matches) <= 4 or len(places(data, town_sql, *keys)) == len(matches):
+    matches = fetch_places(data, f"{town_sql} AND {where}", *keys)
+    if not 1 <= len(matches) <= 4 or len(fetch_places(data, town_sql, *keys)) == len(matches):
         return None
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
-    return TaskInstance(slots, answer_includes(*(each["name"] for each in matches)))
+    return TaskInstance(slots, answer_includes(*(match["name"] for match in matches)))
 
 
 def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -95,15 +97,15 @@ def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
 def open_on(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
     option = f"Open on {slots['day']}"
-    page = yield from choose(
-        page, "Hours", option, about=slots["day"], why="A filter for the hours"
+    page = yield from select_option(
+        page, "Hours", option, intent_phrase=slots["day"], reason="A filter for the hours"
     )
     yield from _answer_with_names(page)
 
 
 def _answer_with_names(page: Observation) -> Expert:
-    names = names_after(page, "Wheelchair", "link")
-    yield from answer(", ".join(names), why="These are left in the list")
+    names = element_names_after(page, "Wheelchair", "link")
+    yield from answer(", ".join(names), reason="These are left in the list")
 
 
 def _sample_accessible(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -121,7 +123,7 @@ def _sample_accessible(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def accessible(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["plural"], slots["town"])
-    page = yield from tick(page, "Wheelchair", why="A filter for wheelchair access")
+    page = yield from set_checked(page, "Wheelchair", reason="A filter for wheelchair access")
     yield from _answer_with_names(page)
 
 
@@ -148,8 +150,8 @@ def _sample_nearest_place(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def nearest_place(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
-    name = names_after(page, "Hours", "link")[0]
-    yield from answer(name, why="The nearest one comes first")
+    name = element_names_after(page, "Hours", "link")[0]
+    yield from answer(name, reason="The nearest one comes first")
 
 
 def _sample_nearest_fact(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -175,13 +177,15 @@ def nearest_fact(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     page = yield from _open_first(page)
     patterns = {"phone number": r"Phone (\d[\d-]+)", "street address": r"Address (.+?), "}
-    answer_text = found(page, patterns[slots["fact"]])
-    yield from answer(answer_text, seen=slots["fact"], why="Its page tells it")
+    answer_text = extract_text(page, patterns[slots["fact"]])
+    yield from answer(answer_text, evidence=slots["fact"], reason="Its page tells it")
 
 
 def _open_first(page: Observation) -> Moves:
-    name = names_after(page, "Hours", "link")[0]
-    return (yield from click(page, name, "link", about="", why="The nearest one comes first"))
+    name = element_names_after(page, "Hours", "link")[0]
+    return (
+        yield from click(page, name, "link", intent_phrase="", reason="The nearest one comes first")
+    )
 
 
 def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -210,47 +214,57 @@ def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
 def nearest_open(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_nearby(page, slots["place"], slots["category"])
     option = f"Open {slots['when']}"
-    page = yield from choose(page, "Hours", option, about=slots["when"], why="It must be open")
-    name = names_after(page, "Hours", "link")[0]
-    yield from answer(name, why="The nearest one comes first")
+    page = yield from select_option(
+        page, "Hours", option, intent_phrase=slots["when"], reason="It must be open"
+    )
+    name = element_names_after(page, "Hours", "link")[0]
+    yield from answer(name, reason="The nearest one comes first")
 
 
-def _sample_within(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_within_distance(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
     category = sample_category(rng, place["category"], "Fast Food Place", "Ice Cream Parlour")
     center = place["x"], place["y"]
     others = nearest_places(data, place, category)
-    distances = [between(center, (each["x"], each["y"])) for each in others]
+    distances = [straight_distance(center, (other["x"], other["y"])) for other in others]
     reach = rng.choice((300, 400, 500, 600, 800))
     names = [
-        each["name"] for each, distance in zip(others, distances, strict=True) if distance < reach
+        other["name"] for other, distance in zip(others, distances, strict=True) if distance < reach
     ]
     is_clear = all(abs(distance - reach) > 15 for distance in distances)
     if not 1 <= len(names) <= 4 or not is_clear:
         return None
-    slots = {"place": place["name"], "category": others[0]["plural"].lower(), "reach": str(reach)}
+    slots = {
+        "place": place["name"],
+        "category": others[0]["plural"].lower(),
+        "reach": str(reach),
+    }
     return TaskInstance(slots, answer_includes(*names))
 
 
 @tasks.add(
     "within",
-    _sample_within,
+    _sample_within_distance,
     "Which {category} are within {reach} m of {place} in a straight line?",
     "Name all {category} that are less than {reach} metres from {place}, as the crow flies.",
     "List the {category} within {reach} m around {place}",
     "I am at {place}. Which {category} are closer than {reach} m (straight line)?",
     "Tell me the names of all {category} in a circle of {reach} m around {place}.",
 )
-def within(slots: Slots, page: Observation) -> Expert:
+def within_distance(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    page = yield from click(page, "Nearby", "link", about="", why="It lists what is around")
+    page = yield from click(
+        page, "Nearby", "link", intent_phrase="", reason="It lists what is around"
+    )
     option = slots["category"]
-    page = yield from choose(page, "Category", capitalize_plural(option), about=option)
+    page = yield from select_option(
+        page, "Category", capitalize_plural(option), intent_phrase=option
+    )
     nearby_names: list[str] = []
-    for name in names_after(page, "Hours", "link"):
+    for name in element_names_after(page, "Hours", "link"):
         row = rf"{re.escape(name)} [^:]+: ([\d.]+) (k?m)"
         page, match = yield from scroll_until(page, row)
         if match is None or match[2] == "km" or int(match[1]) > int(slots["reach"]):
             break
         nearby_names.append(name)
-    yield from answer(", ".join(nearby_names), why="The rest is farther away")
+    yield from answer(", ".join(nearby_names), reason="The rest is farther away")

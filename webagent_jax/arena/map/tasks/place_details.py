@@ -10,21 +10,27 @@ from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
     click,
-    found,
+    element_names_after,
+    extract_text,
     give_up,
-    names_after,
     page_text,
     search,
     type_text,
 )
-from webagent_jax.arena.map.places import DAYS
+from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
-from webagent_jax.arena.map.tasks.helpers import go_to_place, places, sample_place
-from webagent_jax.arena.map.terrain import between, degrees, metres
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
+from webagent_jax.arena.map.tasks.helpers import fetch_places, go_to_place, sample_place
+from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -52,7 +58,9 @@ _PHONE = (
 @tasks.add("phone", _sample_phone, *_PHONE)
 def phone(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    yield from answer(found(page, r"Phone (\d[\d-]+)"), seen="Phone", why="Its page tells it")
+    yield from answer(
+        extract_text(page, r"Phone (\d[\d-]+)"), evidence="Phone", reason="Its page tells it"
+    )
 
 
 def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -73,8 +81,8 @@ def _sample_address(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def address(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    address_text = found(page, r"Address (.+? \d{5})")
-    yield from answer(address_text, seen="Address", why="Its page tells it")
+    address_text = extract_text(page, r"Address (.+? \d{5})")
+    yield from answer(address_text, evidence="Address", reason="Its page tells it")
 
 
 def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -100,23 +108,23 @@ def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
 def hours(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
     hours_text = _parse_hours(page)[slots["day"]]
-    yield from answer(hours_text, seen=slots["day"], why="The hours are told by day")
+    yield from answer(hours_text, evidence=slots["day"], reason="The hours are told by day")
 
 
 def _parse_hours(page: Observation) -> dict[str, str]:
-    day_pattern = "|".join(DAYS)
+    day_pattern = "|".join(DAY_NAMES)
     week: dict[str, str] = {}
     for first, last, hours_text in re.findall(
         rf"({day_pattern})(?:-({day_pattern}))? (closed|\d\d:\d\d-\d\d:\d\d)", page_text(page)
     ):
-        for day in range(DAYS.index(first), DAYS.index(last or first) + 1):
+        for day in range(DAY_NAMES.index(first), DAY_NAMES.index(last or first) + 1):
             week.setdefault(_WEEK[day], hours_text)
     return week
 
 
 def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
     first = sample_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
-    others = first and places(
+    others = first and fetch_places(
         data,
         "category_id = ? AND town = ? AND place.id != ? AND hours != '' ORDER BY place.id",
         *(first["category_id"], first["town"], first["id"]),
@@ -124,7 +132,7 @@ def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
     if not others:
         return None
     second, day = rng.choice(others), rng.randrange(7)
-    ends = [each["hours"].split(";")[day][6:] for each in (first, second)]
+    ends = [place["hours"].split(";")[day][6:] for place in (first, second)]
     if not all(ends) or ends[0] == ends[1]:
         return None
     slots = {"first": first["name"], "second": second["name"], "day": _WEEK[day]}
@@ -148,12 +156,12 @@ def closes_later(slots: Slots, page: Observation) -> Expert:
         hours_text = week.get(slots["day"], "00:00-24:00")
         ends[name] = hours_text[6:]
     latest = max(ends, key=lambda name: ends[name])
-    yield from answer(latest, seen=", ".join(ends.values()), why="I compare when they close")
+    yield from answer(latest, evidence=", ".join(ends.values()), reason="I compare when they close")
 
 
 def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
-    latitude, longitude = degrees((place["x"], place["y"]))
+    latitude, longitude = to_degrees((place["x"], place["y"]))
     return TaskInstance(
         {"place": place["name"]}, answer_includes(f"{latitude:.4f}", f"{longitude:.4f}")
     )
@@ -170,8 +178,8 @@ def _sample_coordinates(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def coordinates(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    coordinates_text = found(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
-    yield from answer(coordinates_text, seen="Coordinates", why="Its page tells them")
+    coordinates_text = extract_text(page, r"Coordinates (-?\d+\.\d+, -?\d+\.\d+)")
+    yield from answer(coordinates_text, evidence="Coordinates", reason="Its page tells them")
 
 
 def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -180,7 +188,7 @@ def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None
         return None
     name = f"{other['name'].split()[0]} {place['name'].split(' ', 1)[1]}"
     words = " AND ".join("instr(words, ?)" for _ in name.split())
-    if "'" in name or "&" in name or places(data, words, *name.lower().split()):
+    if "'" in name or "&" in name or fetch_places(data, words, *name.lower().split()):
         return None
     return TaskInstance({"place": name}, unachievable("there is no such place on the map"))
 
@@ -195,7 +203,7 @@ def _sample_place_missing(data: Data, rng: random.Random) -> TaskInstance | None
     "Look up the opening hours of {place} on Friday",
 )
 def place_missing(slots: Slots, page: Observation) -> Expert:
-    yield from search(page, "Search the map", slots["place"], why="I look it up by its name")
+    yield from search(page, "Search the map", slots["place"], reason="I look it up by its name")
     yield from give_up("No places found")
 
 
@@ -221,14 +229,14 @@ def _sample_coordinates_of_place(
 ) -> tuple[dict[str, str], tuple[int, int]]:
     """Return the coordinates of a place, and their point."""
     place = sample_place(data, rng)
-    latitude, longitude = degrees((place["x"], place["y"]))
+    latitude, longitude = to_degrees((place["x"], place["y"]))
     slots = {"lat": f"{latitude:.4f}", "lon": f"{longitude:.4f}"}
-    return slots, metres(latitude, longitude)
+    return slots, to_point(latitude, longitude)
 
 
 def _sample_street_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, point = _sample_coordinates_of_place(data, rng)
-    edge, _, _ = network().nearest(point)
+    edge, _, _ = network().nearest_edge(point)
     return TaskInstance(slots, answer_includes(edge.name, edge.town))
 
 
@@ -243,22 +251,26 @@ def _sample_street_at(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def street_at(slots: Slots, page: Observation) -> Expert:
     page = yield from _look_up_point(slots, page)
-    heading = found(page, r"Look Up (.+? \d{5})")
-    yield from answer(heading, why="The heading tells the street and the town")
+    heading = extract_text(page, r"Look Up (.+? \d{5})")
+    yield from answer(heading, reason="The heading tells the street and the town")
 
 
 def _look_up_point(slots: Slots, page: Observation) -> Moves:
-    page = yield from click(page, "Coordinates", "link", about="", why="There one can look them up")
+    page = yield from click(
+        page, "Coordinates", "link", intent_phrase="", reason="There one can look them up"
+    )
     page = yield from type_text(page, "Latitude", slots["lat"])
     page = yield from type_text(page, "Longitude", slots["lon"])
-    return (yield from click(page, "Look Up", "button", about=""))
+    return (yield from click(page, "Look Up", "button", intent_phrase=""))
 
 
 def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, (x, y) = _sample_coordinates_of_place(data, rng)
     distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
-    first, second = places(data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y)
-    distances = [between((x, y), (each["x"], each["y"])) for each in (first, second)]
+    first, second = fetch_places(
+        data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y
+    )
+    distances = [straight_distance((x, y), (place["x"], place["y"])) for place in (first, second)]
     return (
         TaskInstance(slots, answer_includes(first["name"]))
         if distances[1] - distances[0] > 15
@@ -277,5 +289,5 @@ def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def place_at(slots: Slots, page: Observation) -> Expert:
     page = yield from _look_up_point(slots, page)
-    name = names_after(page, "Look Up", "link")[0]
-    yield from answer(name, why="The nearest place comes first")
+    name = element_names_after(page, "Look Up", "link")[0]
+    yield from answer(name, reason="The nearest place comes first")

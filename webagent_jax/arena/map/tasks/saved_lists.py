@@ -10,13 +10,13 @@ from typing import Any
 from webagent_jax.arena.expert_steps import (
     Moves,
     answer,
-    choose,
     click,
-    done,
-    found,
-    names,
+    element_names,
+    extract_text,
+    finish,
     page_text,
     scroll_until,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.map.saved_lists import PROBLEMS
@@ -24,15 +24,15 @@ from webagent_jax.arena.map.tasks.helpers import AGENT_USER_ID, MAP, go_to_place
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
     page_equals,
     page_includes,
-    pick,
+    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("map", "map")
+tasks = TemplateRegistry("map", "map")
 
 Slots = Mapping[str, str]
 
@@ -67,19 +67,21 @@ def _sample_list(data: Data, rng: random.Random) -> Any:
         .execute(f"SELECT * FROM list WHERE person_id = {AGENT_USER_ID} ORDER BY id")
         .fetchall()
     )
-    return pick(rng, rows)
+    return sample_row(rng, rows)
 
 
 def _go_to_list(page: Observation, name: str) -> Moves:
-    page = yield from click(page, "My Lists", "link", about="", why="My lists are all there")
-    return (yield from click(page, name, "link", why="This is the list"))
+    page = yield from click(
+        page, "My Lists", "link", intent_phrase="", reason="My lists are all there"
+    )
+    return (yield from click(page, name, "link", reason="This is the list"))
 
 
 # --- questions -----------------------------------------------------------------------------------
 
 
 def _sample_note(data: Data, rng: random.Random) -> TaskInstance | None:
-    row = pick(rng, [row for row in _read_saved(data) if row["note"]])
+    row = sample_row(rng, [row for row in _read_saved(data) if row["note"]])
     return TaskInstance({"place": row["name"], "list": row["list"]}, answer_includes(row["note"]))
 
 
@@ -94,17 +96,17 @@ def _sample_note(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def note(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_list(page, slots["list"])
-    page = yield from click(page, f"Note on {slots['place']}", "link", about=slots["place"])
+    page = yield from click(page, f"Note on {slots['place']}", "link", intent_phrase=slots["place"])
     note_text = next(e.value for e in page.elements.values() if e.name == "Note" and e.value)
-    yield from answer(note_text, seen="Note", why="This is what I wrote")
+    yield from answer(note_text, evidence="Note", reason="This is what I wrote")
 
 
 def _sample_list_in_town(data: Data, rng: random.Random) -> TaskInstance | None:
-    row = pick(rng, _read_saved(data))
+    row = sample_row(rng, _read_saved(data))
     place_names = [
-        each["name"]
-        for each in _read_saved(data)
-        if each["list"] == row["list"] and each["town"] == row["town"]
+        saved_row["name"]
+        for saved_row in _read_saved(data)
+        if saved_row["list"] == row["list"] and saved_row["town"] == row["town"]
     ]
     return TaskInstance({"list": row["list"], "town": row["town"]}, answer_includes(*place_names))
 
@@ -125,25 +127,27 @@ def list_in_town(slots: Slots, page: Observation) -> Expert:
         page, match = yield from scroll_until(page, rf"{re.escape(name)} [^,]+, {slots['town']}\b")
         if match:
             place_names.append(name)
-    yield from answer(", ".join(place_names), why=f"They are in {slots['town']}")
+    yield from answer(", ".join(place_names), reason=f"They are in {slots['town']}")
 
 
 def _parse_place_names(page: Observation) -> list[str]:
     """Return the names of the places of a list."""
     return [
-        name.removeprefix("Note on ") for name in names(page, "link") if name.startswith("Note on ")
+        name.removeprefix("Note on ")
+        for name in element_names(page, "link")
+        if name.startswith("Note on ")
     ]
 
 
 def _sample_list_address(data: Data, rng: random.Random) -> TaskInstance | None:
-    row = pick(rng, _read_saved(data))
+    row = sample_row(rng, _read_saved(data))
     sql = "SELECT category.name FROM place JOIN category ON category.id = category_id"
     kinds = {
-        each["id"]: data["map"]
-        .execute(f"{sql} WHERE place.id = ?", [each["place_id"]])
+        saved_row["id"]: data["map"]
+        .execute(f"{sql} WHERE place.id = ?", [saved_row["place_id"]])
         .fetchone()[0]
-        for each in _read_saved(data)
-        if each["list"] == row["list"]
+        for saved_row in _read_saved(data)
+        if saved_row["list"] == row["list"]
     }
     kind = kinds[row["id"]]
     street, zip_code = (
@@ -172,10 +176,10 @@ def list_address(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_list(page, slots["list"])
     for name in _parse_place_names(page):
         if re.search(rf"{re.escape(name)} {slots['category']},", page_text(page), re.IGNORECASE):
-            page = yield from click(page, name, "link", about=slots["category"])
+            page = yield from click(page, name, "link", intent_phrase=slots["category"])
             break
-    address_text = found(page, r"Address (.+? \d{5})")
-    yield from answer(address_text, seen="Address", why="Its page tells it")
+    address_text = extract_text(page, r"Address (.+? \d{5})")
+    yield from answer(address_text, evidence="Address", reason="Its page tells it")
 
 
 # --- edits ---------------------------------------------------------------------------------------
@@ -203,13 +207,13 @@ def _sample_save(data: Data, rng: random.Random) -> TaskInstance | None:
 def save(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
     yield from keep(page, slots["list"])
-    yield from done("The place is in the list")
+    yield from finish("The place is in the list")
 
 
 def keep(page: Observation, name: str) -> Moves:
     """Save the place of the current page in a list."""
-    page = yield from choose(page, "List", name)
-    return (yield from click(page, "Save", "button", about=""))
+    page = yield from select_option(page, "List", name)
+    return (yield from click(page, "Save", "button", intent_phrase=""))
 
 
 def _sample_save_with_note(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -235,19 +239,19 @@ def _sample_save_with_note(data: Data, rng: random.Random) -> TaskInstance | Non
 def save_with_note(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
     page = yield from keep(page, slots["list"])
-    page = yield from click(page, slots["list"], "link", why="The place is saved there now")
+    page = yield from click(page, slots["list"], "link", reason="The place is saved there now")
     page = yield from _write_note(page, slots["place"], slots["note"])
-    yield from done("The place is in the list with its note")
+    yield from finish("The place is in the list with its note")
 
 
 def _write_note(page: Observation, place: str, note: str) -> Moves:
-    page = yield from click(page, f"Note on {place}", "link", about=place)
+    page = yield from click(page, f"Note on {place}", "link", intent_phrase=place)
     page = yield from type_text(page, "Note", note)
-    return (yield from click(page, "Save Note", "button", about=""))
+    return (yield from click(page, "Save Note", "button", intent_phrase=""))
 
 
 def _sample_change_note(data: Data, rng: random.Random) -> TaskInstance | None:
-    row, note = pick(rng, _read_saved(data)), rng.choice(_NOTES)
+    row, note = sample_row(rng, _read_saved(data)), rng.choice(_NOTES)
     slots = {"place": row["name"], "list": row["list"], "note": note}
     return TaskInstance(slots, page_includes(f"{MAP}/lists/{row['list_id']}", "ol.saved", note))
 
@@ -264,15 +268,15 @@ def _sample_change_note(data: Data, rng: random.Random) -> TaskInstance | None:
 def change_note(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_list(page, slots["list"])
     yield from _write_note(page, slots["place"], slots["note"])
-    yield from done("The note is changed")
+    yield from finish("The note is changed")
 
 
 def _sample_remove(data: Data, rng: random.Random) -> TaskInstance | None:
-    row = pick(rng, _read_saved(data))
+    row = sample_row(rng, _read_saved(data))
     other_names = [
-        each["name"]
-        for each in _read_saved(data)
-        if each["list_id"] == row["list_id"] and each["id"] != row["id"]
+        saved_row["name"]
+        for saved_row in _read_saved(data)
+        if saved_row["list_id"] == row["list_id"] and saved_row["id"] != row["id"]
     ]
     url, links = f"{MAP}/lists/{row['list_id']}", "ol.saved li > a"
     return TaskInstance(
@@ -292,8 +296,8 @@ def _sample_remove(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def remove(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_list(page, slots["list"])
-    yield from click(page, f"Remove {slots['place']}", "button", about=slots["place"])
-    yield from done("The place is removed")
+    yield from click(page, f"Remove {slots['place']}", "button", intent_phrase=slots["place"])
+    yield from finish("The place is removed")
 
 
 def _sample_new_list(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -314,13 +318,15 @@ def _sample_new_list(data: Data, rng: random.Random) -> TaskInstance | None:
     'Set up a new list named "{list}". Add {first} and {second} to it.',
 )
 def new_list(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "My Lists", "link", about="", why="New lists are made there")
+    page = yield from click(
+        page, "My Lists", "link", intent_phrase="", reason="New lists are made there"
+    )
     page = yield from type_text(page, "New list", slots["list"])
-    page = yield from click(page, "Create List", "button", about="")
+    page = yield from click(page, "Create List", "button", intent_phrase="")
     for name in (slots["first"], slots["second"]):
         page = yield from go_to_place(page, name)
         page = yield from keep(page, slots["list"])
-    yield from done("Both places are in the new list")
+    yield from finish("Both places are in the new list")
 
 
 _BODIES = {
@@ -350,8 +356,8 @@ def _sample_report(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def report(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_place(page, slots["place"])
-    page = yield from click(page, "Report a Problem", "link", about="")
-    page = yield from choose(page, "Problem", slots["problem"])
+    page = yield from click(page, "Report a Problem", "link", intent_phrase="")
+    page = yield from select_option(page, "Problem", slots["problem"])
     page = yield from type_text(page, "What is wrong?", slots["body"])
-    yield from click(page, "Send Report", "button", about="")
-    yield from done("The report is sent")
+    yield from click(page, "Send Report", "button", intent_phrase="")
+    yield from finish("The report is sent")

@@ -6,19 +6,19 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.arena import common, random_data
-from webagent_jax.arena.expert_steps import Moves, click, done, tick, type_text
+from webagent_jax.arena.expert_steps import Moves, click, finish, set_checked, type_text
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    dollars,
+    format_dollars,
     go_to_order,
     go_to_orders,
-    order_rows,
+    parse_order_rows,
     sample_order,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, page_includes, pick
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_includes, sample_row
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -37,7 +37,10 @@ def _fill_address(page: Observation, slots: Slots) -> Moves:
 
 
 def _sample_new_address(data: Data, rng: random.Random) -> TaskInstance | None:
-    slots = _sample_address(rng) | {"name": common.me().name, "phone": common.me().phone}
+    slots = _sample_address(rng) | {
+        "name": common.agent_user().name,
+        "phone": common.agent_user().phone,
+    }
     spec = page_includes(f"{SHOP}/account/addresses", "address", _format_address(slots))
     return TaskInstance(slots, spec)
 
@@ -58,17 +61,17 @@ def _format_address(slots: Slots) -> str:
     "phone {phone}.",
 )
 def new_address(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Account", "link", about="")
-    page = yield from click(page, "Address Book", "link", about="")
-    page = yield from click(page, "Add New Address", "link", about="")
+    page = yield from click(page, "Account", "link", intent_phrase="")
+    page = yield from click(page, "Address Book", "link", intent_phrase="")
+    page = yield from click(page, "Add New Address", "link", intent_phrase="")
     page = yield from type_text(page, "Name", slots["name"])
     page = yield from _fill_address(page, slots)
     page = yield from type_text(page, "Phone", slots["phone"])
-    yield from click(page, "Save Address", "button", about="")
-    yield from done("The address is saved")
+    yield from click(page, "Save Address", "button", intent_phrase="")
+    yield from finish("The address is saved")
 
 
-def _sample_moved(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_new_default_address(data: Data, rng: random.Random) -> TaskInstance | None:
     slots = _sample_address(rng)
     spec = page_includes(
         f"{SHOP}/account/addresses", "tr:first-of-type address", _format_address(slots)
@@ -78,21 +81,23 @@ def _sample_moved(data: Data, rng: random.Random) -> TaskInstance | None:
 
 @tasks.add(
     "moved",
-    _sample_moved,
+    _sample_new_default_address,
     "I recently moved, my address is {street}, {city}, {zip_code}: update my default address.",
     "Change my default address to {street}, {city} {zip_code}.",
     "My home is now {street}, {city}, {zip_code}. Correct the default address in my account",
     "Update the default address in my address book: {street}, {city}, zip code {zip_code}.",
     "We live at {street}, {city} {zip_code} now. Please edit my default address.",
 )
-def moved(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Account", "link", about="")
-    page = yield from click(page, "Address Book", "link", about="")
+def new_default_address(slots: Slots, page: Observation) -> Expert:
+    page = yield from click(page, "Account", "link", intent_phrase="")
+    page = yield from click(page, "Address Book", "link", intent_phrase="")
     edit = next(e.name for e in page.elements.values() if e.name.startswith("Edit "))
-    page = yield from click(page, edit, "link", about="", why="The default address comes first")
+    page = yield from click(
+        page, edit, "link", intent_phrase="", reason="The default address comes first"
+    )
     page = yield from _fill_address(page, slots)
-    yield from click(page, "Save Address", "button", about="")
-    yield from done("The address is changed")
+    yield from click(page, "Save Address", "button", intent_phrase="")
+    yield from finish("The address is changed")
 
 
 def _sample_order_address(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -113,16 +118,16 @@ def _sample_order_address(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def order_address(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    page = yield from click(page, "Change Address", "link", about="")
+    page = yield from click(page, "Change Address", "link", intent_phrase="")
     page = yield from _fill_address(page, slots)
-    yield from click(page, "Save Address", "button", about="")
-    yield from done("The order goes to the new address")
+    yield from click(page, "Save Address", "button", intent_phrase="")
+    yield from finish("The order goes to the new address")
 
 
 def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng, "status IN ('Pending', 'Processing')")
     description = rng.choice(
-        (f"number {order['id']}", f"of {dollars(order['total'])} dollars", f"{order['id']}")
+        (f"number {order['id']}", f"of {format_dollars(order['total'])} dollars", f"{order['id']}")
     )
     spec = page_includes(f"{SHOP}/account/orders/{order['id']}", "h1", "Cancelled")
     return TaskInstance({"which": description}, spec)
@@ -140,10 +145,10 @@ def _sample_cancel(data: Data, rng: random.Random) -> TaskInstance | None:
 def cancel(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     word = slots["which"].split()[-2 if "dollars" in slots["which"] else -1]
-    row = next(row for row in order_rows(page) if word in (row[1], row[3]))
-    page = yield from click(page, row[1], "link", about=word)
-    yield from click(page, "Cancel Order", "button", about="")
-    yield from done("The order is cancelled")
+    row = next(row for row in parse_order_rows(page) if word in (row[1], row[3]))
+    page = yield from click(page, row[1], "link", intent_phrase=word)
+    yield from click(page, "Cancel Order", "button", intent_phrase="")
+    yield from finish("The order is cancelled")
 
 
 _DETAILS = {
@@ -155,7 +160,7 @@ _DETAILS = {
 
 
 def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
-    field = pick(rng, list(_DETAILS))
+    field = sample_row(rng, list(_DETAILS))
     value = {
         "first name": rng.choice(("Eleonora", "Norah", "Nory", "Honora")),
         "last name": rng.choice(random_data.read_lines("last_names")),
@@ -176,11 +181,11 @@ def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
     "Please edit my details: the {field} should be {value}.",
 )
 def details(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Account", "link", about="")
-    page = yield from click(page, "Edit Details", "link", about="")
+    page = yield from click(page, "Account", "link", intent_phrase="")
+    page = yield from click(page, "Edit Details", "link", intent_phrase="")
     page = yield from type_text(page, _DETAILS[slots["field"]], slots["value"])
-    yield from click(page, "Save Details", "button", about="")
-    yield from done("The details are saved")
+    yield from click(page, "Save Details", "button", intent_phrase="")
+    yield from finish("The details are saved")
 
 
 def _sample_newsletter(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -198,8 +203,8 @@ def _sample_newsletter(data: Data, rng: random.Random) -> TaskInstance | None:
     "Change my details so that {shop} sends me its newsletter.",
 )
 def newsletter(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Account", "link", about="")
-    page = yield from click(page, "Edit Details", "link", about="")
-    page = yield from tick(page, "Send me the newsletter")
-    yield from click(page, "Save Details", "button", about="")
-    yield from done("The newsletter is subscribed")
+    page = yield from click(page, "Account", "link", intent_phrase="")
+    page = yield from click(page, "Edit Details", "link", intent_phrase="")
+    page = yield from set_checked(page, "Send me the newsletter")
+    yield from click(page, "Save Details", "button", intent_phrase="")
+    yield from finish("The newsletter is subscribed")

@@ -8,23 +8,29 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    choose,
     click,
-    found,
-    names_after,
+    element_names_after,
+    extract_text,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
-    dollars,
+    format_dollars,
     go_to_category,
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -55,10 +61,16 @@ def _sample_cheapest(data: Data, rng: random.Random) -> TaskInstance | None:
 def cheapest(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
-    page = yield from choose(
-        page, "Sort by", option[slots["end"]], about=slots["end"], why="Then it stands first"
+    page = yield from select_option(
+        page,
+        "Sort by",
+        option[slots["end"]],
+        intent_phrase=slots["end"],
+        reason="Then it stands first",
     )
-    yield from answer(names_after(page, "Sort by", "link")[0], why="It is the first of the list")
+    yield from answer(
+        element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list"
+    )
 
 
 def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -87,11 +99,13 @@ def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def count_between(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
-    page = yield from type_text(page, "Price from", slots["low"], why="The filter narrows it down")
+    page = yield from type_text(
+        page, "Price from", slots["low"], reason="The filter narrows it down"
+    )
     page = yield from type_text(page, "Price to", slots["high"])
-    page = yield from click(page, "Apply", "button", about="")
-    count = found(page, r"of (\d+) products?")
-    yield from answer(count, seen="of", why="The list tells how many products it has")
+    page = yield from click(page, "Apply", "button", intent_phrase="")
+    count = extract_text(page, r"of (\d+) products?")
+    yield from answer(count, evidence="of", reason="The list tells how many products it has")
 
 
 def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -116,7 +130,8 @@ def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
     if not 2 <= count == num_results:
         return None
     return TaskInstance(
-        {"brand": brand, "category": category}, answer_includes(dollars(low), dollars(high))
+        {"brand": brand, "category": category},
+        answer_includes(format_dollars(low), format_dollars(high)),
     )
 
 
@@ -131,13 +146,15 @@ def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def price_range(slots: Slots, page: Observation) -> Expert:
     words = f"{slots['brand']} {slots['category']}"
-    page = yield from search(page, "Search products", words, why="Brand and category at once")
+    page = yield from search(page, "Search products", words, reason="Brand and category at once")
     limits: list[str] = []
     for option in ("Price: low to high", "Price: high to low"):
-        page = yield from choose(page, "Sort by", option, about="", why="The end stands first")
-        first = names_after(page, "Sort by", "link")[0]
-        limits.append(found(page, rf"{re.escape(first)} \$([\d,.]+)"))
-    yield from answer(f"${limits[0]} to ${limits[1]}", why="Both ends of the range are known")
+        page = yield from select_option(
+            page, "Sort by", option, intent_phrase="", reason="The end stands first"
+        )
+        first = element_names_after(page, "Sort by", "link")[0]
+        limits.append(extract_text(page, rf"{re.escape(first)} \$([\d,.]+)"))
+    yield from answer(f"${limits[0]} to ${limits[1]}", reason="Both ends of the range are known")
 
 
 def _sample_best_rated(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -164,12 +181,18 @@ def _sample_best_rated(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def best_rated(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
-    page = yield from type_text(page, "Price to", slots["limit"], why="The budget is a filter")
-    page = yield from click(page, "Apply", "button", about="")
-    page = yield from choose(
-        page, "Sort by", "Customer rating", about="", why="The best rating stands first then"
+    page = yield from type_text(page, "Price to", slots["limit"], reason="The budget is a filter")
+    page = yield from click(page, "Apply", "button", intent_phrase="")
+    page = yield from select_option(
+        page,
+        "Sort by",
+        "Customer rating",
+        intent_phrase="",
+        reason="The best rating stands first then",
     )
-    yield from answer(names_after(page, "Sort by", "link")[0], why="It is the first of the list")
+    yield from answer(
+        element_names_after(page, "Sort by", "link")[0], reason="It is the first of the list"
+    )
 
 
 _FACTS = {
@@ -181,7 +204,7 @@ _FACTS = {
 
 
 def _sample_help_desk(data: Data, rng: random.Random) -> TaskInstance | None:
-    question = pick(rng, list(_FACTS))
+    question = sample_row(rng, list(_FACTS))
     return TaskInstance({"question": question}, answer_includes(_FACTS[question]))
 
 
@@ -195,11 +218,11 @@ def _sample_help_desk(data: Data, rng: random.Random) -> TaskInstance | None:
     "Please check {question} here.",
 )
 def help_desk(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Help", "link", why="Such things are in the help")
+    page = yield from click(page, "Help", "link", reason="Such things are in the help")
     patterns = {
         "the phone number of customer service": r"(555-\d{3}-\d{4})",
         "how many days I have to return something": r"within (\d+) days",
         "how many years of warranty there are on electronics": r"warranty of (\d+) years",
         "from how many dollars standard delivery is free": r"free from \$(\d+)",
     }
-    yield from answer(found(page, patterns[slots["question"]]), why="Here it says so")
+    yield from answer(extract_text(page, patterns[slots["question"]]), reason="Here it says so")

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    done,
-    found,
+    element_names_after,
+    extract_text,
+    finish,
     give_up,
-    names_after,
     search,
-    tick,
+    select_option,
+    set_checked,
     type_text,
 )
-from webagent_jax.arena.shop.data import FIRST_NUMBER, PURCHASES
+from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
-    dollars,
+    format_dollars,
     go_to_category,
     go_to_order,
     go_to_product,
@@ -33,18 +33,18 @@ from webagent_jax.arena.task import (
     Data,
     EvalSpec,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     page_includes,
     page_lists,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
-NEXT_ORDER = FIRST_NUMBER + PURCHASES  # number of the first order in a new world
+NEXT_ORDER = FIRST_ORDER_NUMBER + NUM_PURCHASES  # number of the first order in a new world
 
 
 def cart_holds(*lines: str) -> EvalSpec:
@@ -87,17 +87,17 @@ def _sample_add_to_cart(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def add_to_cart(slots: Slots, page: Observation) -> Expert:
     page = yield from _add_product(slots, page)
-    yield from done("It is in the cart")
+    yield from finish("It is in the cart")
 
 
 def _add_product(slots: Slots, page: Observation) -> Moves:
     """Add the product of the slots to the cart, from any page."""
     page = yield from go_to_product(page, slots["product"])
     option = slots["option"].capitalize()
-    page = yield from choose(page, option, slots["choice"], why="The choice comes first")
+    page = yield from select_option(page, option, slots["choice"], reason="The choice comes first")
     if slots["quantity"] != "1":
         page = yield from type_text(page, "Quantity", slots["quantity"])
-    return (yield from click(page, "Add to Cart", "button", about=""))
+    return (yield from click(page, "Add to Cart", "button", intent_phrase=""))
 
 
 def _sample_coupon(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -107,7 +107,7 @@ def _sample_coupon(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     percent = int(code[-2:]) if code[-2:].isdecimal() else int(code[-1])
     discount = product["price"] * percent // 100
-    spec = page_includes(f"{SHOP}/cart", "table", product["name"], f"-${dollars(discount)}")
+    spec = page_includes(f"{SHOP}/cart", "table", product["name"], f"-${format_dollars(discount)}")
     return TaskInstance({"product": product["name"], "code": code}, spec)
 
 
@@ -123,11 +123,11 @@ _COUPON = (
 @tasks.add("coupon", _sample_coupon, *_COUPON)
 def coupon(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    page = yield from click(page, "Add to Cart", "button", about="")
+    page = yield from click(page, "Add to Cart", "button", intent_phrase="")
     page = yield from _go_to_cart(page)
     page = yield from type_text(page, "Coupon code", slots["code"])
-    yield from click(page, "Apply Coupon", "button", about="")
-    yield from done("The discount is there")
+    yield from click(page, "Apply Coupon", "button", intent_phrase="")
+    yield from finish("The discount is there")
 
 
 def _sample_coupon_expired(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -142,16 +142,20 @@ def _sample_coupon_expired(data: Data, rng: random.Random) -> TaskInstance | Non
 @tasks.add("coupon-expired", _sample_coupon_expired, *_COUPON)
 def coupon_expired(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    page = yield from click(page, "Add to Cart", "button", about="")
+    page = yield from click(page, "Add to Cart", "button", intent_phrase="")
     page = yield from _go_to_cart(page)
     page = yield from type_text(page, "Coupon code", slots["code"])
-    yield from click(page, "Apply Coupon", "button", about="")
+    yield from click(page, "Apply Coupon", "button", intent_phrase="")
     yield from give_up("The coupon code is not valid")
 
 
 def _go_to_cart(page: Observation) -> Moves:
-    cart = found(page, r"Wish List (Cart \d+)")
-    return (yield from click(page, cart, "link", about="cart", why="The next step is in the cart"))
+    cart = extract_text(page, r"Wish List (Cart \d+)")
+    return (
+        yield from click(
+            page, cart, "link", intent_phrase="cart", reason="The next step is in the cart"
+        )
+    )
 
 
 # --- orders --------------------------------------------------------------------------------------
@@ -187,15 +191,15 @@ def _order_includes(slots: Slots, *terms: str) -> EvalSpec:
 def buy(slots: Slots, page: Observation) -> Expert:
     page = yield from _add_product(slots, page)
     page = yield from _check_out(page, slots["delivery"], slots["payment"].capitalize())
-    yield from done("The order is placed")
+    yield from finish("The order is placed")
 
 
 def _check_out(page: Observation, delivery: str = "", payment: str = "") -> Moves:
     """Order the products in the cart, from any page; "" keeps the default delivery or payment."""
     page = yield from _go_to_cart(page)
-    page = yield from click(page, "Proceed to Checkout", "link", about="")
+    page = yield from click(page, "Proceed to Checkout", "link", intent_phrase="")
     page = yield from click(
-        page, "Continue to Delivery", "button", about="", why="The address is right"
+        page, "Continue to Delivery", "button", intent_phrase="", reason="The address is right"
     )
     if delivery:
         (radio,) = [
@@ -203,11 +207,11 @@ def _check_out(page: Observation, delivery: str = "", payment: str = "") -> Move
             for e in page.elements.values()
             if e.kind == "radio" and e.name.startswith(delivery)
         ]
-        page = yield from tick(page, radio)
-    page = yield from click(page, "Continue to Payment", "button", about="")
+        page = yield from set_checked(page, radio)
+    page = yield from click(page, "Continue to Payment", "button", intent_phrase="")
     if payment:
-        page = yield from tick(page, payment)
-    return (yield from click(page, "Place Order", "button", about=""))
+        page = yield from set_checked(page, payment)
+    return (yield from click(page, "Place Order", "button", intent_phrase=""))
 
 
 def _sample_buy_best(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -235,13 +239,13 @@ def _sample_buy_best(data: Data, rng: random.Random) -> TaskInstance | None:
 def buy_best(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
-    page = yield from click(page, "Apply", "button", about="")
-    page = yield from choose(page, "Sort by", "Customer rating", about="")
-    first = names_after(page, "Sort by", "link")[0]
-    page = yield from click(page, first, "link", why="It is the first of the list")
-    page = yield from click(page, "Add to Cart", "button", about="")
+    page = yield from click(page, "Apply", "button", intent_phrase="")
+    page = yield from select_option(page, "Sort by", "Customer rating", intent_phrase="")
+    first = element_names_after(page, "Sort by", "link")[0]
+    page = yield from click(page, first, "link", reason="It is the first of the list")
+    page = yield from click(page, "Add to Cart", "button", intent_phrase="")
     yield from _check_out(page)
-    yield from done("The order is placed")
+    yield from finish("The order is placed")
 
 
 def _sample_reorder(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -268,8 +272,8 @@ def _sample_reorder(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def reorder(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    yield from click(page, "Reorder", "button", about="", why="It fills the cart")
-    yield from done("Everything is in the cart")
+    yield from click(page, "Reorder", "button", intent_phrase="", reason="It fills the cart")
+    yield from finish("Everything is in the cart")
 
 
 def _sample_cheapest_of_brand(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -312,8 +316,8 @@ def _sample_cheapest_of_brand(data: Data, rng: random.Random) -> TaskInstance | 
 )
 def cheapest_of_brand(slots: Slots, page: Observation) -> Expert:
     page = yield from search(page, "Search products", slots["words"])
-    page = yield from choose(page, "Sort by", "Price: low to high", about="")
-    first = names_after(page, "Sort by", "link")[0]
-    page = yield from click(page, first, "link", why="It is the first of the list")
-    yield from click(page, "Add to Cart", "button", about="")
-    yield from done("It is in the cart")
+    page = yield from select_option(page, "Sort by", "Price: low to high", intent_phrase="")
+    first = element_names_after(page, "Sort by", "link")[0]
+    page = yield from click(page, first, "link", reason="It is the first of the list")
+    yield from click(page, "Add to Cart", "button", intent_phrase="")
+    yield from finish("It is in the cart")

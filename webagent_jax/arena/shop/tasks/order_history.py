@@ -8,27 +8,36 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import Moves, answer, click, done, found, go_back, has, names
+from webagent_jax.arena.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    extract_text,
+    finish,
+    go_back,
+    has_element,
+)
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
-    cents,
-    dollars,
+    format_dollars,
     go_to_orders,
-    order_rows,
+    parse_cents,
+    parse_order_rows,
     sample_order,
 )
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    dates,
+    date_formats,
     url_equals,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -41,9 +50,9 @@ def _reference(fact: str, value: Any) -> str:
     """Return the reference answer for a fact of an order."""
     match fact:
         case "date":
-            return dates(value)
+            return date_formats(value)
         case "total":
-            return dollars(value)
+            return format_dollars(value)
     return str(value)
 
 
@@ -65,9 +74,9 @@ def _sample_recent_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def recent_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
-    row = order_rows(page)[_INDICES[slots["place"]]]
+    row = parse_order_rows(page)[_INDICES[slots["place"]]]
     yield from answer(
-        _read_fact(row, slots["fact"]), seen=row[0], why="The newest orders come first"
+        _read_fact(row, slots["fact"]), evidence=row[0], reason="The newest orders come first"
     )
 
 
@@ -89,11 +98,11 @@ def _sample_first_order(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def first_order(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
-    while has(page, "Next", "link"):
-        page = yield from click(page, "Next", "link", why="The first order is on the last page")
-    row = order_rows(page)[-1]
+    while has_element(page, "Next", "link"):
+        page = yield from click(page, "Next", "link", reason="The first order is on the last page")
+    row = parse_order_rows(page)[-1]
     yield from answer(
-        _read_fact(row, slots["fact"]), seen=row[0], why="The last row is the oldest order"
+        _read_fact(row, slots["fact"]), evidence=row[0], reason="The last row is the oldest order"
     )
 
 
@@ -113,40 +122,44 @@ def _sample_month(data: Data, rng: random.Random) -> tuple[str, list[tuple[int, 
     return None if any(status == "Refunded" for _, status in rows) else (month, rows)
 
 
-def _sample_spent_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_monthly_spending(data: Data, rng: random.Random) -> TaskInstance | None:
     sample = _sample_month(data, rng)
     if sample is None:
         return None
     total = sum(total for total, status in sample[1] if status != "Cancelled")
-    return TaskInstance({"month": sample[0]}, answer_includes(dollars(total))) if total else None
+    return (
+        TaskInstance({"month": sample[0]}, answer_includes(format_dollars(total)))
+        if total
+        else None
+    )
 
 
 @tasks.add(
     "spent-in-month",
-    _sample_spent_in_month,
+    _sample_monthly_spending,
     "How much did I spend at Marigold in {month}? Cancelled orders do not count.",
     "What is the sum of all orders I placed in {month}, without cancelled ones?",
     "Add up the totals of my orders from {month}, leaving out those that were cancelled.",
     "Tell me how much money I spent here in {month} (not counting cancelled orders)",
     "For my budget: what did my orders of {month} cost altogether, cancelled ones left out?",
 )
-def spent_in_month(slots: Slots, page: Observation) -> Expert:
+def monthly_spending(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     totals: list[int] = []
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     while True:
-        rows = order_rows(page)
+        rows = parse_order_rows(page)
         dated_rows = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row) for row in rows]
         month_rows = [
             row for date, row in dated_rows if (date.year, date.month) == (month.year, month.month)
         ]
-        totals += [cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
-        if dated_rows[-1][0] < month or not has(page, "Next", "link"):
+        totals += [parse_cents(row[3]) for row in month_rows if row[4] != "Cancelled"]
+        if dated_rows[-1][0] < month or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
-    sums = " + ".join(dollars(total) for total in totals)
-    text = f"${dollars(sum(totals))}"
-    yield from answer(text, seen=sums, why="These are the orders of the month")
+        page = yield from click(page, "Next", "link", reason=f"Older orders of {slots['month']}")
+    sums = " + ".join(format_dollars(total) for total in totals)
+    text = f"${format_dollars(sum(totals))}"
+    yield from answer(text, evidence=sums, reason="These are the orders of the month")
 
 
 def _sample_orders_in_month(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -171,15 +184,15 @@ def orders_in_month(slots: Slots, page: Observation) -> Expert:
     month = datetime.datetime.strptime(slots["month"], "%B %Y")
     numbers: list[str] = []
     while True:
-        rows = order_rows(page)
+        rows = parse_order_rows(page)
         dated_numbers = [(datetime.datetime.strptime(row[2], "%b %d, %Y"), row[1]) for row in rows]
         numbers += [
             n for date, n in dated_numbers if (date.year, date.month) == (month.year, month.month)
         ]
-        if dated_numbers[-1][0] < month or not has(page, "Next", "link"):
+        if dated_numbers[-1][0] < month or not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why=f"Older orders of {slots['month']}")
-    yield from answer(str(len(numbers)), seen=", ".join(numbers), why="I count them")
+        page = yield from click(page, "Next", "link", reason=f"Older orders of {slots['month']}")
+    yield from answer(str(len(numbers)), evidence=", ".join(numbers), reason="I count them")
 
 
 # --- orders by product ---------------------------------------------------------------------------
@@ -203,7 +216,7 @@ def _sample_product_of_order(data: Data, rng: random.Random) -> tuple[str, str, 
 
 def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
     sample = _sample_product_of_order(data, rng)
-    return sample and TaskInstance({"product": sample[0]}, answer_includes(dates(sample[2])))
+    return sample and TaskInstance({"product": sample[0]}, answer_includes(date_formats(sample[2])))
 
 
 @tasks.add(
@@ -217,8 +230,8 @@ def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def ordered_when(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_order_with(slots["product"], page)
-    date = found(page, r"Placed ([A-Z][a-z]{2} \d+, \d{4})")
-    yield from answer(date, seen="Placed", why=f"This order holds the {slots['product']}")
+    date = extract_text(page, r"Placed ([A-Z][a-z]{2} \d+, \d{4})")
+    yield from answer(date, evidence="Placed", reason=f"This order holds the {slots['product']}")
 
 
 def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -239,14 +252,14 @@ def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance |
 )
 def order_with_product(slots: Slots, page: Observation) -> Expert:
     yield from _go_to_order_with(slots["product"], page)
-    yield from done(f"This order holds the {slots['product']}")
+    yield from finish(f"This order holds the {slots['product']}")
 
 
 def _go_to_order_with(product: str, page: Observation) -> Moves:
     page = yield from go_to_orders(page)
-    for row in order_rows(page):
-        page = yield from click(page, row[1], "link", why=f"It may hold the {product}")
-        if product in names(page, "link"):
+    for row in parse_order_rows(page):
+        page = yield from click(page, row[1], "link", reason=f"It may hold the {product}")
+        if product in element_names(page, "link"):
             return page
         page = yield from go_back(f"There is no {product} in it, so I look at the next one")
     raise LookupError(f"no order with {product}")
@@ -272,9 +285,9 @@ def _sample_latest_with_status(data: Data, rng: random.Random) -> TaskInstance |
 def latest_with_status(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_orders(page)
     while True:
-        matches = [row for row in order_rows(page) if row[4].lower() == slots["status"]]
+        matches = [row for row in parse_order_rows(page) if row[4].lower() == slots["status"]]
         if matches:
             break
-        page = yield from click(page, "Next", "link", why="None on this page has this status")
-    yield from click(page, matches[0][1], "link", why="It is the newest with this status")
-    yield from done()
+        page = yield from click(page, "Next", "link", reason="None on this page has this status")
+    yield from click(page, matches[0][1], "link", reason="It is the newest with this status")
+    yield from finish()

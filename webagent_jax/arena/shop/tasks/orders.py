@@ -6,10 +6,10 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import answer, found, give_up
+from webagent_jax.arena.expert_steps import answer, extract_text, give_up
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
-    dollars,
+    format_dollars,
     go_to_order,
     go_to_order_row,
     sample_order,
@@ -17,14 +17,14 @@ from webagent_jax.arena.shop.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
-    Templates,
+    TemplateRegistry,
     answer_includes,
-    pick,
+    sample_row,
     unachievable,
 )
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -46,12 +46,14 @@ def _sample_order_status(data: Data, rng: random.Random) -> TaskInstance | None:
 def order_status(slots: Slots, page: Observation) -> Expert:
     page, row = yield from go_to_order_row(page, slots["number"])
     assert row is not None
-    yield from answer(row[4], seen=row[0], why="The row of the order ends with its status")
+    yield from answer(row[4], evidence=row[0], reason="The row of the order ends with its status")
 
 
 def _sample_order_total(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    return TaskInstance({"number": str(order["id"])}, answer_includes(dollars(order["total"])))
+    return TaskInstance(
+        {"number": str(order["id"])}, answer_includes(format_dollars(order["total"]))
+    )
 
 
 @tasks.add(
@@ -66,7 +68,7 @@ def _sample_order_total(data: Data, rng: random.Random) -> TaskInstance | None:
 def order_total(slots: Slots, page: Observation) -> Expert:
     page, row = yield from go_to_order_row(page, slots["number"])
     assert row is not None
-    yield from answer(f"${row[3]}", seen=f"{row[1]} {row[2]}", why="Its row tells the total")
+    yield from answer(f"${row[3]}", evidence=f"{row[1]} {row[2]}", reason="Its row tells the total")
 
 
 def _sample_order_delivery(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -85,8 +87,8 @@ def _sample_order_delivery(data: Data, rng: random.Random) -> TaskInstance | Non
 )
 def order_delivery(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    method = found(page, r"(Standard|Express|Pick-up point) delivery")
-    yield from answer(method, why="The order says how it was delivered")
+    method = extract_text(page, r"(Standard|Express|Pick-up point) delivery")
+    yield from answer(method, reason="The order says how it was delivered")
 
 
 def _sample_order_payment(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -105,13 +107,13 @@ def _sample_order_payment(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def order_payment(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    method = found(page, r"\d{4}\. (Credit card|Bank transfer|Cash on delivery),")
-    yield from answer(method, why="The order says how it was paid")
+    method = extract_text(page, r"\d{4}\. (Credit card|Bank transfer|Cash on delivery),")
+    yield from answer(method, reason="The order says how it was paid")
 
 
 def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    item = pick(
+    item = sample_row(
         rng,
         data["shop"]
         .execute(
@@ -140,8 +142,10 @@ def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def order_choice(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_order(page, slots["number"])
-    choice = found(page, rf"{re.escape(slots['product'])} (.+?) \d+ \$[\d,.]+")
-    yield from answer(choice, seen=slots["product"], why="The choice stands behind the product")
+    choice = extract_text(page, rf"{re.escape(slots['product'])} (.+?) \d+ \$[\d,.]+")
+    yield from answer(
+        choice, evidence=slots["product"], reason="The choice stands behind the product"
+    )
 
 
 def _sample_order_missing(data: Data, rng: random.Random) -> TaskInstance | None:

@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 from webagent_jax.arena.expert_steps import (
     Moves,
-    choose,
     click,
-    done,
-    names_after,
+    element_names_after,
+    finish,
     search,
+    select_option,
     type_text,
 )
 from webagent_jax.arena.shop.catalog import SORTS
@@ -24,10 +24,10 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, pick, url_equals
+from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -55,7 +55,7 @@ def _sample_category_page(data: Data, rng: random.Random) -> TaskInstance | None
 )
 def category(slots: Slots, page: Observation) -> Expert:
     yield from go_to_category(page, slots["category"])
-    yield from done("The category is open")
+    yield from finish("The category is open")
 
 
 def _sample_sorted_category(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -76,7 +76,7 @@ def _sample_sorted_category(data: Data, rng: random.Random) -> TaskInstance | No
 def sorted_category(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     yield from _sort(page, slots["order"])
-    yield from done("The list is in the wanted order")
+    yield from finish("The list is in the wanted order")
 
 
 def _sample_search_words(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -98,7 +98,7 @@ def _sample_search_words(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def search_words(slots: Slots, page: Observation) -> Expert:
     yield from search(page, "Search products", slots["words"])
-    yield from done("These are the results")
+    yield from finish("These are the results")
 
 
 def _sample_search_sorted(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -123,10 +123,10 @@ def _sample_search_sorted(data: Data, rng: random.Random) -> TaskInstance | None
 def search_sorted(slots: Slots, page: Observation) -> Expert:
     page = yield from search(page, "Search products", slots["words"])
     yield from _sort(page, slots["order"])
-    yield from done("The results are in the wanted order")
+    yield from finish("The results are in the wanted order")
 
 
-def _sample_under(data: Data, rng: random.Random) -> TaskInstance | None:
+def _sample_price_limit(data: Data, rng: random.Random) -> TaskInstance | None:
     row, limit = sample_category(data, rng), rng.choice((15, 20, 25, 30, 40, 50, 60, 75, 100))
     url = f"{SHOP}/category/{row['slug']}?to={limit}"
     return TaskInstance({"category": row["name"], "limit": str(limit)}, url_equals(url))
@@ -134,18 +134,20 @@ def _sample_under(data: Data, rng: random.Random) -> TaskInstance | None:
 
 @tasks.add(
     "under",
-    _sample_under,
+    _sample_price_limit,
     'Show me products up to ${limit} in the "{category}" category.',
     "In {category}, show only what costs at most {limit} dollars.",
     "Filter {category} by price: no more than ${limit}.",
     "I have ${limit}. Which products of {category} can I afford? Show the list.",
     "Open {category} and set the highest price to {limit}",
 )
-def under(slots: Slots, page: Observation) -> Expert:
+def price_limit(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     page = yield from type_text(page, "Price to", slots["limit"])
-    yield from click(page, "Apply", "button", about="", why="The filter has to be applied")
-    yield from done("Only products within the limit are listed")
+    yield from click(
+        page, "Apply", "button", intent_phrase="", reason="The filter has to be applied"
+    )
+    yield from finish("Only products within the limit are listed")
 
 
 def _sample_rated_sorted(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -168,10 +170,12 @@ def _sample_rated_sorted(data: Data, rng: random.Random) -> TaskInstance | None:
 def rated_sorted(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = f"{slots['stars']} and up"
-    page = yield from choose(page, "Rating", option, about=slots["stars"])
-    page = yield from click(page, "Apply", "button", about="", why="The filter has to be applied")
+    page = yield from select_option(page, "Rating", option, intent_phrase=slots["stars"])
+    page = yield from click(
+        page, "Apply", "button", intent_phrase="", reason="The filter has to be applied"
+    )
     yield from _sort(page, slots["order"])
-    yield from done("The list is narrowed down and sorted")
+    yield from finish("The list is narrowed down and sorted")
 
 
 def _sample_product_page(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -191,7 +195,7 @@ def _sample_product_page(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def product(slots: Slots, page: Observation) -> Expert:
     yield from go_to_product(page, slots["product"])
-    yield from done("The product is open")
+    yield from finish("The product is open")
 
 
 def _sample_first_of_category(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -224,10 +228,10 @@ def first_of_category(slots: Slots, page: Observation) -> Expert:
         "most expensive": "descending price",
         "newest": "newest first",
     }
-    page = yield from _sort(page, order[slots["end"]], about=slots["end"])
-    first = names_after(page, "Sort by", "link")[0]
-    yield from click(page, first, "link", why="It is the first of the list")
-    yield from done("The product is open")
+    page = yield from _sort(page, order[slots["end"]], intent_phrase=slots["end"])
+    first = element_names_after(page, "Sort by", "link")[0]
+    yield from click(page, first, "link", reason="It is the first of the list")
+    yield from finish("The product is open")
 
 
 def _sample_reviews_with_stars(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -238,7 +242,7 @@ def _sample_reviews_with_stars(data: Data, rng: random.Random) -> TaskInstance |
         "SELECT DISTINCT stars FROM review"
         " WHERE product_id = ? AND stars > 1 AND status = 'Approved'"
     )
-    stars = pick(rng, [str(n) for (n,) in data["shop"].execute(sql, [product["id"]])])
+    stars = sample_row(rng, [str(n) for (n,) in data["shop"].execute(sql, [product["id"]])])
     url = f"{SHOP}/product/{product['slug']}/reviews?stars={stars}"
     return stars and TaskInstance({"product": product["name"], "stars": stars}, url_equals(url))
 
@@ -255,8 +259,8 @@ def _sample_reviews_with_stars(data: Data, rng: random.Random) -> TaskInstance |
 def reviews_with_stars(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from go_to_reviews(page)
-    yield from choose(page, "Show", f"{slots['stars']} stars", about=slots["stars"])
-    yield from done("These are the wanted reviews")
+    yield from select_option(page, "Show", f"{slots['stars']} stars", intent_phrase=slots["stars"])
+    yield from finish("These are the wanted reviews")
 
 
 def _sample_deals(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -274,11 +278,15 @@ def _sample_deals(data: Data, rng: random.Random) -> TaskInstance | None:
     "I want to see discounted items, sorted by {order}.",
 )
 def deals(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Deals", "link", why="The deals are the reduced products")
+    page = yield from click(page, "Deals", "link", reason="The deals are the reduced products")
     yield from _sort(page, slots["order"])
-    yield from done("The deals are in the wanted order")
+    yield from finish("The deals are in the wanted order")
 
 
-def _sort(page: Observation, order: str, about: str = "") -> Moves:
+def _sort(page: Observation, order: str, intent_phrase: str = "") -> Moves:
     option = SORTS[_ORDERS[order]][0]
-    return (yield from choose(page, "Sort by", option, about=about or order, why="I sort the list"))
+    return (
+        yield from select_option(
+            page, "Sort by", option, intent_phrase=intent_phrase or order, reason="I sort the list"
+        )
+    )

@@ -8,26 +8,32 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.expert_steps import (
     answer,
-    choose,
     click,
-    found,
+    extract_text,
     give_up,
-    has,
+    has_element,
     page_text,
     scroll_through,
     search,
+    select_option,
 )
 from webagent_jax.arena.shop.tasks.helpers import (
-    cents,
-    dollars,
+    format_dollars,
     go_to_product,
     go_to_reviews,
+    parse_cents,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, answer_includes, unachievable
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    unachievable,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -37,7 +43,7 @@ Slots = Mapping[str, str]
 def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     product = sample_product(data, rng)
     return product and TaskInstance(
-        {"product": product["name"]}, answer_includes(dollars(product["price"]))
+        {"product": product["name"]}, answer_includes(format_dollars(product["price"]))
     )
 
 
@@ -51,9 +57,13 @@ def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     "Look up the current price of the {product}",
 )
 def price(slots: Slots, page: Observation) -> Expert:
-    page = yield from search(page, "Search products", slots["product"], why="I look it up by name")
-    price = found(page, rf"{re.escape(slots['product'])} \$([\d,.]+)")
-    yield from answer(f"${price}", seen=slots["product"], why="The price stands below the name")
+    page = yield from search(
+        page, "Search products", slots["product"], reason="I look it up by name"
+    )
+    price = extract_text(page, rf"{re.escape(slots['product'])} \$([\d,.]+)")
+    yield from answer(
+        f"${price}", evidence=slots["product"], reason="The price stands below the name"
+    )
 
 
 def _sample_sku(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -72,7 +82,9 @@ def _sample_sku(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def sku(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    yield from answer(found(page, r"SKU (\w+)"), seen="SKU", why="It is among the details")
+    yield from answer(
+        extract_text(page, r"SKU (\w+)"), evidence="SKU", reason="It is among the details"
+    )
 
 
 def _sample_material(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -95,7 +107,9 @@ def _sample_material(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def material(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    yield from answer(found(page, r"Material (.+?) SKU"), seen="Material", why="See the details")
+    yield from answer(
+        extract_text(page, r"Material (.+?) SKU"), evidence="Material", reason="See the details"
+    )
 
 
 def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -103,7 +117,7 @@ def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | N
     if dear is None or cheap is None or dear["price"] <= cheap["price"]:
         return None
     slots = {"dear": dear["name"], "cheap": cheap["name"]}
-    return TaskInstance(slots, answer_includes(dollars(dear["price"] - cheap["price"])))
+    return TaskInstance(slots, answer_includes(format_dollars(dear["price"] - cheap["price"])))
 
 
 @tasks.add(
@@ -119,11 +133,13 @@ def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | N
 def price_difference(slots: Slots, page: Observation) -> Expert:
     prices: list[int] = []
     for product in (slots["dear"], slots["cheap"]):
-        page = yield from search(page, "Search products", product, why="I need both prices")
-        prices.append(cents(found(page, rf"{re.escape(product)} \$([\d,.]+)")))
+        page = yield from search(page, "Search products", product, reason="I need both prices")
+        prices.append(parse_cents(extract_text(page, rf"{re.escape(product)} \$([\d,.]+)")))
     dear, cheap = prices
-    difference = f"{dollars(dear)} - {dollars(cheap)}"
-    yield from answer(f"${dollars(dear - cheap)}", seen=difference, why="Now I can subtract")
+    difference = f"{format_dollars(dear)} - {format_dollars(cheap)}"
+    yield from answer(
+        f"${format_dollars(dear - cheap)}", evidence=difference, reason="Now I can subtract"
+    )
 
 
 def _sample_product_missing(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -147,7 +163,7 @@ def _sample_product_missing(data: Data, rng: random.Random) -> TaskInstance | No
     "Tell me the SKU of the {product}.",
 )
 def product_missing(slots: Slots, page: Observation) -> Expert:
-    yield from search(page, "Search products", slots["product"], why="I look it up by name")
+    yield from search(page, "Search products", slots["product"], reason="I look it up by name")
     yield from give_up("No products found")
 
 
@@ -178,8 +194,8 @@ def _sample_latest_reviewer(data: Data, rng: random.Random) -> TaskInstance | No
 )
 def latest_reviewer(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    name = found(page, r"Latest review \d .+? by ([^,]+),")
-    yield from answer(name, seen="by", why="The product page shows the latest review")
+    name = extract_text(page, r"Latest review \d .+? by ([^,]+),")
+    yield from answer(name, evidence="by", reason="The product page shows the latest review")
 
 
 def _sample_star_count(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -205,8 +221,12 @@ def star_count(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
     page = yield from go_to_reviews(page)
     option = f"{slots['stars']} stars"
-    page = yield from choose(page, "Show", option, about=slots["stars"], why="One rating only")
-    yield from answer(found(page, r"(\d+) reviews?,"), why="The page tells how many there are")
+    page = yield from select_option(
+        page, "Show", option, intent_phrase=slots["stars"], reason="One rating only"
+    )
+    yield from answer(
+        extract_text(page, r"(\d+) reviews?,"), reason="The page tells how many there are"
+    )
 
 
 def _sample_reviewers_who_say(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -243,7 +263,7 @@ def reviewers_who_say(slots: Slots, page: Observation) -> Expert:
             ):
                 if slots["phrase"] in review[2] and review[1] not in authors:
                     authors.append(review[1])
-        if not has(page, "Next", "link"):
+        if not has_element(page, "Next", "link"):
             break
-        page = yield from click(page, "Next", "link", why="There are more reviews")
-    yield from answer(", ".join(authors), why="I have read all of them")
+        page = yield from click(page, "Next", "link", reason="There are more reviews")
+    yield from answer(", ".join(authors), reason="I have read all of them")

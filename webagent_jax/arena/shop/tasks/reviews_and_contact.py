@@ -5,12 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import choose, click, done, type_text
+from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, go_to_product, sample_order, sample_product
-from webagent_jax.arena.task import Data, TaskInstance, Templates, all_of, field_has, page_includes
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    all_of,
+    field_includes,
+    page_includes,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -58,14 +65,14 @@ def _sample_review(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def review(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    page = yield from click(page, "Write a Review", "link", about="")
+    page = yield from click(page, "Write a Review", "link", intent_phrase="")
     option = "1 star" if slots["stars"] == "1" else f"{slots['stars']} stars"
-    page = yield from choose(page, "Rating", option, about=slots["stars"])
+    page = yield from select_option(page, "Rating", option, intent_phrase=slots["stars"])
     page = yield from type_text(page, "Nickname", slots["nickname"])
     page = yield from type_text(page, "Summary", slots["title"])
     page = yield from type_text(page, "Review", slots["body"])
-    yield from click(page, "Submit Review", "button", about="")
-    yield from done("The review is submitted")
+    yield from click(page, "Submit Review", "button", intent_phrase="")
+    yield from finish("The review is submitted")
 
 
 def _sample_draft_message(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -82,9 +89,9 @@ def _sample_draft_message(data: Data, rng: random.Random) -> TaskInstance | None
     )
     slots = {"number": str(order["id"]), "topic": topic, "reason": reason}
     spec = all_of(
-        field_has("#topic", topic),
-        field_has("#order_number", str(order["id"])),
-        field_has("#body", reason),
+        field_includes("#topic", topic),
+        field_includes("#order_number", str(order["id"])),
+        field_includes("#body", reason),
     )
     return TaskInstance(slots, spec)
 
@@ -104,9 +111,11 @@ def _sample_draft_message(data: Data, rng: random.Random) -> TaskInstance | None
     '"{reason}" as the text.',
 )
 def draft_message(slots: Slots, page: Observation) -> Expert:
-    page = yield from click(page, "Help", "link", about="", why="The contact form is in the help")
-    page = yield from click(page, "Contact Us", "link", about="")
-    page = yield from choose(page, "Topic", slots["topic"])
+    page = yield from click(
+        page, "Help", "link", intent_phrase="", reason="The contact form is in the help"
+    )
+    page = yield from click(page, "Contact Us", "link", intent_phrase="")
+    page = yield from select_option(page, "Topic", slots["topic"])
     page = yield from type_text(page, "Order number (if any)", slots["number"])
     yield from type_text(page, "Message", slots["reason"])
-    yield from done("The form is filled in, and I must not send it")
+    yield from finish("The form is filled in, and I must not send it")

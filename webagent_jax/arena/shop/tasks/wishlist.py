@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import choose, click, done, names_after
+from webagent_jax.arena.expert_steps import click, element_names_after, finish, select_option
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
@@ -14,10 +14,17 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, Templates, page_equals, page_includes, pick
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    page_equals,
+    page_includes,
+    sample_row,
+)
 from webagent_jax.types import Expert, Observation
 
-tasks = Templates("shop", "shopping")
+tasks = TemplateRegistry("shop", "shopping")
 
 Slots = Mapping[str, str]
 
@@ -43,8 +50,8 @@ def _sample_wish(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def wish(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_product(page, slots["product"])
-    yield from click(page, "Add to Wish List", "button", about="")
-    yield from done("It is on the wish list")
+    yield from click(page, "Add to Wish List", "button", intent_phrase="")
+    yield from finish("It is on the wish list")
 
 
 def _sample_wish_end(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -75,11 +82,13 @@ def _is_on_wish_list(data: Data, product: int) -> bool:
 def wish_end(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_category(page, slots["category"])
     option = {"cheapest": "Price: low to high", "most expensive": "Price: high to low"}
-    page = yield from choose(page, "Sort by", option[slots["end"]], about=slots["end"])
-    first = names_after(page, "Sort by", "link")[0]
-    page = yield from click(page, first, "link", why="It is the first of the list")
-    yield from click(page, "Add to Wish List", "button", about="")
-    yield from done("It is on the wish list")
+    page = yield from select_option(
+        page, "Sort by", option[slots["end"]], intent_phrase=slots["end"]
+    )
+    first = element_names_after(page, "Sort by", "link")[0]
+    page = yield from click(page, first, "link", reason="It is the first of the list")
+    yield from click(page, "Add to Wish List", "button", intent_phrase="")
+    yield from finish("It is on the wish list")
 
 
 def _sample_unwish(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -88,7 +97,7 @@ def _sample_unwish(data: Data, rng: random.Random) -> TaskInstance | None:
         f" WHERE customer_id = {AGENT_USER_ID} ORDER BY wish.id"
     )
     wishes = [name for (name,) in data["shop"].execute(sql)]
-    product = pick(rng, wishes)
+    product = sample_row(rng, wishes)
     expected = " ; ".join(name for name in wishes if name != product)
     return TaskInstance(
         {"product": product}, page_equals(f"{SHOP}/wishlist", "#wishes a", expected)
@@ -106,8 +115,8 @@ def _sample_unwish(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def unwish(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Wish List", "link")
-    yield from click(page, f"Remove {slots['product']}", "button", about=slots["product"])
-    yield from done("It is off the list")
+    yield from click(page, f"Remove {slots['product']}", "button", intent_phrase=slots["product"])
+    yield from finish("It is off the list")
 
 
 def _sample_compare(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -130,5 +139,5 @@ def _sample_compare(data: Data, rng: random.Random) -> TaskInstance | None:
 def compare(slots: Slots, page: Observation) -> Expert:
     for product in (slots["first"], slots["second"]):
         page = yield from go_to_product(page, product)
-        page = yield from click(page, "Compare", "button", about="")
-    yield from done("Both are on the comparison list")
+        page = yield from click(page, "Compare", "button", intent_phrase="")
+    yield from finish("Both are on the comparison list")
