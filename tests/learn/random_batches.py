@@ -1,8 +1,7 @@
-"""Drawn batches of episodes, for the package and for its slow twin at once.
+"""Random batches of episodes, in the types of the package and of the reference implementation.
 
-The policy is a table of logits, a row per response token of the batch. So that every token of a
-forest row can find its own, the ids of response tokens count through the batch; which of the V
-tokens of the vocabulary they stand for is in `labels`.
+The policy is a table of logits, one row per response token of the batch. The id of a response
+token is its row of the table; `labels` maps these rows to the V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -30,64 +29,74 @@ from webagent_jax.types import (
 )
 
 V = 5
-TOKENS = 320  # response tokens of a batch at most: one shape, one compilation
+MAX_TOKENS = 320  # maximum number of response tokens per batch; one shape compiles once
 TASK = Task("t", "s", ("a",), "do", "http://localhost/")
-PLACEHOLDER, HEADER, SYSTEM, PAGES = 1_000, 1_001, 1_002, 1_003  # ids that no response has
+# Token ids that occur in no response.
+PLACEHOLDER, HEADER, SYSTEM, FIRST_PAGE_ID = 1_000, 1_001, 1_002, 1_003
 
 
 @dataclass
 class Batch:
-    twin: list[list[reference.Episode]]
+    reference_groups: list[list[reference.Episode]]
     groups: list[Group]
-    logits: np.ndarray  # float32 [TOKENS, V]
-    labels: np.ndarray  # int32 [TOKENS]
-    ref_logp: np.ndarray  # float32 [TOKENS]
-    prox_logp: np.ndarray  # float32 [TOKENS]
+    logits: np.ndarray  # float32 [MAX_TOKENS, V]
+    labels: np.ndarray  # int32 [MAX_TOKENS]
+    ref_logp: np.ndarray  # float32 [MAX_TOKENS]
+    prox_logp: np.ndarray  # float32 [MAX_TOKENS]
 
     @property
-    def tokens(self) -> int:
-        return sum(len(t.tokens) for group in self.twin for e in group for t in e.turns)
+    def num_tokens(self) -> int:
+        return sum(
+            len(turn.tokens)
+            for group in self.reference_groups
+            for episode in group
+            for turn in episode.turns
+        )
 
 
 @st.composite
 def batches(draw, *, off_policy: bool = False, thoughts: bool = False) -> Batch:
-    """One to three groups of two to four episodes with a reward, and one without in between."""
-    lengths = st.lists(st.integers(1, 6), min_size=1, max_size=3)
-    episode = st.tuples(st.integers(0, 1), lengths, st.booleans())
-    shape = draw(st.lists(st.lists(episode, min_size=2, max_size=4), min_size=1, max_size=3))
+    """Draw one to three groups of two to four scored episodes plus one without a reward."""
+    turn_lengths = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+    episode_shape = st.tuples(st.integers(0, 1), turn_lengths, st.booleans())
+    batch_shape = draw(
+        st.lists(st.lists(episode_shape, min_size=2, max_size=4), min_size=1, max_size=3)
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
 
-    def turn(length: int) -> reference.Turn:
+    def make_turn(length: int) -> reference.Turn:
         logits = rng.normal(size=(length, V)).astype(np.float32).astype(np.float64)
         tokens = [int(token) for token in rng.integers(0, V, length)]
         logp = [reference.log_softmax(row)[t] for row, t in zip(logits, tokens, strict=True)]
 
-        def near(spread: float) -> list[float]:
+        def perturb_logp(spread: float) -> list[float]:
             return [float(np.float32(x + spread * rng.normal())) for x in logp]
 
-        # 0.5 spreads the log-ratios over both bounds of the clip, and over the cap.
-        prox = near(0.5) if off_policy else []
+        # A spread of 0.5 moves log-ratios beyond both clip bounds and beyond the cap.
+        prox = perturb_logp(0.5) if off_policy else []
         thought = int(rng.integers(0, length)) if thoughts else 0
-        return reference.Turn(logits, tokens, near(0.5), near(0.5), prox, thought)
+        return reference.Turn(logits, tokens, perturb_logp(0.5), perturb_logp(0.5), prox, thought)
 
-    return as_batch(
+    return make_batch(
         [
             [
-                reference.Episode(float(reward), [turn(n) for n in lengths], cut)
-                for reward, lengths, cut in group
+                reference.Episode(float(reward), [make_turn(n) for n in turn_lengths], truncated)
+                for reward, turn_lengths, truncated in group
             ]
-            for group in shape
+            for group in batch_shape
         ]
     )
 
 
-def as_batch(twin: list[list[reference.Episode]]) -> Batch:
-    turns = [turn for group in twin for episode in group for turn in episode.turns]
-    numbers = iter(range(TOKENS))
-    fresh = iter(range(PAGES, PAGES + 10_000))
+def make_batch(reference_groups: list[list[reference.Episode]]) -> Batch:
+    reference_turns = [
+        turn for group in reference_groups for episode in group for turn in episode.turns
+    ]
+    token_ids = iter(range(MAX_TOKENS))
+    page_ids = iter(range(FIRST_PAGE_ID, FIRST_PAGE_ID + 10_000))
 
-    def played(turn: reference.Turn, history: list[int], page: list[int]) -> Turn:
-        ids = [next(numbers) for _ in turn.tokens]
+    def make_turn(turn: reference.Turn, history: list[int], page: list[int]) -> Turn:
+        ids = [next(token_ids) for _ in turn.tokens]
         completion = Completion(
             np.array(ids, np.int32),
             np.array(turn.behavior_logp, np.float32),
@@ -99,60 +108,62 @@ def as_batch(twin: list[list[reference.Episode]]) -> Batch:
         thought = "</think>" if turn.thought else ""
         return Turn(prompt, completion, thought, ParseError("none"), Observation("", ""))
 
-    def episode(twin: reference.Episode, first: list[int]) -> Episode:
+    def make_episode(episode: reference.Episode, first_page: list[int]) -> Episode:
         history = [SYSTEM]
-        pages = [first, *([next(fresh), next(fresh)] for _ in twin.turns[1:])]
-        played_turns = tuple(
-            played(t, history, page) for t, page in zip(twin.turns, pages, strict=True)
+        pages = [first_page, *([next(page_ids), next(page_ids)] for _ in episode.turns[1:])]
+        turns = tuple(
+            make_turn(turn, history, page) for turn, page in zip(episode.turns, pages, strict=True)
         )
         return Episode(
-            TASK, "do", played_turns, twin.reward, Outcome.FAILURE, truncated=twin.truncated
+            TASK, "do", turns, episode.reward, Outcome.FAILURE, truncated=episode.truncated
         )
 
     groups = []
-    for group in twin:
-        first = [next(fresh), next(fresh), next(fresh)]
-        siblings = [episode(e, first) for e in group]
-        lost = Episode(TASK, "do", siblings[0].turns, None, Outcome.INFRA)
-        groups.append(Group(TASK, (siblings[0], lost, *siblings[1:])))
+    for group in reference_groups:
+        first_page = [next(page_ids), next(page_ids), next(page_ids)]
+        episodes = [make_episode(episode, first_page) for episode in group]
+        infra_episode = Episode(TASK, "do", episodes[0].turns, None, Outcome.INFRA)
+        groups.append(Group(TASK, (episodes[0], infra_episode, *episodes[1:])))
 
-    def column(values, shape=(), dtype=np.float32) -> np.ndarray:
-        whole = np.zeros((TOKENS, *shape), dtype)
-        joined = np.concatenate(values)
-        whole[: len(joined)] = joined
-        return whole
+    def make_column(values, shape=(), dtype=np.float32) -> np.ndarray:
+        column = np.zeros((MAX_TOKENS, *shape), dtype)
+        entries = np.concatenate(values)
+        column[: len(entries)] = entries
+        return column
 
     return Batch(
-        twin,
+        reference_groups,
         groups,
-        logits=column([t.logits for t in turns], (V,)),
-        labels=column([t.tokens for t in turns], dtype=np.int32),
-        ref_logp=column([t.ref_logp for t in turns]),
-        prox_logp=column([t.prox_logp or t.behavior_logp for t in turns]),
+        logits=make_column([turn.logits for turn in reference_turns], (V,)),
+        labels=make_column([turn.tokens for turn in reference_turns], dtype=np.int32),
+        ref_logp=make_column([turn.ref_logp for turn in reference_turns]),
+        prox_logp=make_column([turn.prox_logp or turn.behavior_logp for turn in reference_turns]),
     )
 
 
-def decode(batch: Batch):
-    """Ids to text: a thought ends with its last token."""
-    turns = [turn for group in batch.twin for episode in group for turn in episode.turns]
-    ends, count = set(), 0
+def make_decoder(batch: Batch):
+    """Return a function from token ids to text; each thought ends with its last token."""
+    turns = [
+        turn for group in batch.reference_groups for episode in group for turn in episode.turns
+    ]
+    thought_ends, num_tokens = set(), 0
     for turn in turns:
         if turn.thought:
-            ends.add(count + turn.thought - 1)
-        count += len(turn.tokens)
-    return lambda ids: "".join("</think>" if int(i) in ends else "." for i in ids)
+            thought_ends.add(num_tokens + turn.thought - 1)
+        num_tokens += len(turn.tokens)
+    return lambda ids: "".join("</think>" if int(i) in thought_ends else "." for i in ids)
 
 
 @partial(jax.jit, static_argnames=("surrogate",))
 def loss_and_grad(logits, labels, ref_logp, rows: ForestRows, *, surrogate: PolicyLossConfig):
-    """Of the table of logits [TOKENS, V], by rows whose tokens are numbers in it."""
-    numbers = jnp.take_along_axis(rows.tokens, rows.target_indices, axis=1) % TOKENS
+    """Return loss and gradient of a table of logits [MAX_TOKENS, V]; token ids are table rows."""
+    indices = jnp.take_along_axis(rows.tokens, rows.target_indices, axis=1) % MAX_TOKENS
 
     def loss(logits):
         logp = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
-        ref = None if surrogate.kl_beta == 0 else ref_logp[numbers]
+        ref = None if surrogate.kl_beta == 0 else ref_logp[indices]
         return grpo_loss(
-            logp[numbers],
+            logp[indices],
             rows.behavior_logp,
             rows.advantages,
             rows.loss_weights,

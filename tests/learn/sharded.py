@@ -1,7 +1,7 @@
-"""Run in a process of its own with 8 CPU devices: one update on meshes against one on one device.
+"""Comparison of one optimizer step on meshes of eight CPU devices with one on a single device.
 
-python -m tests.learn.sharded DATAxFSDPxTENSOR ...
-prints JSON, by mesh: the largest differences, how many params are cut, whether the cuts were kept.
+Run it in a separate process: python -m tests.learn.sharded DATAxFSDPxTENSOR ...
+It prints JSON for each mesh: largest differences, number of sharded params, equality of shardings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_rows():
     return learn.pack_branches(branches, row_tokens=32, row_multiple=MICROBATCH).rows
 
 
-def updated(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
+def run_grpo_step(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
     return run_step(
         learn.GRPOLoss.from_config(MODEL, grpo, mesh=mesh),
         OPTIMIZER,
@@ -52,98 +52,109 @@ def updated(state, reference, mesh=None, base=None, *, grpo=GRPO, rows=None):
     )
 
 
-def main(meshes):
+def main(mesh_names):
     params = policy.init(MODEL, jax.random.key(0))
     reference = jax.tree.map(lambda x: x * 1.1, params)
-    alone = updated(learn.init_state(params, OPTIMIZER), reference)
-    found = {
-        name: differences(params, reference, alone, sizes=map(int, name.split("x")))
-        for name in meshes
+    expected = run_grpo_step(learn.init_state(params, OPTIMIZER), reference)
+    results = {
+        mesh: compare_mesh(params, reference, expected, sizes=map(int, mesh.split("x")))
+        for mesh in mesh_names
     }
     return {
-        **found,
-        "adapters": differences_of_adapters(params),
-        "decoupled": differences_of_decoupled(params, reference),
+        **results,
+        "adapters": compare_adapters(params),
+        "decoupled": compare_decoupled(params, reference),
     }
 
 
-def apart(a, b):
+def max_difference(a, b):
     return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
 
 
-def differences_of_adapters(params):
+def compare_adapters(params):
     adapters = lora.init(params, jax.random.key(1), rank=2, projections=lora.PROJECTIONS)
     adapters = jax.tree.map(lambda x: x + 0.01, adapters)
 
-    def trained(mesh, place):
-        state = learn.init_state(place(adapters), OPTIMIZER)
-        base = lora.FrozenBase(place(params), 0.5)
-        return updated(state, base.params, mesh, base)
+    def train(mesh, put):
+        state = learn.init_state(put(adapters), OPTIMIZER)
+        base = lora.FrozenBase(put(params), 0.5)
+        return run_grpo_step(state, base.params, mesh, base)
 
-    alone, alone_metrics = trained(None, lambda tree: tree)
+    expected, expected_metrics = train(None, lambda tree: tree)
     mesh = sharding.make_mesh(2, 2, 2)
-    state, metrics = trained(
+    state, metrics = train(
         mesh, lambda tree: jax.device_put(tree, sharding.param_shardings(tree, mesh))
     )
     return {
-        "loss": apart(metrics["loss"], alone_metrics["loss"]),
-        "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
-        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
-        "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
+        "loss": max_difference(metrics["loss"], expected_metrics["loss"]),
+        "grad_norm": max_difference(metrics["grad_norm"], expected_metrics["grad_norm"]),
+        "params": max(jax.tree.leaves(jax.tree.map(max_difference, state.params, expected.params))),
+        "num_sharded_params": sum(
+            not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)
+        ),
     }
 
 
-def differences_of_decoupled(params, reference):
-    """An update against a proximal policy that is not the one that is updated."""
+def compare_decoupled(params, reference):
+    """Compare a step whose proximal policy differs from the policy."""
 
-    def trained(mesh, place):
+    def train(mesh, put):
         rows = learn.compute_prox_logp(
-            MODEL, place(reference), make_rows(), microbatch=MICROBATCH, mesh=mesh
+            MODEL, put(reference), make_rows(), microbatch=MICROBATCH, mesh=mesh
         )
-        state = learn.init_state(place(params), OPTIMIZER)
-        state, metrics = updated(state, place(reference), mesh, grpo=DECOUPLED, rows=rows)
+        state = learn.init_state(put(params), OPTIMIZER)
+        state, metrics = run_grpo_step(state, put(reference), mesh, grpo=DECOUPLED, rows=rows)
         return rows.prox_logp, state, metrics
 
-    alone_logp, alone, alone_metrics = trained(None, lambda tree: tree)
+    expected_logp, expected, expected_metrics = train(None, lambda tree: tree)
     mesh = sharding.make_mesh(2, 2, 2)
-    logp, state, metrics = trained(
+    logp, state, metrics = train(
         mesh, lambda tree: jax.device_put(tree, sharding.param_shardings(tree, mesh))
     )
     return {
-        "logp": apart(logp, alone_logp),
-        "metrics": max(apart(metrics[name], alone_metrics[name]) for name in metrics),
-        "importance_capped_fraction": alone_metrics["importance_capped_fraction"],
-        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
+        "logp": max_difference(logp, expected_logp),
+        "metrics": max(max_difference(metrics[name], expected_metrics[name]) for name in metrics),
+        "importance_capped_fraction": expected_metrics["importance_capped_fraction"],
+        "params": max(jax.tree.leaves(jax.tree.map(max_difference, state.params, expected.params))),
     }
 
 
-def differences(params, reference, expected, *, sizes):
-    alone, alone_metrics = expected
+def compare_mesh(params, reference, expected, *, sizes):
+    expected_state, expected_metrics = expected
     mesh = sharding.make_mesh(*sizes)
-    at = sharding.param_shardings(params, mesh)
-    state = learn.init_state(jax.device_put(params, at), OPTIMIZER)
-    reference = jax.device_put(reference, at)
-    born = policy.init(MODEL, jax.random.key(0), mesh)
+    shardings = sharding.param_shardings(params, mesh)
+    state = learn.init_state(jax.device_put(params, shardings), OPTIMIZER)
+    reference = jax.device_put(reference, shardings)
+    init_params = policy.init(MODEL, jax.random.key(0), mesh)
     with tempfile.TemporaryDirectory() as folder:
         policy.save_hf(folder, MODEL, params)
-        _, read = policy.load_hf(folder, mesh=mesh)
-    state, metrics = updated(state, reference, mesh)
+        _, loaded_params = policy.load_hf(folder, mesh=mesh)
+    state, metrics = run_grpo_step(state, reference, mesh)
 
-    def in_place(params):
-        leaves = zip(jax.tree.leaves(params), jax.tree.leaves(at), strict=True)
-        return all(leaf.sharding.is_equivalent_to(wanted, leaf.ndim) for leaf, wanted in leaves)
+    def has_shardings(params):
+        leaf_shardings = zip(jax.tree.leaves(params), jax.tree.leaves(shardings), strict=True)
+        return all(
+            leaf.sharding.is_equivalent_to(expected_sharding, leaf.ndim)
+            for leaf, expected_sharding in leaf_shardings
+        )
 
     return {
-        "born": max(jax.tree.leaves(jax.tree.map(apart, born, params))),
-        "born_in_place": in_place(born),
-        "read": max(jax.tree.leaves(jax.tree.map(apart, read, params))),
-        "read_in_place": in_place(read),
-        "loss": apart(metrics["loss"], alone_metrics["loss"]),
-        "grad_norm": apart(metrics["grad_norm"], alone_metrics["grad_norm"]),
-        "params": max(jax.tree.leaves(jax.tree.map(apart, state.params, alone.params))),
-        "moments": max(jax.tree.leaves(jax.tree.map(apart, state.opt_state, alone.opt_state))),
-        "cut": sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)),
-        "kept": in_place(state.params),
+        "init": max(jax.tree.leaves(jax.tree.map(max_difference, init_params, params))),
+        "init_has_shardings": has_shardings(init_params),
+        "load": max(jax.tree.leaves(jax.tree.map(max_difference, loaded_params, params))),
+        "load_has_shardings": has_shardings(loaded_params),
+        "loss": max_difference(metrics["loss"], expected_metrics["loss"]),
+        "grad_norm": max_difference(metrics["grad_norm"], expected_metrics["grad_norm"]),
+        "params": max(
+            jax.tree.leaves(jax.tree.map(max_difference, state.params, expected_state.params))
+        ),
+        "moments": max(
+            jax.tree.leaves(jax.tree.map(max_difference, state.opt_state, expected_state.opt_state))
+        ),
+        "num_sharded_params": sum(
+            not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(state.params)
+        ),
+        "keeps_shardings": has_shardings(state.params),
     }
 
 

@@ -1,4 +1,4 @@
-"""Forest rows: what each token sees, and that sharing changes neither loss nor gradient."""
+"""Tests of forest rows: layout, token visibility, loss and gradient."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from webagent_jax import policy
 from webagent_jax.learn import Branch, PolicyLossConfig, grpo_loss, pack_branches, pad_to_shape
 from webagent_jax.types import ForestRows
 
-L, ROWS = 24, 16
+L, NUM_ROWS = 24, 16
 
-# Few distinct tokens, so that prompts agree often and in many ways.
+# With few distinct tokens, prompts often share prefixes of different lengths.
 token_lists = partial(st.lists, st.integers(0, 2), min_size=1)
 
 
-def branch(prompt, response, weight=1.0, advantage=1.0) -> Branch:
+def make_branch(prompt, response, weight=1.0, advantage=1.0) -> Branch:
     logp = -np.arange(1, len(response) + 1, dtype=np.float32)
     ids = (np.array(prompt, np.int32), np.array(response, np.int32))
     return Branch(*ids, logp, weight=weight, advantage=advantage)
 
 
 @st.composite
-def drawn_branches(draw, max_size=12):
-    """Branches of all lengths that fit a row, no two of the same weight."""
+def branch_lists(draw, max_size=12):
+    """Draw branches that fit a row; all weights differ."""
     pairs = draw(
         st.lists(
             st.tuples(token_lists(max_size=14), token_lists(max_size=10)),
@@ -37,70 +37,84 @@ def drawn_branches(draw, max_size=12):
             max_size=max_size,
         )
     )
-    signs = draw(st.lists(st.sampled_from([-1.5, 0.5]), min_size=len(pairs), max_size=len(pairs)))
+    advantages = draw(
+        st.lists(st.sampled_from([-1.5, 0.5]), min_size=len(pairs), max_size=len(pairs))
+    )
     return [
-        branch(prompt, response, weight=(1 + i) / 100, advantage=sign)
-        for i, ((prompt, response), sign) in enumerate(zip(pairs, signs, strict=True))
+        make_branch(prompt, response, weight=(1 + i) / 100, advantage=advantage)
+        for i, ((prompt, response), advantage) in enumerate(zip(pairs, advantages, strict=True))
     ]
 
 
-def path_to(rows: ForestRows, row: int, index: int) -> list[int]:
-    """Indices from the root to a token, by its parents."""
+def find_path(rows: ForestRows, row: int, index: int) -> list[int]:
+    """Return the indices from the root to a token."""
     path = [index]
     while rows.parents[row, path[0]] != path[0]:
         path.insert(0, int(rows.parents[row, path[0]]))
     return path
 
 
-def branches_in(rows: ForestRows) -> list[tuple]:
-    """Reads the branches back: prompt, response, weights, advantages and log-probabilities."""
-    found = []
-    for row, targets in enumerate(rows.target_indices):
-        live = np.flatnonzero(rows.loss_weights[row])
-        starts = [k for k in live if rows.parents[row, targets[k]] not in targets[live]]
-        for first, stop in zip(starts, [*starts[1:], len(live)], strict=False):
+def extract_branches(rows: ForestRows) -> list[tuple]:
+    """Return prompt, response, weights, advantages and log-probabilities of each branch."""
+    branches = []
+    for row, target_indices in enumerate(rows.target_indices):
+        weighted_slots = np.flatnonzero(rows.loss_weights[row])
+        starts = [
+            slot
+            for slot in weighted_slots
+            if rows.parents[row, target_indices[slot]] not in target_indices[weighted_slots]
+        ]
+        for first, stop in zip(starts, [*starts[1:], len(weighted_slots)], strict=False):
             slots = slice(first, stop)
-            path = path_to(rows, row, targets[stop - 1])
-            fork = len(path) - (stop - first)
-            assert path[fork:] == targets[slots].tolist()
+            path = find_path(rows, row, target_indices[stop - 1])
+            prompt_length = len(path) - (stop - first)
+            assert path[prompt_length:] == target_indices[slots].tolist()
             tokens = rows.tokens[row, path].tolist()
             values = (rows.loss_weights, rows.advantages, rows.behavior_logp, rows.prox_logp)
-            found.append((tokens[:fork], tokens[fork:], *(v[row, slots].tolist() for v in values)))
-    return found
+            branches.append(
+                (
+                    tokens[:prompt_length],
+                    tokens[prompt_length:],
+                    *(array[row, slots].tolist() for array in values),
+                )
+            )
+    return branches
 
 
-def expected_of(given: list[Branch]) -> list[tuple]:
+def expected_branches(branches: list[Branch]) -> list[tuple]:
     return [
         (
-            b.prompt_ids.tolist(),
-            b.response_ids.tolist(),
-            [np.float32(b.weight)] * len(b.response_ids),
-            [b.advantage] * len(b.response_ids),
-            b.behavior_logp.tolist(),
-            b.behavior_logp.tolist(),
+            branch.prompt_ids.tolist(),
+            branch.response_ids.tolist(),
+            [np.float32(branch.weight)] * len(branch.response_ids),
+            [branch.advantage] * len(branch.response_ids),
+            branch.behavior_logp.tolist(),
+            branch.behavior_logp.tolist(),
         )
-        for b in given
+        for branch in branches
     ]
 
 
 @settings(deadline=None, max_examples=60)
-@given(drawn_branches())
-def test_every_branch_is_there_once_and_sees_its_own_path_alone(given):
-    rows = pack_branches(given, row_tokens=L, row_multiple=3).rows
-    assert sorted(branches_in(rows)) == sorted(expected_of(given))
+@given(branch_lists())
+def test_pack_branches_preserves_branches_and_visible_paths(branches):
+    rows = pack_branches(branches, row_tokens=L, row_multiple=3).rows
+    assert sorted(extract_branches(rows)) == sorted(expected_branches(branches))
     assert rows.tokens.shape[0] in (3, 6, 12)
-    index = np.arange(L)
+    indices = np.arange(L)
     for row in range(len(rows.tokens)):
-        sees = (index[None] <= index[:, None]) & (index[:, None] < rows.subtree_ends[row][None])
-        for i in index:
-            path = path_to(rows, row, i)
-            assert np.flatnonzero(sees[i]).tolist() == path
-            assert rows.positions[row, i] == len(path) - 1
+        visible = (indices[None] <= indices[:, None]) & (
+            indices[:, None] < rows.subtree_ends[row][None]
+        )
+        for token_index in indices:
+            path = find_path(rows, row, token_index)
+            assert np.flatnonzero(visible[token_index]).tolist() == path
+            assert rows.positions[row, token_index] == len(path) - 1
 
 
-def test_golden_layout():
-    given = [branch([1, 2], [7]), branch([1, 2], [8, 9]), branch([1, 3], [7])]
-    forest = pack_branches(given, row_tokens=9)
+def test_pack_branches_matches_golden_layout():
+    branches = [make_branch([1, 2], [7]), make_branch([1, 2], [8, 9]), make_branch([1, 3], [7])]
+    forest = pack_branches(branches, row_tokens=9)
     rows = forest.rows
     # 1 ─ 2 ─ 7
     # │   └── 8 ─ 9
@@ -115,50 +129,54 @@ def test_golden_layout():
     assert forest.padding_fraction == pytest.approx(2 / 9)
 
 
-def test_a_tree_that_does_not_fit_is_cut_and_takes_its_ancestors_along():
-    given = [branch([5] * 6, [i] * 4) for i in range(4)]
-    rows = pack_branches(given, row_tokens=14).rows
-    assert sorted(branches_in(rows)) == sorted(expected_of(given))
+def test_pack_branches_repeats_prompt_of_split_tree():
+    branches = [make_branch([5] * 6, [i] * 4) for i in range(4)]
+    rows = pack_branches(branches, row_tokens=14).rows
+    assert sorted(extract_branches(rows)) == sorted(expected_branches(branches))
     np.testing.assert_array_equal(rows.tokens[:, :6], [[5] * 6] * 2)
 
 
-def test_gaps_are_filled_from_other_trees():
-    given = [branch([5] * 8, [1] * 4), branch([6] * 8, [2] * 4), branch([7], [3] * 3)]
-    assert len(pack_branches(given, row_tokens=16).rows.tokens) == 2
+def test_pack_branches_fills_gaps_from_other_trees():
+    branches = [
+        make_branch([5] * 8, [1] * 4),
+        make_branch([6] * 8, [2] * 4),
+        make_branch([7], [3] * 3),
+    ]
+    assert len(pack_branches(branches, row_tokens=16).rows.tokens) == 2
 
 
-def test_shapes_come_from_few_buckets():
+def test_pack_branches_rounds_shapes_to_buckets():
     shapes = set()
     for n in range(1, 40):
-        rows = pack_branches([branch([1, 2], [3] * 5)] * n, row_tokens=32, row_multiple=2).rows
+        rows = pack_branches([make_branch([1, 2], [3] * 5)] * n, row_tokens=32, row_multiple=2).rows
         shapes.add((*rows.tokens.shape, rows.target_indices.shape[1]))
     assert shapes <= {(b, 32, r) for b in (2, 4, 8) for r in (4, 8, 16, 32)}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("branches", "message"),
     [
         ([], "no branches"),
-        ([branch([1] * 20, [2] * 5)], "raise row_tokens"),
-        ([branch([], [2])], "at least one token"),
-        ([branch([1], [])], "at least one token"),
+        ([make_branch([1] * 20, [2] * 5)], "raise row_tokens"),
+        ([make_branch([], [2])], "at least one token"),
+        ([make_branch([1], [])], "at least one token"),
     ],
 )
-def test_what_cannot_be_laid_out_is_refused(given, message):
+def test_pack_branches_rejects_invalid_branches(branches, message):
     with pytest.raises(ValueError, match=message):
-        pack_branches(given, row_tokens=L)
+        pack_branches(branches, row_tokens=L)
 
 
-# --- the numbers --------------------------------------------------------------------------------
+# --- loss and gradient ---------------------------------------------------------------------------
 
 
-def one_row_per_turn(given: list[Branch]) -> ForestRows:
-    """The plain layout that the forest must agree with."""
-    shape = (ROWS, L)
+def make_plain_rows(branches: list[Branch]) -> ForestRows:
+    """Return rows of one branch each, without shared prompts."""
+    shape = (NUM_ROWS, L)
     rows = ForestRows(
         tokens=np.zeros(shape, np.int32),
-        positions=np.tile(np.arange(L, dtype=np.int32), (ROWS, 1)),
-        parents=np.tile(np.maximum(np.arange(L, dtype=np.int32) - 1, 0), (ROWS, 1)),
+        positions=np.tile(np.arange(L, dtype=np.int32), (NUM_ROWS, 1)),
+        parents=np.tile(np.maximum(np.arange(L, dtype=np.int32) - 1, 0), (NUM_ROWS, 1)),
         subtree_ends=np.full(shape, L, np.int32),
         target_indices=np.zeros(shape, np.int32),
         loss_weights=np.zeros(shape, np.float32),
@@ -166,14 +184,17 @@ def one_row_per_turn(given: list[Branch]) -> ForestRows:
         behavior_logp=np.zeros(shape, np.float32),
         prox_logp=np.zeros(shape, np.float32),
     )
-    for row, b in enumerate(given):
-        fork, stop = len(b.prompt_ids), len(b.prompt_ids) + len(b.response_ids)
-        rows.tokens[row, :stop] = [*b.prompt_ids, *b.response_ids]
-        rows.target_indices[row, : stop - fork] = np.arange(fork, stop)
-        rows.loss_weights[row, : stop - fork] = b.weight
-        rows.advantages[row, : stop - fork] = b.advantage
-        rows.behavior_logp[row, : stop - fork] = b.behavior_logp
-        rows.prox_logp[row, : stop - fork] = b.behavior_logp
+    for row, branch in enumerate(branches):
+        prompt_length, length = (
+            len(branch.prompt_ids),
+            len(branch.prompt_ids) + len(branch.response_ids),
+        )
+        rows.tokens[row, :length] = [*branch.prompt_ids, *branch.response_ids]
+        rows.target_indices[row, : length - prompt_length] = np.arange(prompt_length, length)
+        rows.loss_weights[row, : length - prompt_length] = branch.weight
+        rows.advantages[row, : length - prompt_length] = branch.advantage
+        rows.behavior_logp[row, : length - prompt_length] = branch.behavior_logp
+        rows.prox_logp[row, : length - prompt_length] = branch.behavior_logp
     return rows
 
 
@@ -187,11 +208,11 @@ SURROGATES = (
 
 @jax.jit
 @jax.value_and_grad
-def loss_and_grad(params, rows, which):
-    """By the `which`-th surrogate; one compilation does for all of them."""
+def loss_and_grad(params, rows, surrogate_index):
+    """Return loss and gradient of one surrogate; all surrogates share one compilation."""
     logp = policy.score(MODEL, params, rows).logp
 
-    def by(surrogate):
+    def make_loss_fn(surrogate):
         return lambda logp: grpo_loss(
             logp,
             rows.behavior_logp,
@@ -202,7 +223,9 @@ def loss_and_grad(params, rows, which):
             ref_logp=rows.behavior_logp + 0.1,
         )[0]
 
-    return jax.lax.switch(which, [by(surrogate) for surrogate in SURROGATES], logp)
+    return jax.lax.switch(
+        surrogate_index, [make_loss_fn(surrogate) for surrogate in SURROGATES], logp
+    )
 
 
 @pytest.fixture(scope="module")
@@ -210,22 +233,22 @@ def params():
     return make_params(0)
 
 
-@pytest.mark.parametrize("which", range(len(SURROGATES)))
+@pytest.mark.parametrize("surrogate_index", range(len(SURROGATES)))
 @settings(deadline=None, max_examples=12)
-@given(given=drawn_branches(max_size=ROWS))
-def test_forest_rows_give_the_loss_and_gradient_of_one_row_per_turn(params, given, which):
-    forest = pad_to_shape(pack_branches(given, row_tokens=L).rows, count=ROWS, row_targets=L)
-    loss, grad = loss_and_grad(params, forest, which)
-    plain_loss, plain_grad = loss_and_grad(params, one_row_per_turn(given), which)
-    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    close(loss, plain_loss)
-    jax.tree.map(close, grad, plain_grad)
+@given(branches=branch_lists(max_size=NUM_ROWS))
+def test_forest_rows_match_loss_and_gradient_of_plain_rows(params, branches, surrogate_index):
+    forest = pad_to_shape(pack_branches(branches, row_tokens=L).rows, count=NUM_ROWS, row_targets=L)
+    loss, grad = loss_and_grad(params, forest, surrogate_index)
+    expected_loss, expected_grad = loss_and_grad(params, make_plain_rows(branches), surrogate_index)
+    assert_close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    assert_close(loss, expected_loss)
+    jax.tree.map(assert_close, grad, expected_grad)
 
 
-def test_widened_rows_hold_nothing_more():
-    given = [branch([1, 2], [7]), branch([1, 2], [8, 9]), branch([1, 3], [7])]
-    rows = pad_to_shape(pack_branches(given, row_tokens=9).rows, count=3, row_targets=6)
-    assert sorted(branches_in(rows)) == sorted(expected_of(given))
+def test_pad_to_shape_adds_no_branches():
+    branches = [make_branch([1, 2], [7]), make_branch([1, 2], [8, 9]), make_branch([1, 3], [7])]
+    rows = pad_to_shape(pack_branches(branches, row_tokens=9).rows, count=3, row_targets=6)
+    assert sorted(extract_branches(rows)) == sorted(expected_branches(branches))
     np.testing.assert_array_equal(rows.subtree_ends[2], np.arange(1, 10))
     np.testing.assert_array_equal(rows.parents[2], np.arange(9))
     assert rows.target_indices.shape == rows.prox_logp.shape == (3, 6)

@@ -1,4 +1,4 @@
-"""The jitted updates: what they compute, what they refuse, and resuming to the same bits."""
+"""Tests of the jitted train step: results, errors and bit-exact resume."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def make_rows(rewards=REWARDS, behavior_logp=-4.0):
     return learn.pack_branches(branches, row_tokens=16, row_multiple=2).rows
 
 
-def update(state, ref_params, rows=None, base=None):
+def run_grpo_step(state, ref_params, rows=None, base=None):
     rows = make_rows() if rows is None else rows
     frozen = learn.FrozenParams(base, ref_params)
     return run_step(GRPO_LOSS, OPTIMIZER, state, rows, frozen, microbatch=2)
 
 
-def assert_same(a, b):
+def assert_trees_equal(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def test_loss_is_the_slow_twins(params, ref_params):
-    """From params to loss, through logits of ordinary causal rows."""
+def test_grpo_step_loss_matches_reference(params, ref_params):
+    """Compute the expected loss from logits of plain causal rows."""
 
     def response_logits(params):
         tokens = np.zeros((4, 8), np.int32)
@@ -87,60 +87,60 @@ def test_loss_is_the_slow_twins(params, ref_params):
         turn = reference.Turn(logits, response, [-4.0] * len(response), ref_logp)
         group.append(reference.Episode(reward, [turn]))
     expected, _ = reference.objective([group], kl_beta=0.1)
-    _, metrics = update(learn.init_state(params, OPTIMIZER), ref_params)
+    _, metrics = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params)
     assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
     assert metrics["kl"] > 0
     assert metrics["entropy"] == pytest.approx(np.log(61), abs=0.1)
 
 
-def test_updates_make_what_was_rewarded_likelier(params, ref_params):
+def test_grpo_steps_reduce_loss(params, ref_params):
     state = learn.init_state(params, OPTIMIZER)
     losses = []
     for _ in range(4):
-        state, metrics = update(state, ref_params)
+        state, metrics = run_grpo_step(state, ref_params)
         losses.append(metrics["loss"])
     assert losses[-1] < losses[0] - 0.01
     assert learn.policy_snapshot(state).version == int(state.step) == 4
 
 
-def test_a_resumed_run_is_the_same_run_bit_for_bit(params, ref_params, tmp_path):
-    straight = learn.init_state(params, OPTIMIZER)
+def test_resume_from_checkpoint_is_bit_exact(params, ref_params, tmp_path):
+    expected_state = learn.init_state(params, OPTIMIZER)
     for _ in range(3):
-        straight, last = update(straight, ref_params)
+        expected_state, expected_metrics = run_grpo_step(expected_state, ref_params)
 
-    state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
+    state, _ = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params)
     with Checkpointer(tmp_path) as checkpointer:
         checkpointer.save(1, state, {"next_update": 1})
     with Checkpointer(tmp_path) as checkpointer:
         restored = checkpointer.restore(learn.init_state(params, OPTIMIZER))
     assert restored is not None
-    state, position = restored
-    assert position == {"next_update": 1}
+    state, loop_state = restored
+    assert loop_state == {"next_update": 1}
     for _ in range(2):
-        state, metrics = update(state, ref_params)
-    assert_same(state, straight)
-    assert metrics == last
+        state, metrics = run_grpo_step(state, ref_params)
+    assert_trees_equal(state, expected_state)
+    assert metrics == expected_metrics
 
 
 @pytest.mark.parametrize("behavior_logp", [np.nan, -np.inf])
-def test_an_update_that_is_not_finite_is_not_applied(params, ref_params, behavior_logp):
-    state, _ = update(learn.init_state(params, OPTIMIZER), ref_params)
-    before = jax.tree.map(np.array, state)
+def test_non_finite_step_is_not_applied(params, ref_params, behavior_logp):
+    state, _ = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params)
+    initial_state = jax.tree.map(np.array, state)
     train_step = learn.make_train_step(GRPO_LOSS, OPTIMIZER)
     microbatches = learn.split_microbatches(make_rows(behavior_logp=behavior_logp), 2)
     state, sums = train_step(state, learn.FrozenParams(reference=ref_params), microbatches)
     with pytest.raises(learn.NonFiniteStepError, match="step 2 was not applied"):
         learn.fetch_metrics(sums)
-    assert_same(state, before)
+    assert_trees_equal(state, initial_state)
 
 
-def test_an_update_consumes_the_state_but_no_params_of_others(params, ref_params):
-    mine = jax.tree.map(jnp.asarray, params)
-    update(learn.init_state(mine, OPTIMIZER), ref_params)
-    assert_same(mine, params)
+def test_grpo_step_does_not_modify_initial_params(params, ref_params):
+    initial_params = jax.tree.map(jnp.asarray, params)
+    run_grpo_step(learn.init_state(initial_params, OPTIMIZER), ref_params)
+    assert_trees_equal(initial_params, params)
 
 
-def test_cloning_learns_the_demonstrations(params):
+def test_bc_steps_reduce_loss(params):
     state = learn.init_state(params, OPTIMIZER)
     rows = make_rows()
     losses = []
@@ -152,8 +152,8 @@ def test_cloning_learns_the_demonstrations(params):
 
 
 @pytest.mark.parametrize("microbatch", [1, 2, 4])
-def test_microbatches_sum_to_the_batch(microbatch):
-    """With an objective small enough to compile in no time; the last two rows hold nothing."""
+def test_accumulate_gradients_sums_over_microbatches(microbatch):
+    """Use an objective that compiles fast; the last two rows are empty."""
     rng = np.random.default_rng(0)
     rows = make_rows()
     size = (4, 3)
@@ -166,42 +166,48 @@ def test_microbatches_sum_to_the_batch(microbatch):
         loss_weights=weights,
     )
 
-    def objective(w, part):
-        loss = jnp.sum(part.loss_weights * jnp.tanh(part.tokens @ w)[:, None] * part.target_indices)
-        return loss, {"loss": loss, "tokens": jnp.sum(part.loss_weights > 0)}
+    def objective(w, batch):
+        loss = jnp.sum(
+            batch.loss_weights * jnp.tanh(batch.tokens @ w)[:, None] * batch.target_indices
+        )
+        return loss, {"loss": loss, "tokens": jnp.sum(batch.loss_weights > 0)}
 
     w = rng.normal(size=3).astype(np.float32)
-    keep = ("tokens", "target_indices", "loss_weights")
-    other = {f.name: np.zeros((4, 1)) for f in dataclasses.fields(rows) if f.name not in keep}
-    rows = dataclasses.replace(rows, **other)
-    parts = jax.tree.map(lambda x: x.reshape(-1, microbatch, *x.shape[1:]), rows)
-    grad, sums = jax.jit(learn.accumulate_gradients, static_argnums=0)(objective, w, parts)
+    used_names = ("tokens", "target_indices", "loss_weights")
+    unused_fields = {
+        f.name: np.zeros((4, 1)) for f in dataclasses.fields(rows) if f.name not in used_names
+    }
+    rows = dataclasses.replace(rows, **unused_fields)
+    microbatches = jax.tree.map(lambda x: x.reshape(-1, microbatch, *x.shape[1:]), rows)
+    grad, sums = jax.jit(learn.accumulate_gradients, static_argnums=0)(objective, w, microbatches)
     expected_grad, expected = jax.grad(objective, has_aux=True)(w, rows)
     np.testing.assert_allclose(grad, expected_grad, rtol=1e-5)
     np.testing.assert_allclose(sums["loss"], expected["loss"], rtol=1e-5)
     assert sums["tokens"] == expected["tokens"] == 6
 
 
-def test_the_proximal_policy_is_the_one_before_the_update(params, ref_params):
-    """It is where the ratio begins at 1, whoever has sampled."""
+def test_prox_logp_is_logp_before_step(params, ref_params):
+    """Check that the ratio is 1 before the step for any behavior policy."""
     rows = make_rows()
-    told = learn.compute_prox_logp(MODEL, params, rows, microbatch=2)
-    np.testing.assert_array_equal(told.behavior_logp, rows.behavior_logp)
-    assert not told.prox_logp[rows.loss_weights == 0].any()
-    state, metrics = update(learn.init_state(params, OPTIMIZER), ref_params, told)
+    prox_rows = learn.compute_prox_logp(MODEL, params, rows, microbatch=2)
+    np.testing.assert_array_equal(prox_rows.behavior_logp, rows.behavior_logp)
+    assert not prox_rows.prox_logp[rows.loss_weights == 0].any()
+    state, metrics = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params, prox_rows)
     assert metrics["ratio"] == pytest.approx(1, abs=1e-6)
-    drift = np.minimum(np.exp(told.prox_logp - told.behavior_logp), GRPO.importance_weight_cap)
-    assert metrics["importance_weight"] == pytest.approx(
-        np.sum(rows.loss_weights * drift), rel=1e-5
+    importance_weight = np.minimum(
+        np.exp(prox_rows.prox_logp - prox_rows.behavior_logp), GRPO.importance_weight_cap
     )
-    later = learn.compute_prox_logp(MODEL, state.params, told, microbatch=2)
-    assert np.max(np.abs(later.prox_logp - told.prox_logp)) > 1e-3
+    assert metrics["importance_weight"] == pytest.approx(
+        np.sum(rows.loss_weights * importance_weight), rel=1e-5
+    )
+    later_rows = learn.compute_prox_logp(MODEL, state.params, prox_rows, microbatch=2)
+    assert np.max(np.abs(later_rows.prox_logp - prox_rows.prox_logp)) > 1e-3
 
 
-def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
-    """E[A grad log pi] = 0 for a constant A, if sampled and scored at the same temperature.
+def test_expected_gradient_is_zero_for_constant_advantage(params):
+    """E[A grad log pi] = 0 for a constant A if sampling and scoring use the same temperature.
 
-    The expectation is exact: one branch per token of the vocabulary, weighted by its probability.
+    The expectation is exact: one branch per vocabulary token, weighted by its probability.
     """
     prompt = np.array(PROMPTS[0], np.int32)
     logits = np.asarray(policy.logits(MODEL, params, prompt[None]), np.float64)[0, -1]
@@ -219,41 +225,42 @@ def test_gradient_is_zero_where_every_action_has_the_same_advantage(params):
     rows = learn.pack_branches(branches, row_tokens=80, row_multiple=2).rows
     grpo = GRPOConfig(kl_beta=0.0)
 
-    def update_at(temperature):
+    def step_at_temperature(temperature):
         state = learn.init_state(params, OPTIMIZER)
         loss_fn = learn.GRPOLoss.from_config(MODEL, grpo, temperature)
         return run_step(loss_fn, OPTIMIZER, state, rows, microbatch=2)[1]
 
-    metrics = update_at(0.5)
+    metrics = step_at_temperature(0.5)
     assert metrics["logp_difference"] < 1e-5
     assert metrics["ratio"] == pytest.approx(1, abs=1e-5)
     assert metrics["entropy"] == pytest.approx(-np.sum(np.exp(logp) * logp), abs=1e-4)
     assert metrics["grad_norm"] < 1e-5
-    assert update_at(1.0)["grad_norm"] > 0.01  # the expectation is not 0 by itself
+    # The expectation is not zero at a temperature other than that of sampling.
+    assert step_at_temperature(1.0)["grad_norm"] > 0.01
 
 
-def test_statistics_are_means_whatever_the_weights_sum_to(params, ref_params):
+def test_grpo_stats_are_independent_of_weight_sum(params, ref_params):
     rows = make_rows()
-    smaller = dataclasses.replace(rows, loss_weights=rows.loss_weights / 8)
-    _, one = update(learn.init_state(params, OPTIMIZER), ref_params, rows)
-    _, other = update(learn.init_state(params, OPTIMIZER), ref_params, smaller)
-    assert one["loss"] == pytest.approx(8 * other["loss"], rel=1e-5)
+    scaled_rows = dataclasses.replace(rows, loss_weights=rows.loss_weights / 8)
+    _, metrics = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params, rows)
+    _, scaled_metrics = run_grpo_step(learn.init_state(params, OPTIMIZER), ref_params, scaled_rows)
+    assert metrics["loss"] == pytest.approx(8 * scaled_metrics["loss"], rel=1e-5)
     for name in ("entropy", *learn.GRPOStats._fields):
-        assert one[name] == pytest.approx(other[name], rel=1e-5)
+        assert metrics[name] == pytest.approx(scaled_metrics[name], rel=1e-5)
 
 
-def test_what_cannot_be_updated_with_is_refused(params, ref_params):
+def test_train_step_rejects_invalid_inputs(params, ref_params):
     state = learn.init_state(params, OPTIMIZER)
     with pytest.raises(ValueError, match="pass a reference policy"):
         run_step(GRPO_LOSS, OPTIMIZER, state, make_rows())
     with pytest.raises(ValueError, match="row_multiple=3"):
         run_step(BC_LOSS, OPTIMIZER, state, make_rows(), microbatch=3)
-    short = dataclasses.replace(make_rows(), advantages=np.zeros((2, 3), np.float32))
+    short_rows = dataclasses.replace(make_rows(), advantages=np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"ForestRows\.advantages must be float32 \[2, 8\]"):
-        run_step(BC_LOSS, OPTIMIZER, state, short)
-    wide = dataclasses.replace(make_rows(), tokens=make_rows().tokens.astype(np.int64))
+        run_step(BC_LOSS, OPTIMIZER, state, short_rows)
+    int64_rows = dataclasses.replace(make_rows(), tokens=make_rows().tokens.astype(np.int64))
     with pytest.raises(ValueError, match=r"ForestRows\.tokens must be int32"):
-        run_step(BC_LOSS, OPTIMIZER, state, wide)
+        run_step(BC_LOSS, OPTIMIZER, state, int64_rows)
 
 
 @pytest.fixture(scope="module")
@@ -261,35 +268,36 @@ def adapters(params):
     return lora.init(params, jax.random.key(0), rank=2, projections=("q", "o", "down"))
 
 
-def test_adapters_alone_are_trained(params, adapters):
+def test_lora_step_trains_only_adapters(params, adapters):
     base = lora.FrozenBase(jax.tree.map(jnp.asarray, params), scale=4.0)
     state = learn.init_state(adapters, OPTIMIZER)
     losses = []
     for _ in range(4):
-        state, metrics = update(state, base.params, base=base)  # the reference: adapters off
+        # The reference policy has no adapters.
+        state, metrics = run_grpo_step(state, base.params, base=base)
         losses.append(metrics["loss"])
         assert metrics["kl"] > 0 if len(losses) > 1 else metrics["kl"] == pytest.approx(0, abs=1e-9)
     assert losses[-1] < losses[0] - 0.01
     assert jax.tree.structure(state.params) == jax.tree.structure(adapters)
-    assert_same(base.params, params)
-    sampled = learn.policy_snapshot(state, base).params
-    expected = policy.logits(MODEL, lora.merge(sampled), TOKENS)
-    np.testing.assert_allclose(policy.logits(MODEL, sampled, TOKENS), expected, atol=1e-5)
+    assert_trees_equal(base.params, params)
+    sampling_params = learn.policy_snapshot(state, base).params
+    expected = policy.logits(MODEL, lora.merge(sampling_params), TOKENS)
+    np.testing.assert_allclose(policy.logits(MODEL, sampling_params, TOKENS), expected, atol=1e-5)
     assert np.max(np.abs(expected - policy.logits(MODEL, params, TOKENS))) > 1e-2
 
 
-def test_the_gradient_of_an_adapter_is_that_of_its_kernel_by_the_chain_rule(params, adapters):
-    """W + s A B: dB = s A' dW, which is all of the first gradient, for B is 0."""
+def test_adapter_gradient_follows_chain_rule(params, adapters):
+    """Check dB = s A' dW for W + s A B; the gradient of A is 0 because B is 0."""
     rows = make_rows()
     base = lora.FrozenBase(params, scale=4.0)
 
-    def loss(whole):
-        return learn.bc_loss(policy.score(MODEL, whole, rows).logp, rows.loss_weights)
+    def loss(model_params):
+        return learn.bc_loss(policy.score(MODEL, model_params, rows).logp, rows.loss_weights)
 
-    found = jax.grad(lambda adapters: loss(lora.attach(base, adapters)))(adapters)["layers"]
-    kernels = jax.grad(loss)(jax.tree.map(jnp.asarray, params))["layers"]
+    actual = jax.grad(lambda adapters: loss(lora.attach(base, adapters)))(adapters)["layers"]
+    kernel_grads = jax.grad(loss)(jax.tree.map(jnp.asarray, params))["layers"]
     for name, contraction in (("q", "lir,lihe->lrhe"), ("o", "lher,lhed->lrd")):
         down = adapters["layers"][name][lora.DOWN]
-        expected = 4.0 * jnp.einsum(contraction, down, kernels[name]["kernel"])
-        np.testing.assert_allclose(found[name][lora.UP], expected, rtol=1e-4, atol=1e-7)
-        np.testing.assert_array_equal(found[name][lora.DOWN], 0)
+        expected = 4.0 * jnp.einsum(contraction, down, kernel_grads[name]["kernel"])
+        np.testing.assert_allclose(actual[name][lora.UP], expected, rtol=1e-4, atol=1e-7)
+        np.testing.assert_array_equal(actual[name][lora.DOWN], 0)

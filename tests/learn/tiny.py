@@ -1,4 +1,4 @@
-"""A policy small enough to compile in seconds, and params of it that need no compilation at all."""
+"""Small policy model that compiles in seconds, with params made without compilation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_params(seed: int) -> policy.transformer.Params:
 
 
 def run_step(loss_fn, optimizer, state, rows, frozen=None, *, microbatch=1, mesh=None):
-    """Return the state after one optimizer step, and its metrics."""
+    """Return the state after one optimizer step and its metrics."""
     train_step = learn.make_train_step(loss_fn, optimizer, mesh)
     microbatches = learn.split_microbatches(rows, microbatch, mesh)
     state, sums = train_step(state, frozen or learn.FrozenParams(), microbatches)

@@ -1,4 +1,4 @@
-"""What a batch holds, how far collectors may play ahead, and how old a group may get."""
+"""Tests of batches: group filter, extra groups and staleness limit."""
 
 from __future__ import annotations
 
@@ -22,103 +22,120 @@ from webagent_jax.types import (
     Turn,
 )
 
-NOTHING = np.zeros(1, np.int32)
+ONE_TOKEN = np.zeros(1, np.int32)
 TURN = Turn(
-    NOTHING,
-    Completion(NOTHING, NOTHING.astype(np.float32), NOTHING, "stop"),
+    ONE_TOKEN,
+    Completion(ONE_TOKEN, ONE_TOKEN.astype(np.float32), ONE_TOKEN, "stop"),
     "",
     ParseError(""),
     Observation("", ""),
 )
 
 
-def episode(reward, number=0):
+def make_episode(reward, group_index=0):
     outcome = Outcome.INFRA if reward is None else Outcome.SUCCESS if reward else Outcome.FAILURE
-    return Episode(TASK, "", (TURN,), reward, outcome, group=number)
+    return Episode(TASK, "", (TURN,), reward, outcome, group=group_index)
 
 
 class FakeScheduler:
-    """Closes the groups that are begun in an order of its own."""
+    """Scheduler that completes pending groups in random order."""
 
-    def __init__(self, flat=lambda number: False, seed=0) -> None:
-        self._flat, self._order = flat, random.Random(seed)
-        self._versions: dict[int, int] = {}
+    def __init__(self, is_flat=lambda index: False, seed=0) -> None:
+        self._is_flat, self._rng = is_flat, random.Random(seed)
+        self._pending: dict[int, int] = {}
         self.next_index = 0
-        self.most_open = 0
-        self.ages: list[tuple[int, int]] = []
+        self.max_pending = 0
+        self.completed_groups: list[tuple[int, int]] = []
 
     @property
     def pending(self):
-        return dict(self._versions)
+        return dict(self._pending)
 
     def schedule(self, count, update):
         for _ in range(count):
-            self._versions[self.next_index] = update
+            self._pending[self.next_index] = update
             self.next_index += 1
-        self.most_open = max(self.most_open, len(self._versions))
+        self.max_pending = max(self.max_pending, len(self._pending))
 
     def num_scheduled_by(self, update):
-        return sum(v <= update for v in self._versions.values())
+        return sum(scheduled_update <= update for scheduled_update in self._pending.values())
 
     def next_group(self, max_update=None):
-        ready = [n for n, v in self._versions.items() if max_update is None or v <= max_update]
-        number = self._order.choice(ready)
-        self.ages.append((number, self._versions.pop(number)))
-        rewards = (1.0, 1.0) if self._flat(number) else (0.0, 1.0)
-        return CompletedGroup(number, Group(TASK, tuple(episode(r, number) for r in rewards)))
+        candidates = [
+            pending_index
+            for pending_index, scheduled_update in self._pending.items()
+            if max_update is None or scheduled_update <= max_update
+        ]
+        index = self._rng.choice(candidates)
+        self.completed_groups.append((index, self._pending.pop(index)))
+        rewards = (1.0, 1.0) if self._is_flat(index) else (0.0, 1.0)
+        return CompletedGroup(
+            index, Group(TASK, tuple(make_episode(reward, index) for reward in rewards))
+        )
 
 
 CFG = GRPOConfig(updates=20, tasks_per_update=4, max_extra_groups=3)
 
 
-def numbers(batch):
+def group_indices(batch):
     return [group.episodes[0].group for group in batch.groups]
 
 
-def test_on_policy_a_batch_does_not_depend_on_who_is_done_first():
-    def flat(number):
-        return number % 3 == 1
+def test_on_policy_batch_is_independent_of_completion_order():
+    def is_flat(index):
+        return index % 3 == 1
 
-    batches = []
+    batch_lists = []
     for seed in range(10):
-        groups = FakeScheduler(flat, seed)
-        batches.append([numbers(collect_batch(CFG, groups, u)) for u in range(6)])
-        assert groups.pending == {}
-        assert groups.most_open <= CFG.tasks_per_update
-    assert all(one == batches[0] for one in batches)
-    assert batches[0][0] == [0, 2, 3, 5]
-    assert batches[0][1] == [6, 8, 9, 11]
+        scheduler = FakeScheduler(is_flat, seed)
+        batch_lists.append(
+            [group_indices(collect_batch(CFG, scheduler, update)) for update in range(6)]
+        )
+        assert scheduler.pending == {}
+        assert scheduler.max_pending <= CFG.tasks_per_update
+    assert all(batch_indices == batch_lists[0] for batch_indices in batch_lists)
+    assert batch_lists[0][0] == [0, 2, 3, 5]
+    assert batch_lists[0][1] == [6, 8, 9, 11]
 
 
-def test_flat_groups_are_replaced_up_to_the_budget():
-    groups = FakeScheduler(lambda number: True)
-    batch = collect_batch(CFG, groups, 0)
+def test_collect_batch_replaces_flat_groups_up_to_limit():
+    scheduler = FakeScheduler(lambda index: True)
+    batch = collect_batch(CFG, scheduler, 0)
     assert not batch.groups
-    assert (batch.num_filtered, groups.next_index, len(batch.all_episodes)) == (7, 7, 14)
+    assert (batch.num_filtered, scheduler.next_index, len(batch.all_episodes)) == (7, 7, 14)
 
 
-def test_flat_groups_are_kept_where_that_was_asked():
-    groups = FakeScheduler(lambda number: True)
-    batch = collect_batch(replace(CFG, filter_groups=False), groups, 0)
-    assert numbers(batch) == [0, 1, 2, 3] and batch.num_filtered == 0
+def test_collect_batch_keeps_flat_groups_without_filter():
+    scheduler = FakeScheduler(lambda index: True)
+    batch = collect_batch(replace(CFG, filter_groups=False), scheduler, 0)
+    assert group_indices(batch) == [0, 1, 2, 3] and batch.num_filtered == 0
 
 
 @pytest.mark.parametrize("staleness", [1, 2, 5])
-@pytest.mark.parametrize("share_flat", [0.0, 0.4])
-def test_no_group_is_older_than_it_may_be_and_none_is_lost(staleness, share_flat):
+@pytest.mark.parametrize("flat_fraction", [0.0, 0.4])
+def test_collect_batch_limits_staleness_and_loses_no_group(staleness, flat_fraction):
     cfg = replace(CFG, max_staleness=staleness)
-    dice = random.Random(staleness)
-    flats = {n for n in range(2_000) if dice.random() < share_flat}
-    groups = FakeScheduler(lambda number: number in flats, 7)
-    learned, seen = [], 0
+    rng = random.Random(staleness)
+    flat_indices = {group_index for group_index in range(2_000) if rng.random() < flat_fraction}
+    scheduler = FakeScheduler(lambda index: index in flat_indices, 7)
+    trained_indices, num_checked = [], 0
     for update in range(cfg.updates):
-        batch = collect_batch(cfg, groups, update)
-        ages = [update - version for _, version in groups.ages[seen:]]
-        seen = len(groups.ages)
-        assert max(ages) <= staleness
-        assert len(batch.groups) >= cfg.tasks_per_update or len(ages) >= 7
-        learned += numbers(batch)
-        ahead = min(staleness, cfg.updates - 1 - update) * cfg.tasks_per_update
-        assert len(groups.pending) == ahead, "collectors are kept busy while the learner learns"
-    assert groups.pending == {}, "what is begun is learned from, to the last"
-    assert sorted(learned) == [n for n in range(groups.next_index) if n not in flats]
+        batch = collect_batch(cfg, scheduler, update)
+        staleness_values = [
+            update - scheduled_update
+            for _, scheduled_update in scheduler.completed_groups[num_checked:]
+        ]
+        num_checked = len(scheduler.completed_groups)
+        assert max(staleness_values) <= staleness
+        assert len(batch.groups) >= cfg.tasks_per_update or len(staleness_values) >= 7
+        trained_indices += group_indices(batch)
+        expected_pending = min(staleness, cfg.updates - 1 - update) * cfg.tasks_per_update
+        assert len(scheduler.pending) == expected_pending, (
+            "rollouts must continue during the train step"
+        )
+    assert scheduler.pending == {}, "all scheduled groups must be trained on"
+    assert sorted(trained_indices) == [
+        group_index
+        for group_index in range(scheduler.next_index)
+        if group_index not in flat_indices
+    ]

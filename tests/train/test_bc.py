@@ -1,4 +1,4 @@
-"""Behavior cloning: checks of its demonstrations, and the share of each token in the loss."""
+"""Tests of behavior cloning: length checks of demonstrations and loss weights."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 CLICK = Decision("press it", Action(ActionKind.CLICK, "1"))
 
 
-def demonstration(number: int, page: str = "button go [1]") -> Demonstration:
+def make_demonstration(number: int, page: str = "button go [1]") -> Demonstration:
     task = Task(f"miniwob/press/{number}", "miniwob", ("press",), "", "http://x/", seed=number)
-    pages = (Observation("button go [1]", "http://x/"), Observation(page, "http://x/"))
-    return Demonstration(task, "Press go", tuple(DemoTurn(each, CLICK) for each in pages))
+    observations = (Observation("button go [1]", "http://x/"), Observation(page, "http://x/"))
+    return Demonstration(
+        task, "Press go", tuple(DemoTurn(observation, CLICK) for observation in observations)
+    )
 
 
-def longest(cfg: RunConfig, directory_of_demos: Path) -> tuple[int, int, int]:
-    """Return the longest turn, prompt and response, in tokens."""
+def measure_max_tokens(cfg: RunConfig, demos_dir: Path) -> tuple[int, int, int]:
+    """Return the maximum number of tokens of a turn, a prompt and a response."""
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
     turns = [
         (len(turn.prompt_ids), len(turn.completion.token_ids))
-        for demo in demos.read(directory_of_demos)
+        for demo in demos.read(demos_dir)
         for turn in demos.to_episode(
             demo, tokenizer, TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
         ).turns
@@ -43,7 +45,7 @@ def longest(cfg: RunConfig, directory_of_demos: Path) -> tuple[int, int, int]:
     return max(map(sum, turns)), max(prompts), max(responses)
 
 
-class Log(NullProgress):
+class LogProgress(NullProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -58,42 +60,46 @@ def cfg() -> RunConfig:
     )
 
 
-def test_a_turn_longer_than_a_row_stops_before_the_first_update(cfg, tmp_path):
+def test_train_bc_rejects_turn_longer_than_row(cfg, tmp_path):
     pages = ["button go [1]"] * 5 + ["button go " * 400 + "[1]"]
-    demos.write(tmp_path / "demos", (demonstration(n, page) for n, page in enumerate(pages)))
-    turn, prompt, _ = longest(cfg, tmp_path / "demos")
+    demos.write(
+        tmp_path / "demos", (make_demonstration(number, page) for number, page in enumerate(pages))
+    )
+    max_turn_tokens, max_prompt_tokens, _ = measure_max_tokens(cfg, tmp_path / "demos")
     with pytest.raises(ConfigError) as error:
         train_bc(cfg, tmp_path)
     message = str(error.value)
     assert "1 of 12 turns, in 1 of 6 demonstrations, do not fit bc.row_tokens=512" in message
-    assert f"set bc.row_tokens={turn} to fit all" in message
-    assert f"engine.max_model_len={prompt + cfg.rollout.max_new_tokens}" in message
+    assert f"set bc.row_tokens={max_turn_tokens} to fit all" in message
+    assert f"engine.max_model_len={max_prompt_tokens + cfg.rollout.max_new_tokens}" in message
     assert len(message.splitlines()) <= 3
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
     assert not (tmp_path / "policy").exists()
 
 
-def test_the_limit_of_the_message_holds_all(cfg, tmp_path):
-    demos.write(tmp_path, [demonstration(0), demonstration(1, "button go " * 400 + "[1]")])
-    turn, prompt, response = longest(cfg, tmp_path)
+def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
+    demos.write(
+        tmp_path, [make_demonstration(0), make_demonstration(1, "button go " * 400 + "[1]")]
+    )
+    max_turn_tokens, max_prompt_tokens, max_response_tokens = measure_max_tokens(cfg, tmp_path)
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
 
-    def check(row_tokens: int, progress: Log) -> None:
-        rollout = dataclasses.replace(cfg.rollout, max_new_tokens=response - 1)
-        sized = dataclasses.replace(
+    def check(row_tokens: int, progress: LogProgress) -> None:
+        rollout = dataclasses.replace(cfg.rollout, max_new_tokens=max_response_tokens - 1)
+        check_cfg = dataclasses.replace(
             cfg, bc=dataclasses.replace(cfg.bc, row_tokens=row_tokens), rollout=rollout
         )
-        _check_lengths(sized, demos.read(tmp_path), tokenizer, progress)
+        _check_lengths(check_cfg, demos.read(tmp_path), tokenizer, progress)
 
-    with pytest.raises(ConfigError, match=rf"set bc\.row_tokens={turn} to fit all"):
-        check(turn - 1, Log())
-    progress = Log()
-    check(turn, progress)
+    with pytest.raises(ConfigError, match=rf"set bc\.row_tokens={max_turn_tokens} to fit all"):
+        check(max_turn_tokens - 1, LogProgress())
+    progress = LogProgress()
+    check(max_turn_tokens, progress)
     assert progress.lines == [
         "1 of 2 demonstrations have prompts too long for rollouts: "
-        f"set engine.max_model_len={prompt + response - 1} to fit all",
+        f"set engine.max_model_len={max_prompt_tokens + max_response_tokens - 1} to fit all",
         "2 of 2 demonstrations have responses too long for rollouts: "
-        f"set rollout.max_new_tokens={response} to fit all",
+        f"set rollout.max_new_tokens={max_response_tokens} to fit all",
     ]
 
 
@@ -107,29 +113,29 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def batch():
-    """Three demonstrations, of 1, 2 and 5 turns."""
-    return [demos.from_episode(episode(turns, turns=turns)) for turns in (1, 2, 5)]
+    """Return demonstrations of 1, 2 and 5 turns."""
+    return [demos.from_episode(episode(num_turns, turns=num_turns)) for num_turns in (1, 2, 5)]
 
 
-def weight_of_each_turn(forest) -> np.ndarray:
-    """Return the sums of the weights of adjacent response tokens, ascending."""
-    sums = []
+def sum_weights_per_turn(forest) -> np.ndarray:
+    """Return the sum of weights of each turn, ascending."""
+    turn_weights = []
     for targets, weights in zip(forest.rows.target_indices, forest.rows.loss_weights, strict=True):
-        scored = targets[weights != 0]
-        starts = np.flatnonzero(np.diff(scored, prepend=-2) != 1)
-        if len(scored):
-            sums += list(np.add.reduceat(weights[weights != 0], starts))
-    return np.sort(sums)
+        weighted_targets = targets[weights != 0]
+        starts = np.flatnonzero(np.diff(weighted_targets, prepend=-2) != 1)
+        if len(weighted_targets):
+            turn_weights += list(np.add.reduceat(weights[weights != 0], starts))
+    return np.sort(turn_weights)
 
 
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
     [
-        (BCConfig().loss_aggregation, [1 / 8] * 8),  # every (history, action) pair alike
+        (BCConfig().loss_aggregation, [1 / 8] * 8),  # equal weights for all (history, action) pairs
         ("episode_turn_token_mean", [1 / 15] * 5 + [1 / 6] * 2 + [1 / 3]),
     ],
 )
-def test_weights_of_turns(tokenizer, batch, aggregation, expected):
+def test_make_forest_weights_turns_by_loss_aggregation(tokenizer, batch, aggregation, expected):
     cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
     forest = make_forest(cfg, 1, tokenizer, batch)
-    np.testing.assert_allclose(weight_of_each_turn(forest), expected, rtol=1e-5)
+    np.testing.assert_allclose(sum_weights_per_turn(forest), expected, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Decision accuracy: greedy responses of a real engine against the actions of demonstrations."""
+"""Tests of decision accuracy, with greedy responses of a real engine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WRONG = Action(ActionKind.GOTO, value="http://nowhere.example/")
 PAGE = "Page 0\nlink Home [1]\ntextbox Name [2]\nbutton Submit [3]"
 
 
-def task(number: int) -> Task:
+def make_task(number: int) -> Task:
     return Task(f"miniwob/press/{number}", "miniwob", ("press",), "", "http://x/", seed=number)
 
 
-def demonstration(number: int, decisions: list[Decision]) -> Demonstration:
-    turns = tuple(DemoTurn(Observation(PAGE, "http://x/"), each) for each in decisions)
-    return Demonstration(task(number), f"Press Submit {number}", turns)
+def make_demonstration(number: int, decisions: list[Decision]) -> Demonstration:
+    turns = tuple(DemoTurn(Observation(PAGE, "http://x/"), decision) for decision in decisions)
+    return Demonstration(make_task(number), f"Press Submit {number}", turns)
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +39,16 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def engine(tokenizer):
     model, params = policy.load_hf(resolve_dir(CFG.policy.path))
-    with make_engine(CFG, tokenizer, model, PolicySnapshot(0, params)) as opened:
-        yield opened
+    with make_engine(CFG, tokenizer, model, PolicySnapshot(0, params)) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
-def repeated(engine, tokenizer):
-    """Demonstrations of one turn that the policy decides as shown."""
-    found = []
+def policy_demonstrations(engine, tokenizer):
+    """Return demonstrations of one turn whose actions equal those of the policy."""
+    demonstrations = []
     for number in range(4):
-        demo = demonstration(number, [Decision("", WRONG)])
+        demo = make_demonstration(number, [Decision("", WRONG)])
         turn = demos.to_episode(demo, tokenizer, TEMPLATES["compact"], True).turns[0]
         completion = engine.submit(
             turn.prompt_ids,
@@ -59,24 +59,28 @@ def repeated(engine, tokenizer):
         response = tokenizer.decode(completion.token_ids)
         action = actions.parse(response)
         if isinstance(action, Action):
-            found.append(
-                demonstration(number, [Decision(actions.extract_thought(response), action)])
+            demonstrations.append(
+                make_demonstration(number, [Decision(actions.extract_thought(response), action)])
             )
-    assert len(found) >= 2, "webagent-tiny should act on most of these pages"
-    return found
+    assert len(demonstrations) >= 2, "webagent-tiny should act on most of these pages"
+    return demonstrations
 
 
-def accuracy(tokenizer, decisions: int = 64, **splits) -> DecisionAccuracy:
-    bc = dataclasses.replace(CFG.bc, eval_decisions=decisions)
+def make_accuracy(tokenizer, max_decisions: int = 64, **splits) -> DecisionAccuracy:
+    bc = dataclasses.replace(CFG.bc, eval_decisions=max_decisions)
     return DecisionAccuracy(dataclasses.replace(CFG, bc=bc), tokenizer, splits)
 
 
-def test_accuracy_is_the_fraction_of_decisions_that_equal_the_experts(engine, tokenizer, repeated):
-    wrong = [demonstration(9, [Decision("", WRONG)])]
-    metrics, records = accuracy(tokenizer, train=repeated, held_out=repeated + wrong).measure(
-        engine
-    )
-    count = len(repeated)
+def test_accuracy_is_fraction_of_decisions_equal_to_expert(
+    engine, tokenizer, policy_demonstrations
+):
+    wrong_demonstrations = [make_demonstration(9, [Decision("", WRONG)])]
+    metrics, records = make_accuracy(
+        tokenizer,
+        train=policy_demonstrations,
+        held_out=policy_demonstrations + wrong_demonstrations,
+    ).measure(engine)
+    count = len(policy_demonstrations)
     assert metrics["decisions/train"] == 1.0
     assert metrics["decisions/held_out"] == pytest.approx(count / (count + 1))
     assert len(records) == 2 * count + 1
@@ -84,11 +88,13 @@ def test_accuracy_is_the_fraction_of_decisions_that_equal_the_experts(engine, to
     assert all(isinstance(record["correct"], bool) for record in records)
 
 
-def test_first_and_later_turns_are_reported_apart(engine, tokenizer, repeated):
-    turn = repeated[0].turns[0]
-    later = DemoTurn(turn.observation, Decision("", WRONG))
-    two_turns = dataclasses.replace(repeated[0], turns=(turn, later))
-    metrics, _ = accuracy(tokenizer, train=[two_turns]).measure(engine)
+def test_accuracy_reports_first_and_later_turns_separately(
+    engine, tokenizer, policy_demonstrations
+):
+    first_turn = policy_demonstrations[0].turns[0]
+    later_turn = DemoTurn(first_turn.observation, Decision("", WRONG))
+    demo = dataclasses.replace(policy_demonstrations[0], turns=(first_turn, later_turn))
+    metrics, _ = make_accuracy(tokenizer, train=[demo]).measure(engine)
     assert metrics == {
         "decisions/train": 0.5,
         "decisions/train/first_turn": 1.0,
@@ -97,34 +103,39 @@ def test_first_and_later_turns_are_reported_apart(engine, tokenizer, repeated):
 
 
 def test_sample_is_half_first_turns_and_at_most_eval_decisions(tokenizer):
-    shown = [demonstration(n, [Decision("", WRONG)] * 5) for n in range(10)]
-    sample = accuracy(tokenizer, decisions=12, train=shown)._decisions
+    demonstrations = [make_demonstration(number, [Decision("", WRONG)] * 5) for number in range(10)]
+    sample = make_accuracy(tokenizer, max_decisions=12, train=demonstrations)._decisions
     assert [decision.key for decision in sample] == ["first_turn"] * 6 + ["later_turns"] * 6
-    only_first = [demonstration(n, [Decision("", WRONG)]) for n in range(10)]
-    assert len(accuracy(tokenizer, decisions=8, train=only_first)._decisions) == 8
-    assert accuracy(tokenizer, decisions=0, train=shown)._decisions == []
+    one_turn_demonstrations = [
+        make_demonstration(number, [Decision("", WRONG)]) for number in range(10)
+    ]
+    assert (
+        len(make_accuracy(tokenizer, max_decisions=8, train=one_turn_demonstrations)._decisions)
+        == 8
+    )
+    assert make_accuracy(tokenizer, max_decisions=0, train=demonstrations)._decisions == []
 
 
-def test_held_out_demonstrations_are_not_trained_on():
-    shown = [demonstration(n, [Decision("", WRONG)]) for n in range(10)]
-    held = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))
-    trained, held_out = _split(held, shown, None)
-    assert (len(trained), len(held_out)) == (7, 3)
-    ids = [demo.task.id for demo in [*trained, *held_out]]
-    assert sorted(ids) == sorted(demo.task.id for demo in shown)
-    assert _split(held, shown, None)[1] == held_out
-    other_seed = dataclasses.replace(held, seed=1)
-    assert _split(other_seed, shown, None)[1] != held_out
+def test_split_excludes_held_out_demonstrations_from_training():
+    demonstrations = [make_demonstration(number, [Decision("", WRONG)]) for number in range(10)]
+    held_out_cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))
+    train, held_out = _split(held_out_cfg, demonstrations, None)
+    assert (len(train), len(held_out)) == (7, 3)
+    ids = [demo.task.id for demo in [*train, *held_out]]
+    assert sorted(ids) == sorted(demo.task.id for demo in demonstrations)
+    assert _split(held_out_cfg, demonstrations, None)[1] == held_out
+    other_seed_cfg = dataclasses.replace(held_out_cfg, seed=1)
+    assert _split(other_seed_cfg, demonstrations, None)[1] != held_out
 
 
-def test_holding_all_out_is_refused():
-    shown = [demonstration(n, [Decision("", WRONG)]) for n in range(3)]
-    held = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))
+def test_split_rejects_empty_training_set():
+    demonstrations = [make_demonstration(number, [Decision("", WRONG)]) for number in range(3)]
+    held_out_cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))
     with pytest.raises(ConfigError, match=r"bc\.held_out_demos=3 leaves none of 3"):
-        _split(held, shown, None)
+        _split(held_out_cfg, demonstrations, None)
 
 
-def test_prompts_too_long_for_the_engine_are_left_out(tokenizer):
-    long = Observation("button go [1] " * 400, "http://x/")
-    demo = Demonstration(task(0), "Go", (DemoTurn(long, Decision("", WRONG)),))
-    assert accuracy(tokenizer, train=[demo])._decisions == []
+def test_accuracy_skips_prompts_too_long_for_engine(tokenizer):
+    long_page = Observation("button go [1] " * 400, "http://x/")
+    demo = Demonstration(make_task(0), "Go", (DemoTurn(long_page, Decision("", WRONG)),))
+    assert make_accuracy(tokenizer, train=[demo])._decisions == []

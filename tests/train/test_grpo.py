@@ -1,4 +1,4 @@
-"""Configs that M-GRPO refuses before anything runs."""
+"""Tests of the config checks of M-GRPO."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webagent_jax.train.grpo import train_grpo
         (RolloutConfig(top_k=20), "rollout.top_k=20"),
     ],
 )
-def test_filtered_samples_are_refused(tmp_path, rollout, message):
+def test_train_grpo_rejects_filtered_sampling(tmp_path, rollout, message):
     cfg = replace(RunConfig(), rollout=rollout)
     for run in (train_grpo, quickstart):
         with pytest.raises(ConfigError, match=message):

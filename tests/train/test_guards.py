@@ -1,4 +1,4 @@
-"""Alarms, and when they end a run."""
+"""Tests of guards: warnings, patience and stopped runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from webagent_jax.config import GuardConfig
 from webagent_jax.train.metrics import Guards, GuardTripped
 
-GOOD = {
+GOOD_METRICS = {
     "entropy": 0.5,
     "kl": 0.01,
     "sampling_logp_difference": 1e-6,
@@ -18,9 +18,9 @@ CFG = GuardConfig(
 )
 
 
-def test_a_good_update_says_nothing():
+def test_guards_return_no_warning_within_limits():
     guards = Guards(CFG)
-    assert guards.check(1, GOOD) == []
+    assert guards.check(1, GOOD_METRICS) == []
     assert guards.all_within_limits
 
 
@@ -33,28 +33,28 @@ def test_a_good_update_says_nothing():
         ("turns/repeated_fraction", "max_repetition", 0.6),
     ],
 )
-def test_a_limit_warns_and_then_stops(name, option, value):
+def test_guards_warn_then_raise_beyond_limit(name, option, value):
     guards = Guards(CFG)
-    bad = GOOD | {name: value}
-    (warning,) = guards.check(7, bad)
+    bad_metrics = GOOD_METRICS | {name: value}
+    (warning,) = guards.check(7, bad_metrics)
     assert warning.startswith(f"update 7: {name} {value:.3g} is ")
     assert not guards.all_within_limits
     with pytest.raises(GuardTripped, match=rf"after update 8: {name} .*guard\.{option}"):
-        guards.check(8, bad)
+        guards.check(8, bad_metrics)
 
 
-def test_a_good_update_between_begins_the_count_anew():
+def test_good_update_resets_patience():
     guards = Guards(CFG)
     for update in range(6):
-        guards.check(2 * update, GOOD | {"kl": 2.0})
-        assert guards.check(2 * update + 1, GOOD) == []
+        guards.check(2 * update, GOOD_METRICS | {"kl": 2.0})
+        assert guards.check(2 * update + 1, GOOD_METRICS) == []
     assert guards.all_within_limits
 
 
-def test_limits_of_0_and_metrics_that_are_missing_stop_nothing():
-    off = Guards(GuardConfig(patience=1))
+def test_guards_ignore_zero_limits_and_missing_metrics():
+    guards_without_limits = Guards(GuardConfig(patience=1))
     assert (
-        off.check(
+        guards_without_limits.check(
             1,
             {
                 "entropy": 0.0,
@@ -68,17 +68,17 @@ def test_limits_of_0_and_metrics_that_are_missing_stop_nothing():
     assert Guards(CFG).check(1, {}) == []
 
 
-def test_updates_without_a_scored_episode_stop_the_run_by_default():
+def test_guards_stop_run_without_scored_episodes():
     guards = Guards(GuardConfig(patience=2))
-    lost = {"episodes/infra_errors": 96.0, "episodes/total": 96.0}
-    (warning,) = guards.check(3, lost)
+    infra_metrics = {"episodes/infra_errors": 96.0, "episodes/total": 96.0}
+    (warning,) = guards.check(3, infra_metrics)
     assert warning == "update 3: 100% of the episodes are lost to browsers or sites (INFRA)"
     assert not guards.all_within_limits
     with pytest.raises(GuardTripped, match=r"the same command again.*guard\.max_infra_fraction=0"):
-        guards.check(4, lost)
+        guards.check(4, infra_metrics)
 
 
-def test_some_lost_episodes_stop_nothing():
+def test_guards_allow_partial_or_unlimited_infra_errors():
     guards = Guards(GuardConfig(patience=1))
     assert guards.check(1, {"episodes/infra_errors": 90.0, "episodes/total": 96.0}) == []
     assert (

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: the run that is left is the uninterrupted one, bit for bit."""
+"""Tests of training runs that are killed with kill -9 at random times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 
-def start(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:
+def start_run(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             sys.executable,
@@ -45,18 +45,18 @@ def start(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:
     )
 
 
-def killed_often(workdir: Path, staleness: int) -> int:
-    """Plays a run to its end, killed at random moments; how often it was."""
-    dice = random.Random(staleness)
+def run_with_kills(workdir: Path, staleness: int) -> int:
+    """Kill and restart a run at random times until it finishes; return the number of kills."""
+    rng = random.Random(staleness)
     kills = 0
     while True:
-        process = start(workdir, staleness)
+        process = start_run(workdir, staleness)
         try:
-            if 0 < kills % 4 < KILLS:  # every fourth may hit it while it starts
-                wait_for_more(process, workdir)
-            process.wait(dice.uniform(0.0, 8.0) if kills < KILLS else 1_200)
+            if 0 < kills % 4 < KILLS:  # every fourth kill may occur at startup
+                wait_for_output(process, workdir)
+            process.wait(rng.uniform(0.0, 8.0) if kills < KILLS else 1_200)
         except subprocess.TimeoutExpired:
-            assert kills < KILLS, "it does not come to its end"
+            assert kills < KILLS, "the run does not finish"
             kills += 1
             continue
         finally:
@@ -67,43 +67,43 @@ def killed_often(workdir: Path, staleness: int) -> int:
         return kills
 
 
-def wait_for_more(process: subprocess.Popen[bytes], workdir: Path) -> None:
-    """Until the run has written something that was not there."""
+def wait_for_output(process: subprocess.Popen[bytes], workdir: Path) -> None:
+    """Wait until the run writes to a JSON lines file."""
 
-    def written() -> int:
+    def output_size() -> int:
         return sum(p.stat().st_size for p in workdir.rglob("*.jsonl"))
 
-    before = written()
+    initial_size = output_size()
     deadline = time.monotonic() + 600
-    while written() == before and process.poll() is None and time.monotonic() < deadline:
+    while output_size() == initial_size and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def episodes_of(workdir: Path) -> list[tuple[int, int]]:
+def load_episode_keys(workdir: Path) -> list[tuple[int, int]]:
     logs = sorted((workdir / "episodes").glob("update-*.jsonl"))
-    return [(e.group, e.attempt) for log in logs for e in load_episodes(log)]
+    return [(episode.group, episode.attempt) for log in logs for episode in load_episodes(log)]
 
 
-def test_twenty_kills_change_nothing(tmp_path):
-    assert start(tmp_path / "whole", 0).wait(1_200) == 0
-    assert killed_often(tmp_path / "killed", 0) == KILLS
+def test_run_after_twenty_kills_matches_uninterrupted_run(tmp_path):
+    assert start_run(tmp_path / "whole", 0).wait(1_200) == 0
+    assert run_with_kills(tmp_path / "killed", 0) == KILLS
     params = [policy.load_hf(tmp_path / run / "policy")[1] for run in ("whole", "killed")]
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / run / "metrics.jsonl") for run in ("whole", "killed")]
-    for whole, killed in zip(*logs, strict=True):
-        names = {name for name in whole if not name.startswith(TIMING_PREFIXES)}
-        assert {n: whole[n] for n in names} == {n: killed[n] for n in names}
-    played = episodes_of(tmp_path / "killed")
-    assert len(played) == len(set(played)), "an episode was played twice"
-    assert set(played) == set(episodes_of(tmp_path / "whole"))
+    for expected, actual in zip(*logs, strict=True):
+        names = {name for name in expected if not name.startswith(TIMING_PREFIXES)}
+        assert {n: expected[n] for n in names} == {n: actual[n] for n in names}
+    episode_keys = load_episode_keys(tmp_path / "killed")
+    assert len(episode_keys) == len(set(episode_keys)), "an episode ran twice"
+    assert set(episode_keys) == set(load_episode_keys(tmp_path / "whole"))
 
 
-def test_asynchronous_runs_lose_and_repeat_no_task_either(tmp_path):
-    assert killed_often(tmp_path / "killed", 1) == KILLS
-    played = episodes_of(tmp_path / "killed")
-    assert len(played) == len(set(played)), "an episode was played twice"
-    assert set(played) == {(group, at) for group in range(24) for at in range(4)}
-    updates = read_metrics(tmp_path / "killed" / "metrics.jsonl")
-    assert [record["update"] for record in updates] == list(range(1, 13))
-    assert sum(record["episodes/total"] for record in updates) == 96
-    assert max(record["staleness/max"] for record in updates) <= 1
+def test_asynchronous_run_after_kills_loses_and_repeats_no_task(tmp_path):
+    assert run_with_kills(tmp_path / "killed", 1) == KILLS
+    episode_keys = load_episode_keys(tmp_path / "killed")
+    assert len(episode_keys) == len(set(episode_keys)), "an episode ran twice"
+    assert set(episode_keys) == {(group, attempt) for group in range(24) for attempt in range(4)}
+    records = read_metrics(tmp_path / "killed" / "metrics.jsonl")
+    assert [record["update"] for record in records] == list(range(1, 13))
+    assert sum(record["episodes/total"] for record in records) == 96
+    assert max(record["staleness/max"] for record in records) <= 1

@@ -1,4 +1,4 @@
-"""Two processes of four devices each, over jax.distributed on this machine."""
+"""Tests of two local processes with four devices each, connected by jax.distributed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from webagent_jax.tracking.metric_writers import read_metrics
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 ROOT = Path(__file__).parents[2]
-MINUTES = 60.0
+SECONDS_PER_MINUTE = 60.0
 
 
-def start(workdir: Path, devices: int, *others: object) -> subprocess.Popen[str]:
+def start_training(workdir: Path, devices: int, *process_args: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             sys.executable,
@@ -33,7 +33,7 @@ def start(workdir: Path, devices: int, *others: object) -> subprocess.Popen[str]
             "tests.train.train_process",
             str(workdir),
             str(devices),
-            *map(str, others),
+            *map(str, process_args),
         ],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -43,79 +43,81 @@ def start(workdir: Path, devices: int, *others: object) -> subprocess.Popen[str]
     )
 
 
-def ended(process: subprocess.Popen[str], minutes: float = 15) -> tuple[int, str]:
+def wait_for_exit(process: subprocess.Popen[str], minutes: float = 15) -> tuple[int, str]:
     try:
-        _, told = process.communicate(timeout=minutes * MINUTES)
+        _, stderr = process.communicate(timeout=minutes * SECONDS_PER_MINUTE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    return process.returncode, told
+    return process.returncode, stderr
 
 
-def two_hosts(workdir: Path) -> list[subprocess.Popen[str]]:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    return [start(workdir, 4, port, 2, host) for host in range(2)]
+def start_two_processes(workdir: Path) -> list[subprocess.Popen[str]]:
+    with socket.socket() as free_socket:
+        free_socket.bind(("localhost", 0))
+        port = free_socket.getsockname()[1]
+    return [start_training(workdir, 4, port, 2, process_id) for process_id in range(2)]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The run on one host of eight devices."""
+def single_process_workdir(tmp_path_factory):
+    """Return the workdir of a run of one process with eight devices."""
     workdir = tmp_path_factory.mktemp("hosts") / "alone"
-    status, told = ended(start(workdir, 8))
-    assert status == 0, told
+    status, stderr = wait_for_exit(start_training(workdir, 8))
+    assert status == 0, stderr
     return workdir
 
 
-def fed_by(alone: Path, workdir: Path) -> Path:
-    """A workdir whose episodes are those of the run on one host, so that none is played."""
-    shutil.copytree(alone / "episodes", workdir / "episodes")
+def copy_episodes(expected_workdir: Path, workdir: Path) -> Path:
+    """Copy the episodes of the single-process run, so that no episode runs again."""
+    shutil.copytree(expected_workdir / "episodes", workdir / "episodes")
     return workdir
 
 
-def assert_same_run(workdir: Path, alone: Path) -> None:
-    """Up to the order of sums, which Adam makes large where a gradient is next to nothing."""
-    first, here, there = (
+def assert_equal_runs(workdir: Path, expected_workdir: Path) -> None:
+    """Compare up to the order of sums, which Adam amplifies for gradients close to zero."""
+    initial_params, params, expected_params = (
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(policy.load_hf(path)[1])])
-        for path in ("webagent-tiny", workdir / "policy", alone / "policy")
+        for path in ("webagent-tiny", workdir / "policy", expected_workdir / "policy")
     )
-    moved = np.linalg.norm(there - first)
-    assert moved > 0.1, "five updates moved nothing: this would pass whatever they did"
-    assert np.linalg.norm(here - there) < 0.03 * moved
-    logs = [read_metrics(folder / "metrics.jsonl") for folder in (workdir, alone)]
+    update_norm = np.linalg.norm(expected_params - initial_params)
+    assert update_norm > 0.1, "five updates changed too little for a comparison"
+    assert np.linalg.norm(params - expected_params) < 0.03 * update_norm
+    logs = [read_metrics(folder / "metrics.jsonl") for folder in (workdir, expected_workdir)]
     assert len(logs[0]) == len(logs[1]) == 5
-    for mine, theirs in zip(*logs, strict=True):
+    for record, expected_record in zip(*logs, strict=True):
         for name in ("reward", "episodes/total", "episodes/infra_errors", "episode/num_turns"):
-            assert mine[name] == pytest.approx(theirs[name])
+            assert record[name] == pytest.approx(expected_record[name])
         for name in ("loss", "grad_norm", "entropy"):
-            assert mine[name] == pytest.approx(theirs[name], rel=1e-3)
+            assert record[name] == pytest.approx(expected_record[name], rel=1e-3)
 
 
-def test_two_hosts_learn_what_one_learns_from_the_same_episodes(alone, tmp_path):
-    workdir = fed_by(alone, tmp_path / "two")
-    before = sorted(p.name for p in (workdir / "episodes").iterdir())
-    for status, told in map(ended, two_hosts(workdir)):
-        assert status == 0, told
-    assert_same_run(workdir, alone)
-    assert sorted(p.name for p in (workdir / "episodes").iterdir()) == before, "nothing was played"
+def test_two_processes_match_single_process_run(single_process_workdir, tmp_path):
+    workdir = copy_episodes(single_process_workdir, tmp_path / "two")
+    expected_names = sorted(p.name for p in (workdir / "episodes").iterdir())
+    for status, stderr in map(wait_for_exit, start_two_processes(workdir)):
+        assert status == 0, stderr
+    assert_equal_runs(workdir, single_process_workdir)
+    assert sorted(p.name for p in (workdir / "episodes").iterdir()) == expected_names, (
+        "new episodes ran"
+    )
 
 
-def test_a_dead_host_ends_the_job_and_it_resumes(alone, tmp_path):
-    workdir = fed_by(alone, tmp_path / "killed")
-    first, second = two_hosts(workdir)
-    deadline = time.monotonic() + 10 * MINUTES
+def test_job_exits_and_resumes_after_process_death(single_process_workdir, tmp_path):
+    workdir = copy_episodes(single_process_workdir, tmp_path / "killed")
+    first_process, second_process = start_two_processes(workdir)
+    deadline = time.monotonic() + 10 * SECONDS_PER_MINUTE
     while not (workdir / "metrics.jsonl").exists():
-        assert first.poll() is None and time.monotonic() < deadline
+        assert first_process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    os.killpg(second.pid, signal.SIGKILL)
-    assert ended(second)[0] == -signal.SIGKILL
-    status, told = ended(first, minutes=5)
+    os.killpg(second_process.pid, signal.SIGKILL)
+    assert wait_for_exit(second_process)[0] == -signal.SIGKILL
+    status, stderr = wait_for_exit(first_process, minutes=5)
     assert status != 0
-    assert "another" in told and ("gone" in told or "died" in told)
-    for status, told in map(ended, two_hosts(workdir)):
-        assert status == 0, told
-    assert_same_run(workdir, alone)
-    played = [e for p in (workdir / "episodes").glob("*.jsonl") for e in load_episodes(p)]
-    keys = [(e.group, e.attempt) for e in played]
+    assert "another" in stderr and ("gone" in stderr or "died" in stderr)
+    for status, stderr in map(wait_for_exit, start_two_processes(workdir)):
+        assert status == 0, stderr
+    assert_equal_runs(workdir, single_process_workdir)
+    episodes = [e for p in (workdir / "episodes").glob("*.jsonl") for e in load_episodes(p)]
+    keys = [(e.group, e.attempt) for e in episodes]
     assert len(keys) == len(set(keys)) == 20

@@ -1,4 +1,4 @@
-"""Interrupted runs: every group is taken once and in time, on any number of hosts."""
+"""Tests of resume: each group is in one batch, for any number of processes."""
 
 from __future__ import annotations
 
@@ -24,35 +24,42 @@ from webagent_jax.types import AgentRequest, Completion
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
 
-HOSTS = (1, 2, 4)
+PROCESS_COUNTS = (1, 2, 4)
 CFG = GRPOConfig(updates=6, tasks_per_update=4, group_size=2, max_extra_groups=80)
 
 
-def is_flat(number: int) -> bool:
-    """Flat groups have odd numbers, so that hosts draw unequally far."""
-    return number % 6 in (1, 3)
+def is_flat(group_index: int) -> bool:
+    """Return true for odd indices only, so that processes schedule different numbers of groups."""
+    return group_index % 6 in (1, 3)
 
 
 class Learner:
-    """A count of updates in place of params, and agents whose replies bear it as version."""
+    """Update counter in place of params; completions have the count as policy version."""
 
     def __init__(self) -> None:
         self.update = 0
         tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
-        self._rules = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 1, 500, 60.0)
-        self._replies = [
+        self._episode_config = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 1, 500, 60.0)
+        self._responses = [
             tokenizer.encode_response(f'<answer> exit(message="{answer}") </answer>')
             for answer in (41, 42)
         ]
 
-    def jobs(self, number: int) -> list[Job]:
+    def make_jobs(self, group_index: int) -> list[Job]:
         return [
-            Job(TASK, 0, self._rules, lambda at=at: _Agent(self, number, at), number, at)
-            for at in range(CFG.group_size)
+            Job(
+                TASK,
+                0,
+                self._episode_config,
+                lambda attempt=attempt: _Agent(self, group_index, attempt),
+                group_index,
+                attempt,
+            )
+            for attempt in range(CFG.group_size)
         ]
 
-    def complete(self, number: int, sibling: int) -> Completion:
-        ids = self._replies[1 if is_flat(number) else sibling]
+    def complete(self, group_index: int, attempt: int) -> Completion:
+        ids = self._responses[1 if is_flat(group_index) else attempt]
         versions = np.full(len(ids), self.update, np.int32)
         return Completion(ids, np.zeros(len(ids), np.float32), versions, "stop")
 
@@ -60,104 +67,113 @@ class Learner:
 @dataclass(frozen=True)
 class _Agent:
     learner: Learner
-    number: int
-    sibling: int
+    group_index: int
+    attempt: int
 
     def respond(self, request: AgentRequest) -> Completion:
-        return self.learner.complete(self.number, self.sibling)
+        return self.learner.complete(self.group_index, self.attempt)
 
 
 @dataclass
 class Run:
-    """A run of all its hosts in one process, by the update: groups taken, checkpoint after it."""
+    """Run whose processes are simulated in one process."""
 
     learner: Learner
-    folder: Path  # of its journal
+    folder: Path  # folder of the episode journal
     staleness: int
-    taken: list[set[int]] = field(default_factory=list)
-    saved: list[dict] = field(default_factory=list)
+    # Group indices and checkpoints by update.
+    batch_groups: list[set[int]] = field(default_factory=list)
+    checkpoints: list[dict] = field(default_factory=list)
 
-    def go_on(self, monkeypatch, count: int, after: int, until: int, lost=lambda episode: False):
-        """Plays on `count` hosts from the checkpoint after so many updates."""
-        del self.taken[after:], self.saved[after:]
+    def run_updates(
+        self, monkeypatch, num_processes: int, start: int, stop: int, is_lost=lambda episode: False
+    ):
+        """Resume at update `start` on `num_processes` processes and run until update `stop`."""
+        del self.batch_groups[start:], self.checkpoints[start:]
         cfg = replace(
             CFG,
             max_staleness=self.staleness,
-            tasks_per_update=CFG.tasks_per_update // count,
-            max_extra_groups=CFG.max_extra_groups // count,
+            tasks_per_update=CFG.tasks_per_update // num_processes,
+            max_extra_groups=CFG.max_extra_groups // num_processes,
         )
-        monkeypatch.setattr(distributed, "process_count", lambda: count)
+        monkeypatch.setattr(distributed, "process_count", lambda: num_processes)
         monkeypatch.setattr(distributed, "allgather", lambda value: [value])
-        self.learner.update = after
-        ended: set[tuple[int, int]] = set()
-        with ExitStack() as opened:
-            everyone = []
-            for this in range(count):
-                monkeypatch.setattr(distributed, "process_index", lambda this=this: this)
-                position = TaskStreamState.from_checkpoint(self.saved[-1] if after else {})
+        self.learner.update = start
+        completed: set[tuple[int, int]] = set()
+        with ExitStack() as stack:
+            schedulers = []
+            for process in range(num_processes):
+                monkeypatch.setattr(distributed, "process_index", lambda process=process: process)
+                state = TaskStreamState.from_checkpoint(self.checkpoints[-1] if start else {})
                 journal = EpisodeJournal(self.folder, key=lambda e: (e.group, e.attempt))
-                files = episode_files(self.folder, since=after - self.staleness)
-                known = {
+                files = episode_files(self.folder, since=start - self.staleness)
+                known_episodes = {
                     key: episode
                     for key, episode in journal.load(files).items()
-                    if not lost(episode)
+                    if not is_lost(episode)
                 }
 
-                def on_episode(episode, journal=journal, ended=ended, process=this):
+                def on_episode(episode, journal=journal, completed=completed, process=process):
                     journal.add(episode, episode_file(episode.update, process))
-                    ended.add((episode.group, episode.attempt))
+                    completed.add((episode.group, episode.attempt))
 
-                groups = GroupScheduler(
+                scheduler = GroupScheduler(
                     Collector(FakeSuite(), contexts=2, infra_retries=0),
-                    self.learner.jobs,
-                    first=position.next_index,
-                    stride=count,
-                    resume=position.pending,
-                    backlog=position.backlog,
-                    finished=known,
+                    self.learner.make_jobs,
+                    first=state.next_index,
+                    stride=num_processes,
+                    resume=state.pending,
+                    backlog=state.backlog,
+                    finished=known_episodes,
                     staleness=self.staleness,
                     on_episode=on_episode,
                 )
-                everyone.append(opened.enter_context(groups))
-                ended |= set(known)
-            for update in range(after, until):
+                schedulers.append(stack.enter_context(scheduler))
+                completed |= set(known_episodes)
+            for update in range(start, stop):
                 self.learner.update = update
-                batches = [collect_batch(cfg, groups, update) for groups in everyone]
-                self.check(update, batches)
-                self.taken.append({e.group for batch in batches for e in batch.all_episodes})
-                each = [
-                    TaskStreamState.to_checkpoint(update + 1, groups)["processes"][0]
-                    for groups in everyone
+                batches = [collect_batch(cfg, scheduler, update) for scheduler in schedulers]
+                self.check_batches(update, batches)
+                self.batch_groups.append(
+                    {episode.group for batch in batches for episode in batch.all_episodes}
+                )
+                process_states = [
+                    TaskStreamState.to_checkpoint(update + 1, scheduler)["processes"][0]
+                    for scheduler in schedulers
                 ]
-                self.saved.append({"update": update + 1, "processes": each})
-                running = {
-                    (n, at) for groups in everyone for n in groups.pending for at in range(2)
+                self.checkpoints.append({"update": update + 1, "processes": process_states})
+                pending_attempts = {
+                    (group_index, attempt)
+                    for scheduler in schedulers
+                    for group_index in scheduler.pending
+                    for attempt in range(2)
                 }
-                while update + 1 < until and not running <= ended:  # they end during the update
+                # Pending episodes complete during the update.
+                while update + 1 < stop and not pending_attempts <= completed:
                     time.sleep(0.001)
 
-    def check(self, update: int, batches: list[Batch]) -> None:
+    def check_batches(self, update: int, batches: list[Batch]) -> None:
         for batch in batches:
             assert len(batch.groups) >= CFG.tasks_per_update // len(batches)
             for group in batch.groups:
                 assert len(group.episodes) == CFG.group_size
             for episode in batch.all_episodes:
-                version = min(t.completion.policy_version.min() for t in episode.turns)
+                version = min(turn.completion.policy_version.min() for turn in episode.turns)
                 assert episode.update <= version
                 assert update - version <= self.staleness
                 assert self.staleness or version == update
 
     def check_end(self) -> None:
-        """Every group of the whole run was taken once."""
-        taken = [number for numbers in self.taken for number in numbers]
-        assert len(taken) == len(set(taken)), "a group was taken twice"
-        assert len(self.taken) == CFG.updates
-        ends = self.saved[-1]["processes"]
-        assert not any(host["pending"] for host in ends), "a group was begun and not taken"
-        coming = {n for host in ends for n in host["backlog"]}
-        for host in ends:
-            coming |= set(range(host["next_index"], 1_000, len(ends)))
-        assert set(taken) == set(range(1_000)) - coming, "a group was skipped"
+        """Check that each group is in one batch."""
+        indices = [index for group_indices in self.batch_groups for index in group_indices]
+        assert len(indices) == len(set(indices)), "a group is in two batches"
+        assert len(self.batch_groups) == CFG.updates
+        process_states = self.checkpoints[-1]["processes"]
+        assert not any(state["pending"] for state in process_states), "a group is still pending"
+        remaining = {index for state in process_states for index in state["backlog"]}
+        for state in process_states:
+            remaining |= set(range(state["next_index"], 1_000, len(process_states)))
+        assert set(indices) == set(range(1_000)) - remaining, "a group was skipped"
 
 
 @pytest.fixture(scope="module")
@@ -166,40 +182,45 @@ def learner():
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2, 3])
-@pytest.mark.parametrize("before", HOSTS)
-def test_a_run_resumes_at_any_update_on_any_number_of_hosts(
-    learner, tmp_path, monkeypatch, staleness, before
+@pytest.mark.parametrize("initial_count", PROCESS_COUNTS)
+def test_run_resumes_at_any_update_on_any_process_count(
+    learner, tmp_path, monkeypatch, staleness, initial_count
 ):
-    whole = Run(learner, tmp_path, staleness)
-    whole.go_on(monkeypatch, before, 0, CFG.updates)
-    whole.check_end()
+    full_run = Run(learner, tmp_path, staleness)
+    full_run.run_updates(monkeypatch, initial_count, 0, CFG.updates)
+    full_run.check_end()
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    dice = random.Random(staleness)
-    for after, count in product(range(1, CFG.updates), HOSTS):
+    rng = random.Random(staleness)
+    for start, num_processes in product(range(1, CFG.updates), PROCESS_COUNTS):
         for path in tmp_path.iterdir():
             path.unlink()
         for path, content in files.items():
             path.write_bytes(content)
-        resumed = Run(learner, tmp_path, staleness, whole.taken[:], whole.saved[:])
-        # Killed right after the checkpoint or some updates later; half of the episodes were lost.
-        killed = dice.randint(after, CFG.updates)
-        resumed.go_on(
-            monkeypatch,
-            count,
-            after,
-            CFG.updates,
-            lost=lambda e, killed=killed: e.update >= killed or dice.random() < 0.5,
+        resumed_run = Run(
+            learner, tmp_path, staleness, full_run.batch_groups[:], full_run.checkpoints[:]
         )
-        resumed.check_end()
+        # The run dies after the checkpoint or some updates later; half of its episodes are lost.
+        kill_update = rng.randint(start, CFG.updates)
+        resumed_run.run_updates(
+            monkeypatch,
+            num_processes,
+            start,
+            CFG.updates,
+            is_lost=lambda episode, kill_update=kill_update: (
+                episode.update >= kill_update or rng.random() < 0.5
+            ),
+        )
+        resumed_run.check_end()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_run_resumes_however_often_it_is_killed(learner, tmp_path, monkeypatch, seed):
-    dice = random.Random(seed)
+def test_run_resumes_after_repeated_interruptions(learner, tmp_path, monkeypatch, seed):
+    rng = random.Random(seed)
     run = Run(learner, tmp_path, staleness=seed % 4)
     for _ in range(8):
-        after = max(0, len(run.saved) - dice.randrange(3))  # of some updates no checkpoint is left
-        until = min(CFG.updates, after + dice.randrange(1, 4))
-        run.go_on(monkeypatch, dice.choice(HOSTS), after, until)
-    run.go_on(monkeypatch, dice.choice(HOSTS), len(run.saved), CFG.updates)
+        # Some updates have no checkpoint.
+        start = max(0, len(run.checkpoints) - rng.randrange(3))
+        stop = min(CFG.updates, start + rng.randrange(1, 4))
+        run.run_updates(monkeypatch, rng.choice(PROCESS_COUNTS), start, stop)
+    run.run_updates(monkeypatch, rng.choice(PROCESS_COUNTS), len(run.checkpoints), CFG.updates)
     run.check_end()

@@ -1,4 +1,4 @@
-"""Task stream state of each process, also after a resume with other processes."""
+"""Tests of the task stream state, also after a resume with another number of processes."""
 
 from __future__ import annotations
 
@@ -11,70 +11,86 @@ from webagent_jax.train.resume import TaskStreamState
 
 
 @pytest.fixture
-def of(monkeypatch):
-    """The position of every host of so many."""
+def restore_states(monkeypatch):
+    """Return a function that restores the task stream state of each process."""
 
-    def positions(saved, number):
-        monkeypatch.setattr(distributed, "process_count", lambda: number)
-        found = []
-        for this in range(number):
-            monkeypatch.setattr(distributed, "process_index", lambda this=this: this)
-            found.append(TaskStreamState.from_checkpoint(saved))
-        return found
+    def load_states(checkpoint, num_processes):
+        monkeypatch.setattr(distributed, "process_count", lambda: num_processes)
+        states = []
+        for index in range(num_processes):
+            monkeypatch.setattr(distributed, "process_index", lambda index=index: index)
+            states.append(TaskStreamState.from_checkpoint(checkpoint))
+        return states
 
-    return positions
-
-
-def test_a_run_begins_with_every_number_once(of):
-    starts = of({}, 3)
-    assert [(p.update, p.next_index) for p in starts] == [(0, 0), (0, 1), (0, 2)]
-    assert not any(p.pending or p.backlog for p in starts)
+    return load_states
 
 
-def test_the_same_hosts_go_on_as_they_were(of):
-    each = [
+def test_initial_states_assign_each_index_once(restore_states):
+    states = restore_states({}, 3)
+    assert [(state.update, state.next_index) for state in states] == [(0, 0), (0, 1), (0, 2)]
+    assert not any(state.pending or state.backlog for state in states)
+
+
+def test_restore_keeps_states_for_same_process_count(restore_states):
+    processes = [
         {"next_index": 8, "pending": [[2, 3], [6, 4]], "backlog": []},
         {"next_index": 11, "pending": [], "backlog": [5, 7]},
     ]
-    assert of({"update": 4, "processes": each}, 2) == [
+    assert restore_states({"update": 4, "processes": processes}, 2) == [
         TaskStreamState(4, 8, {2: 3, 6: 4}, ()),
         TaskStreamState(4, 11, {}, (5, 7)),
     ]
 
 
-@pytest.mark.parametrize("number", [1, 3, 4])
-def test_other_hosts_skip_nothing_and_repeat_nothing(of, number):
-    drawn = {0: 12, 1: 5}  # of two hosts: numbers 0, 2 .. 10 and 1, 3 were begun
-    each = [
-        {"next_index": drawn[0], "pending": [[4, 7], [10, 8]], "backlog": []},
-        {"next_index": drawn[1], "pending": [[3, 8]], "backlog": []},
+@pytest.mark.parametrize("num_processes", [1, 3, 4])
+def test_restore_keeps_groups_for_other_process_count(restore_states, num_processes):
+    next_indices = {0: 12, 1: 5}  # two processes scheduled groups 0, 2 .. 10 and 1, 3
+    processes = [
+        {"next_index": next_indices[0], "pending": [[4, 7], [10, 8]], "backlog": []},
+        {"next_index": next_indices[1], "pending": [[3, 8]], "backlog": []},
     ]
-    done = {n for n in range(20) if n < drawn[n % 2]} - {4, 10, 3}
-    positions = of({"update": 9, "processes": each}, number)
-    assert open_groups(positions) == [(3, 8), (4, 7), (10, 8)]
-    assert coming(positions) == sorted(set(range(20)) - done)
-    each = [
-        {"next_index": p.next_index, "pending": list(p.pending.items()), "backlog": p.backlog}
-        for p in positions
+    completed_indices = {index for index in range(20) if index < next_indices[index % 2]} - {
+        4,
+        10,
+        3,
+    }
+    states = restore_states({"update": 9, "processes": processes}, num_processes)
+    assert pending_groups(states) == [(3, 8), (4, 7), (10, 8)]
+    assert remaining_indices(states) == sorted(set(range(20)) - completed_indices)
+    processes = [
+        {
+            "next_index": state.next_index,
+            "pending": list(state.pending.items()),
+            "backlog": state.backlog,
+        }
+        for state in states
     ]
-    again = of({"update": 9, "processes": each}, 2)
-    assert open_groups(again) == open_groups(positions)
-    assert coming(again) == coming(positions)
+    restored_states = restore_states({"update": 9, "processes": processes}, 2)
+    assert pending_groups(restored_states) == pending_groups(states)
+    assert remaining_indices(restored_states) == remaining_indices(states)
 
 
-def test_every_host_gets_as_many_open_groups_of_each_age(of):
-    opened = [[4, 7], [6, 7], [8, 8], [10, 8]]
-    saved = {"update": 9, "processes": [{"next_index": 12, "pending": opened, "backlog": []}]}
-    assert [sorted(p.pending.values()) for p in of(saved, 2)] == [[7, 8], [7, 8]]
+def test_restore_distributes_pending_groups_evenly_by_update(restore_states):
+    pending = [[4, 7], [6, 7], [8, 8], [10, 8]]
+    checkpoint = {"update": 9, "processes": [{"next_index": 12, "pending": pending, "backlog": []}]}
+    assert [sorted(state.pending.values()) for state in restore_states(checkpoint, 2)] == [
+        [7, 8],
+        [7, 8],
+    ]
 
 
-def open_groups(positions):
-    return sorted(group for p in positions for group in p.pending.items())
+def pending_groups(states):
+    return sorted(group for state in states for group in state.pending.items())
 
 
-def coming(positions):
-    """Numbers below 20 that are still to be taken."""
-    draws = (
-        n for p in positions for n in islice(count(p.next_index, len(positions)), 20) if n < 20
+def remaining_indices(states):
+    """Return the indices below 20 of groups that have yet to complete."""
+    new_indices = (
+        index
+        for state in states
+        for index in islice(count(state.next_index, len(states)), 20)
+        if index < 20
     )
-    return sorted([*draws, *(n for p in positions for n in (*p.pending, *p.backlog))])
+    return sorted(
+        [*new_indices, *(index for state in states for index in (*state.pending, *state.backlog))]
+    )

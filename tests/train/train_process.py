@@ -1,6 +1,6 @@
-"""Run in a process of its own: one host of a small M-GRPO run.
+"""One process of a small M-GRPO run.
 
-python -m tests.train.train_process WORKDIR DEVICES [PORT HOSTS HOST]
+python -m tests.train.train_process WORKDIR DEVICES [PORT NUM_PROCESSES PROCESS_ID]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CFG = replace(
         tasks_per_update=2,
         minibatches=1,
         filter_groups=False,
-        # Learns from flat groups too: those of so small a run mostly are.
+        # Most groups of such a small run have equal rewards; this estimator trains on them.
         advantage_estimator="exponential",
         policy_loss="logp",
         optimizer=replace(_SMOKE.grpo.optimizer, learning_rate=1e-3, warmup_fraction=0.0),
