@@ -56,9 +56,9 @@ def found(check: Check, cfg: RunConfig | None = None, workdir: Path = Path("runs
 
 
 def assert_broken(finding: Finding, what: str, mend: str = "") -> None:
-    assert finding.verdict is CheckStatus.ERROR
-    assert what in finding.what and mend in finding.fix and finding.fix, finding
-    assert "\n" not in finding.what + finding.fix
+    assert finding.status is CheckStatus.ERROR
+    assert what in finding.description and mend in finding.fix and finding.fix, finding
+    assert "\n" not in finding.description + finding.fix
 
 
 # --- machine --------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def assert_broken(finding: Finding, what: str, mend: str = "") -> None:
 def test_this_machine_is_well(tmp_path: Path) -> None:
     told = found(machine.check, workdir=tmp_path / "not" / "yet")
     assert doctor.all_passed(list(told.values()))
-    assert "jax 0." in told["packages"].what and "free" in told["workdir"].what
+    assert "jax 0." in told["packages"].description and "free" in told["workdir"].description
     assert not (tmp_path / "not").exists()
 
 
@@ -76,8 +76,8 @@ def test_packages_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_requirements", lambda: needed)
     told = found(machine.check)["packages"]
     assert_broken(told, "jax<0.1 is needed, ", "pip install")
-    assert "no-such-package>=2 is missing" in told.what
-    assert "numpy" not in told.what and "99" not in told.what
+    assert "no-such-package>=2 is missing" in told.description
+    assert "numpy" not in told.description and "99" not in told.description
 
 
 def test_a_workdir_below_a_file(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_too_few_open_files() -> None:
     told = found(machine.check, RunConfig(rollout=RolloutConfig(max_concurrent_episodes=10**9)))[
         "open files"
     ]
-    assert told.verdict is CheckStatus.WARNING and told.fix
+    assert told.status is CheckStatus.WARNING and told.fix
 
 
 # --- browser --------------------------------------------------------------------------------------
@@ -101,9 +101,9 @@ def test_a_browser_that_works() -> None:
     told = found(
         browser.check, RunConfig(browser=PATIENT, rollout=RolloutConfig(max_concurrent_episodes=2))
     )
-    assert "Chrome" in told["browser"].what
-    assert told["sandbox"].verdict is CheckStatus.OK
-    assert "MiB" in told["browser memory"].what
+    assert "Chrome" in told["browser"].description
+    assert told["sandbox"].status is CheckStatus.OK
+    assert "MiB" in told["browser memory"].description
 
 
 def test_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +154,8 @@ def test_what_chromium_says_itself(tmp_path: Path) -> None:
 def test_an_embedded_suite_shows_its_first_task() -> None:
     cfg = RunConfig(browser=PATIENT, suite=SuiteConfig(tasks=("click-test",)))
     told = found(sites.check, cfg)["miniwob"]
-    assert told.verdict is CheckStatus.OK
-    assert "miniwob/click-test/1000000 opened, with 1 elements" in told.what
+    assert told.status is CheckStatus.OK
+    assert "miniwob/click-test/1000000 opened, with 1 elements" in told.description
 
 
 def test_a_page_that_there_is_not() -> None:
@@ -175,7 +175,7 @@ def test_sites_of_webarena(monkeypatch: pytest.MonkeyPatch) -> None:
     well = StandIn("gitlab")
     monkeypatch.setenv("GITLAB", f"{well.address} http://127.0.0.1:1")
     told = [finding for finding in sites.check(webarena(), Path()) if finding.subject == "gitlab"]
-    assert [finding.verdict for finding in told] == [CheckStatus.OK, CheckStatus.ERROR]
+    assert [finding.status for finding in told] == [CheckStatus.OK, CheckStatus.ERROR]
     assert_broken(told[1], "does not respond", "third_party/webarena")
     well.close()
 
@@ -194,11 +194,11 @@ def weigh(path: Path | str, **options: Any) -> Any:
 
 def test_the_shipped_policy_is_whole() -> None:
     told = weigh("webagent-tiny")
-    assert {finding.verdict for finding in told.values()} == {CheckStatus.OK}
+    assert {finding.status for finding in told.values()} == {CheckStatus.OK}
     assert set(told) == {"tokenizer", "weights", "disk"}
-    assert "854,144 params, float32" in told["weights"].what
+    assert "854,144 params, float32" in told["weights"].description
     less = weigh("webagent-tiny", lora=LoRAConfig(rank=1))["disk"]
-    assert less.verdict is CheckStatus.OK and less.what != told["disk"].what
+    assert less.status is CheckStatus.OK and less.description != told["disk"].description
 
 
 def test_an_empty_folder_as_weights(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
     (copied / "tokenizer.json").unlink()
     told = weigh(copied)
     assert_broken(told["tokenizer"], "no tokenizer.json", "fast tokenizer")
-    assert told["weights"].verdict is CheckStatus.OK
+    assert told["weights"].status is CheckStatus.OK
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -237,9 +237,9 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
 
 def test_devices_that_do() -> None:
     told = found(devices.check)
-    assert {finding.verdict for finding in told.values()} == {CheckStatus.OK}
-    assert "(cpu)" in told["devices"].what and told["attention"].what == "cpu"
-    assert "tensor 1" in told["mesh"].what
+    assert {finding.status for finding in told.values()} == {CheckStatus.OK}
+    assert "(cpu)" in told["devices"].description and told["attention"].description == "cpu"
+    assert "tensor 1" in told["mesh"].description
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_policy_too_large_to_train(copied: Path) -> None:
     (copied / "config.json").write_text(json.dumps(raw))
     cfg = RunConfig(policy=PolicyConfig(path=str(copied)), grpo=GRPOConfig(kl_beta=0.0))
     told = found(devices.check, cfg)
-    assert told["training memory"].verdict is CheckStatus.WARNING
+    assert told["training memory"].status is CheckStatus.WARNING
     assert_broken(told["engine"], "of params", "lower --config.engine.slots")
 
 
@@ -322,7 +322,7 @@ def test_endpoints(chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", "wrong")
     assert_broken(asked(chat), "who?", "not valid")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert asked(chat).verdict is CheckStatus.OK
+    assert asked(chat).status is CheckStatus.OK
     assert_broken(asked("http://127.0.0.1:1/v1"), "sent no response")
 
 
@@ -331,7 +331,7 @@ def test_the_judge(chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
     assert_broken(found(endpoints.check, cfg)["judge"], "is not set", "export")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert found(endpoints.check, cfg)["judge"].verdict is CheckStatus.OK
+    assert found(endpoints.check, cfg)["judge"].status is CheckStatus.OK
 
 
 # --- all together ---------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_a_check_that_crashes_is_told_after_the_others(
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "no-such-backend")
     told = doctor.run_checks(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
-    assert told[0].subject == "packages" and told[0].verdict is CheckStatus.OK
+    assert told[0].subject == "packages" and told[0].status is CheckStatus.OK
     assert_broken(told[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
     assert_broken(told[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
     lines = doctor.table(told).splitlines()
@@ -375,4 +375,4 @@ def test_launcher_exits_by_what_it_found(
     ):
         main(["doctor.py"])
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["verdict"] == "broken"
+    assert json.loads(line)["status"] == "broken"

@@ -125,7 +125,9 @@ class FakeStage:
         return Presser(self._tokenizer, self._cfg.eval.temperature)
 
     def run(self, jobs, on_episode=lambda episode: None):
-        return Collector(self.suite, contexts=3, infra_retries=1).run_jobs(jobs, on_episode)
+        return Collector(self.suite, max_concurrent_episodes=3, infra_retries=1).run_jobs(
+            jobs, on_episode
+        )
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class Checkpointer:
                 f"no checkpoint {step or ''} in {self._manager.directory}; available: {steps}"
             )
         directory = Path(self._manager.directory) / str(step) / "state"
-        return restore_params(directory, abstract_params, within=("params",))
+        return restore_params(directory, abstract_params, key_path=("params",))
 
     def close(self) -> None:
         """Wait for the last save and close the directory."""

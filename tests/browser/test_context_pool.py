@@ -148,7 +148,7 @@ def test_sessions_count_towards_the_age_of_a_browser(site: Any) -> None:
             with pool.session(origins=[site.origin], reuse=True) as session:
                 session.goto(site.page("x"))
         stats = pool.stats()
-        assert (stats.launches, stats.recycled, stats.crashes) == (3, 2, 0)
+        assert (stats.launches, stats.recycles, stats.crashes) == (3, 2, 0)
         assert opened(pool) == (3, 4)
 
 

@@ -206,7 +206,7 @@ def test_a_browser_is_replaced_after_its_share(site: Any) -> None:
         first.goto(url)
         pool.session(origins=[site.origin]).close()
         third = pool.session(origins=[site.origin])  # in a new process, the old one drains
-        assert pool.stats().launches == 2 and pool.stats().recycled == 1
+        assert pool.stats().launches == 2 and pool.stats().recycles == 1
         assert first.observe().text == "x"
         first.close()
         deadline = time.monotonic() + 20
@@ -243,7 +243,7 @@ def test_a_browser_is_not_ended_under_a_context_that_is_being_opened(
             retired.set()
             with second.result(30) as session:
                 session.goto(f"http://{site.origin}/")
-        assert own.stats().recycled == 1
+        assert own.stats().recycles == 1
 
 
 @pytest.mark.browser

@@ -78,5 +78,5 @@ def test_nothing_is_lost_over_ten_thousand_requests():
     assert done > 8_000
     assert cancelled > 100
     assert after.num_compiled_programs == before.num_compiled_programs
-    assert after.queued == 0
+    assert after.num_queued == 0
     assert after.num_free_pages == before.num_free_pages

@@ -540,6 +540,6 @@ def test_warmup_compiles_all_there_is_and_stats_add_up():
         stats = engine.stats()
     assert stats.num_compiled_programs == compiled
     assert (stats.requests, stats.prompt_tokens, stats.sampled_tokens) == (6, 456, 30)
-    assert stats.queued == 0
+    assert stats.num_queued == 0
     assert stats.occupancy == pytest.approx(30 / (4 * stats.decode_steps))
     assert 0.25 < stats.occupancy <= 1.0

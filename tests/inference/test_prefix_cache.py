@@ -39,7 +39,7 @@ def test_what_begins_alike_holds_the_same_pages():
 def test_a_prefix_outlives_its_lease():
     pages = PrefixCache(20, SIZE)
     pages.free(_lease(pages, ONE_TO_TEN))
-    assert pages.available == 19
+    assert pages.num_free_pages == 19
     assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
@@ -47,20 +47,20 @@ def test_what_stands_before_tells_pages_apart():
     pages = PrefixCache(20, SIZE)
     pages.free(_lease(pages, ONE_TO_TEN))
     prompt = np.concatenate([_tokens(7, 7, 7), ONE_TO_TEN])
-    first, other = (pages.allocate(prompt, 14, before=3) for _ in range(2))
+    first, other = (pages.allocate(prompt, 14, prefix_len=3) for _ in range(2))
     assert first and other
     assert (first.num_cached_tokens, other.num_cached_tokens) == (0, 8)
     assert (len(first.pages), len(first.path)) == (3, 2)
-    changed = pages.allocate(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, before=3)
+    changed = pages.allocate(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, prefix_len=3)
     assert changed is not None and changed.num_cached_tokens == 0
-    assert pages.allocate(prompt[:3], 4, before=3) is not None
+    assert pages.allocate(prompt[:3], 4, prefix_len=3) is not None
 
 
 def test_what_was_never_filled_is_forgotten():
     pages = PrefixCache(20, SIZE)
     pages.free(_lease(pages, ONE_TO_TEN[:5]))
-    pages.free(_lease(pages, ONE_TO_TEN), filled=False)
-    assert pages.available == 19
+    pages.free(_lease(pages, ONE_TO_TEN), is_filled=False)
+    assert pages.num_free_pages == 19
     assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 4
 
 
@@ -88,9 +88,9 @@ def test_no_lease_without_room_and_nothing_is_lost_by_asking():
     pages = PrefixCache(4, SIZE)
     held = _lease(pages, ONE_TO_TEN[:8], more=0)
     assert pages.allocate(ONE_TO_TEN, 13) is None
-    assert pages.available == 1
+    assert pages.num_free_pages == 1
     pages.free(held)
-    assert pages.available == 3
+    assert pages.num_free_pages == 3
     assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
@@ -99,10 +99,10 @@ def test_forgetting_keeps_what_is_held():
     held = _lease(pages, ONE_TO_TEN)
     pages.free(_lease(pages, _tokens(*[5] * 8)))
     pages.reset()
-    assert pages.available == 16
+    assert pages.num_free_pages == 16
     assert _lease(pages, ONE_TO_TEN).num_cached_tokens == 0
     pages.free(held)
-    assert pages.available == 16
+    assert pages.num_free_pages == 16
 
 
 class _Twin:
@@ -113,7 +113,7 @@ class _Twin:
 
     def check(self, cache: PrefixCache) -> None:
         held = {page for lease in self.leases for page in lease.pages}
-        assert cache.available == self.pages - 1 - len(held)
+        assert cache.num_free_pages == self.pages - 1 - len(held)
         assert 0 not in held
         own = [page for lease in self.leases for page in lease.pages[len(lease.path) :]]
         shared = {page for lease in self.leases for page in lease.pages[: len(lease.path)]}
@@ -139,7 +139,7 @@ def test_no_page_is_lost_or_handed_out_twice(acts, pages):
     for act in acts:
         if act[0] == "lease":
             prompt, tokens = _tokens(*act[1]), len(act[1]) + act[2]
-            available = cache.available
+            available = cache.num_free_pages
             lease = cache.allocate(prompt, tokens)
             if lease is None:
                 assert -(-tokens // SIZE) > available
@@ -151,8 +151,8 @@ def test_no_page_is_lost_or_handed_out_twice(acts, pages):
             cache.reset()
         elif twin.leases:
             lease = twin.leases.pop(act[1] % len(twin.leases))
-            cache.free(lease, filled=act[2] or lease.has_dependents)
+            cache.free(lease, is_filled=act[2] or lease.has_dependents)
         twin.check(cache)
     for lease in twin.leases:
         cache.free(lease)
-    assert cache.available == pages - 1
+    assert cache.num_free_pages == pages - 1

@@ -11,7 +11,7 @@ from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 
 SIZES = EngineShapes(
     slots=2,
-    max_tokens=32,
+    max_model_len=32,
     page_tokens=4,
     pages=17,
     chunk_page_counts=(1,),
@@ -135,7 +135,7 @@ def test_slots_and_pages_are_waited_for():
     scheduler.release(first)
     fourth = scheduler.admit(_request(25, limit=8, first=90))
     assert fourth is not None  # what the first had filled nothing of is free
-    assert scheduler.available == 16 - 8 - 8
+    assert scheduler.num_free_pages == 16 - 8 - 8
 
 
 def test_what_others_count_on_is_filled_though_it_is_given_up():
@@ -147,7 +147,7 @@ def test_what_others_count_on_is_filled_though_it_is_given_up():
     assert starts == [0, 4, 8, 12, 16, 16]
     assert _decoded(scheduler).running == (sibling,)
     scheduler.release(sibling)
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
 
 
 def test_nobody_is_filled_for_nobody():
@@ -157,7 +157,7 @@ def test_nobody_is_filled_for_nobody():
     scheduler.release(given_up)
     scheduler.release(sibling)
     assert scheduler.prefill() is None
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
 
 
 def test_an_interrupted_request_begins_where_it_was():
@@ -167,7 +167,7 @@ def test_an_interrupted_request_begins_where_it_was():
     floats = np.zeros(3, np.float32)
     request.append(DecodedTokens(np.array([50, 51, 52], np.int32), floats, floats, 0))
     assert scheduler.preempt_all() == [request]
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
     running = scheduler.admit(request)
     assert running is not None
     assert _fill(scheduler)[-1] == (8, [9, 10, 50, 51])
@@ -182,6 +182,6 @@ def test_interrupting_takes_everything_back():
     scheduler.prefill()
     scheduler.release(first)
     assert scheduler.preempt_all() == [second.request]
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
     assert scheduler.prefill() is None
     assert scheduler.running == []

@@ -40,7 +40,7 @@ def job(tokenizer):
 
 
 def collector(suite, **options):
-    return Collector(suite, **{"contexts": 3, "infra_retries": 1, **options})
+    return Collector(suite, **{"max_concurrent_episodes": 3, "infra_retries": 1, **options})
 
 
 def rollout_threads():
@@ -91,7 +91,9 @@ def test_any_other_error_reaches_the_caller(job):
 def test_a_prompt_that_cannot_be_made_ends_its_own_episode_alone(job):
     suite = FakeSuite(lambda number: FakeWorld(page="half a character: \ud83d" * (number < 2)))
     tried = []
-    episodes = collector(suite, contexts=1, on_run=tried.append).run_jobs([job(), job(), job()])
+    episodes = collector(suite, max_concurrent_episodes=1, on_run=tried.append).run_jobs(
+        [job(), job(), job()]
+    )
     assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
     assert len(tried) == 4  # the first was played twice
     assert [(e.reward, e.turns) for e in tried[:2]] == [(None, ())] * 2
@@ -101,7 +103,7 @@ def test_a_prompt_that_cannot_be_made_ends_its_own_episode_alone(job):
 
 def test_leaving_early_starts_no_more(job):
     suite = FakeSuite()
-    with collector(suite, contexts=1).start([job() for _ in range(50)]) as crew:
+    with collector(suite, max_concurrent_episodes=1).start([job() for _ in range(50)]) as crew:
         next(crew)
     assert len(suite.worlds) < 50
     assert all(world.closed for world in suite.worlds)
@@ -116,7 +118,7 @@ def test_jobs_are_drawn_as_threads_become_free(job):
             drawn.append(number)
             yield job()
 
-    with collector(FakeSuite(), contexts=2).start(jobs()) as crew:
+    with collector(FakeSuite(), max_concurrent_episodes=2).start(jobs()) as crew:
         first, _ = next(crew)
         assert first in (0, 1)
         assert {index for index, _ in crew} | {first} == set(range(6))

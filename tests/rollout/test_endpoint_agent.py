@@ -120,7 +120,7 @@ def test_a_refusal_ends_the_run_at_its_first_requests(agent, chats, rules):
     suite = FakeSuite()
     jobs = [Job(TASK, seed, rules, lambda: agent) for seed in range(165)]
     with pytest.raises(ConfigError, match=r"no such model\nCheck policy\.endpoint\.model"):
-        Collector(suite, contexts=3, infra_retries=2).run_jobs(jobs)
+        Collector(suite, max_concurrent_episodes=3, infra_retries=2).run_jobs(jobs)
     assert len(chats.requests) <= 3
     assert all(world.closed for world in suite.worlds)
     assert not [t for t in threading.enumerate() if t.name.startswith("rollout")]
@@ -147,7 +147,7 @@ def test_many_episodes_over_a_shaky_endpoint(chats, tokenizer, rules):
         return EndpointAgent(endpoint, tokenizer, max_new_tokens=32, temperature=0.0)
 
     jobs = [Job(TASK, seed, rules, make) for seed in range(20)]
-    episodes = Collector(FakeSuite(), contexts=8, infra_retries=0).run_jobs(jobs)
+    episodes = Collector(FakeSuite(), max_concurrent_episodes=8, infra_retries=0).run_jobs(jobs)
     assert [episode.outcome for episode in episodes] == [Outcome.SUCCESS] * 20
     usage = endpoint.usage
     assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)

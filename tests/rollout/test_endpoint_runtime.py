@@ -60,7 +60,7 @@ def test_an_endpoint_demonstrates(chats, tmp_path):
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=6),
     )
-    collect_demos(cfg, tmp_path / "demos", progress, by="policy")
+    collect_demos(cfg, tmp_path / "demos", progress, source="policy")
     collected = demos.read(tmp_path / "demos")
     stumbled = sum(len(body["messages"]) > 2 for body in chats.bodies)
     assert 0 < stumbled < 6
@@ -96,7 +96,7 @@ def test_evaluation_samples_by_its_own_options(chats, tmp_path):
     assert sampling(0) == {(0.5, 0.9, 200)}
     evaluated = len(chats.bodies)
     with contextlib.suppress(demos.DemosError):
-        collect_demos(cfg, tmp_path / "demos", NullProgress(), by="policy")
+        collect_demos(cfg, tmp_path / "demos", NullProgress(), source="policy")
     assert sampling(evaluated) == {(1.0, 1.0, 96)}
 
 

@@ -72,7 +72,9 @@ def play(rules, agents):
         ]
 
     def make(suite=None, contexts=4, **options):
-        collector = Collector(suite or FakeSuite(), contexts=contexts, infra_retries=0)
+        collector = Collector(
+            suite or FakeSuite(), max_concurrent_episodes=contexts, infra_retries=0
+        )
         return GroupScheduler(collector, jobs, **options)
 
     return make
@@ -146,7 +148,7 @@ def test_what_is_known_is_not_played_again(play, agents):
 def test_a_group_is_as_old_as_its_oldest_episode(play, agents):
     updates = {1: 4, 2: 3, 3: 6, 4: 2}
     known = {key: e for n, u in updates.items() for key, e in finished(n, (0,), u).items()}
-    with play(first=2, resume={1: 4}, finished=known, staleness=2) as groups:
+    with play(first=2, resume={1: 4}, finished=known, max_staleness=2) as groups:
         groups.schedule(3, update=5)
         assert groups.pending == {1: 4, 2: 3, 3: 5, 4: 5}
         assert {groups.next_group().index for _ in range(4)} == {1, 2, 3, 4}

@@ -106,14 +106,14 @@ class Run:
                     ended.add((episode.group, episode.attempt))
 
                 groups = GroupScheduler(
-                    Collector(FakeSuite(), contexts=2, infra_retries=0),
+                    Collector(FakeSuite(), max_concurrent_episodes=2, infra_retries=0),
                     self.learner.jobs,
                     first=position.next_index,
                     stride=count,
                     resume=position.pending,
                     backlog=position.backlog,
                     finished=known,
-                    staleness=self.staleness,
+                    max_staleness=self.staleness,
                     on_episode=on_episode,
                 )
                 everyone.append(opened.enter_context(groups))

@@ -36,7 +36,8 @@ class ContextSpec:
     init_script: str  # JavaScript that runs before the scripts of every page
     storage_state: str | None  # path of a Playwright storage state
     viewport: tuple[int, int]  # CSS pixels
-    reusable: bool = False  # whether another episode may use the context after its state is cleared
+    # Whether another episode may use the context after its state is cleared.
+    is_reusable: bool = False
 
     def allows(self, url: str) -> bool:
         """Return whether `url` is an http address on the origins."""
@@ -103,7 +104,7 @@ class EpisodeContext:
         return self._spec
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """True if the last call ended in an InfraError or the next one will."""
         return self._last_call_failed or self._fault.done()
 
@@ -115,7 +116,7 @@ class EpisodeContext:
             state of other contexts is hard to clear.
         """
         page = self._tab
-        is_clearable = not self.failed and self._num_tabs == 1 and len(self._visited_sites) == 1
+        is_clearable = not self.has_failed and self._num_tabs == 1 and len(self._visited_sites) == 1
         self.fail(_SESSION_CLOSED)
         if (
             not is_clearable
@@ -238,7 +239,7 @@ class EpisodeContext:
         """Wait until the active tab is quiet; return whether it requested a new tab."""
         page, timeout = self._page(), self._config.navigation_timeout
         opens_tab = await settle.settle(page, self._traffic, self._config.settle_timeout)
-        is_navigating = self._traffic.navigating
+        is_navigating = self._traffic.is_navigating
         self._traffic.reset()
         if not is_navigating:
             return opens_tab

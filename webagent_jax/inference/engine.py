@@ -73,7 +73,7 @@ class EngineStats:
     dispatches: int = 0  # decode dispatches
     decode_steps: int = 0  # decode steps in all dispatches
     busy_seconds: float = 0.0  # time in which the engine thread had work, in seconds
-    queued: int = 0  # current number of requests that wait for a slot or pages
+    num_queued: int = 0  # current number of requests that wait for a slot or pages
     num_free_pages: int = 0  # current number of allocatable pages, evictable ones included
     num_compiled_programs: int = 0  # current number of compiled programs
 
@@ -166,15 +166,15 @@ class Engine:
         self._shared_prefix_ids = (
             shared_prefix if len(shared_prefix) >= PAGE_TOKENS else shared_prefix[:0]
         )
-        sizes = EngineShapes.from_config(
+        shapes = EngineShapes.from_config(
             config,
             slots=slots,
-            max_tokens=max_model_len,
-            steps=steps_per_dispatch,
+            max_model_len=max_model_len,
+            decode_steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
-            preamble_tokens=len(self._shared_prefix_ids),
+            shared_prefix_tokens=len(self._shared_prefix_ids),
         )
-        self._config, self._sizes = config, sizes
+        self._config, self._shapes = config, shapes
         default_ahead = 0 if jax.default_backend() == "cpu" else 1
         self._max_unread = default_ahead if dispatches_ahead is None else dispatches_ahead
         self._copy_params = partial(
@@ -185,11 +185,11 @@ class Engine:
         self._param_shapes = _param_shapes(params)
         self._params, self._version = self._copy_params(params), version
         self._programs = CompiledPrograms(
-            ProgramSpec.from_params(config, sizes, self._params, mesh)
+            ProgramSpec.from_params(config, shapes, self._params, mesh)
         )
         self._seeds = np.random.default_rng(seed)
         # Only the engine thread uses these attributes.
-        self._scheduler = Scheduler(sizes, self._shared_prefix_ids)
+        self._scheduler = Scheduler(shapes, self._shared_prefix_ids)
         self._state: DecodeState | None = None  # None while the KV cache is freed
         self._shared_prefix: kv.SharedPrefix = ()  # computed with `_params` at the first use
         self._unread_dispatches: deque[_Dispatch] = (
@@ -203,7 +203,7 @@ class Engine:
         self._is_asleep = False
         self._is_closing = False
         self._error: EngineError | None = None
-        self._stats = EngineStats(slots, num_free_pages=self._scheduler.available)
+        self._stats = EngineStats(slots, num_free_pages=self._scheduler.num_free_pages)
         self._thread = threading.Thread(target=self._run, name="inference-engine", daemon=True)
         self._thread.start()
 
@@ -259,7 +259,7 @@ class Engine:
             tuple(stop_ids),
             math.inf if timeout is None else time.monotonic() + timeout,
         )
-        request.validate(self._config.vocab_size, self._sizes.max_tokens)
+        request.validate(self._config.vocab_size, self._shapes.max_model_len)
         self._enqueue(request)
         return request.future
 
@@ -318,8 +318,9 @@ class Engine:
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters."""
         with self._condition:
-            queued = sum(isinstance(item, Request) for item in self._queue)
-            return replace(self._stats, queued=queued, num_compiled_programs=self._programs.count)
+            num_queued = sum(isinstance(item, Request) for item in self._queue)
+            num_compiled = self._programs.count
+            return replace(self._stats, num_queued=num_queued, num_compiled_programs=num_compiled)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compile every program in advance, so that no request waits for a compilation.
@@ -532,7 +533,7 @@ class Engine:
                 )
             )
             num_sampled += int(output.counts[slot])
-            if output.finished[slot]:
+            if output.is_finished[slot]:
                 self._scheduler.release(sequence)
                 request.complete()
         self._count(dispatches=1, decode_steps=int(output.steps), sampled_tokens=num_sampled)
@@ -542,7 +543,7 @@ class Engine:
         with self._condition:
             stats = self._stats
             counts = {name: getattr(stats, name) + n for name, n in increments.items()}
-            self._stats = replace(stats, **counts, num_free_pages=self._scheduler.available)
+            self._stats = replace(stats, **counts, num_free_pages=self._scheduler.num_free_pages)
 
 
 def _copy_params(
