@@ -33,8 +33,8 @@ def collect_demos(
         cfg: config of the run.
         directory: folder of the demonstrations.
         progress: receives the phase and the log messages.
-        source: scripted experts of the suite, or the policy of the config (local or endpoint), sampled
-            as in rollouts.
+        source: scripted experts of the suite, or the policy of the config (local or endpoint),
+            sampled as in rollouts.
 
     Raises:
         ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, or no demonstration

@@ -85,7 +85,8 @@ class EngineShapes:
 
         Raises:
             ValueError: a size is too small, `max_model_len` exceeds the model's positions, one
-                sequence does not fit `cache_bytes`, or the shared prefix does not fit `max_model_len`.
+                sequence does not fit `cache_bytes`, or the shared prefix does not fit
+                `max_model_len`.
         """
         if slots < 1 or decode_steps < 1 or max_model_len < 2:
             raise ValueError(
@@ -99,7 +100,8 @@ class EngineShapes:
         if shared_prefix_tokens + 2 > max_model_len:
             raise ValueError(
                 f"a shared prefix of {shared_prefix_tokens} tokens leaves no space for prompt and "
-                f"response in max_model_len={max_model_len}: shorten the prefix or raise max_model_len"
+                f"response in max_model_len={max_model_len}: shorten the prefix or raise "
+                "max_model_len"
             )
         pages_per_sequence = -(-max_model_len // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
