@@ -133,4 +133,4 @@ def test_the_browser_is_measured_on_pages_that_change(monkeypatch, capsys):
 
 def test_an_unhappy_peer_is_told():
     with pytest.raises(RuntimeError, match="failed"):
-        baseline.ask("false", "playwright/settle.py", {})
+        baseline.run_script("false", "playwright/settle.py", {})

@@ -33,7 +33,7 @@ from webagent_jax.types import Completion, InfraError, Observation, ResetResult,
 
 ROOT = Path(__file__).parents[1]
 PRESS = '<answer> do(action="Click", element="1") </answer>'
-TIMES = ("seconds", "episode_seconds", "busy")  # of an eval.json
+TIMES = ("seconds", "episode_seconds", "utilization")  # of an eval.json
 
 
 # --- a suite of pages that want to be pressed, in place of the browser's -------------------------
@@ -248,7 +248,7 @@ def test_faults_are_played_again_at_the_end_and_leave_no_trace(run, tmp_path):
 def test_what_stays_without_reward_is_reported_apart_and_played_by_the_next_start(run, tmp_path):
     record = run(tmp_path, suite=Pages({"fake/test/a/1": 99}))
     assert record["infra"] == [
-        {"task_id": "fake/test/a/1", "attempt": 0, "note": "the browser is gone"}
+        {"task_id": "fake/test/a/1", "attempt": 0, "infra_error": "the browser is gone"}
     ]
     assert (record["n"], record["success_rate"]) == (7, 1.0)
     assert record["by_outcome"] == {"SUCCESS": 7, "INFRA": 1}

@@ -85,7 +85,7 @@ def _paired(candidate: Json, baseline: Json) -> Json:
         {t["task_id"]: t["reward"] for t in evaluation["tasks"] if t["reward"] is not None}
         for evaluation in (candidate, baseline)
     )
-    result = statistics.paired(candidate_rewards, baseline_rewards)
+    result = statistics.compare_paired(candidate_rewards, baseline_rewards)
     return {"difference": result.difference, "ci95": list(result.ci95), "n": result.n}
 
 

@@ -57,7 +57,7 @@ def test_every_line_of_the_index_finds_its_steps(built: Path) -> None:
     read = functools.cache(lambda log, number: read_chunk(built, log, number))
     for entry in index["episodes"]:
         log = index["logs"][entry["log"]]["id"]
-        steps = read(log, entry["chunk"])[entry["place"]]["steps"]
+        steps = read(log, entry["chunk"])[entry["index"]]["steps"]
         assert len(steps) == len(entry["trace"]) == 3
 
 
@@ -96,7 +96,7 @@ def test_a_file_holds_neighbours_up_to_its_size(
     episode_log.append_episodes(tmp_path / "episodes" / "update-00001.jsonl", training(1))
     write(tmp_path)
     entries = read_index(tmp_path)["episodes"]
-    assert [(e["chunk"], e["place"]) for e in entries][:3] == [(0, 0), (0, 1), (1, 0)]
+    assert [(e["chunk"], e["index"]) for e in entries][:3] == [(0, 0), (0, 1), (1, 0)]
     assert len(list((tmp_path / "report" / "update-1").glob("*.js"))) == 4
 
 
@@ -116,9 +116,9 @@ def test_what_the_web_said_cannot_end_a_script(tmp_path: Path) -> None:
     episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", [told])
     write(tmp_path)
     (entry,) = read_index(tmp_path)["episodes"]
-    assert entry["note"] == hostile and entry["reward"] is None
+    assert entry["infra_error"] == hostile and entry["reward"] is None
     (detail,) = read_chunk(tmp_path, "eval", 0)
-    assert detail["steps"][0]["reply"] == hostile
+    assert detail["steps"][0]["response"] == hostile
     assert detail["steps"][0]["action"] == f"Not executed: {hostile}"
 
 
@@ -142,8 +142,11 @@ def test_step_says_what_was_seen_done_and_answered() -> None:
     assert first["action"] == "Type “karrie” into textbox “Field 1”"
     assert first["thought"] == "Field 1 is next."
     assert [first["observation"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
-    assert first["answer"] == [("-", "textbox Field 1 [1]"), ("+", "textbox Field 1 [1] = karrie")]
-    assert last["action"] == "Click on button “Login”" and last["answer"] == []
+    assert first["page_changes"] == [
+        ("-", "textbox Field 1 [1]"),
+        ("+", "textbox Field 1 [1] = karrie"),
+    ]
+    assert last["action"] == "Click on button “Login”" and last["page_changes"] == []
     assert (first["prompt_tokens"], first["response_tokens"]) == (80, 12)
     assert first["pieces"] is None and len(first["logp"]) == 12 and "prompt" not in first
     assert first["seconds"] == {"model": 0.1, "browser": 0.2} and first["versions"] == [0, 0]
@@ -196,8 +199,10 @@ def test_long_answers_are_cut() -> None:
     after = dataclasses.replace(observation(2, 1), text=lines, url="http://127.0.0.1/next")
     turns = (episode.turns[0], dataclasses.replace(episode.turns[1], observation=after))
     step, _ = trajectories.detail(dataclasses.replace(episode, turns=turns), NO_TEXT)["steps"]
-    assert step["answer"][0] == ("=", "new URL http://127.0.0.1/next")
-    assert len(step["answer"]) == 42 and re.fullmatch(r"and \d+ more .*", step["answer"][-1][1])
+    assert step["page_changes"][0] == ("=", "new URL http://127.0.0.1/next")
+    assert len(step["page_changes"]) == 42 and re.fullmatch(
+        r"and \d+ more .*", step["page_changes"][-1][1]
+    )
 
 
 # --- tokens as text -------------------------------------------------------------------------------

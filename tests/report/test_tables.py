@@ -37,7 +37,7 @@ def record(rewards: dict[str, float | None], suite: Any = "miniwob", **options: 
         suite=SuiteConfig(name=suite, webarena=WebArenaConfig(test_file="x")),
         eval=EvalConfig(**options),
     )
-    report = episode_stats.summarize(episodes, 61.0, busy={"browser": 0.25, "engine": 0.5})
+    report = episode_stats.summarize(episodes, 61.0, utilization={"browser": 0.25, "engine": 0.5})
     return json.loads(json.dumps(episode_log.eval_json(report, cfg, "abc")))
 
 
@@ -107,8 +107,8 @@ def test_comparisons_are_over_the_tasks_that_both_have() -> None:
     found = comparison.compare(after, before)
     assert (found.n, found.difference, found.p) == (3, 0.0, 1.0)
     assert (found.gained, found.lost) == (("a/1",), ("a/2",))
-    assert (found.only_after, found.only_before) == (2, 1)
-    told = tables.change(found, "runs/before")
+    assert (found.only_candidate, found.only_baseline) == (2, 1)
+    told = tables.comparison_text(found, "runs/before")
     assert "Against runs/before: +0.0 points" in told and "over 3 paired tasks" in told
     assert "on one side only: 2 of this evaluation, 1 of runs/before" in told
 
@@ -123,7 +123,7 @@ def test_only_first_attempts_are_paired() -> None:
 
 def test_long_lists_are_cut() -> None:
     before, after = (record(solved(("a",), 30, share)) for share in (0.0, 0.8))
-    told = tables.change(comparison.compare(after, before), "it")
+    told = tables.comparison_text(comparison.compare(after, before), "it")
     assert "solved now: 24 (a/0, " in told and "a/9 and 14 more)" in told
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_evaluation_is_refused(
 
 
 def test_episodes_without_a_reward_are_named() -> None:
-    told = tables.unscored(record({f"a/{i}": None for i in range(12)} | {"a/99": 1.0}))
+    told = tables.infra_text(record({f"a/{i}": None for i in range(12)} | {"a/99": 1.0}))
     assert "12 of 13 episodes have no reward" in told
     assert "a/0: gone" in told and "and 2 more" in told
 

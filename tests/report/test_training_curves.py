@@ -25,7 +25,7 @@ def test_mean_over_seeds_takes_those_that_are_there() -> None:
 
 def test_drawing_takes_its_colours_from_the_page() -> None:
     line = plots.Line([1, 2, 3], [[0.1, 0.5, 0.2]])
-    drawing = plots.curves([line], label="Reward & more", rate=True, phases=[2])
+    drawing = plots.curves([line], label="Reward & more", rate=True, phase_starts=[2])
     assert "var(--series-0)" in drawing and 'aria-label="Reward &amp; more"' in drawing
     assert not re.search(r"#0[1-6]0[1-6]0[1-6]", drawing)
     assert not re.search(r"<g id=|<style|font-family: '", drawing)

@@ -370,9 +370,9 @@ def test_without_a_judge_its_tasks_are_left_out() -> None:
 
 def test_leaving_tasks_out_can_be_forbidden() -> None:
     kept, _ = evaluators.split_by_judge(TASKS)
-    assert evaluators.split_by_judge(kept, strict=True) == (kept, ())
+    assert evaluators.split_by_judge(kept, require_judge_free=True) == (kept, ())
     with pytest.raises(ConfigError, match="40 of 165 tasks need a judge, webarena/1 first"):
-        evaluators.split_by_judge(TASKS, strict=True)
+        evaluators.split_by_judge(TASKS, require_judge_free=True)
 
 
 # --- the 165 tasks of WebArena-Lite --------------------------------------------------------------

@@ -282,15 +282,15 @@ GOLD = (
 
 
 def test_agreement_is_counted() -> None:
-    kind = judge.agreement(Kind(), GOLD)
-    assert (kind.agreed, kind.false_accepts, kind.false_rejects) == (
+    kind = judge.measure_agreement(Kind(), GOLD)
+    assert (kind.num_agreed, kind.false_accepts, kind.false_rejects) == (
         3,
         (GOLD[2], GOLD[3], GOLD[5]),
         (),
     )
     assert str(kind) == "3 of 6 agreed, 3 false accepts, 0 false rejects"
-    literal = judge.agreement(Literal(), GOLD)
-    assert (literal.agreed, literal.false_accepts, literal.false_rejects) == (
+    literal = judge.measure_agreement(Literal(), GOLD)
+    assert (literal.num_agreed, literal.false_accepts, literal.false_rejects) == (
         4,
         (GOLD[5],),
         (GOLD[1],),

@@ -185,7 +185,7 @@ def test_closing_ends_the_waiting() -> None:
 
 def play(turns: ReplicaPool, *writes: str, site: str = "gitlab", faulty: bool = False) -> None:
     with turns.acquire([site], writes) as lease:
-        lease.faulty = faulty
+        lease.has_fault = faulty
 
 
 def test_a_replica_is_reset_at_first_and_after_so_many_writers() -> None:

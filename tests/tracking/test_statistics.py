@@ -190,15 +190,17 @@ def test_mcnemar_of_a_textbook_table() -> None:
 
 
 def test_what_both_sides_have_is_paired_whatever_its_order() -> None:
-    found = statistics.paired({"a": 1, "b": 0, "c": 1, "d": 0}, {"d": 0, "x": 1, "c": 0, "a": 1})
-    assert (found.shared, found.n) == (["a", "c", "d"], 3)
+    found = statistics.compare_paired(
+        {"a": 1, "b": 0, "c": 1, "d": 0}, {"d": 0, "x": 1, "c": 0, "a": 1}
+    )
+    assert (found.common_keys, found.n) == (["a", "c", "d"], 3)
     pairs = [1, 1, 0], [1, 0, 0]
     assert (found.difference, found.ci95) == statistics.paired_difference(*pairs)
     assert found.p == statistics.mcnemar_p(*pairs)
 
 
 def test_nothing_is_known_where_nothing_is_shared() -> None:
-    found = statistics.paired({"a": 1}, {"b": 1})
+    found = statistics.compare_paired({"a": 1}, {"b": 1})
     assert (found.n, found.difference, found.ci95, found.p) == (0, 0.0, (-1.0, 1.0), 1.0)
 
 

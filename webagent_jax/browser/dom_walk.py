@@ -28,7 +28,7 @@ class Walk:
     def __init__(self, config: BrowserConfig, closed: Mapping[int, Frame], last_id: int):
         self.title = ""
         self.entries: list[Entry] = []
-        self.stopped = False  # whether a limit on size or time ended the traversal
+        self.has_stopped = False  # whether a limit on size or time ended the traversal
         self.num_skipped = 0  # elements that were not visited
         self._pending_frames = dict(closed)  # cross-origin frames not yet visited, by number
         self._limits = {
@@ -57,7 +57,7 @@ class Walk:
         if not all(isinstance(entry, dict) for entry in result["entries"]):
             raise InfraError("the page broke observe(): its entries are no entries")
         self.title = self.title or result["title"]
-        self.stopped |= result["stopped"]
+        self.has_stopped |= result["stopped"]
         self.num_skipped += max(result["total"] - result["seen"], 0)
         self._limits["nodes"] -= result["seen"]
         self._limits["lastId"] = result["lastId"]

@@ -494,9 +494,9 @@ class Engine:
         decode = self._scheduler.decode()
         if decode:
             with self._condition:
-                waiting = np.bool_(bool(self._queue))
+                has_queue = np.bool_(bool(self._queue))
             served, state = self._prepare()
-            self._state, output = self._programs.decode(served, state, decode.control, waiting)
+            self._state, output = self._programs.decode(served, state, decode.control, has_queue)
             self._unread_dispatches.append(_Dispatch(output, decode.running, self._version))
         self._read_results(self._max_unread if decode else 0)
 

@@ -213,7 +213,7 @@ def decode(
     served: ServedPolicy,
     state: DecodeState,
     control: Array,
-    waiting: Array,
+    has_queue: Array,
     *,
     steps: int,
     sequential_slots: bool,
@@ -227,7 +227,7 @@ def decode(
         served: params and shared prefix.
         state: state after the previous dispatch.
         control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
-        waiting: bool, whether requests wait for a slot.
+        has_queue: bool, whether requests wait for a slot.
         steps: maximum number of tokens per slot.
         sequential_slots: whether the layers process the slots one after another.
     """
@@ -251,7 +251,7 @@ def decode(
 
     def should_continue(carry: tuple[DecodeState, DecodeOutput]) -> Array:
         state, output = carry
-        can_refill = waiting & jnp.any(output.is_finished)
+        can_refill = has_queue & jnp.any(output.is_finished)
         return (output.steps < steps) & jnp.any(state.is_active) & ~can_refill
 
     def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:

@@ -173,10 +173,10 @@ class CompiledPrograms:
         return self._program("prefill")(served, pages, chunks, count)
 
     def decode(
-        self, served: ServedPolicy, state: DecodeState, control: IntArray, waiting: Any
+        self, served: ServedPolicy, state: DecodeState, control: IntArray, has_queue: Any
     ) -> tuple[DecodeState, DecodeOutput]:
         """Run `prefill_decode.decode`; `state` is donated."""
-        return self._program("decode")(served, state, control, waiting)
+        return self._program("decode")(served, state, control, has_queue)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compile every program that the engine can need.
@@ -250,10 +250,10 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         sequential_slots=shapes.sequential_slots,
     )
     control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
-    waiting = host_input(dtype=jnp.bool_)
-    outputs = jax.eval_shape(run, served, state, control, waiting)
+    has_queue = host_input(dtype=jnp.bool_)
+    outputs = jax.eval_shape(run, served, state, control, has_queue)
     run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
-    return run.lower(served, state, control, waiting)
+    return run.lower(served, state, control, has_queue)
 
 
 def _get_sharding(x: Any) -> Any:

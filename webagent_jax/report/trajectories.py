@@ -39,9 +39,9 @@ def entry(episode: types.Episode) -> Json:
         "seconds": round(episode.seconds, 2),
         "logp": _mean(np.concatenate(logps)) if logps else None,
         "group": episode.group,
-        "sibling": episode.attempt,
+        "attempt": episode.attempt,
         "answer": episode.answer,
-        "note": episode.infra_error,
+        "infra_error": episode.infra_error,
         "action": [_describe_action(turn)[:_MAX_ACTION_CHARS] for turn in episode.turns],
         "pictures": any(turn.screenshot for turn in episode.turns),
     }
@@ -54,7 +54,7 @@ def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
     and the rest. Complete prompts of a long episode would consist mostly of repetitions.
     """
     images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
-    crop = screenshots.content([picture for picture in images if picture])
+    crop = screenshots.content_area([picture for picture in images if picture])
     steps = []
     previous = ""
     for turn, following in _with_next(episode):
@@ -67,7 +67,7 @@ def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
     return {"steps": steps, "last": _view(episode.final_screenshot, crop, None)}
 
 
-def _step(turn: types.Turn, following: types.Observation | None, crop: Rect | None) -> Json:
+def _step(turn: types.Turn, next_observation: types.Observation | None, crop: Rect | None) -> Json:
     observation = turn.observation
     element = _element(turn)
     lines = observation.text.splitlines()
@@ -83,9 +83,9 @@ def _step(turn: types.Turn, following: types.Observation | None, crop: Rect | No
         "thought": actions.extract_thought(turn.response_text),
         "action": _describe_action(turn),
         "call": _call(turn.response_text),
-        "reply": turn.response_text,
+        "response": turn.response_text,
         "invalid": isinstance(turn.action, types.ParseError),
-        "answer": _page_changes(observation, following) if following else [],
+        "page_changes": _page_changes(observation, next_observation) if next_observation else [],
         "seconds": {phase: round(seconds, 4) for phase, seconds in turn.seconds.items()},
     }
 
@@ -103,11 +103,11 @@ def _tokens(turn: types.Turn, pieces: TokenDecoder) -> Json:
     }
 
 
-def _grade(turn: types.Turn, following: types.Observation | None) -> str:
+def _grade(turn: types.Turn, next_observation: types.Observation | None) -> str:
     """Return `x` for a response without a valid action, `e` for an error, else `.`."""
     if isinstance(turn.action, types.ParseError):
         return "x"
-    return "e" if following and following.error else "."
+    return "e" if next_observation and next_observation.error else "."
 
 
 def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Observation | None]]:
@@ -116,8 +116,8 @@ def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Obser
     return itertools.zip_longest(episode.turns, observations)
 
 
-def _view(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
-    view = screenshots.shot(picture, crop, mark)
+def _view(screenshot: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
+    view = screenshots.make_view(screenshot, crop, mark)
     return dataclasses.asdict(view) if view else None
 
 
@@ -160,14 +160,14 @@ def _call(response: str) -> str:
 
 
 def _page_changes(
-    previous: types.Observation, following: types.Observation
+    previous: types.Observation, next_observation: types.Observation
 ) -> list[tuple[str, str]]:
     """Return the error, a change of the URL, and the removed and added lines of the page."""
-    parts = [("error", following.error)] if following.error else []
-    if following.url != previous.url:
-        parts.append(("=", f"new URL {following.url}"))
+    parts = [("error", next_observation.error)] if next_observation.error else []
+    if next_observation.url != previous.url:
+        parts.append(("=", f"new URL {next_observation.url}"))
     differences = difflib.unified_diff(
-        previous.text.splitlines(), following.text.splitlines(), n=0, lineterm=""
+        previous.text.splitlines(), next_observation.text.splitlines(), n=0, lineterm=""
     )
     changes = [(line[0], line[1:]) for line in list(differences)[2:] if line[0] in "+-"]
     parts += changes[:_MAX_CHANGES]
@@ -196,7 +196,7 @@ def _finite(value: float) -> float | None:
     return round(float(value), 4) if math.isfinite(value) else None
 
 
-def picture_bytes(episode: types.Episode) -> Sequence[bytes]:
+def screenshot_bytes(episode: types.Episode) -> Sequence[bytes]:
     """Return the screenshots of an episode."""
     images = [*(turn.screenshot for turn in episode.turns), episode.final_screenshot]
     return [picture for picture in images if picture]

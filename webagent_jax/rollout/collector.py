@@ -88,12 +88,12 @@ class Collector:
 
     def run_job(self, job: Job) -> Episode:
         """Run one job with its retries on the caller's thread."""
-        for num_left in reversed(range(self._infra_retries + 1)):
+        for num_retries in reversed(range(self._infra_retries + 1)):
             episode = replace(
                 self._run_once(job), group=job.group_index, attempt=job.attempt, update=job.update
             )
             self._on_run(episode)
-            if episode.outcome is not Outcome.INFRA or not num_left:
+            if episode.outcome is not Outcome.INFRA or not num_retries:
                 return episode
         raise AssertionError("unreachable: the last run returns")
 

@@ -94,23 +94,23 @@ def score(
 
 
 def split_by_judge(
-    tasks: Iterable[Task], *, strict: bool = False
+    tasks: Iterable[Task], *, require_judge_free: bool = False
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Return the tasks that need no judge and the tasks that need one.
 
     Raises:
-        ConfigError: `strict`, and some tasks need a judge.
+        ConfigError: `require_judge_free`, and some tasks need a judge.
     """
-    decidable: list[Task] = []
-    skipped: list[Task] = []
+    judge_free: list[Task] = []
+    judge_tasks: list[Task] = []
     for task in tasks:
-        (skipped if needs_judge(task) else decidable).append(task)
-    if strict and skipped:
+        (judge_tasks if needs_judge(task) else judge_free).append(task)
+    if require_judge_free and judge_tasks:
         raise ConfigError(
-            f"{len(skipped)} of {len(decidable) + len(skipped)} tasks need a judge, "
-            f"{skipped[0].id} first: set suite.webarena.judge.url, or exclude these tasks"
+            f"{len(judge_tasks)} of {len(judge_free) + len(judge_tasks)} tasks need a judge, "
+            f"{judge_tasks[0].id} first: set suite.webarena.judge.url, or exclude these tasks"
         )
-    return tuple(decidable), tuple(skipped)
+    return tuple(judge_free), tuple(judge_tasks)
 
 
 # --- the evaluators ------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _program_html(context: _EvalContext) -> bool:
 
 def _target_matches(context: _EvalContext, target: Mapping[str, Any]) -> bool:
     text = extract_target_text(target, context.world)
-    text = html.unescape(text) if context.rules.unescape else text
+    text = html.unescape(text) if context.rules.unescapes_html else text
     required = target["required_contents"]
     return all(_matches(context, text, *item, page=True) for item in required.items())
 
@@ -179,7 +179,7 @@ def _fuzzy_match(context: _EvalContext, contents: str | Sequence[str], text: str
         raise ConfigError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
     if contents == UNACHIEVABLE:
         return judge.unachievable(task.intent, task.eval["string_note"], text)
-    references = [", ".join(contents)] if context.rules.joined else contents
+    references = [", ".join(contents)] if context.rules.joins_references else contents
     return all(judge.same_meaning(task.intent, reference, text) for reference in references)
 
 

@@ -84,7 +84,7 @@ def summary_stats(values: Sequence[float]) -> SummaryStats:
 class PairedResult(Generic[K]):
     """Paired comparison of two sets of 0/1 outcomes over their common keys."""
 
-    shared: Sequence[K]  # common keys, in the order of the first side
+    common_keys: Sequence[K]  # common keys, in the order of the first side
     difference: float  # success rate of the first side minus that of the second
     ci95: Interval  # Tango's score interval of the difference
     p: float  # exact two-sided McNemar p value
@@ -92,10 +92,10 @@ class PairedResult(Generic[K]):
     @property
     def n(self) -> int:
         """Number of common keys."""
-        return len(self.shared)
+        return len(self.common_keys)
 
 
-def paired(a: Mapping[K, float], b: Mapping[K, float]) -> PairedResult[K]:
+def compare_paired(a: Mapping[K, float], b: Mapping[K, float]) -> PairedResult[K]:
     """Compare 0/1 outcomes by key with `paired_difference` and `mcnemar_p`.
 
     Without common keys the interval is (-1, 1).

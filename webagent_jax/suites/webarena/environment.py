@@ -64,9 +64,9 @@ class WebArenaEnvironment:
         session: browser session.
         lease: replicas of the sites.
         scoring: settings of the evaluators.
-        ended_session: describes a site that does not accept the session of a browser state; returns
-            None if all accept it.
-        opened: resources to release, the session first.
+        find_session_error: describes a site that does not accept the session of a browser state;
+            returns None if all accept it.
+        resources: resources to release, the session first.
     """
 
     def __init__(
@@ -76,11 +76,15 @@ class WebArenaEnvironment:
         lease: ReplicaLease,
         *,
         scoring: Scoring,
-        ended_session: Callable[[Mapping[str, Any]], str | None],
-        opened: ExitStack,
+        find_session_error: Callable[[Mapping[str, Any]], str | None],
+        resources: ExitStack,
     ) -> None:
         self._task, self._session, self._lease = task, session, lease
-        self._scoring, self._ended_session, self._resources = scoring, ended_session, opened
+        self._scoring, self._find_session_error, self._resources = (
+            scoring,
+            find_session_error,
+            resources,
+        )
         self._elements: Mapping[str, Element] = {}  # elements of the last observation
         self._agent_signed_out = False
 
@@ -120,7 +124,7 @@ class WebArenaEnvironment:
                 self._task, answer, state, self._scoring.judge, self._scoring.rules
             )
             if score < 1 and not self._agent_signed_out:
-                session_error = self._ended_session(self._session.storage_state())
+                session_error = self._find_session_error(self._session.storage_state())
                 if session_error:
                     raise InfraError(session_error)
             return score
@@ -150,7 +154,7 @@ class WebArenaEnvironment:
         try:
             yield
         except InfraError:
-            self._lease.faulty = True
+            self._lease.has_fault = True
             raise
 
 
