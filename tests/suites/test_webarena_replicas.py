@@ -45,7 +45,7 @@ def leases(site: Site | None = None, replicas: int = 1, **options: Any) -> Repli
         "timeout": WAIT,
         "reset": None,
         "reset_every": 1,
-        "resettable": ("gitlab", "reddit"),
+        "resettable_sites": ("gitlab", "reddit"),
         "probe": site.probe,
     }
     return ReplicaPool(addresses, **(defaults | options))
@@ -221,7 +221,7 @@ def test_a_reset_is_alone_and_the_reader_who_had_it_is_not() -> None:
 
 def test_reset_waits_for_all_replicas_that_are_reset_together() -> None:
     site = Site()
-    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
+    turns = leases(site, reset=site.reset, reset_group_key=lambda *replica: "one server")
     play(turns)
     assert site.resets == ["http://gitlab-0", "http://reddit-0"]
     with visitors(turns, READS_REDDIT, WRITES) as (reader, writer):
@@ -237,7 +237,7 @@ def test_reset_waits_for_all_replicas_that_are_reset_together() -> None:
 
 def test_failed_reset_of_several_replicas_frees_them() -> None:
     site = Site(reset_fails=True)
-    turns = leases(site, reset=site.reset, reset_together=lambda *replica: "one server")
+    turns = leases(site, reset=site.reset, reset_group_key=lambda *replica: "one server")
     with pytest.raises(InfraError, match="no reset"):
         play(turns)
     site.reset_fails = False
@@ -260,7 +260,7 @@ def test_a_failed_reset_is_tried_again() -> None:
 
 def test_sites_that_cannot_be_reset_never_are() -> None:
     site = Site()
-    play(leases(site, reset=site.reset, resettable=("reddit",)))
+    play(leases(site, reset=site.reset, resettable_sites=("reddit",)))
     assert site.resets == []
 
 

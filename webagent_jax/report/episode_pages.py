@@ -100,8 +100,8 @@ def _details(
 
 
 def _link_screenshots(episode: types.Episode, source: Path, folder: Path) -> None:
-    for picture in trajectories.screenshot_bytes(episode):
-        screenshots.link_or_copy(picture, source, folder)
+    for screenshot in trajectories.screenshot_bytes(episode):
+        screenshots.link_or_copy(screenshot, source, folder)
 
 
 def _chunks(details: Iterable[tuple[Json, str]]) -> Iterator[list[tuple[Json, str]]]:

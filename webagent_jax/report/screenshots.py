@@ -23,7 +23,7 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in CSS pixels
 class ScreenshotView:
     """Screenshot of a viewport with the visible part and the target element."""
 
-    name: str  # file name of the JPEG, see `episode_log.picture_name`
+    name: str  # file name of the JPEG, see `episode_log.screenshot_name`
     size: tuple[int, int]  # width and height of the JPEG, equal to the viewport in CSS pixels
     crop: Rect  # visible part
     mark: Rect | None  # box of the target element; None without one, or outside the viewport
@@ -35,7 +35,7 @@ def content_area(screenshots: Sequence[bytes]) -> Rect | None:
     A small page in a large viewport is mostly blank. Blank pixels have the color of the bottom
     right corner.
     """
-    boxes = [box for picture in screenshots if (box := _content_box(picture))]
+    boxes = [box for screenshot in screenshots if (box := _content_box(screenshot))]
     if not boxes:
         return None
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
@@ -65,7 +65,7 @@ def link_or_copy(screenshot: bytes, source: Path, folder: Path) -> None:
 
     Args:
         screenshot: JPEG of the viewport.
-        source: directory that contains the JPEG under its `picture_name`.
+        source: directory that contains the JPEG under its `screenshot_name`.
         folder: target directory.
     """
     name = episode_log.screenshot_name(screenshot)

@@ -34,7 +34,7 @@ def entry(episode: types.Episode) -> Json:
     return {
         "outcome": str(episode.outcome),
         "reward": episode.reward,
-        "trace": "".join(_grade(turn, following) for turn, following in _with_next(episode)),
+        "trace": "".join(_grade(turn, next_observation) for turn, next_observation in _with_next(episode)),
         "tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
         "seconds": round(episode.seconds, 2),
         "logp": _mean(np.concatenate(logps)) if logps else None,
@@ -57,9 +57,9 @@ def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
     crop = screenshots.content_area([picture for picture in images if picture])
     steps = []
     previous = ""
-    for turn, following in _with_next(episode):
+    for turn, next_observation in _with_next(episode):
         prompt = pieces.text(turn.prompt_ids)
-        steps.append(_step(turn, following, crop) | _tokens(turn, pieces))
+        steps.append(_step(turn, next_observation, crop) | _tokens(turn, pieces))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
             steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]

@@ -82,7 +82,7 @@ class EpisodeJournal:
 
     def __init__(self, folder: Path, host: int = 0) -> None:
         self._folder = folder
-        self._suffix = f"-host-{host}" if host else ""
+        self._suffix = f"-process-{host}" if host else ""
         self._lock = threading.Lock()
 
     def add(self, episode: Episode) -> None:

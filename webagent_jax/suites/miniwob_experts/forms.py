@@ -171,21 +171,21 @@ def _text_with_trailing_space(page: Observation, source: str) -> str:
 
 def simple_arithmetic(intent: str, page: Observation) -> Expert:
     """Solve the math problem and type your answer into the textbox."""
-    left, sign, right = search(r"(\d+) ([-+x]) (\d+)", page.text).groups()
-    a, b = int(left), int(right)
+    first, sign, second = search(r"(\d+) ([-+x]) (\d+)", page.text).groups()
+    a, b = int(first), int(second)
     result = {"+": a + b, "-": a - b, "x": a * b}[sign]
     return _fill_and_submit(page, str(result))
 
 
 def simple_algebra(intent: str, page: Observation) -> Expert:
     """Solve for x and type your answer into the textbox."""
-    left, sign, right, result = search(r"(\w+) ([-+]) (\w+) = (-?\d+)", page.text).groups()
+    first, sign, second, result = search(r"(\w+) ([-+]) (\w+) = (-?\d+)", page.text).groups()
     if sign == "+":
-        solution = int(result) - int(right if left == "x" else left)
-    elif left == "x":
-        solution = int(result) + int(right)
+        solution = int(result) - int(second if first == "x" else first)
+    elif first == "x":
+        solution = int(result) + int(second)
     else:
-        solution = int(left) - int(result)
+        solution = int(first) - int(result)
     return _fill_and_submit(page, str(solution))
 
 

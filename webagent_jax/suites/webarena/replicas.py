@@ -42,7 +42,7 @@ class ReplicaLease:
     """Replicas that one episode uses."""
 
     replicas: Mapping[str, Replica]  # replicas by site
-    written_sites: frozenset[str]  # sites that the episode may modify
+    modified_sites: frozenset[str]  # sites that the episode may modify
     exclusive_sites: set[str] = field(default_factory=set)  # sites with exclusive access
     # Groups to reset, exclusively, first.
     reset_groups: set[_ResetGroup] = field(default_factory=set)
@@ -198,10 +198,10 @@ class ReplicaPool:
     def _downgrade(self, lease: ReplicaLease) -> None:
         """Downgrade locks that only the reset needed exclusively to shared ones."""
         with self._condition:
-            for site in lease.exclusive_sites - lease.written_sites:
+            for site in lease.exclusive_sites - lease.modified_sites:
                 lease.replicas[site].has_writer = False
                 lease.replicas[site].num_readers += 1
-            lease.exclusive_sites &= lease.written_sites
+            lease.exclusive_sites &= lease.modified_sites
             self._release_reset_groups(lease)
             self._condition.notify_all()
 
@@ -221,7 +221,7 @@ class ReplicaPool:
                     replica.num_readers -= 1
                 replica.needs_probe |= lease.has_fault
                 if (
-                    site in lease.written_sites
+                    site in lease.modified_sites
                     and self._reset is not None
                     and not replica.needs_reset
                 ):
