@@ -39,7 +39,7 @@ def save(checkpointer: Checkpointer, step: int) -> None:
 
 
 def test_round_trip_keeps_the_latest(tmp_path):
-    with Checkpointer(tmp_path / "checkpoints", keep=2) as checkpointer:
+    with Checkpointer(tmp_path / "checkpoints", max_to_keep=2) as checkpointer:
         assert checkpointer.restore(state_of(0)) is None
         for step in (1, 2, 3):
             save(checkpointer, step)

@@ -377,7 +377,7 @@ def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> C
 
 def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
     """Return the cost of one decode step with all slots and pages in use."""
-    tokens = min(shapes.slots * shapes.max_model_len, (shapes.pages - 1) * shapes.page_tokens)
+    tokens = min(shapes.slots * shapes.max_model_len, (shapes.num_pages - 1) * shapes.page_tokens)
     work = flops.layer_flops(model, shapes.slots, tokens)
     work += flops.logits_flops(model, shapes.slots)
     hbm_bytes = policy.weight_bytes(model) + tokens * kv.kv_bytes_per_token(model)

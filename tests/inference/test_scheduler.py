@@ -13,7 +13,7 @@ SIZES = EngineShapes(
     slots=2,
     max_model_len=32,
     page_tokens=4,
-    pages=17,
+    num_pages=17,
     chunk_page_counts=(1,),
     chunks_per_batch=2,
     prefill_batches=2,
@@ -57,7 +57,7 @@ def test_a_prompt_is_filled_page_by_page_but_for_its_last_token():
     assert scheduler.decode() is None
     assert _fill(scheduler) == [(16, [17, 18, 19, 0])]
     decode = _decoded(scheduler)
-    assert decode.running == (running,)
+    assert decode.sequences == (running,)
     row = decode.control[running.slot]
     assert row[[SlotField.MODE, SlotField.TOKEN, SlotField.POSITION]].tolist() == [
         SlotMode.STARTING,
@@ -96,7 +96,7 @@ def test_a_preamble_is_left_out():
         (0, [2, 3, 4, 5]),
         (4, [6, 7, 8, 9]),
     ]
-    assert _decoded(scheduler).running == (running,)
+    assert _decoded(scheduler).sequences == (running,)
     row = running.control
     assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.PREFIX_LEN]].tolist() == [13, 12, 6]
     assert np.count_nonzero(row[SlotField.TABLE :]) == 3  # 10 tokens of its own are stored at most
@@ -107,14 +107,14 @@ def test_a_preamble_alone_needs_no_filling():
     scheduler = Scheduler(SIZES, np.arange(1, 7, dtype=np.int32))
     running = scheduler.admit(_request(7))
     assert scheduler.prefill() is None
-    assert _decoded(scheduler).running == (running,)
+    assert _decoded(scheduler).sequences == (running,)
 
 
 def test_one_token_needs_no_filling():
     scheduler = Scheduler(SIZES)
     running = scheduler.admit(_request(1))
     assert scheduler.prefill() is None
-    assert _decoded(scheduler).running == (running,)
+    assert _decoded(scheduler).sequences == (running,)
 
 
 def test_siblings_fill_only_what_they_do_not_share():
@@ -145,7 +145,7 @@ def test_what_others_count_on_is_filled_though_it_is_given_up():
     scheduler.release(given_up)
     starts = [start for _ in range(3) for start, _ in _fill(scheduler)]
     assert starts == [0, 4, 8, 12, 16, 16]
-    assert _decoded(scheduler).running == (sibling,)
+    assert _decoded(scheduler).sequences == (sibling,)
     scheduler.release(sibling)
     assert scheduler.num_free_pages == 16
 
@@ -184,4 +184,4 @@ def test_interrupting_takes_everything_back():
     assert scheduler.preempt_all() == [second.request]
     assert scheduler.num_free_pages == 16
     assert scheduler.prefill() is None
-    assert scheduler.running == []
+    assert scheduler.running_sequences == []

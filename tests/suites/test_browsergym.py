@@ -247,7 +247,7 @@ def site() -> Iterator[StaticSite]:
 def suite(site: StaticSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrowserGym]:
     monkeypatch.setenv("MINIWOB_URL", f"{site.url}/miniwob/")
     ids = [f"browsergym/miniwob.{name}" for name in ("click-button-sequence", "choose-list")]
-    suite = BrowserGym(ids, origins=[site.host], python=PYTHON, options=HASTY)
+    suite = BrowserGym(ids, origins=[site.address], python=PYTHON, options=HASTY)
     yield suite
     suite.close()
 

@@ -102,7 +102,7 @@ def _is_tab_request(request: Request) -> bool:
         return True  # a new tab that has no page yet
 
 
-async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
+async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:
     """Wait until `page` is quiet, for `timeout` seconds at most.
 
     Returns:
@@ -112,7 +112,7 @@ async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
     opens_tab = False
     deadline = loop.time() + timeout
     while (remaining := deadline - loop.time()) > 0:
-        if not traffic.is_busy:
+        if not tracker.is_busy:
             limit = min(remaining * 1000, _MAX_UNSETTLED_MS)
             try:
                 quiet = injected.call(page, "quiet", _QUIET_MS, limit, timeout=remaining)
@@ -123,7 +123,7 @@ async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
                 if page.is_closed():
                     return opens_tab  # a tab that closed itself
                 raise
-        if not traffic.is_busy:
+        if not tracker.is_busy:
             return opens_tab
-        await traffic.wait_until_idle(max(deadline - loop.time(), 0))
+        await tracker.wait_until_idle(max(deadline - loop.time(), 0))
     return opens_tab

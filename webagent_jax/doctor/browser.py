@@ -73,7 +73,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
         start = time.monotonic()
 
         def open_page() -> Session:
-            session = resources.enter_context(pool.session(origins=[site.host]))
+            session = resources.enter_context(pool.session(origins=[site.address]))
             session.goto(f"{site.url}/index.html")
             return session
 

@@ -171,7 +171,7 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
         )
         return
     cache_bytes = (
-        shapes.pages
+        shapes.num_pages
         * shapes.page_tokens
         * kv.kv_bytes_per_token(model)
         // engine.tensor_parallel_size

@@ -388,7 +388,7 @@ class Engine:
             self._error = error
             queued = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
-        running = [sequence.request for sequence in self._scheduler.running]
+        running = [sequence.request for sequence in self._scheduler.running_sequences]
         for request in (*running, *queued):
             request.fail(error)
 
@@ -400,7 +400,7 @@ class Engine:
                 if (
                     has_queue
                     or self._urgent_commands
-                    or self._scheduler.running
+                    or self._scheduler.running_sequences
                     or self._unread_dispatches
                 ):
                     return True
@@ -441,7 +441,7 @@ class Engine:
 
     def _drop_canceled(self) -> None:
         """Remove canceled and expired requests from the slots and, periodically, from the queue."""
-        for sequence in self._scheduler.running:
+        for sequence in self._scheduler.running_sequences:
             if sequence.request.expire():
                 self._scheduler.release(sequence)
         if time.monotonic() > self._next_sweep:
@@ -460,7 +460,7 @@ class Engine:
             if head is None:
                 break
             if isinstance(head, _Update):
-                if self._scheduler.running:
+                if self._scheduler.running_sequences:
                     break
                 self._apply_weight_update(head)
             elif not head.expire():
@@ -497,7 +497,7 @@ class Engine:
                 has_queue = np.bool_(bool(self._queue))
             served, state = self._prepare()
             self._state, output = self._programs.decode(served, state, decode.control, has_queue)
-            self._unread_dispatches.append(_Dispatch(output, decode.running, self._version))
+            self._unread_dispatches.append(_Dispatch(output, decode.sequences, self._version))
         self._read_results(self._max_unread if decode else 0)
 
     def _prepare(self) -> tuple[ServedPolicy, DecodeState]:

@@ -37,7 +37,7 @@ class EngineShapes:
     slots: int  # number of sequences decoded together
     max_model_len: int  # maximum length of one sequence, prompt and response together
     page_tokens: int  # tokens per page of the KV cache
-    pages: int  # total number of pages, NULL_PAGE included
+    num_pages: int  # total number of pages, NULL_PAGE included
     chunk_page_counts: tuple[int, ...]  # allowed sizes of a prefill chunk in pages, ascending
     chunks_per_batch: int  # prefill chunks computed together
     prefill_batches: int  # maximum number of batches of chunks per prefill dispatch
@@ -108,20 +108,20 @@ class EngineShapes:
         is_long = max_model_len >= _LONG
         is_cpu = jax.default_backend() == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
-        pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
+        num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:
-            pages = cache_bytes // page_bytes
+            num_pages = cache_bytes // page_bytes
         min_bytes = (1 + pages_per_sequence) * page_bytes
-        if pages < 1 + pages_per_sequence:
+        if num_pages < 1 + pages_per_sequence:
             raise ValueError(
                 f"cache_bytes={cache_bytes} is too small for one sequence of "
                 f"max_model_len={max_model_len}: raise it to {min_bytes} or lower max_model_len"
             )
         return cls(
             slots=slots,
-            max_tokens=max_model_len,
+            max_model_len=max_model_len,
             page_tokens=PAGE_TOKENS,
-            pages=pages,
+            num_pages=num_pages,
             chunk_page_counts=chunk_page_counts,
             chunks_per_batch=_CHUNKS_PER_BATCH[is_long],
             prefill_batches=_PREFILL_BATCHES,

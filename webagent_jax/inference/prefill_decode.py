@@ -109,7 +109,7 @@ def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
     """Return the state of an engine with idle slots and zero-filled pages."""
     slots = shapes.slots
     return DecodeState(
-        pages=kv.init_pages(config, shapes.pages, shapes.page_tokens),
+        pages=kv.init_pages(config, shapes.num_pages, shapes.page_tokens),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
         num_sampled=jnp.zeros(slots, jnp.int32),

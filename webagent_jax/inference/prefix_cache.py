@@ -44,16 +44,16 @@ class PageAllocation:
 
 
 class PrefixCache:
-    """Allocates pages 1 to `pages` - 1 and shares those of common prefixes; not thread-safe.
+    """Allocates pages 1 to `num_pages` - 1 and shares those of common prefixes; not thread-safe.
 
     A node enters the tree when its page is allocated, before the page is filled. Pages must
     therefore be filled in the order of their allocations.
     """
 
-    def __init__(self, pages: int, page_tokens: int) -> None:
+    def __init__(self, num_pages: int, page_tokens: int) -> None:
         self._page_tokens = page_tokens
         self._root = Node(NULL_PAGE, b"", None)
-        self._free = deque(range(1, pages))
+        self._free = deque(range(1, num_pages))
         # Unreferenced nodes, least recently used first. An allocation references all nodes of its
         # path and releases them from the leaf up, so children always precede their parents here.
         self._evictable: dict[Node, None] = {}

@@ -52,7 +52,7 @@ class DecodeBatch:
     """Slots of one decode dispatch."""
 
     control: IntArray  # int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`)
-    running: tuple[RunningSequence, ...]  # sequences that are decoded
+    sequences: tuple[RunningSequence, ...]  # sequences that are decoded
 
 
 class Scheduler:
@@ -66,19 +66,19 @@ class Scheduler:
     def __init__(self, shapes: EngineShapes, shared_prefix: IntArray | None = None) -> None:
         self._shapes = shapes
         self._shared_prefix = np.zeros(0, np.int32) if shared_prefix is None else shared_prefix
-        self._pages = PrefixCache(shapes.pages, shapes.page_tokens)
+        self._pages = PrefixCache(shapes.num_pages, shapes.page_tokens)
         self._slots: list[RunningSequence | None] = [None] * shapes.slots
         # Sequences to prefill, in the order of their allocations, as `PrefixCache` requires.
         self._prefill_queue: deque[RunningSequence] = deque()
 
     @property
-    def running(self) -> list[RunningSequence]:
+    def running_sequences(self) -> list[RunningSequence]:
         """Sequences that have a slot, in slot order."""
         return [sequence for sequence in self._slots if sequence]
 
-    def owns_slot(self, running: RunningSequence) -> bool:
+    def owns_slot(self, sequence: RunningSequence) -> bool:
         """Return whether the sequence still has its slot."""
-        return self._slots[running.slot] is running
+        return self._slots[sequence.slot] is sequence
 
     @property
     def num_free_pages(self) -> int:
@@ -114,11 +114,11 @@ class Scheduler:
             self._prefill_queue.append(sequence)
         return sequence
 
-    def release(self, running: RunningSequence) -> None:
+    def release(self, sequence: RunningSequence) -> None:
         """Free the slot and pages of a finished or abandoned request."""
-        self._slots[running.slot] = None
-        if running.is_prefilled:
-            self._pages.free(running.allocation)
+        self._slots[sequence.slot] = None
+        if sequence.is_prefilled:
+            self._pages.free(sequence.allocation)
         else:
             self._drop_orphans()
 
@@ -134,7 +134,7 @@ class Scheduler:
 
     def preempt_all(self) -> list[Request]:
         """Free all slots and pages, empty the prefix cache; return the requests in slot order."""
-        preempted = self.running
+        preempted = self.running_sequences
         for sequence in preempted:
             self.release(sequence)
         self.reset_prefix_cache()
@@ -174,7 +174,7 @@ class Scheduler:
 
     def decode(self) -> DecodeBatch | None:
         """Return the sequences whose prompts are prefilled; None without any."""
-        sequences = tuple(sequence for sequence in self.running if sequence.is_prefilled)
+        sequences = tuple(sequence for sequence in self.running_sequences if sequence.is_prefilled)
         if not sequences:
             return None
         control = np.zeros(

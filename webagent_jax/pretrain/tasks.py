@@ -64,7 +64,7 @@ def make_exercise(rng: np.random.Generator, steps: int, max_elements: int = 14) 
     """
     page = pages.generate(rng, max_elements)
     if steps == 1 and rng.random() < 0.1 and any(item.kind == "row" for item in page):
-        return _reading(rng, page)
+        return _make_reading_exercise(rng, page)
     pairs: list[tuple[Page, Instruction]] = []
     used_ids: set[str] = set()
     while len(pairs) < steps:
@@ -250,7 +250,7 @@ def _select(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     )
 
 
-def _reading(rng: np.random.Generator, page: Page) -> Exercise:
+def _make_reading_exercise(rng: np.random.Generator, page: Page) -> Exercise:
     rows = [item for item in page if item.kind == "row"]
     row = rows[int(rng.integers(len(rows)))]
     form = words.pick(rng, ["what is {}?", "read {}", "tell me {}", "what stands beside {}?"])

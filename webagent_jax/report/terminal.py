@@ -109,7 +109,7 @@ def _curves(run: Run, phase: str) -> Table | None:
 
 
 def _format_last(metric: Metric, values: Sequence[float]) -> str:
-    return metric.form.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
+    return metric.value_format.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ class Metric:
 
     key: str  # key in metrics.jsonl
     title: str  # display name
-    form: str  # format string of a value
+    value_format: str  # format string of a value
     rate: bool = False  # whether values are fractions in [0, 1]
 
 
@@ -118,7 +118,9 @@ def curves(
         lines = [line for group in enumerate(groups) if (line := _line(*group, phase, metric.key))]
         if not lines or lines[0].series != 0:
             continue
-        last = metric.form.format(_last_value(plots.mean_over_seeds(plots.smooth_line(lines[0]))))
+        last = metric.value_format.format(
+            _last_value(plots.mean_over_seeds(plots.smooth_line(lines[0])))
+        )
         title = f"BC · {metric.title}" if phase == "bc" else metric.title
         label = (
             f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
@@ -142,14 +144,14 @@ def find_phases(group: SeedGroup) -> list[Phase]:
     edges = [0, *cuts, len(steps)] if cuts else []
     return [
         Phase(
-            int(steps[begin]),
+            int(steps[start]),
             int(steps[end - 1]),
             [
-                _trend(steps[begin:end], row[begin:end], m)
+                _trend(steps[start:end], row[start:end], m)
                 for row, m in zip(values, PAPER_METRICS, strict=True)
             ],
         )
-        for begin, end in itertools.pairwise(edges)
+        for start, end in itertools.pairwise(edges)
     ]
 
 
@@ -183,5 +185,7 @@ def _last_value(values: np.ndarray) -> float:
 
 def _trend(steps: Sequence[float], values: np.ndarray, metric: Metric) -> str:
     slope, level = np.polyfit(steps, values, 1)
-    start, end = (metric.form.format(slope * step + level) for step in (steps[0], steps[-1]))
+    start, end = (
+        metric.value_format.format(slope * step + level) for step in (steps[0], steps[-1])
+    )
     return f"{start} to {end}"

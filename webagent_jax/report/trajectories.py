@@ -34,7 +34,9 @@ def entry(episode: types.Episode) -> Json:
     return {
         "outcome": str(episode.outcome),
         "reward": episode.reward,
-        "trace": "".join(_grade(turn, next_observation) for turn, next_observation in _with_next(episode)),
+        "trace": "".join(
+            _grade(turn, next_observation) for turn, next_observation in _with_next(episode)
+        ),
         "tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
         "seconds": round(episode.seconds, 2),
         "logp": _mean(np.concatenate(logps)) if logps else None,
@@ -47,7 +49,7 @@ def entry(episode: types.Episode) -> Json:
     }
 
 
-def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
+def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     """Return the steps of an episode.
 
     `prompt` of a step is the number of characters it shares with the start of the previous prompt,
@@ -58,8 +60,8 @@ def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
     steps = []
     previous = ""
     for turn, next_observation in _with_next(episode):
-        prompt = pieces.text(turn.prompt_ids)
-        steps.append(_step(turn, next_observation, crop) | _tokens(turn, pieces))
+        prompt = decoder.text(turn.prompt_ids)
+        steps.append(_step(turn, next_observation, crop) | _tokens(turn, decoder))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
             steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
@@ -90,14 +92,14 @@ def _step(turn: types.Turn, next_observation: types.Observation | None, crop: Re
     }
 
 
-def _tokens(turn: types.Turn, pieces: TokenDecoder) -> Json:
+def _tokens(turn: types.Turn, decoder: TokenDecoder) -> Json:
     completion = turn.completion
     versions = completion.policy_version
     return {
         "prompt_tokens": len(turn.prompt_ids),
         "response_tokens": len(completion.token_ids),
         "finish": completion.finish,
-        "pieces": pieces.pieces(completion.token_ids),
+        "pieces": decoder.pieces(completion.token_ids),
         "logp": [_finite(value) for value in completion.logp],
         "versions": [int(versions.min()), int(versions.max())] if len(versions) else None,
     }

@@ -152,17 +152,17 @@ class MiniWob:
             InfraError: the browser fails.
         """
         _resolve_pages(task.sites, available_pages=self.pages)
-        session = self._pool.session(origins=[self._site.host], viewport=VIEWPORT, reuse=True)
+        session = self._pool.session(origins=[self._site.address], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the scripted expert of the task.
 
         Raises:
             KeyError: its page has no expert.
         """
         (page,) = task.sites
-        return EXPERTS[page](start.intent, start.observation)
+        return EXPERTS[page](reset_result.intent, reset_result.observation)
 
     def close(self) -> None:
         """Stop the site."""

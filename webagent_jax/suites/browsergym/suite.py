@@ -115,7 +115,7 @@ class BrowserGym:
             on_close=self._release,
         )
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise KeyError, because BrowserGym's tasks have no experts."""
         raise KeyError(task.id)
 

@@ -162,7 +162,7 @@ class WebArena:
                 resources=resources.pop_all(),
             )
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise KeyError, because these tasks have no experts."""
         raise KeyError(f"{task.id} has no scripted expert")
 
