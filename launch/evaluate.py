@@ -41,10 +41,10 @@ def main(argv: Sequence[str]) -> None:
         if baseline is not None:
             difference = comparison.compare(record, baseline)
             atomic_files.write_json(workdir / "comparison.json", difference.to_json())
-            print(f"\n{tables.change(difference, _COMPARE.value)}")
+            print(f"\n{tables.comparison_text(difference, _COMPARE.value)}")
     print(f"\nOpen {workdir / 'report.html'}")
     if record["infra"]:
-        sys.exit(tables.unscored(record))
+        sys.exit(tables.infra_text(record))
 
 
 if __name__ == "__main__":

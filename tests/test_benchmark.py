@@ -133,4 +133,4 @@ def test_browser_benchmark_reports_pages_steps_and_waits(monkeypatch, capsys):
 
 def test_baseline_ask_raises_on_process_failure():
     with pytest.raises(RuntimeError, match="failed"):
-        baseline.ask("false", "playwright/settle.py", {})
+        baseline.run_script("false", "playwright/settle.py", {})

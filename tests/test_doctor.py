@@ -56,9 +56,9 @@ def run_check(check: Check, cfg: RunConfig | None = None, workdir: Path = Path("
 
 
 def assert_error(finding: Finding, problem: str, fix: str = "") -> None:
-    assert finding.verdict is CheckStatus.ERROR
-    assert problem in finding.what and fix in finding.fix and finding.fix, finding
-    assert "\n" not in finding.what + finding.fix
+    assert finding.status is CheckStatus.ERROR
+    assert problem in finding.description and fix in finding.fix and finding.fix, finding
+    assert "\n" not in finding.description + finding.fix
 
 
 # --- machine --------------------------------------------------------------------------------------
@@ -67,7 +67,9 @@ def assert_error(finding: Finding, problem: str, fix: str = "") -> None:
 def test_machine_check_passes_on_this_machine(tmp_path: Path) -> None:
     findings = run_check(machine.check, workdir=tmp_path / "not" / "yet")
     assert doctor.all_passed(list(findings.values()))
-    assert "jax 0." in findings["packages"].what and "free" in findings["workdir"].what
+    assert (
+        "jax 0." in findings["packages"].description and "free" in findings["workdir"].description
+    )
     assert not (tmp_path / "not").exists()
 
 
@@ -76,8 +78,8 @@ def test_machine_check_reports_package_mismatch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(machine, "_requirements", lambda: requirements)
     finding = run_check(machine.check)["packages"]
     assert_error(finding, "jax<0.1 is needed, ", "pip install")
-    assert "no-such-package>=2 is missing" in finding.what
-    assert "numpy" not in finding.what and "99" not in finding.what
+    assert "no-such-package>=2 is missing" in finding.description
+    assert "numpy" not in finding.description and "99" not in finding.description
 
 
 def test_machine_check_reports_workdir_below_file(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_machine_check_warns_about_open_file_limit() -> None:
     finding = run_check(
         machine.check, RunConfig(rollout=RolloutConfig(max_concurrent_episodes=10**9))
     )["open files"]
-    assert finding.verdict is CheckStatus.WARNING and finding.fix
+    assert finding.status is CheckStatus.WARNING and finding.fix
 
 
 # --- browser --------------------------------------------------------------------------------------
@@ -102,9 +104,9 @@ def test_browser_check_passes() -> None:
         browser.check,
         RunConfig(browser=LONG_TIMEOUTS, rollout=RolloutConfig(max_concurrent_episodes=2)),
     )
-    assert "Chrome" in findings["browser"].what
-    assert findings["sandbox"].verdict is CheckStatus.OK
-    assert "MiB" in findings["browser memory"].what
+    assert "Chrome" in findings["browser"].description
+    assert findings["sandbox"].status is CheckStatus.OK
+    assert "MiB" in findings["browser memory"].description
 
 
 def test_missing_browser_is_reported_by_browser_and_sites(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +159,8 @@ def test_browser_check_reports_chromium_stderr(tmp_path: Path) -> None:
 def test_sites_check_opens_first_task() -> None:
     cfg = RunConfig(browser=LONG_TIMEOUTS, suite=SuiteConfig(tasks=("click-test",)))
     finding = run_check(sites.check, cfg)["miniwob"]
-    assert finding.verdict is CheckStatus.OK
-    assert "miniwob/click-test/1000000 opened, with 1 elements" in finding.what
+    assert finding.status is CheckStatus.OK
+    assert "miniwob/click-test/1000000 opened, with 1 elements" in finding.description
 
 
 def test_sites_check_reports_unknown_task() -> None:
@@ -186,7 +188,7 @@ def test_sites_check_reports_each_webarena_replica(monkeypatch: pytest.MonkeyPat
         for finding in sites.check(make_webarena_config(), Path())
         if finding.subject == "gitlab"
     ]
-    assert [finding.verdict for finding in findings] == [CheckStatus.OK, CheckStatus.ERROR]
+    assert [finding.status for finding in findings] == [CheckStatus.OK, CheckStatus.ERROR]
     assert_error(findings[1], "does not respond", "third_party/webarena")
     server.close()
 
@@ -205,11 +207,13 @@ def check_weights(path: Path | str, **options: Any) -> Any:
 
 def test_weights_check_passes_for_bundled_policy() -> None:
     findings = check_weights("webagent-tiny")
-    assert {finding.verdict for finding in findings.values()} == {CheckStatus.OK}
+    assert {finding.status for finding in findings.values()} == {CheckStatus.OK}
     assert set(findings) == {"tokenizer", "weights", "disk"}
-    assert "854,144 params, float32" in findings["weights"].what
+    assert "854,144 params, float32" in findings["weights"].description
     lora_disk = check_weights("webagent-tiny", lora=LoRAConfig(rank=1))["disk"]
-    assert lora_disk.verdict is CheckStatus.OK and lora_disk.what != findings["disk"].what
+    assert (
+        lora_disk.status is CheckStatus.OK and lora_disk.description != findings["disk"].description
+    )
 
 
 def test_weights_check_reports_empty_directory(tmp_path: Path) -> None:
@@ -248,7 +252,7 @@ def test_weights_check_reports_missing_tokenizer(policy_dir: Path) -> None:
     (policy_dir / "tokenizer.json").unlink()
     findings = check_weights(policy_dir)
     assert_error(findings["tokenizer"], "no tokenizer.json", "fast tokenizer")
-    assert findings["weights"].verdict is CheckStatus.OK
+    assert findings["weights"].status is CheckStatus.OK
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -256,9 +260,9 @@ def test_weights_check_reports_missing_tokenizer(policy_dir: Path) -> None:
 
 def test_devices_check_passes_on_cpu() -> None:
     findings = run_check(devices.check)
-    assert {finding.verdict for finding in findings.values()} == {CheckStatus.OK}
-    assert "(cpu)" in findings["devices"].what and findings["attention"].what == "cpu"
-    assert "tensor 1" in findings["mesh"].what
+    assert {finding.status for finding in findings.values()} == {CheckStatus.OK}
+    assert "(cpu)" in findings["devices"].description and findings["attention"].description == "cpu"
+    assert "tensor 1" in findings["mesh"].description
 
 
 @pytest.mark.parametrize(
@@ -296,7 +300,7 @@ def test_devices_check_reports_insufficient_memory(policy_dir: Path) -> None:
     (policy_dir / "config.json").write_text(json.dumps(model_config))
     cfg = RunConfig(policy=PolicyConfig(path=str(policy_dir)), grpo=GRPOConfig(kl_beta=0.0))
     findings = run_check(devices.check, cfg)
-    assert findings["training memory"].verdict is CheckStatus.WARNING
+    assert findings["training memory"].status is CheckStatus.WARNING
     assert_error(findings["engine"], "of params", "lower --config.engine.slots")
 
 
@@ -347,7 +351,7 @@ def test_endpoints_check_reports_key_and_connection_errors(
     monkeypatch.setenv("DOCTOR_KEY", "wrong")
     assert_error(check_endpoint(chat_url), "who?", "not valid")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert check_endpoint(chat_url).verdict is CheckStatus.OK
+    assert check_endpoint(chat_url).status is CheckStatus.OK
     assert_error(check_endpoint("http://127.0.0.1:1/v1"), "sent no response")
 
 
@@ -356,7 +360,7 @@ def test_endpoints_check_includes_judge(chat_url: str, monkeypatch: pytest.Monke
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
     assert_error(run_check(endpoints.check, cfg)["judge"], "is not set", "export")
     monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert run_check(endpoints.check, cfg)["judge"].verdict is CheckStatus.OK
+    assert run_check(endpoints.check, cfg)["judge"].status is CheckStatus.OK
 
 
 # --- all checks -----------------------------------------------------------------------------------
@@ -377,7 +381,7 @@ def test_run_checks_reports_check_that_crashes(
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "no-such-backend")
     findings = doctor.run_checks(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
-    assert findings[0].subject == "packages" and findings[0].verdict is CheckStatus.OK
+    assert findings[0].subject == "packages" and findings[0].status is CheckStatus.OK
     assert_error(findings[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
     assert_error(findings[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
     lines = doctor.table(findings).splitlines()
@@ -400,4 +404,4 @@ def test_launcher_exit_status_reflects_findings(
     ):
         main(["doctor.py"])
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["verdict"] == "broken"
+    assert json.loads(line)["status"] == "broken"

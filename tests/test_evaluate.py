@@ -33,7 +33,7 @@ from webagent_jax.types import Completion, InfraError, Observation, ResetResult,
 
 ROOT = Path(__file__).parents[1]
 PRESS = '<answer> do(action="Click", element="1") </answer>'
-TIMING_KEYS = ("seconds", "episode_seconds", "busy")  # keys of eval.json
+TIMING_KEYS = ("seconds", "episode_seconds", "utilization")  # keys of eval.json
 
 
 # --- fakes ---------------------------------------------------------------------------------------
@@ -125,7 +125,9 @@ class FakeRuntime:
         return FakeAgent(self._tokenizer, self._cfg.eval.temperature)
 
     def run(self, jobs, on_episode=lambda episode: None):
-        return Collector(self.suite, contexts=3, infra_retries=1).run_jobs(jobs, on_episode)
+        return Collector(self.suite, max_concurrent_episodes=3, infra_retries=1).run_jobs(
+            jobs, on_episode
+        )
 
 
 @pytest.fixture
@@ -256,7 +258,7 @@ def test_infra_errors_are_retried_at_end(run, tmp_path):
 def test_infra_errors_are_reported_and_retried_on_restart(run, tmp_path):
     record = run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99}))
     assert record["infra"] == [
-        {"task_id": "fake/test/a/1", "attempt": 0, "note": "the browser is gone"}
+        {"task_id": "fake/test/a/1", "attempt": 0, "infra_error": "the browser is gone"}
     ]
     assert (record["n"], record["success_rate"]) == (7, 1.0)
     assert record["by_outcome"] == {"SUCCESS": 7, "INFRA": 1}

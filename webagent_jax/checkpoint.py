@@ -29,21 +29,25 @@ class Checkpointer:
 
     Args:
         directory: folder of the checkpoints; created if missing.
-        keep: number of latest checkpoints to keep.
+        max_to_keep: number of latest checkpoints to keep.
         read_only: read the checkpoints of a run that may be active; change no files.
     """
 
-    def __init__(self, directory: str | Path, keep: int = 2, *, read_only: bool = False) -> None:
+    def __init__(
+        self, directory: str | Path, max_to_keep: int = 2, *, read_only: bool = False
+    ) -> None:
         options = (
             ocp.CheckpointManagerOptions(read_only=True)
             if read_only
             else ocp.CheckpointManagerOptions(
-                max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
+                max_to_keep=max_to_keep,
+                cleanup_tmp_directories=True,
+                enable_async_checkpointing=True,
             )
         )
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
 
-    def save(self, step: int, state: TrainState, position: LoopState) -> None:
+    def save(self, step: int, state: TrainState, loop_state: LoopState) -> None:
         """Start to save a checkpoint; do nothing if the step has one.
 
         Waits for the previous save. After the return, `state` may be modified or donated; `close`
@@ -53,7 +57,7 @@ class Checkpointer:
             return
         items = {
             "state": ocp.args.StandardSave(state),
-            "loop_state": ocp.args.JsonSave(dict(position)),
+            "loop_state": ocp.args.JsonSave(dict(loop_state)),
         }
         self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
@@ -101,7 +105,7 @@ class Checkpointer:
                 f"no checkpoint {step or ''} in {self._manager.directory}; available: {steps}"
             )
         directory = Path(self._manager.directory) / str(step) / "state"
-        return restore_params(directory, abstract_params, within=("params",))
+        return restore_params(directory, abstract_params, key_path=("params",))
 
     def close(self) -> None:
         """Wait for the last save and close the directory."""

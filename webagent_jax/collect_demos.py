@@ -22,7 +22,7 @@ _MAX_EXPERT_TURNS = 30  # upper bound for all experts
 
 
 def collect_demos(
-    cfg: RunConfig, directory: Path, progress: Progress, by: DemoSource = "expert"
+    cfg: RunConfig, directory: Path, progress: Progress, source: DemoSource = "expert"
 ) -> None:
     """Run episodes of training tasks in browsers and write the successful ones.
 
@@ -33,8 +33,8 @@ def collect_demos(
         cfg: config of the run.
         directory: folder of the demonstrations.
         progress: receives the phase and the log messages.
-        by: scripted experts of the suite, or the policy of the config (local or endpoint), sampled
-            as in rollouts.
+        source: scripted experts of the suite, or the policy of the config (local or endpoint),
+            sampled as in rollouts.
 
     Raises:
         ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, or no demonstration
@@ -47,15 +47,15 @@ def collect_demos(
         raise ConfigError(
             f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
         )
-    model, snapshot = initial_policy(cfg) if by == "policy" else (None, None)
+    model, snapshot = initial_policy(cfg) if source == "policy" else (None, None)
     with RolloutRuntime(cfg, progress, model, snapshot) as runtime:
-        max_turns = _MAX_EXPERT_TURNS if by == "expert" else cfg.rollout.max_turns
+        max_turns = _MAX_EXPERT_TURNS if source == "expert" else cfg.rollout.max_turns
         episode_config = runtime.episode_config(max_turns)
         max_prompt_tokens = episode_config.max_prompt_tokens
-        if by == "expert":
+        if source == "expert":
             # Experts read no prompts: without a limit the log can report the limit that fits all.
             episode_config = replace(episode_config, max_prompt_tokens=sys.maxsize)
-        agent = runtime.expert_agent if by == "expert" else runtime.policy_agent
+        agent = runtime.expert_agent if source == "expert" else runtime.policy_agent
         jobs = []
         for number, name in enumerate(runtime.suite.task_names("train")):
             draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
@@ -65,7 +65,7 @@ def collect_demos(
                 jobs.append(Job(task, seed, episode_config, agent))
         progress.start_phase("demonstrations", len(jobs), "episodes")
         episodes = runtime.run(jobs, lambda episode: progress.advance())
-        if by == "policy" and runtime.usage is not None:
+        if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     in_limit = [episode for episode in successes if _longest_prompt(episode) <= max_prompt_tokens]

@@ -161,18 +161,18 @@ def check(
     )
 
 
-def model_config(given: PolicyConfig) -> ModelConfig:
+def model_config(config: PolicyConfig) -> ModelConfig:
     """Return the architecture from config.json, or a preset by name without a directory."""
-    attention = "tpu" if given.attention == "auto" else given.attention
-    model = presets.find_preset(given.path)
-    if model is None or policy.is_policy_dir(given.path):
-        model = policy.load_config(given.path, attention="dense")
+    attention = "tpu" if config.attention == "auto" else config.attention
+    model = presets.find_preset(config.path)
+    if model is None or policy.is_policy_dir(config.path):
+        model = policy.load_config(config.path, attention="dense")
     return dataclasses.replace(
         model,
-        dtype=given.dtype,
-        remat=given.remat,
+        dtype=config.dtype,
+        remat=config.remat,
         attention=attention,
-        unroll=given.unroll,
+        unroll=config.unroll,
     )
 
 
@@ -251,8 +251,8 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     shapes = EngineShapes.from_config(
         model,
         slots=cfg.engine.slots,
-        max_tokens=cfg.engine.max_model_len,
-        steps=cfg.engine.steps_per_dispatch,
+        max_model_len=cfg.engine.max_model_len,
+        decode_steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
     )
     engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
@@ -365,7 +365,7 @@ def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, f
 
 def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
     """Return the cost of the longest prompt, over all its prefill batches."""
-    tokens, tensor = shapes.max_tokens, cfg.engine.tensor_parallel_size
+    tokens, tensor = shapes.max_model_len, cfg.engine.tensor_parallel_size
     batches = -(-tokens // shapes.prefill_tokens)
     work = flops.layer_flops(model, tokens, _causal_pairs(tokens))
     return CostEstimate(work / tensor, batches * policy.weight_bytes(model) / tensor)
@@ -373,7 +373,7 @@ def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> C
 
 def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
     """Return the cost of one decode step with all slots and pages in use."""
-    tokens = min(shapes.slots * shapes.max_tokens, (shapes.pages - 1) * shapes.page_tokens)
+    tokens = min(shapes.slots * shapes.max_model_len, (shapes.num_pages - 1) * shapes.page_tokens)
     work = flops.layer_flops(model, shapes.slots, tokens)
     work += flops.logits_flops(model, shapes.slots)
     hbm_bytes = policy.weight_bytes(model) + tokens * kv.kv_bytes_per_token(model)

@@ -101,7 +101,7 @@ def _report(cfg: RunConfig, state: _State, keys: Sequence[_Key]) -> EvalReport:
         episodes,
         seconds,
         max_turns=cfg.eval.max_turns,
-        busy=utilization,
+        utilization=utilization,
         usage=state.totals.get("usage"),
     )
 
@@ -248,7 +248,7 @@ class _WaitTimer:
         self._num_waiting, self._last_change, self._total = 0, 0.0, 0.0
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def measure_wait(self) -> Iterator[None]:
         self._change_waiting(+1)
         try:
             yield
@@ -274,5 +274,5 @@ class _TimedAgent:
         self._agent, self._wait_timer = agent, wait_timer
 
     def respond(self, request: AgentRequest) -> Completion:
-        with self._wait_timer.waiting():
+        with self._wait_timer.measure_wait():
             return self._agent.respond(request)

@@ -73,8 +73,8 @@ class StaticSite:
 
     def __init__(self, folder: Path, latency: float = 0.0) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self.url = f"http://{self.host}"
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http://{self.address}"
         pages = Starlette(routes=[Mount("/", _CachedStaticFiles(directory=folder))])
         self._server = uvicorn.Server(
             uvicorn.Config(

@@ -72,20 +72,20 @@ def _write(workdir: Path, seconds: dict[str, float]) -> Json:
         if path.exists():
             summary[stage] = atomic_files.read_json(path)
     if "grpo" in summary:
-        summary["grpo_minus_bc"] = _paired(summary["grpo"], summary["bc"])
+        summary["grpo_minus_bc"] = _paired_difference(summary["grpo"], summary["bc"])
     summary |= {"seconds": seconds, "hardware": run_metadata.hardware()}
     atomic_files.write_json(workdir / "summary.json", summary)
     html.write_report(workdir)
     return summary
 
 
-def _paired(candidate: Json, baseline: Json) -> Json:
+def _paired_difference(candidate: Json, baseline: Json) -> Json:
     """Return the success difference over tasks with a reward in both, and its 95 % interval."""
     candidate_rewards, baseline_rewards = (
         {t["task_id"]: t["reward"] for t in evaluation["tasks"] if t["reward"] is not None}
         for evaluation in (candidate, baseline)
     )
-    result = statistics.paired(candidate_rewards, baseline_rewards)
+    result = statistics.compare_paired(candidate_rewards, baseline_rewards)
     return {"difference": result.difference, "ci95": list(result.ci95), "n": result.n}
 
 

@@ -369,7 +369,7 @@ class Suite(Protocol):
         """Create the environment of the task."""
         ...
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the scripted expert of the task.
 
         Raises:

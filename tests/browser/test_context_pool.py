@@ -152,7 +152,7 @@ def test_sessions_with_reuse_count_towards_max_episodes(site: Any) -> None:
             with pool.session(origins=[site.origin], reuse=True) as session:
                 session.goto(site.add_page("x"))
         stats = pool.stats()
-        assert (stats.launches, stats.recycled, stats.crashes) == (3, 2, 0)
+        assert (stats.launches, stats.recycles, stats.crashes) == (3, 2, 0)
         assert context_counts(pool) == (3, 4)
 
 

@@ -215,7 +215,7 @@ def test_browser_is_replaced_after_max_episodes(site: Any) -> None:
         first_session.goto(url)
         pool.session(origins=[site.origin]).close()
         third_session = pool.session(origins=[site.origin])  # in a new process
-        assert pool.stats().launches == 2 and pool.stats().recycled == 1
+        assert pool.stats().launches == 2 and pool.stats().recycles == 1
         assert first_session.observe().text == "x"
         first_session.close()
         deadline = time.monotonic() + 20
@@ -250,7 +250,7 @@ def test_recycle_waits_for_opening_context(site: Any, monkeypatch: pytest.Monkey
             recycle_event.set()
             with future.result(30) as session:
                 session.goto(f"http://{site.origin}/")
-        assert pool.stats().recycled == 1
+        assert pool.stats().recycles == 1
 
 
 @pytest.mark.browser

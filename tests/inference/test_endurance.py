@@ -81,5 +81,5 @@ def test_engine_ends_all_requests_without_leaks():
     assert num_done > 8_000
     assert num_cancelled > 100
     assert end_stats.num_compiled_programs == start_stats.num_compiled_programs
-    assert end_stats.queued == 0
+    assert end_stats.num_queued == 0
     assert end_stats.num_free_pages == start_stats.num_free_pages

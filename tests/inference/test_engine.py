@@ -556,6 +556,6 @@ def test_warmup_compiles_all_programs_and_stats_are_exact():
         stats = engine.stats()
     assert stats.num_compiled_programs == num_programs
     assert (stats.requests, stats.prompt_tokens, stats.sampled_tokens) == (6, 456, 30)
-    assert stats.queued == 0
+    assert stats.num_queued == 0
     assert stats.occupancy == pytest.approx(30 / (4 * stats.decode_steps))
     assert 0.25 < stats.occupancy <= 1.0

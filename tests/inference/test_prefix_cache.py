@@ -39,7 +39,7 @@ def test_prefix_cache_shares_common_prefixes():
 def test_prefix_is_cached_after_free():
     pages = PrefixCache(20, PAGE_TOKENS)
     pages.free(_allocate(pages, ONE_TO_TEN))
-    assert pages.available == 19
+    assert pages.num_free_pages == 19
     assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
@@ -47,20 +47,20 @@ def test_pages_are_shared_only_after_equal_prefix():
     pages = PrefixCache(20, PAGE_TOKENS)
     pages.free(_allocate(pages, ONE_TO_TEN))
     prompt = np.concatenate([_tokens(7, 7, 7), ONE_TO_TEN])
-    first, other = (pages.allocate(prompt, 14, before=3) for _ in range(2))
+    first, other = (pages.allocate(prompt, 14, prefix_len=3) for _ in range(2))
     assert first and other
     assert (first.num_cached_tokens, other.num_cached_tokens) == (0, 8)
     assert (len(first.pages), len(first.path)) == (3, 2)
-    changed = pages.allocate(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, before=3)
+    changed = pages.allocate(np.concatenate([_tokens(7, 8, 7), ONE_TO_TEN]), 14, prefix_len=3)
     assert changed is not None and changed.num_cached_tokens == 0
-    assert pages.allocate(prompt[:3], 4, before=3) is not None
+    assert pages.allocate(prompt[:3], 4, prefix_len=3) is not None
 
 
 def test_free_drops_unfilled_pages():
     pages = PrefixCache(20, PAGE_TOKENS)
     pages.free(_allocate(pages, ONE_TO_TEN[:5]))
-    pages.free(_allocate(pages, ONE_TO_TEN), filled=False)
-    assert pages.available == 19
+    pages.free(_allocate(pages, ONE_TO_TEN), is_filled=False)
+    assert pages.num_free_pages == 19
     assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 4
 
 
@@ -88,9 +88,9 @@ def test_failed_allocation_does_not_change_cache():
     pages = PrefixCache(4, PAGE_TOKENS)
     allocation = _allocate(pages, ONE_TO_TEN[:8], extra_tokens=0)
     assert pages.allocate(ONE_TO_TEN, 13) is None
-    assert pages.available == 1
+    assert pages.num_free_pages == 1
     pages.free(allocation)
-    assert pages.available == 3
+    assert pages.num_free_pages == 3
     assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 8
 
 
@@ -99,10 +99,10 @@ def test_reset_keeps_allocated_pages():
     allocation = _allocate(pages, ONE_TO_TEN)
     pages.free(_allocate(pages, _tokens(*[5] * 8)))
     pages.reset()
-    assert pages.available == 16
+    assert pages.num_free_pages == 16
     assert _allocate(pages, ONE_TO_TEN).num_cached_tokens == 0
     pages.free(allocation)
-    assert pages.available == 16
+    assert pages.num_free_pages == 16
 
 
 class _ReferenceCache:
@@ -113,7 +113,7 @@ class _ReferenceCache:
 
     def check(self, cache: PrefixCache) -> None:
         pages_in_use = {page for allocation in self.allocations for page in allocation.pages}
-        assert cache.available == self.pages - 1 - len(pages_in_use)
+        assert cache.num_free_pages == self.pages - 1 - len(pages_in_use)
         assert 0 not in pages_in_use
         private = [
             page
@@ -147,10 +147,10 @@ def test_random_operations_match_reference_cache(operations, pages):
     for operation in operations:
         if operation[0] == "lease":
             prompt, tokens = _tokens(*operation[1]), len(operation[1]) + operation[2]
-            available = cache.available
+            num_free_pages = cache.num_free_pages
             allocation = cache.allocate(prompt, tokens)
             if allocation is None:
-                assert -(-tokens // PAGE_TOKENS) > available
+                assert -(-tokens // PAGE_TOKENS) > num_free_pages
             else:
                 assert len(allocation.pages) == -(-tokens // PAGE_TOKENS)
                 assert allocation.num_cached_tokens <= len(prompt)
@@ -159,8 +159,8 @@ def test_random_operations_match_reference_cache(operations, pages):
             cache.reset()
         elif reference.allocations:
             allocation = reference.allocations.pop(operation[1] % len(reference.allocations))
-            cache.free(allocation, filled=operation[2] or allocation.has_dependents)
+            cache.free(allocation, is_filled=operation[2] or allocation.has_dependents)
         reference.check(cache)
     for allocation in reference.allocations:
         cache.free(allocation)
-    assert cache.available == pages - 1
+    assert cache.num_free_pages == pages - 1

@@ -11,9 +11,9 @@ from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 
 SHAPES = EngineShapes(
     slots=2,
-    max_tokens=32,
+    max_model_len=32,
     page_tokens=4,
-    pages=17,
+    num_pages=17,
     chunk_page_counts=(1,),
     chunks_per_batch=2,
     prefill_batches=2,
@@ -57,7 +57,7 @@ def test_prefill_excludes_last_prompt_token():
     assert scheduler.decode() is None
     assert _prefill_pages(scheduler) == [(16, [17, 18, 19, 0])]
     decode = _decode_batch(scheduler)
-    assert decode.running == (running,)
+    assert decode.sequences == (running,)
     row = decode.control[running.slot]
     assert row[[SlotField.MODE, SlotField.TOKEN, SlotField.POSITION]].tolist() == [
         SlotMode.STARTING,
@@ -96,7 +96,7 @@ def test_prefill_skips_shared_prefix():
         (0, [2, 3, 4, 5]),
         (4, [6, 7, 8, 9]),
     ]
-    assert _decode_batch(scheduler).running == (running,)
+    assert _decode_batch(scheduler).sequences == (running,)
     row = running.control
     assert row[[SlotField.TOKEN, SlotField.POSITION, SlotField.PREFIX_LEN]].tolist() == [13, 12, 6]
     assert np.count_nonzero(row[SlotField.TABLE :]) == 3  # for at most 10 tokens after the prefix
@@ -107,14 +107,14 @@ def test_prefix_and_one_token_need_no_prefill():
     scheduler = Scheduler(SHAPES, np.arange(1, 7, dtype=np.int32))
     running = scheduler.admit(_request(7))
     assert scheduler.prefill() is None
-    assert _decode_batch(scheduler).running == (running,)
+    assert _decode_batch(scheduler).sequences == (running,)
 
 
 def test_one_token_needs_no_prefill():
     scheduler = Scheduler(SHAPES)
     running = scheduler.admit(_request(1))
     assert scheduler.prefill() is None
-    assert _decode_batch(scheduler).running == (running,)
+    assert _decode_batch(scheduler).sequences == (running,)
 
 
 def test_equal_prompts_prefill_common_pages_once():
@@ -138,7 +138,7 @@ def test_admit_requires_free_slot_and_pages():
     scheduler.release(first)
     fourth = scheduler.admit(_request(25, limit=8, first_token=90))
     assert fourth is not None  # pages that `first` has not prefilled are free
-    assert scheduler.available == 16 - 8 - 8
+    assert scheduler.num_free_pages == 16 - 8 - 8
 
 
 def test_released_pages_with_dependents_are_prefilled():
@@ -148,9 +148,9 @@ def test_released_pages_with_dependents_are_prefilled():
     scheduler.release(first)
     starts = [start for _ in range(3) for start, _ in _prefill_pages(scheduler)]
     assert starts == [0, 4, 8, 12, 16, 16]
-    assert _decode_batch(scheduler).running == (second,)
+    assert _decode_batch(scheduler).sequences == (second,)
     scheduler.release(second)
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
 
 
 def test_released_pages_without_dependents_are_not_prefilled():
@@ -160,7 +160,7 @@ def test_released_pages_without_dependents_are_not_prefilled():
     scheduler.release(first)
     scheduler.release(second)
     assert scheduler.prefill() is None
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
 
 
 def test_preempted_request_resumes_after_last_token():
@@ -170,7 +170,7 @@ def test_preempted_request_resumes_after_last_token():
     floats = np.zeros(3, np.float32)
     request.append(DecodedTokens(np.array([50, 51, 52], np.int32), floats, floats, 0))
     assert scheduler.preempt_all() == [request]
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
     running = scheduler.admit(request)
     assert running is not None
     assert _prefill_pages(scheduler)[-1] == (8, [9, 10, 50, 51])
@@ -185,6 +185,6 @@ def test_preempt_all_frees_slots_and_pages():
     scheduler.prefill()
     scheduler.release(first)
     assert scheduler.preempt_all() == [second.request]
-    assert scheduler.available == 16
+    assert scheduler.num_free_pages == 16
     assert scheduler.prefill() is None
-    assert scheduler.running == []
+    assert scheduler.running_sequences == []

@@ -63,7 +63,7 @@ def test_index_entries_point_to_their_steps(report_workdir: Path) -> None:
     load_chunk = functools.cache(lambda log, number: read_chunk(report_workdir, log, number))
     for entry in index["episodes"]:
         log = index["logs"][entry["log"]]["id"]
-        steps = load_chunk(log, entry["chunk"])[entry["place"]]["steps"]
+        steps = load_chunk(log, entry["chunk"])[entry["index"]]["steps"]
         assert len(steps) == len(entry["trace"]) == 3
 
 
@@ -106,7 +106,7 @@ def test_chunk_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     write_pages(tmp_path)
     entries = read_index(tmp_path)["episodes"]
-    assert [(e["chunk"], e["place"]) for e in entries][:3] == [(0, 0), (0, 1), (1, 0)]
+    assert [(e["chunk"], e["index"]) for e in entries][:3] == [(0, 0), (0, 1), (1, 0)]
     assert len(list((tmp_path / "report" / "update-1").glob("*.js"))) == 4
 
 
@@ -126,9 +126,9 @@ def test_chunk_files_escape_web_content(tmp_path: Path) -> None:
     episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", [hostile_episode])
     write_pages(tmp_path)
     (entry,) = read_index(tmp_path)["episodes"]
-    assert entry["note"] == hostile and entry["reward"] is None
+    assert entry["infra_error"] == hostile and entry["reward"] is None
     (detail,) = read_chunk(tmp_path, "eval", 0)
-    assert detail["steps"][0]["reply"] == hostile
+    assert detail["steps"][0]["response"] == hostile
     assert detail["steps"][0]["action"] == f"Not executed: {hostile}"
 
 
@@ -152,8 +152,11 @@ def test_step_contains_observation_action_and_changes() -> None:
     assert first["action"] == "Type “karrie” into textbox “Field 1”"
     assert first["thought"] == "Field 1 is next."
     assert [first["observation"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
-    assert first["answer"] == [("-", "textbox Field 1 [1]"), ("+", "textbox Field 1 [1] = karrie")]
-    assert last["action"] == "Click on button “Login”" and last["answer"] == []
+    assert first["page_changes"] == [
+        ("-", "textbox Field 1 [1]"),
+        ("+", "textbox Field 1 [1] = karrie"),
+    ]
+    assert last["action"] == "Click on button “Login”" and last["page_changes"] == []
     assert (first["prompt_tokens"], first["response_tokens"]) == (80, 12)
     assert first["pieces"] is None and len(first["logp"]) == 12 and "prompt" not in first
     assert first["seconds"] == {"model": 0.1, "browser": 0.2} and first["versions"] == [0, 0]
@@ -227,8 +230,10 @@ def test_long_page_changes_are_truncated() -> None:
     step, _ = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)[
         "steps"
     ]
-    assert step["answer"][0] == ("=", "new URL http://127.0.0.1/next")
-    assert len(step["answer"]) == 42 and re.fullmatch(r"and \d+ more .*", step["answer"][-1][1])
+    assert step["page_changes"][0] == ("=", "new URL http://127.0.0.1/next")
+    assert len(step["page_changes"]) == 42 and re.fullmatch(
+        r"and \d+ more .*", step["page_changes"][-1][1]
+    )
 
 
 # --- tokens as text -------------------------------------------------------------------------------

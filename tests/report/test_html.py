@@ -69,7 +69,7 @@ def test_report_escapes_workdir_text(workdir_copy: Path) -> None:
         "n": 2,
         "ci95": [0.1, 0.9],
     }
-    summary["grpo"]["infra"] = [{"task_id": hostile, "note": hostile}]
+    summary["grpo"]["infra"] = [{"task_id": hostile, "infra_error": hostile}]
     atomic_files.write_json(workdir_copy / "summary.json", summary)
     page = html.write_report(workdir_copy).read_text("utf-8")
     assert "&lt;img src=x" in page
@@ -127,9 +127,9 @@ def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_pa
             },
             "turns": {"mean": 3.0, "p50": 3, "p90": 4, "max": 9},
             "parse_error_rate": 0.125,
-            "busy": {"browser": 0.5},
+            "utilization": {"browser": 0.5},
             "usage": {"prompt_tokens": 12345, "completion_tokens": 678, "dollars": 1.25},
-            "infra": [{"task_id": "miniwob/lost/1", "note": "Chromium is gone"}],
+            "infra": [{"task_id": "miniwob/lost/1", "infra_error": "Chromium is gone"}],
         },
     )
     page = html.write_report(eval_dir).read_text("utf-8")

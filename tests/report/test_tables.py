@@ -39,7 +39,7 @@ def make_eval_record(
         suite=SuiteConfig(name=suite, webarena=WebArenaConfig(test_file="x")),
         eval=EvalConfig(**options),
     )
-    report = episode_stats.summarize(episodes, 61.0, busy={"browser": 0.25, "engine": 0.5})
+    report = episode_stats.summarize(episodes, 61.0, utilization={"browser": 0.25, "engine": 0.5})
     return json.loads(json.dumps(episode_log.eval_json(report, cfg, "abc")))
 
 
@@ -125,8 +125,8 @@ def test_comparison_pairs_common_tasks() -> None:
     result = comparison.compare(candidate, baseline)
     assert (result.n, result.difference, result.p) == (3, 0.0, 1.0)
     assert (result.gained, result.lost) == (("a/1",), ("a/2",))
-    assert (result.only_after, result.only_before) == (2, 1)
-    output = tables.change(result, "runs/before")
+    assert (result.only_candidate, result.only_baseline) == (2, 1)
+    output = tables.comparison_text(result, "runs/before")
     assert "Against runs/before: +0.0 points" in output and "over 3 paired tasks" in output
     assert "on one side only: 2 of this evaluation, 1 of runs/before" in output
 
@@ -141,7 +141,7 @@ def test_comparison_pairs_first_attempts() -> None:
 
 def test_long_task_lists_are_truncated() -> None:
     baseline, candidate = (make_eval_record(make_rewards(("a",), 30, rate)) for rate in (0.0, 0.8))
-    output = tables.change(comparison.compare(candidate, baseline), "it")
+    output = tables.comparison_text(comparison.compare(candidate, baseline), "it")
     assert "solved now: 24 (a/0, " in output and "a/9 and 14 more)" in output
 
 
@@ -165,7 +165,9 @@ def test_invalid_eval_file_raises_error(tmp_path: Path, content: str | None, mes
 
 
 def test_unscored_lists_episodes_without_reward() -> None:
-    output = tables.unscored(make_eval_record({f"a/{i}": None for i in range(12)} | {"a/99": 1.0}))
+    output = tables.infra_text(
+        make_eval_record({f"a/{i}": None for i in range(12)} | {"a/99": 1.0})
+    )
     assert "12 of 13 episodes have no reward" in output
     assert "a/0: gone" in output and "and 2 more" in output
 

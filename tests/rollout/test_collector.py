@@ -40,7 +40,7 @@ def make_job(tokenizer):
 
 
 def make_collector(suite, **options):
-    return Collector(suite, **{"contexts": 3, "infra_retries": 1, **options})
+    return Collector(suite, **{"max_concurrent_episodes": 3, "infra_retries": 1, **options})
 
 
 def rollout_threads():
@@ -91,7 +91,7 @@ def test_other_errors_are_raised_to_caller(make_job):
 def test_prompt_error_ends_only_its_episode(make_job):
     suite = FakeSuite(lambda index: FakeEnv(page="half a character: \ud83d" * (index < 2)))
     runs = []
-    episodes = make_collector(suite, contexts=1, on_run=runs.append).run_jobs(
+    episodes = make_collector(suite, max_concurrent_episodes=1, on_run=runs.append).run_jobs(
         [make_job(), make_job(), make_job()]
     )
     assert [e.outcome for e in episodes] == [Outcome.INFRA, Outcome.SUCCESS, Outcome.SUCCESS]
@@ -103,7 +103,9 @@ def test_prompt_error_ends_only_its_episode(make_job):
 
 def test_early_exit_starts_no_more_jobs(make_job):
     suite = FakeSuite()
-    with make_collector(suite, contexts=1).start([make_job() for _ in range(50)]) as pool:
+    with make_collector(suite, max_concurrent_episodes=1).start(
+        [make_job() for _ in range(50)]
+    ) as pool:
         next(pool)
     assert len(suite.envs) < 50
     assert all(env.closed for env in suite.envs)
@@ -118,7 +120,7 @@ def test_start_accepts_iterator_and_returns_all_results(make_job):
             job_numbers.append(index)
             yield make_job()
 
-    with make_collector(FakeSuite(), contexts=2).start(jobs()) as pool:
+    with make_collector(FakeSuite(), max_concurrent_episodes=2).start(jobs()) as pool:
         first_index, _ = next(pool)
         assert first_index in (0, 1)
         assert {index for index, _ in pool} | {first_index} == set(range(6))

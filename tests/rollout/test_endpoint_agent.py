@@ -124,7 +124,7 @@ def test_client_error_ends_run_at_first_requests(agent, chat_server, episode_con
     suite = FakeSuite()
     jobs = [Job(TASK, seed, episode_config, lambda: agent) for seed in range(165)]
     with pytest.raises(ConfigError, match=r"no such model\nCheck policy\.endpoint\.model"):
-        Collector(suite, contexts=3, infra_retries=2).run_jobs(jobs)
+        Collector(suite, max_concurrent_episodes=3, infra_retries=2).run_jobs(jobs)
     assert len(chat_server.requests) <= 3
     assert all(env.closed for env in suite.envs)
     assert not [t for t in threading.enumerate() if t.name.startswith("rollout")]
@@ -157,7 +157,7 @@ def test_episodes_succeed_with_unreliable_endpoint(chat_server, tokenizer, episo
         return EndpointAgent(endpoint, tokenizer, max_new_tokens=32, temperature=0.0)
 
     jobs = [Job(TASK, seed, episode_config, make_agent) for seed in range(20)]
-    episodes = Collector(FakeSuite(), contexts=8, infra_retries=0).run_jobs(jobs)
+    episodes = Collector(FakeSuite(), max_concurrent_episodes=8, infra_retries=0).run_jobs(jobs)
     assert [episode.outcome for episode in episodes] == [Outcome.SUCCESS] * 20
     usage = endpoint.usage
     assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)

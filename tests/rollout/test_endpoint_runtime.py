@@ -60,7 +60,7 @@ def test_collect_demos_with_endpoint_policy(chat_server, tmp_path):
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=6),
     )
-    collect_demos(cfg, tmp_path / "demos", progress, by="policy")
+    collect_demos(cfg, tmp_path / "demos", progress, source="policy")
     demonstrations = demos.read(tmp_path / "demos")
     num_invalid = sum(len(body["messages"]) > 2 for body in chat_server.bodies)
     assert 0 < num_invalid < 6
@@ -100,7 +100,7 @@ def test_evaluation_and_demos_use_separate_sampling_options(chat_server, tmp_pat
     assert sampling_options(0) == {(0.5, 0.9, 200)}
     num_eval_requests = len(chat_server.bodies)
     with contextlib.suppress(demos.DemosError):
-        collect_demos(cfg, tmp_path / "demos", NullProgress(), by="policy")
+        collect_demos(cfg, tmp_path / "demos", NullProgress(), source="policy")
     assert sampling_options(num_eval_requests) == {(1.0, 1.0, 96)}
 
 

@@ -79,7 +79,9 @@ def make_scheduler(episode_config, agents):
         ]
 
     def make(suite=None, contexts=4, **options):
-        collector = Collector(suite or FakeSuite(), contexts=contexts, infra_retries=0)
+        collector = Collector(
+            suite or FakeSuite(), max_concurrent_episodes=contexts, infra_retries=0
+        )
         return GroupScheduler(collector, jobs, **options)
 
     return make
@@ -165,7 +167,7 @@ def test_pending_group_has_update_of_oldest_episode(make_scheduler, agents):
         key: e for n, u in updates.items() for key, e in make_finished_episodes(n, (0,), u).items()
     }
     with make_scheduler(
-        first=2, resume={1: 4}, finished=finished_episodes, staleness=2
+        first=2, resume={1: 4}, finished=finished_episodes, max_staleness=2
     ) as scheduler:
         scheduler.schedule(3, update=5)
         assert scheduler.pending == {1: 4, 2: 3, 3: 5, 4: 5}

@@ -254,7 +254,7 @@ def site() -> Iterator[StaticSite]:
 def suite(site: StaticSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrowserGym]:
     monkeypatch.setenv("MINIWOB_URL", f"{site.url}/miniwob/")
     ids = [f"browsergym/miniwob.{name}" for name in ("click-button-sequence", "choose-list")]
-    suite = BrowserGym(ids, origins=[site.host], python=PYTHON, options=FAST_OPTIONS)
+    suite = BrowserGym(ids, origins=[site.address], python=PYTHON, options=FAST_OPTIONS)
     yield suite
     suite.close()
 

@@ -390,9 +390,9 @@ def test_split_by_judge_separates_judge_tasks() -> None:
 
 def test_strict_split_by_judge_raises_error() -> None:
     rule_tasks, _ = evaluators.split_by_judge(TASKS)
-    assert evaluators.split_by_judge(rule_tasks, strict=True) == (rule_tasks, ())
+    assert evaluators.split_by_judge(rule_tasks, require_judge_free=True) == (rule_tasks, ())
     with pytest.raises(ConfigError, match="40 of 165 tasks need a judge, webarena/1 first"):
-        evaluators.split_by_judge(TASKS, strict=True)
+        evaluators.split_by_judge(TASKS, require_judge_free=True)
 
 
 # --- tasks of WebArena-Lite ----------------------------------------------------------------------

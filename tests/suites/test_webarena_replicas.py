@@ -45,7 +45,7 @@ def make_pool(hooks: FakeHooks | None = None, replicas: int = 1, **options: Any)
         "timeout": TIMEOUT,
         "reset": None,
         "reset_every": 1,
-        "resettable": ("gitlab", "reddit"),
+        "resettable_sites": ("gitlab", "reddit"),
         "probe": hooks.probe,
     }
     return ReplicaPool(addresses, **(defaults | options))
@@ -190,10 +190,10 @@ def test_close_aborts_pending_acquire() -> None:
 
 
 def run_episode(
-    pool: ReplicaPool, *writes: str, site: str = "gitlab", faulty: bool = False
+    pool: ReplicaPool, *writes: str, site: str = "gitlab", has_fault: bool = False
 ) -> None:
     with pool.acquire([site], writes) as lease:
-        lease.faulty = faulty
+        lease.has_fault = has_fault
 
 
 def test_replica_resets_initially_and_after_reset_every_writers() -> None:
@@ -229,7 +229,7 @@ def test_reset_is_exclusive_and_later_readers_share_replica() -> None:
 
 def test_joint_reset_waits_for_all_replicas() -> None:
     hooks = FakeHooks()
-    pool = make_pool(hooks, reset=hooks.reset, reset_together=lambda *replica: "one server")
+    pool = make_pool(hooks, reset=hooks.reset, reset_group_key=lambda *replica: "one server")
     run_episode(pool)
     assert hooks.resets == ["http://gitlab-0", "http://reddit-0"]
     with lease_threads(pool, READS_REDDIT, WRITES) as (reader, writer):
@@ -247,7 +247,7 @@ def test_joint_reset_waits_for_all_replicas() -> None:
 
 def test_failed_joint_reset_releases_replicas() -> None:
     hooks = FakeHooks(reset_fails=True)
-    pool = make_pool(hooks, reset=hooks.reset, reset_together=lambda *replica: "one server")
+    pool = make_pool(hooks, reset=hooks.reset, reset_group_key=lambda *replica: "one server")
     with pytest.raises(InfraError, match="no reset"):
         run_episode(pool)
     hooks.reset_fails = False
@@ -270,7 +270,7 @@ def test_failed_reset_is_retried() -> None:
 
 def test_non_resettable_site_is_not_reset() -> None:
     hooks = FakeHooks()
-    run_episode(make_pool(hooks, reset=hooks.reset, resettable=("reddit",)))
+    run_episode(make_pool(hooks, reset=hooks.reset, resettable_sites=("reddit",)))
     assert hooks.resets == []
 
 

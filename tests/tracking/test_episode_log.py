@@ -166,8 +166,8 @@ def test_eval_json_matches_documented_schema() -> None:
         "episode_seconds": zeros,
         "parse_error_rate": 0.25,
         "invalid_action_rate": 0.5,
-        "busy": {"browser": 0.5, "engine": 1.0},
-        "infra": [{"task_id": "a/b/2", "attempt": 0, "note": "Chromium is gone"}],
+        "utilization": {"browser": 0.5, "engine": 1.0},
+        "infra": [{"task_id": "a/b/2", "attempt": 0, "infra_error": "Chromium is gone"}],
         "seconds": 2.0,
         "commit": "abc",
         "tasks": [

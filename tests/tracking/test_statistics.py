@@ -194,15 +194,17 @@ def test_mcnemar_matches_textbook_table() -> None:
 
 
 def test_paired_uses_shared_tasks_in_any_order() -> None:
-    result = statistics.paired({"a": 1, "b": 0, "c": 1, "d": 0}, {"d": 0, "x": 1, "c": 0, "a": 1})
-    assert (result.shared, result.n) == (["a", "c", "d"], 3)
+    result = statistics.compare_paired(
+        {"a": 1, "b": 0, "c": 1, "d": 0}, {"d": 0, "x": 1, "c": 0, "a": 1}
+    )
+    assert (result.common_keys, result.n) == (["a", "c", "d"], 3)
     pairs = [1, 1, 0], [1, 0, 0]
     assert (result.difference, result.ci95) == statistics.paired_difference(*pairs)
     assert result.p == statistics.mcnemar_p(*pairs)
 
 
 def test_paired_without_shared_tasks_is_uninformative() -> None:
-    result = statistics.paired({"a": 1}, {"b": 1})
+    result = statistics.compare_paired({"a": 1}, {"b": 1})
     assert (result.n, result.difference, result.ci95, result.p) == (0, 0.0, (-1.0, 1.0), 1.0)
 
 

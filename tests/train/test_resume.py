@@ -118,14 +118,14 @@ class Run:
                     completed.add((episode.group, episode.attempt))
 
                 scheduler = GroupScheduler(
-                    Collector(FakeSuite(), contexts=2, infra_retries=0),
+                    Collector(FakeSuite(), max_concurrent_episodes=2, infra_retries=0),
                     self.learner.make_jobs,
                     first=state.next_index,
                     stride=num_processes,
                     resume=state.pending,
                     backlog=state.backlog,
                     finished=known_episodes,
-                    staleness=self.staleness,
+                    max_staleness=self.max_staleness,
                     on_episode=on_episode,
                 )
                 schedulers.append(stack.enter_context(scheduler))

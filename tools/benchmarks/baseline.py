@@ -24,20 +24,20 @@ _SCRIPTS = Path(__file__).parents[2] / "third_party"
 _TIMEOUT_SECONDS = 3600.0
 
 
-def ask(python: str, script: str, asked: dict[str, Any]) -> dict[str, Any]:
+def run_script(python: str, script: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run a script of third_party/ and return its JSON output.
 
     Args:
         python: interpreter of the script.
         script: path of the script in third_party/.
-        asked: JSON values for its standard input.
+        request: JSON values for its standard input.
 
     Raises:
         RuntimeError: the script failed; the message contains its standard error.
     """
     process = subprocess.run(
         [python, str(_SCRIPTS / script)],
-        input=json.dumps(asked),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,

@@ -49,7 +49,7 @@ def run(repeats: int, baseline_python: str, checkout: str) -> Iterator[dict[str,
         "500 rows": site.table(_ROWS),
         "counter": site.COUNTER,
     }
-    with site.served({name.replace(" ", "-"): page for name, page in pages.items()}) as origin:
+    with site.serve_pages({name.replace(" ", "-"): page for name, page in pages.items()}) as origin:
         urls = {name: f"http://{origin}/{name.replace(' ', '-')}" for name in pages}
         counter = urls.pop("counter")
         request = {"urls": urls, "counter": counter, "repeats": 10 * repeats}
@@ -205,4 +205,4 @@ def _click_and_wait(origin: str, urls: list[str]) -> list[tuple[bool, float]]:
 
 
 def _run_baseline(python: str, script: str, request: dict[str, Any]) -> dict[str, Any]:
-    return baseline.ask(python, script, request | {"executable": chromium.find_executable()})
+    return baseline.run_script(python, script, request | {"executable": chromium.find_executable()})

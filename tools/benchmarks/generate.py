@@ -60,7 +60,7 @@ def run(repeats: int, baseline_python: str) -> Iterator[dict[str, Any]]:
             for turns in traces[-1][:_BASELINE_EPISODES]
         ]
         longest = max(len(prompt) for turns in traces[-1] for prompt, _ in turns)
-        tunix = baseline.ask(
+        tunix = baseline.run_script(
             baseline_python,
             "tunix/generate.py",
             {

@@ -56,13 +56,13 @@ def run(
     }
     baselines: dict[str, dict[str, float]] = {}
     if baseline_python:
-        rates = baseline.ask(baseline_python, "transformers/language_model.py", request)
+        rates = baseline.run_script(baseline_python, "transformers/language_model.py", request)
         baselines |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
     if llama_cpp:
         (file,) = Path(llama_cpp).glob("*.gguf")
         request |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
         label = f"llama.cpp, {file.name}"
-        baselines[label] = baseline.ask("node", "llama_cpp/decode.mjs", request)
+        baselines[label] = baseline.run_script("node", "llama_cpp/decode.mjs", request)
     peak = timing.matmul_rate()
     yield _with_baselines(baselines, "update", _update(config, params, rows, repeats, peak))
     for slots in _SLOTS:

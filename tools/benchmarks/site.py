@@ -64,7 +64,7 @@ def table(rows: int) -> str:
     return f"<table>{lines}</table>"
 
 
-def changing(kind: str, ms: int) -> str:
+def changing_page(kind: str, ms: int) -> str:
     """Return a page that changes after a click on its button, with `ms` of delay per step."""
     return f"""
     <button id="go">Go</button><div id="here"></div>
@@ -93,7 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 time.sleep(delay_ms / 1000)
                 self._respond(302, "", location=f"/done?ms={delay_ms}")
             case "/changing":
-                self._respond(200, changing(query["kind"], delay_ms))
+                self._respond(200, changing_page(query["kind"], delay_ms))
             case path:
                 page = self.pages.get(path[1:])
                 self._respond(200 if page else 404, page or "")
@@ -113,7 +113,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(pages: dict[str, str]) -> Iterator[str]:
+def serve_pages(pages: dict[str, str]) -> Iterator[str]:
     """Serve `pages` by name, and the pages that change; yield "host:port" of the server."""
     handler = type("Handler", (_Handler,), {"pages": pages})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

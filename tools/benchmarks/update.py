@@ -209,7 +209,7 @@ def _compare_with_tunix(baseline_python: str, repeats: int) -> dict[str, Any]:
         return state
 
     first_seconds = timing.seconds(update, repeats)
-    tunix = baseline.ask(
+    tunix = baseline.run_script(
         baseline_python,
         "tunix/grpo_step.py",
         baseline.sizes()

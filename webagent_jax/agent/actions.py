@@ -50,12 +50,12 @@ _NEEDS_VALUE = {
 _WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKind.GO_FORWARD}
 
 
-def parse(reply: str) -> Action | ParseError:
+def parse(response: str) -> Action | ParseError:
     """Return the action of a response; a ParseError for the agent unless there is exactly one."""
-    answers = _ANSWER.findall(reply)
+    answers = _ANSWER.findall(response)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
-    body = answers[0] if answers else _THOUGHT.sub("", reply)
+    body = answers[0] if answers else _THOUGHT.sub("", response)
     body = "\n".join(line for line in body.split("\n") if not line.lstrip().startswith("#"))
     calls = list(_calls(body))
     if not calls:
@@ -65,15 +65,17 @@ def parse(reply: str) -> Action | ParseError:
     return _read(calls[0])
 
 
-def extract_thought(reply: str) -> str:
+def extract_thought(response: str) -> str:
     """Return the text in the think tags, or in the comment lines of a plain response.
 
     The result does not include the prefix `Element:` of a plain response.
     """
-    block = _THOUGHT.search(reply)
+    block = _THOUGHT.search(response)
     if block:
         return block.group(1).strip()
-    comments = [line.lstrip()[1:] for line in reply.splitlines() if line.lstrip().startswith("#")]
+    comments = [
+        line.lstrip()[1:] for line in response.splitlines() if line.lstrip().startswith("#")
+    ]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()
 
 

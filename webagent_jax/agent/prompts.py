@@ -138,18 +138,18 @@ class TaskQuoter:
     _prefix: str = TASK_PREFIX  # last decision up to its words in the task
     _end: int = 0  # index in the task after these words
 
-    def thought(self, about: str, decision: str) -> str:
+    def thought(self, intent_phrase: str, decision: str) -> str:
         """Return the decision after its quotation of the task.
 
         Args:
-            about: words of the task that the decision is about.
+            intent_phrase: words of the task that the decision is about.
             decision: text of the decision.
 
         Returns:
-            The decision alone if the rest of the task does not contain `about`.
+            The decision alone if the rest of the task does not contain `intent_phrase`.
         """
-        pattern = re.compile(rf"(?<!\w){re.escape(about)}(?!\w)", re.IGNORECASE)
-        match = pattern.search(self.intent, self._end) if about else None
+        pattern = re.compile(rf"(?<!\w){re.escape(intent_phrase)}(?!\w)", re.IGNORECASE)
+        match = pattern.search(self.intent, self._end) if intent_phrase else None
         if match is None:
             return decision
         quote = self._prefix + self.intent[self._end : match.end()]

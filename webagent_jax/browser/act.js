@@ -2,9 +2,9 @@
 // a pointer. Every function returns {error}, a message for the agent, or its result.
 "use strict";
 const describe = (element) => {
-  let listed = element;
-  while (listed && !ids.has(listed)) listed = listed.parentElement;
-  const id = ids.get(listed);
+  let listedElement = element;
+  while (listedElement && !ids.has(listedElement)) listedElement = listedElement.parentElement;
+  const id = ids.get(listedElement);
   const words = firstOf(
     shorten(
       squeeze(element.getAttribute("aria-label") || element.innerText || element.textContent || ""),
@@ -31,8 +31,8 @@ function boxOf(element) {
 function find(id) {
   const element = byId.get(Number(id))?.deref();
   if (!element) return { error: `there is no element ${id}` };
-  const gone = `element ${id} is not on the page any more`;
-  if (!element.isConnected) return { error: gone };
+  const message = `element ${id} is not on the page any more`;
+  if (!element.isConnected) return { error: message };
   return { element };
 }
 
@@ -41,15 +41,15 @@ function hitAt(element, x, y) {
   let hit =
     element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
   while (hit?.shadowRoot && !hit.contains(element)) {
-    const deeper = hit.shadowRoot.elementFromPoint(x, y);
-    if (!deeper || deeper === hit) break;
-    hit = deeper;
+    const innerHit = hit.shadowRoot.elementFromPoint(x, y);
+    if (!innerHit || innerHit === hit) break;
+    hit = innerHit;
   }
   return hit;
 }
 
 const parentOrHost = (node) => parentOf.call(node) ?? node.host;
-const inside = (element, hit) => {
+const isInside = (element, hit) => {
   for (let node = hit; node; node = parentOrHost(node)) if (node === element) return true;
   return false;
 };
@@ -59,9 +59,10 @@ const isOwn = (element, hit) => {
     if (ids.has(node)) return false;
   return true;
 };
-const tolerated = (element, hit) =>
+const isTolerated = (element, hit) =>
   hit !== null &&
-  (inside(hit, element) || Array.from(element.labels ?? []).some((label) => inside(label, hit))) &&
+  (isInside(hit, element) ||
+    Array.from(element.labels ?? []).some((label) => isInside(label, hit))) &&
   hit !== element.ownerDocument.body &&
   hit !== element.ownerDocument.documentElement;
 
@@ -70,43 +71,43 @@ const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 /** Returns a point that hits the element: the center of a line box, otherwise any grid point. */
 function hittingPoint(element) {
   const view = element.ownerDocument.defaultView;
-  const seen = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
+  const isInViewport = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
   const boxes = element.tagName === "AREA" ? [areaRect(element)] : [...element.getClientRects()];
   const rects = boxes.filter((r) => r.width > 0 && r.height > 0);
-  let covered = null;
-  let shared = null; // point that hits a listed descendant of the element, such as a button
+  let coveredPoint = null;
+  let sharedPoint = null; // point that hits a listed descendant of the element, such as a button
   for (const rect of rects.slice(0, 8)) {
     for (const fy of STEPS) {
       for (const fx of STEPS) {
         const x = rect.x + rect.width * fx;
         const y = rect.y + rect.height * fy;
-        if (!seen(x, y)) continue;
+        if (!isInViewport(x, y)) continue;
         const hit = hitAt(element, x, y);
-        if (hit && inside(element, hit)) {
+        if (hit && isInside(element, hit)) {
           if (isOwn(element, hit)) return { x, y };
-          shared ??= { x, y };
+          sharedPoint ??= { x, y };
         }
-        covered ??= { x, y, hit };
+        coveredPoint ??= { x, y, hit };
       }
     }
   }
-  if (shared) return shared;
-  if (covered && tolerated(element, covered.hit)) return covered;
-  return { hit: covered?.hit ?? null, none: true, seen: covered !== null };
+  if (sharedPoint) return sharedPoint;
+  if (coveredPoint && isTolerated(element, coveredPoint.hit)) return coveredPoint;
+  return { hit: coveredPoint?.hit ?? null, none: true, isCovered: coveredPoint !== null };
 }
 
 /** Returns {x, y} in the top viewport, after scrolling the element into view if necessary. */
 function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
-  const drawn = element.tagName === "AREA" ? pictureOf(element) : element;
-  if (!drawn?.checkVisibility({ visibilityProperty: true }))
+  const target = element.tagName === "AREA" ? pictureOf(element) : element;
+  if (!target?.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
   if (point.none) {
-    drawn.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+    target.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
     point = hittingPoint(element);
   }
   if (point.none && point.hit)
@@ -152,13 +153,13 @@ function prepareTyping(id, text) {
 }
 
 function setValue(element, id, text) {
-  const before = element.value;
+  const oldValue = element.value;
   Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(
     element,
     text.trim(),
   );
   if (element.type !== "range" && element.value.toLowerCase() !== text.trim().toLowerCase()) {
-    element.value = before;
+    element.value = oldValue;
     const forms = {
       date: "2024-12-31",
       time: "17:30",
@@ -175,19 +176,19 @@ function setValue(element, id, text) {
   return { done: true };
 }
 
-function choose(id, wanted) {
+function choose(id, optionText) {
   const { element, error } = find(id);
   if (error) return { error };
   if (element.tagName !== "SELECT") return { error: `element ${id} is not a dropdown` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   const options = [...element.options].filter((option) => !option.disabled);
-  const goal = squeeze(wanted).toLowerCase();
+  const goal = squeeze(optionText).toLowerCase();
   const label = (option) => squeeze(option.label).toLowerCase();
   const option =
     options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
   if (!option) {
     const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
-    return { error: `element ${id} has no option "${wanted}"; it has: ${names}` };
+    return { error: `element ${id} has no option "${optionText}"; it has: ${names}` };
   }
   element.focus();
   option.selected = true;
@@ -215,10 +216,10 @@ function scroll(id, direction) {
     const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(canScroll);
     box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
   }
-  const before = box.scrollTop;
+  const oldScrollTop = box.scrollTop;
   const height = box === page ? window.innerHeight : box.clientHeight;
   box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
-  if (box.scrollTop === before)
+  if (box.scrollTop === oldScrollTop)
     return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
   return { done: true };
 }
@@ -227,7 +228,8 @@ function focusOn(id) {
   const { element, error } = find(id);
   if (error) return { error };
   element.focus();
-  const held = element.getRootNode().activeElement;
-  if (!held || !element.contains(held)) return { error: `element ${id} takes no keys` };
+  const focusedElement = element.getRootNode().activeElement;
+  if (!focusedElement || !element.contains(focusedElement))
+    return { error: `element ${id} takes no keys` };
   return { done: true };
 }

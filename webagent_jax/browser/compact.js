@@ -1,7 +1,7 @@
 // DOM traversal of the `compact` format: visible text and actionable elements in document order.
 //   {text}                                              one run of plain text
 //   {id, kind, name, value, options, disabled, box}     one actionable element
-// An entry with {frame, place} precedes the entries of a cross-origin frame (frames.js).
+// An entry with {frame, frameBox} precedes the entries of a cross-origin frame (frames.js).
 "use strict";
 const LABEL_LIMIT = 40; // maximum length of the text before a field that becomes its label
 const SHAPES_LIMIT = 40; // plain shapes listed per drawing
@@ -10,34 +10,34 @@ class CompactWalk extends TextWalk {
   constructor(limits) {
     super(limits);
     this.used = new Set(); // text nodes that are part of a name
-    this.place = limits.place ?? wholeViewport();
+    this.frameBox = limits.frameBox ?? wholeViewport();
   }
 
   /** Returns all entries, with ids and boxes. */
   collectEntries() {
     const root = document.body ?? document.documentElement;
-    const { place } = this;
+    const { frameBox } = this;
     if (root)
       this.element(root, {
         depth: 0,
         cursor: "auto",
-        shown: true,
+        isVisible: true,
         rect: { bottom: 0 },
         drawing: null,
-        place,
+        frameBox,
       });
     this.flush();
     sizeFigures(this.entries);
     return this.entries.map(({ element, node, ...entry }) =>
-      element ? { id: String(idOf(element)), ...entry, box: boxAt(element, place) } : entry,
+      element ? { id: String(idOf(element)), ...entry, box: boxAt(element, frameBox) } : entry,
     );
   }
 
   node(node, context) {
-    if (this.stopped) return;
+    if (this.hasStopped) return;
     if (node.nodeType === Node.TEXT_NODE) {
-      if (context.shown && !this.used.has(node))
-        this.say(node.data.replace(/[\s\u200b\u00ad]+/g, " "), node, context.rect.bottom);
+      if (context.isVisible && !this.used.has(node))
+        this.addText(node.data.replace(/[\s\u200b\u00ad]+/g, " "), node, context.rect.bottom);
     } else if (isClobbered(node)) this.fieldsOf(node, context);
     else if (node.nodeType === Node.ELEMENT_NODE) this.element(node, context);
   }
@@ -61,35 +61,37 @@ class CompactWalk extends TextWalk {
     const style = getComputedStyle(element);
     const rect = element.getBoundingClientRect();
     if (isHidden(element, style, rect)) return;
-    const shown = style.visibility === "visible";
+    const isVisible = style.visibility === "visible";
     const context = {
       depth: parent.depth + 1,
       cursor: style.cursor,
-      shown,
+      isVisible,
       rect,
       drawing: parent.drawing,
-      place: parent.place,
+      frameBox: parent.frameBox,
     };
     if (element.tagName === "BR") return this.border();
     if (element.tagName === "IFRAME") return this.frame(element, context);
-    const [kind, own] =
-      shown && hasBox(element, style, rect) ? kindOf(element, style, parent.cursor) : ["", false];
-    const block = !INLINE.has(style.display) && !element.ownerSVGElement;
+    const [kind, isListener] =
+      isVisible && hasBox(element, style, rect)
+        ? kindOf(element, style, parent.cursor)
+        : ["", false];
+    const isBlock = !INLINE.has(style.display) && !element.ownerSVGElement;
     if (element.tagName === "LABEL" && element.control)
-      return this.label(element, style, context, block);
+      return this.label(element, style, context, isBlock);
     if (FIELDS.has(kind) && (isNativeField(element) || kind === "textbox"))
       return this.field(element, kind, rect);
-    if (kind) return this.clickable({ element, kind, own, style, rect, context });
+    if (kind) return this.clickable({ element, kind, isListener, style, rect, context });
     if (element.ownerSVGElement && this.shape(element, style, context)) return;
     if (style.display === "table-row") return this.row(element, context);
-    if (element.tagName === "IMG") this.say(` ${squeeze(element.alt)} `, element, rect.bottom);
+    if (element.tagName === "IMG") this.addText(` ${squeeze(element.alt)} `, element, rect.bottom);
     if (element.tagName === "svg")
       context.drawing = rect.width >= 48 && rect.height >= 48 ? { shapes: 0 } : null;
-    if (block) this.border();
-    else if (style.display !== "inline") this.say(" ");
+    if (isBlock) this.border();
+    else if (style.display !== "inline") this.addText(" ");
     this.children(element, context);
-    if (block) this.border();
-    else if (style.display !== "inline") this.say(" ");
+    if (isBlock) this.border();
+    else if (style.display !== "inline") this.addText(" ");
   }
 
   /** Visits a form whose fields hide its properties: only its children are accessible. */
@@ -112,10 +114,10 @@ class CompactWalk extends TextWalk {
 
   /** Adds a plain shape of a drawing, unless the drawing is as small as an icon. */
   shape(element, style, context) {
-    if (!FIGURES.has(element.tagName) || !context.drawing || !context.shown) return false;
+    if (!FIGURES.has(element.tagName) || !context.drawing || !context.isVisible) return false;
     context.drawing.shapes += 1;
     if (context.drawing.shapes <= SHAPES_LIMIT) {
-      this.say(
+      this.addText(
         `${this.buffer.trim() ? ", " : ""}${shapeName(element, style)}`,
         element,
         context.rect.bottom,
@@ -128,40 +130,40 @@ class CompactWalk extends TextWalk {
     this.flush();
     for (const cell of element.children) {
       this.cellBorder = true;
-      const simple = cell.getElementsByTagName("*").length <= 8;
-      this.inline += simple ? 1 : 0;
+      const isSimple = cell.getElementsByTagName("*").length <= 8;
+      this.inlineDepth += isSimple ? 1 : 0;
       this.node(cell, context);
-      this.inline -= simple ? 1 : 0;
+      this.inlineDepth -= isSimple ? 1 : 0;
     }
     this.flush();
   }
 
   frame(element, context) {
     this.flush();
-    const inner = element.contentDocument?.documentElement;
-    if (inner) {
-      const place = placeIn(element, context.place);
-      this.children(inner, { ...context, drawing: null, place });
+    const innerRoot = element.contentDocument?.documentElement;
+    if (innerRoot) {
+      const frameBox = frameBoxOf(element, context.frameBox);
+      this.children(innerRoot, { ...context, drawing: null, frameBox });
       this.flush();
-    } else if (context.shown) {
-      this.say(`[frame: ${element.title || element.src}]`, element, context.rect.bottom);
-      this.flush(closedFrame(element, context.place));
+    } else if (context.isVisible) {
+      this.addText(`[frame: ${element.title || element.src}]`, element, context.rect.bottom);
+      this.flush(crossOriginFrame(element, context.frameBox));
     }
   }
 
   /** Visits a label; it is listed instead of its control if only style sheets draw the control. */
-  label(element, style, context, block) {
+  label(element, style, context, isBlock) {
     const control = element.control;
     const box = control.getBoundingClientRect();
-    const visible =
+    const isControlVisible =
       control.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
       box.width > 1 &&
       box.height > 1;
     const kind = nativeKind(control);
-    if (block) this.border();
+    if (isBlock) this.border();
     if (
-      !visible &&
-      context.shown &&
+      !isControlVisible &&
+      context.isVisible &&
       (kind === "checkbox" || kind === "radio" || control.type === "file")
     ) {
       this.flush();
@@ -173,12 +175,12 @@ class CompactWalk extends TextWalk {
         rect: context.rect,
       });
     } else {
-      const named = visible && FIELDS.has(kind) && !ariaName(control);
-      this.muted += named ? 1 : 0;
+      const isName = isControlVisible && FIELDS.has(kind) && !ariaName(control);
+      this.ignoreTextDepth += isName ? 1 : 0;
       this.children(element, context);
-      this.muted -= named ? 1 : 0;
+      this.ignoreTextDepth -= isName ? 1 : 0;
     }
-    if (block) this.border();
+    if (isBlock) this.border();
   }
 
   list({ element, kind, name, rect, control = element }) {
@@ -199,32 +201,33 @@ class CompactWalk extends TextWalk {
       ariaName(element) ||
       labelName(element) ||
       squeeze(element.title || element.getAttribute("placeholder") || "");
-    const box = kind === "checkbox" || kind === "radio";
-    if (!name && box) name = this.textAfter(element);
+    const isBox = kind === "checkbox" || kind === "radio";
+    if (!name && isBox) name = this.textAfter(element);
     if (!name) name = this.textBefore(element);
-    if (!name && !box && isOnlyControl(element)) name = this.textAfter(element);
-    const muted = this.muted;
-    this.muted = 0;
+    if (!name && !isBox && isOnlyControl(element)) name = this.textAfter(element);
+    const oldDepth = this.ignoreTextDepth;
+    this.ignoreTextDepth = 0;
     this.flush();
     this.list({ element, kind, name: name.replace(/\s*[:=]$/, ""), rect });
-    this.muted = muted;
+    this.ignoreTextDepth = oldDepth;
   }
 
   /** Returns the text right before an unlabeled field and removes it from the entries. */
   textBefore(element) {
-    const running = squeeze(this.buffer);
-    if (running) {
-      if (running.length > NAME_LIMIT) return "";
+    const run = squeeze(this.buffer);
+    if (run) {
+      if (run.length > NAME_LIMIT) return "";
       this.buffer = "";
       this.cellBorder = false;
-      return running;
+      return run;
     }
     const last = this.entries.at(-1);
     const parent = element.parentElement;
     if (!last?.text || !last.node || last.text.length > LABEL_LIMIT || !parent) return "";
     if ("frame" in last) return "";
-    const near = parent.childElementCount === 1 && !textOf(parent) ? parent.parentElement : parent;
-    if (!near?.contains(last.node) || near === near.ownerDocument.body) return "";
+    const container =
+      parent.childElementCount === 1 && !textOf(parent) ? parent.parentElement : parent;
+    if (!container?.contains(last.node) || container === container.ownerDocument.body) return "";
     this.entries.pop();
     if (!last.above) this.chars -= lengthOf(last);
     return last.text;
@@ -246,53 +249,55 @@ class CompactWalk extends TextWalk {
   }
 
   /** Traverses the content of a clickable element separately, then decides what to list. */
-  clickable({ element, kind, own, style, rect, context }) {
-    const outer = { muted: this.muted, inline: this.inline };
-    const before = this.buffer;
-    const separator = this.cellBorder && before.trim();
+  clickable({ element, kind, isListener, style, rect, context }) {
+    const outer = { ignoreTextDepth: this.ignoreTextDepth, inlineDepth: this.inlineDepth };
+    const oldBuffer = this.buffer;
+    const separator = this.cellBorder && oldBuffer.trim();
     this.flush();
     const start = this.entries.length;
     const chars = this.chars;
-    const button = nativeKind(element) === "button" && element.tagName === "INPUT";
-    this.muted = this.inline = 0;
-    if (!button) this.children(element, { ...context, drawing: null });
-    if (element.tagName === "IMG") this.say(squeeze(element.alt), element);
+    const isInputButton = nativeKind(element) === "button" && element.tagName === "INPUT";
+    this.ignoreTextDepth = this.inlineDepth = 0;
+    if (!isInputButton) this.children(element, { ...context, drawing: null });
+    if (element.tagName === "IMG") this.addText(squeeze(element.alt), element);
     this.flush();
-    this.muted = outer.muted;
-    this.inline = outer.inline;
+    this.ignoreTextDepth = outer.ignoreTextDepth;
+    this.inlineDepth = outer.inlineDepth;
     this.cellBorder = Boolean(separator);
-    const inside = this.entries.splice(start);
+    const innerEntries = this.entries.splice(start);
     this.chars = chars; // entries that are pushed again below count then
-    const texts = inside.filter((entry) => entry.text !== undefined);
-    const actionable = inside.filter((entry) => entry.text === undefined);
+    const texts = innerEntries.filter((entry) => entry.text !== undefined);
+    const actionable = innerEntries.filter((entry) => entry.text === undefined);
     const words = squeeze(texts.map((entry) => entry.text).join(" "));
-    const given =
+    const ownName =
       ariaName(element) ||
-      (button ? squeeze(element.value || element.alt || element.title || element.type) : words);
+      (isInputButton
+        ? squeeze(element.value || element.alt || element.title || element.type)
+        : words);
 
     if (actionable.length === 0) {
-      const named =
-        given ||
+      const fullName =
+        ownName ||
         squeeze(element.title || element.getAttribute("placeholder") || textOf(element)) ||
         hint(element, style);
       const color = words && element.ownerSVGElement ? accent(style.fill) : "";
-      const name = squeeze(`${named} ${color}`);
-      const spills = kind === "item" && named === words && words.length > NAME_LIMIT;
-      this.list({ element, kind, name: spills ? "" : name, rect });
-      if (spills) texts.forEach((entry) => this.push(entry));
+      const name = squeeze(`${fullName} ${color}`);
+      const isTooLong = kind === "item" && fullName === words && words.length > NAME_LIMIT;
+      this.list({ element, kind, name: isTooLong ? "" : name, rect });
+      if (isTooLong) texts.forEach((entry) => this.push(entry));
     } else if (actionable.length === 1 && !words) {
-      const [inner] = actionable;
-      if (!FIELDS.has(inner.kind) && kind !== "item") inner.kind = kind;
-      inner.name ||= shorten(ariaName(element));
-      this.push(inner);
+      const [innerEntry] = actionable;
+      if (!FIELDS.has(innerEntry.kind) && kind !== "item") innerEntry.kind = kind;
+      innerEntry.name ||= shorten(ariaName(element));
+      this.push(innerEntry);
     } else if (
-      (own || (words && nativeKind(element))) &&
+      (isListener || (words && nativeKind(element))) &&
       (kind !== "item" || isCard({ element, style, words, actionable }))
     ) {
-      const spills = words.length > NAME_LIMIT;
-      this.list({ element, kind, name: spills ? "" : given, rect });
-      (spills ? inside : actionable).forEach((entry) => this.push(entry));
-    } else inside.forEach((entry) => this.push(entry));
+      const isTooLong = words.length > NAME_LIMIT;
+      this.list({ element, kind, name: isTooLong ? "" : ownName, rect });
+      (isTooLong ? innerEntries : actionable).forEach((entry) => this.push(entry));
+    } else innerEntries.forEach((entry) => this.push(entry));
   }
 }
 

@@ -36,7 +36,8 @@ class ContextSpec:
     init_script: str  # JavaScript that runs before the scripts of every page
     storage_state: str | None  # path of a Playwright storage state
     viewport: tuple[int, int]  # CSS pixels
-    reusable: bool = False  # whether another episode may use the context after its state is cleared
+    # Whether another episode may use the context after its state is cleared.
+    is_reusable: bool = False
 
     def allows(self, url: str) -> bool:
         """Return whether `url` is an http address on the origins."""
@@ -58,7 +59,7 @@ class EpisodeContext:
         self._context = context
         self._spec = spec
         self._config = config
-        self._traffic = settle.RequestTracker(context)
+        self._tracker = settle.RequestTracker(context)
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._last_call_failed = False
         self._tab: Page | None = None
@@ -103,7 +104,7 @@ class EpisodeContext:
         return self._spec
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """True if the last call ended in an InfraError or the next one will."""
         return self._last_call_failed or self._fault.done()
 
@@ -115,7 +116,7 @@ class EpisodeContext:
             state of other contexts is hard to clear.
         """
         page = self._tab
-        is_clearable = not self.failed and self._num_tabs == 1 and len(self._visited_sites) == 1
+        is_clearable = not self.has_failed and self._num_tabs == 1 and len(self._visited_sites) == 1
         self.fail(_SESSION_CLOSED)
         if (
             not is_clearable
@@ -128,7 +129,7 @@ class EpisodeContext:
         self._context.remove_listener("dialog", self._accept_dialog)
         page.remove_listener("crash", self._on_crash)
         page.remove_listener("framenavigated", self._on_navigation)
-        self._traffic.stop()
+        self._tracker.stop()
         await context_pool.clear_state(self._context, page, *self._visited_sites)
         successor = EpisodeContext(self._context, self._spec, self._config)
         successor._on_page(page)
@@ -176,7 +177,7 @@ class EpisodeContext:
             # A page with an image that never loads is still usable.
             with contextlib.suppress(PlaywrightTimeout):
                 await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
-        self._traffic.listen()
+        self._tracker.listen()
         await self.settle()
 
     async def open_tab(self, url: str) -> None:
@@ -208,7 +209,7 @@ class EpisodeContext:
         if refusal is None:
             await self.settle()
         else:
-            self._traffic.failures.clear()  # the refusal contains them
+            self._tracker.failures.clear()  # the refusal contains them
         return refusal
 
     async def _dispatch(self, action: Action) -> str | None:
@@ -237,15 +238,15 @@ class EpisodeContext:
     async def _wait_until_quiet(self) -> bool:
         """Wait until the active tab is quiet; return whether it requested a new tab."""
         page, timeout = self._page(), self._config.navigation_timeout
-        opens_tab = await settle.settle(page, self._traffic, self._config.settle_timeout)
-        is_navigating = self._traffic.navigating
-        self._traffic.reset()
+        opens_tab = await settle.settle(page, self._tracker, self._config.settle_timeout)
+        is_navigating = self._tracker.is_navigating
+        self._tracker.reset()
         if not is_navigating:
             return opens_tab
         if not await navigate.wait_for_commit(page, timeout):
             self._dialog_messages.append(f"the next page did not answer in {timeout:g} s")
             return opens_tab
-        return await settle.settle(page, self._traffic, self._config.settle_timeout) or opens_tab
+        return await settle.settle(page, self._tracker, self._config.settle_timeout) or opens_tab
 
     async def observe(self, error: str | None) -> Observation:
         """Observe the active tab; `error`, failed loads and dialog messages become its error."""
@@ -257,11 +258,11 @@ class EpisodeContext:
         with self._timer("observe"):
             content = await observe.observe(page, self._config, self._spec.allows, tab_lines)
         errors = [error] if error else []
-        errors += [self._describe_failure(*failure) for failure in self._traffic.failures]
+        errors += [self._describe_failure(*failure) for failure in self._tracker.failures]
         errors += self._dialog_messages
         if not errors and page.url.startswith(dom_walk.NO_PAGE):
             errors = ["the page did not load"]
-        self._traffic.failures.clear()
+        self._tracker.failures.clear()
         self._dialog_messages.clear()
         return Observation(
             text=content.text,

@@ -46,29 +46,29 @@ class ContextPool(Generic[T]):
 
     Args:
         seconds: time that an item stays in the pool at most.
-        leave: receives every item that is removed unused.
+        dispose: receives every item that is removed unused.
     """
 
-    def __init__(self, seconds: float, leave: Callable[[T], object]) -> None:
+    def __init__(self, seconds: float, dispose: Callable[[T], object]) -> None:
         self._seconds = seconds
-        self._dispose = leave
+        self._dispose = dispose
         self._pooled: dict[object, list[asyncio.Task[T | None]]] = {}
 
-    def put(self, fits: object, coming: asyncio.Task[T | None]) -> None:
+    def put(self, key: object, pending: asyncio.Task[T | None]) -> None:
         """Add an item.
 
         Args:
-            fits: key of the item.
-            coming: task that returns the item; None if it turns out to be unusable.
+            key: key of the item.
+            pending: task that returns the item; None if it turns out to be unusable.
         """
-        self._pooled.setdefault(fits, []).append(coming)
-        asyncio.get_running_loop().call_later(self._seconds, self._expire, fits, coming)
+        self._pooled.setdefault(key, []).append(pending)
+        asyncio.get_running_loop().call_later(self._seconds, self._expire, key, pending)
 
-    async def take(self, fits: object) -> T | None:
-        """Remove and return the newest item with the key `fits`; None if there is none."""
-        while tasks := self._pooled.get(fits):
+    async def take(self, key: object) -> T | None:
+        """Remove and return the newest item with the key `key`; None if there is none."""
+        while tasks := self._pooled.get(key):
             pending = tasks[-1]
-            self._remove(fits, pending)
+            self._remove(key, pending)
             try:
                 item = await asyncio.shield(pending)
             except asyncio.CancelledError:  # the caller stopped waiting

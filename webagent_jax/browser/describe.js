@@ -84,7 +84,7 @@ function hint(element, style) {
   return squeeze(`${(word ?? id).replace(/^ui-/, "")} ${accent(style.backgroundColor)}`);
 }
 
-// --- what an element is -------------------------------------------------------------------------
+// --- kind and state -----------------------------------------------------------------------------
 
 const ROLES = {
   button: "button",
@@ -152,31 +152,31 @@ const hasClickListener = (element) =>
     element.ownerDocument.defaultView?.__webagent?.listensToPointer(element, "click"),
   );
 
-/** Returns [kind, own]; kind is "" if not actionable, own is true if it has a listener. */
+/** Returns [kind, isListener]; kind is "" if not actionable. */
 function kindOf(element, style, parentCursor) {
   const kind = nativeKind(element) || (ROLES[element.getAttribute("role")] ?? "");
   if (element === element.ownerDocument.body || element === element.ownerDocument.documentElement)
     return ["", false];
-  const own = hasListener(element);
-  if (kind) return [kind, own];
-  const pointer = style.cursor === "pointer" && parentCursor !== "pointer";
-  if (own || pointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {
-    return [element.tagName === "A" ? "link" : "item", own];
+  const isListener = hasListener(element);
+  if (kind) return [kind, isListener];
+  const hasPointer = style.cursor === "pointer" && parentCursor !== "pointer";
+  if (isListener || hasPointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {
+    return [element.tagName === "A" ? "link" : "item", isListener];
   }
   return ["", false];
 }
 
 function stateOf(element, kind) {
   if (kind === "checkbox" || kind === "radio") {
-    const on = element.checked ?? element.getAttribute("aria-checked") === "true";
-    return { value: on ? "on" : "off" };
+    const isOn = element.checked ?? element.getAttribute("aria-checked") === "true";
+    return { value: isOn ? "on" : "off" };
   }
   if (kind === "select") {
     const name = (option) => squeeze(option.label);
     const options = Array.from(element.options);
-    const listed = options.slice(0, OPTIONS_LIMIT).map(name);
-    if (options.length > OPTIONS_LIMIT) listed.push(`… ${options.length - OPTIONS_LIMIT} more`);
-    return { value: Array.from(element.selectedOptions, name).join(", "), options: listed };
+    const names = options.slice(0, OPTIONS_LIMIT).map(name);
+    if (options.length > OPTIONS_LIMIT) names.push(`… ${options.length - OPTIONS_LIMIT} more`);
+    return { value: Array.from(element.selectedOptions, name).join(", "), options: names };
   }
   if (kind === "slider")
     return { value: String(element.value ?? element.getAttribute("aria-valuenow") ?? "") };
@@ -190,14 +190,14 @@ function stateOf(element, kind) {
 const isDisabled = (element) =>
   element.matches(":disabled") || element.getAttribute("aria-disabled") === "true";
 
-// --- what is seen -------------------------------------------------------------------------------
+// --- visibility ---------------------------------------------------------------------------------
 
 const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
 const childNodesOf = getter(Node.prototype, "childNodes");
 const parentOf = getter(Node.prototype, "parentNode");
 const fieldsIn = getter(HTMLFormElement.prototype, "elements");
 
-const NEEDED = new Set(
+const REQUIRED_PROPERTIES = new Set(
   (
     "tagName localName hidden style onclick tabIndex ownerDocument ownerSVGElement parentElement " +
     "parentNode firstChild childNodes children shadowRoot getAttribute hasAttribute matches " +
@@ -209,13 +209,15 @@ const NEEDED = new Set(
 /** Returns whether fields of a form hide its properties, as <input name=tagName> does. */
 const isClobbered = (node) =>
   node instanceof HTMLFormElement &&
-  Array.from(fieldsIn.call(node)).some(({ name, id }) => NEEDED.has(name) || NEEDED.has(id));
+  Array.from(fieldsIn.call(node)).some(
+    ({ name, id }) => REQUIRED_PROPERTIES.has(name) || REQUIRED_PROPERTIES.has(id),
+  );
 
 /** Returns whether no scrolling can bring the box into view. */
 function isOutOfReach(element, rect) {
   const view = element.ownerDocument.defaultView;
-  const empty = rect.width * rect.height === 0;
-  return !empty && view && (rect.right + view.scrollX <= 0 || rect.bottom + view.scrollY <= 0);
+  const isEmpty = rect.width * rect.height === 0;
+  return !isEmpty && view && (rect.right + view.scrollX <= 0 || rect.bottom + view.scrollY <= 0);
 }
 
 const INLINE = new Set([
@@ -232,11 +234,11 @@ const INLINE = new Set([
 function isHidden(element, style, rect) {
   if (element.hidden || style.display === "none" || style.opacity === "0") return true;
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
-  const forMouse = nativeKind(element) || ROLES[element.getAttribute("role")];
-  if (element.getAttribute("aria-hidden") === "true" && !forMouse) return true;
+  const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
+  if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;
   if (isOutOfReach(element, rect)) return true;
-  const tiny = rect.width * rect.height === 0 || (rect.width <= 1 && rect.height <= 1);
-  return tiny && style.overflow !== "visible" && style.display !== "contents";
+  const isTiny = rect.width * rect.height === 0 || (rect.width <= 1 && rect.height <= 1);
+  return isTiny && style.overflow !== "visible" && style.display !== "contents";
 }
 
 /** Returns whether the element has a box to click, or is a link around a floated image. */

@@ -26,32 +26,32 @@ function nodesIn(element) {
 class Walk {
   constructor({ chars, nodes, millis }) {
     this.entries = [];
-    this.seen = 0; // visited elements
+    this.numVisited = 0; // visited elements
     this.chars = 0;
     this.limits = { chars, nodes, end: performance.now() + millis };
-    this.stopped = false;
+    this.hasStopped = false;
   }
 
   /** Counts an element; returns false if the traversal has to end. */
   countElement() {
-    this.seen += 1;
+    this.numVisited += 1;
     if (
-      this.seen > this.limits.nodes ||
-      (this.seen % 128 === 0 && performance.now() > this.limits.end)
+      this.numVisited > this.limits.nodes ||
+      (this.numVisited % 128 === 0 && performance.now() > this.limits.end)
     )
-      this.stopped = true;
-    return !this.stopped;
+      this.hasStopped = true;
+    return !this.hasStopped;
   }
 
   /** Counts characters of the observation; the traversal ends at the limit. */
-  spend(chars) {
+  countChars(chars) {
     this.chars += chars;
-    if (this.chars > this.limits.chars) this.stopped = true;
+    if (this.chars > this.limits.chars) this.hasStopped = true;
   }
 }
 
-// --- places -------------------------------------------------------------------------------------
-// A place is the position of a document in the page's viewport, and its visible part there:
+// --- frame boxes --------------------------------------------------------------------------------
+// A frame box is the position of a document in the page's viewport, and its visible part there:
 //   {x, y, left, top, right, bottom}
 
 const wholeViewport = () => ({
@@ -63,8 +63,8 @@ const wholeViewport = () => ({
   bottom: window.innerHeight,
 });
 
-/** Returns the place of the document in a frame, given the place of its parent document. */
-function placeIn(frame, outer) {
+/** Returns the frame box of the document in a frame, given that of its parent document. */
+function frameBoxOf(frame, outer) {
   const rect = frame.getBoundingClientRect();
   const [x, y] = [outer.x + rect.x + frame.clientLeft, outer.y + rect.y + frame.clientTop];
   return {

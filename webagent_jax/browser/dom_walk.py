@@ -25,12 +25,14 @@ Entry = Mapping[str, Any]
 class Walk:
     """Traversal of a page: its entries, and the number of elements that it skipped."""
 
-    def __init__(self, config: BrowserConfig, closed: Mapping[int, Frame], last_id: int):
+    def __init__(
+        self, config: BrowserConfig, cross_origin_frames: Mapping[int, Frame], last_id: int
+    ):
         self.title = ""
         self.entries: list[Entry] = []
-        self.stopped = False  # whether a limit on size or time ended the traversal
+        self.has_stopped = False  # whether a limit on size or time ended the traversal
         self.num_skipped = 0  # elements that were not visited
-        self._pending_frames = dict(closed)  # cross-origin frames not yet visited, by number
+        self._pending_frames = dict(cross_origin_frames)  # not yet visited, by number
         self._limits = {
             "format": config.observation_format,
             "boxes": config.data_bbox,
@@ -41,25 +43,27 @@ class Walk:
         }
 
     async def collect(
-        self, document: Page | Frame, place: Mapping[str, float] | None = None
+        self, document: Page | Frame, frame_box: Mapping[str, float] | None = None
     ) -> None:
         """Add the entries of a document and its cross-origin frames, in document order.
 
         Args:
             document: page or frame.
-            place: position and visible part of a frame in the viewport of the page; None for the
-                page itself.
+            frame_box: position and visible part of a frame in the viewport of the page; None for
+                the page itself.
 
         Raises:
             InfraError: the page replaced built-in functions that the scripts need.
         """
-        result = await injected.call_json(document, "observe", {**self._limits, "place": place})
+        result = await injected.call_json(
+            document, "observe", {**self._limits, "frameBox": frame_box}
+        )
         if not all(isinstance(entry, dict) for entry in result["entries"]):
             raise InfraError("the page broke observe(): its entries are no entries")
         self.title = self.title or result["title"]
-        self.stopped |= result["stopped"]
-        self.num_skipped += max(result["total"] - result["seen"], 0)
-        self._limits["nodes"] -= result["seen"]
+        self.has_stopped |= result["hasStopped"]
+        self.num_skipped += max(result["total"] - result["numVisited"], 0)
+        self._limits["nodes"] -= result["numVisited"]
         self._limits["lastId"] = result["lastId"]
         for entry in result["entries"]:
             self.entries.append(entry)
@@ -67,7 +71,7 @@ class Walk:
             if frame is None:
                 continue
             with contextlib.suppress(PlaywrightError, InfraError):  # a frame that was removed
-                await self.collect(frame, entry["place"])
+                await self.collect(frame, entry["frameBox"])
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:
@@ -82,8 +86,10 @@ async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool])
     """
     if page.url.startswith(NO_PAGE):
         return Walk(config, {}, 0)
-    numbered = await frames.tag_cross_origin_frames(page, allows)
-    last_id = await frames.last_id([page.main_frame, *numbered.values()]) if numbered else 0
-    traversal = Walk(config, numbered, last_id)
+    frames_by_number = await frames.tag_cross_origin_frames(page, allows)
+    last_id = 0
+    if frames_by_number:
+        last_id = await frames.last_id([page.main_frame, *frames_by_number.values()])
+    traversal = Walk(config, frames_by_number, last_id)
     await traversal.collect(page)
     return traversal

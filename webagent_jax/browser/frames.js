@@ -10,14 +10,14 @@ function numberFrame(frame, number) {
   return true;
 }
 
-/** Returns the entry data {frame, place} of a numbered cross-origin frame; otherwise null. */
-function closedFrame(element, outer) {
+/** Returns the entry data {frame, frameBox} of a numbered cross-origin frame; otherwise null. */
+function crossOriginFrame(element, outer) {
   const numbers = element.ownerDocument.defaultView?.__webagent?.frameNumbers;
   const number = numbers?.get(element) ?? null;
-  return number === null ? null : { frame: number, place: placeIn(element, outer) };
+  return number === null ? null : { frame: number, frameBox: frameBoxOf(element, outer) };
 }
 
-const holds = (id) => byId.has(Number(id));
+const hasElement = (id) => byId.has(Number(id));
 const highestId = () => lastId;
 
 /** Converts a point in a frame to parent coordinates, after scrolling it into view there. */

@@ -23,13 +23,13 @@ async def tag_cross_origin_frames(page: Page, allows: Callable[[str], bool]) -> 
         page: page with the frames.
         allows: returns whether frames with this address are traversed.
     """
-    numbered = {}
+    frames_by_number = {}
     for number, frame in enumerate(page.frames[1 : 1 + _MAX_FRAMES]):
         is_allowed = allows(frame.url) or frame.url == _SRCDOC_URL
         tag = number if is_allowed else None
         if await _or_none(_call_in_parent(frame, "numberFrame", tag)) and is_allowed:
-            numbered[number] = frame
-    return numbered
+            frames_by_number[number] = frame
+    return frames_by_number
 
 
 async def last_id(frames: Iterable[Frame]) -> int:
@@ -40,7 +40,7 @@ async def last_id(frames: Iterable[Frame]) -> int:
 
 async def frame_of_element(page: Page, element_id: str) -> Frame:
     """Return the frame that assigned this id; the main frame of the page if none did."""
-    script = "id => window.__webagent?.holds(id)"
+    script = "id => window.__webagent?.hasElement(id)"
     for frame in page.frames:
         if await _or_none(frame.evaluate(script, element_id)):
             return frame

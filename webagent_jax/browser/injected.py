@@ -19,7 +19,7 @@ _FILES = (
 _ELEMENT_FUNCTIONS = "locate prepareTyping choose scroll focusOn".split()  # take an element id
 _EXPORTS = [
     *"listensToPointer quiet observe".split(),
-    *"frameNumbers numberFrame holds highestId toParentCoordinates".split(),
+    *"frameNumbers numberFrame hasElement highestId toParentCoordinates".split(),
     *_ELEMENT_FUNCTIONS,
 ]
 

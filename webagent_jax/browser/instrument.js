@@ -61,7 +61,7 @@ window.clearTimeout = function clearTimeout(id) {
   native.clearTimeout(id);
 };
 
-/** Returns whether `element` has listeners of pointer events, or of the event `type` if given. */
+/** Returns whether `element` has listeners of pointer events, or of the event `type`. */
 function listensToPointer(element, type) {
   const byType = listeners.get(element);
   const sets = type ? [byType?.get(type)] : [...(byType?.values() ?? [])];
@@ -80,24 +80,25 @@ native.addEventListener.call(
   "click",
   (event) => {
     const link = event.composedPath()[0]?.closest?.("a[href], area[href]");
-    const held = event.ctrlKey || event.shiftKey || event.metaKey;
+    const hasModifier = event.ctrlKey || event.shiftKey || event.metaKey;
     // Checked after all listeners, because one of them may prevent the default.
-    if (link && (held || opensTab(link.target)))
+    if (link && (hasModifier || opensTab(link.target)))
       native.setTimeout(() => (tabRequested ||= !event.defaultPrevented), 0);
   },
   true,
 );
 
-let restless = false; // after one timeout, changes of the document are not waited for again
+let isUnsettled = false; // after one timeout, changes of the document are not waited for again
 
 /**
- * Waits until nothing has changed for `calm` ms and no short timer is pending, or for `limit` ms.
+ * Waits until nothing has changed for `quietMs` ms and no short timer is pending, or for `limit`
+ * ms.
  * Resolves to whether the page has requested a new tab since the last call.
  */
-function quiet(calm, limit) {
-  const started = performance.now();
-  let changed = started;
-  const observer = new MutationObserver(() => (changed = performance.now()));
+function quiet(quietMs, limit) {
+  const startTime = performance.now();
+  let lastChange = startTime;
+  const observer = new MutationObserver(() => (lastChange = performance.now()));
   observer.observe(document, {
     subtree: true,
     childList: true,
@@ -105,18 +106,18 @@ function quiet(calm, limit) {
     characterData: true,
   });
   return new Promise((resolve) => {
-    const look = () => {
+    const check = () => {
       const now = performance.now();
-      const calmFor = now - (restless ? started : changed);
-      if (now - started > limit && calmFor < calm) restless = true;
-      if (now - started > limit || (calmFor >= calm && timers.size === 0)) {
+      const quietFor = now - (isUnsettled ? startTime : lastChange);
+      if (now - startTime > limit && quietFor < quietMs) isUnsettled = true;
+      if (now - startTime > limit || (quietFor >= quietMs && timers.size === 0)) {
         observer.disconnect();
         resolve(tabRequested);
         tabRequested = false;
       } else {
-        native.setTimeout(look, Math.max(5, calm - calmFor));
+        native.setTimeout(check, Math.max(5, quietMs - quietFor));
       }
     };
-    native.setTimeout(look, calm);
+    native.setTimeout(check, quietMs);
   });
 }

@@ -1,7 +1,7 @@
 // Entry point of observations: one traversal of the document in the requested format.
 "use strict";
 
-/** Returns JSON of {title, entries, lastId, seen, total, stopped}. */
+/** Returns JSON of {title, entries, lastId, numVisited, total, hasStopped}. */
 function observe(limits) {
   document.documentElement?.getBoundingClientRect(); // layout before the time limit starts
   lastId = Math.max(lastId, limits.lastId);
@@ -12,8 +12,8 @@ function observe(limits) {
     title: document.title,
     entries,
     lastId,
-    seen: walk.seen,
-    total: walk.stopped ? document.getElementsByTagName("*").length : walk.seen,
-    stopped: walk.stopped,
+    numVisited: walk.numVisited,
+    total: walk.hasStopped ? document.getElementsByTagName("*").length : walk.numVisited,
+    hasStopped: walk.hasStopped,
   });
 }

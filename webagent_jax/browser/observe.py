@@ -32,7 +32,7 @@ async def observe(
     lines, elements, is_complete = _RENDERERS[config.observation_format](
         traversal.entries, config.max_observation_chars
     )
-    is_complete = is_complete and not traversal.stopped
+    is_complete = is_complete and not traversal.has_stopped
     if not is_complete:
         rest = (
             f"about {traversal.num_skipped} more elements"

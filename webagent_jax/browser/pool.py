@@ -25,7 +25,7 @@ class PoolStats:
     actions: int  # actions executed
     launches: int  # Chromium launches
     crashes: int  # unexpected exits of Chromium
-    recycled: int  # Chromium processes replaced for their age or memory
+    recycles: int  # Chromium processes replaced for their age or memory
 
 
 class BrowserPool:
@@ -89,7 +89,7 @@ class BrowserPool:
             init_script=init_script,
             storage_state=storage_state,
             viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
-            reusable=reuse and self._config.reuse_contexts,
+            is_reusable=reuse and self._config.reuse_contexts,
         )
         index = self._reserve()
         worker = self._workers[index]
@@ -109,13 +109,13 @@ class BrowserPool:
     def stats(self) -> PoolStats:
         """Return the counts since the pool was opened."""
         return PoolStats(
-            contexts_opened=sum(w.opened for w in self._workers),
-            contexts_reused=sum(w.reused for w in self._workers),
+            contexts_opened=sum(w.contexts_opened for w in self._workers),
+            contexts_reused=sum(w.contexts_reused for w in self._workers),
             contexts_live=sum(self._num_sessions),
             actions=sum(w.actions for w in self._workers),
             launches=sum(w.launches for w in self._workers),
             crashes=sum(w.crashes for w in self._workers),
-            recycled=sum(w.recycled for w in self._workers),
+            recycles=sum(w.recycles for w in self._workers),
         )
 
     def close(self) -> None:

@@ -22,36 +22,36 @@ def find_process(mark: str) -> int | None:
     return next(iter(pids - {_parent(pid) for pid in pids}), None)
 
 
-def tree_rss_mib(root: int) -> float:
-    """Return the RSS of `root` and its descendants in MiB.
+def tree_rss_mib(root_pid: int) -> float:
+    """Return the RSS of `root_pid` and its descendants in MiB.
 
-    Shared memory pages count for `root` only.
+    Shared memory pages count for `root_pid` only.
     """
     parents = {pid: _parent(pid) for pid in _pids()}
-    family = {root}
+    family = {root_pid}
     has_new = True
     while has_new:
         children = {pid for pid, parent in parents.items() if parent in family} - family
         family |= children
         has_new = bool(children)
-    return sum(_rss_mib(pid, shared=pid == root) for pid in family)
+    return sum(_rss_mib(pid, include_shared=pid == root_pid) for pid in family)
 
 
 def process_rss_mib(pid: int) -> float:
     """Return the RSS of one process in MiB, without child processes."""
-    return _rss_mib(pid, shared=True)
+    return _rss_mib(pid, include_shared=True)
 
 
-def kill_renderers_above(limit_mib: float, root: int) -> None:
-    """Kill the renderers of the Chromium `root` with more unshared memory than `limit_mib`.
+def kill_renderers_above(limit_mib: float, root_pid: int) -> None:
+    """Kill the renderers of the Chromium `root_pid` with more unshared memory than `limit_mib`.
 
     Pages of a killed renderer crash; the others continue.
     """
     for pid in _pids():
         # For most processes this is the only file read.
-        if _rss_mib(pid, shared=False) <= limit_mib:
+        if _rss_mib(pid, include_shared=False) <= limit_mib:
             continue
-        if "--type=renderer" in _read(pid, "cmdline") and root in _ancestors(pid):
+        if "--type=renderer" in _read(pid, "cmdline") and root_pid in _ancestors(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -68,12 +68,12 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _rss_mib(pid: int, *, shared: bool) -> float:
+def _rss_mib(pid: int, *, include_shared: bool) -> float:
     """Return the RSS of one process in MiB, with or without shared memory pages."""
     fields = _read(pid, "statm").split()
     if len(fields) < 3:
         return 0.0
-    return (int(fields[1]) - (0 if shared else int(fields[2]))) * _PAGE_MIB
+    return (int(fields[1]) - (0 if include_shared else int(fields[2]))) * _PAGE_MIB
 
 
 def _pids() -> Iterator[int]:

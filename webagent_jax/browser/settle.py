@@ -55,16 +55,16 @@ class RequestTracker:
             self._context.remove_listener("requestfailed", self._on_failure)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True while any request is open."""
         return bool(self._open)
 
     @property
-    def navigating(self) -> bool:
+    def is_navigating(self) -> bool:
         """True while a document request is open, committed or not."""
         return any(request.is_navigation_request() for request in self._open)
 
-    async def idle(self, timeout: float) -> None:
+    async def wait_until_idle(self, timeout: float) -> None:
         """Wait until no request is open, for `timeout` seconds at most."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout)
@@ -102,7 +102,7 @@ def _is_tab_request(request: Request) -> bool:
         return True  # a new tab that has no page yet
 
 
-async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
+async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:
     """Wait until `page` is quiet, for `timeout` seconds at most.
 
     Returns:
@@ -112,7 +112,7 @@ async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
     opens_tab = False
     deadline = loop.time() + timeout
     while (remaining := deadline - loop.time()) > 0:
-        if not traffic.busy:
+        if not tracker.is_busy:
             limit = min(remaining * 1000, _MAX_UNSETTLED_MS)
             try:
                 quiet = injected.call(page, "quiet", _QUIET_MS, limit, timeout=remaining)
@@ -123,7 +123,7 @@ async def settle(page: Page, traffic: RequestTracker, timeout: float) -> bool:
                 if page.is_closed():
                     return opens_tab  # a tab that closed itself
                 raise
-        if not traffic.busy:
+        if not tracker.is_busy:
             return opens_tab
-        await traffic.idle(max(deadline - loop.time(), 0))
+        await tracker.wait_until_idle(max(deadline - loop.time(), 0))
     return opens_tab

@@ -7,13 +7,13 @@ class TextWalk extends Walk {
     super(limits);
     this.buffer = "";
     this.lastText = null; // text node of the last text
-    this.muted = 0; // above 0: text is ignored
-    this.inline = 0; // above 0: block borders only separate words, as in a table row
+    this.ignoreTextDepth = 0; // above 0: text is ignored
+    this.inlineDepth = 0; // above 0: block borders only separate words, as in a table row
     this.cellBorder = false;
   }
 
-  say(text, node, top) {
-    if (this.muted || !text) return;
+  addText(text, node, top) {
+    if (this.ignoreTextDepth || !text) return;
     if (this.cellBorder && this.buffer.trim() && text.trim()) this.buffer += " | ";
     if (text.trim()) this.cellBorder = false;
     this.buffer += text;
@@ -21,24 +21,27 @@ class TextWalk extends Walk {
     if (top !== undefined) this.top = top;
   }
 
-  flush(more = null) {
-    const said = squeeze(this.buffer);
+  flush(fields = null) {
+    const content = squeeze(this.buffer);
     this.buffer = "";
     this.cellBorder = false;
-    const left = said.length - TEXT_LIMIT;
-    const text = left > 0 ? `${firstOf(said, TEXT_LIMIT)}… (${left} more characters)` : said;
-    if (text) this.push({ text, node: this.lastText, above: this.top < 0, ...more });
+    const numOmitted = content.length - TEXT_LIMIT;
+    const text =
+      numOmitted > 0
+        ? `${firstOf(content, TEXT_LIMIT)}… (${numOmitted} more characters)`
+        : content;
+    if (text) this.push({ text, node: this.lastText, above: this.top < 0, ...fields });
   }
 
   border() {
-    if (this.inline) this.say(" ");
+    if (this.inlineDepth) this.addText(" ");
     else this.flush();
   }
 
   push(entry) {
     this.entries.push(entry);
     // A page that does not fit starts at the upper border of the viewport.
-    if (!entry.above) this.spend(lengthOf(entry));
+    if (!entry.above) this.countChars(lengthOf(entry));
   }
 }
 

@@ -32,7 +32,7 @@ const CLICKABLE = [
 // --- the words of one element -------------------------------------------------------------------
 
 /** Replaces runs of white space, except no-break spaces, by one space; limits the length. */
-function plain(text) {
+function normalizeText(text) {
   const flat = text.replace(/[^\S\u00a0]+/g, " ").trim();
   return flat.length > WORDS_LIMIT ? [...flat].slice(0, WORDS_LIMIT).join("") : flat;
 }
@@ -44,7 +44,7 @@ function leadingText(nodes) {
     if (node.nodeType === Node.TEXT_NODE) text += node.data;
     else if (node.nodeType === Node.ELEMENT_NODE && !OMITTED_TAGS.has(node.localName)) break;
   }
-  return plain(text);
+  return normalizeText(text);
 }
 
 const ownTexts = (element) =>
@@ -65,8 +65,8 @@ function stateAttributes(element) {
       };
     case "option": {
       const list = element.closest("select");
-      const chosen = list?.options[list.selectedIndex] === element;
-      return chosen ? { ...texts, "data-status": "selected" } : texts;
+      const isSelected = list?.options[list.selectedIndex] === element;
+      return isSelected ? { ...texts, "data-status": "selected" } : texts;
     }
     case "textarea":
       return { ...texts, "data-value": element.value };
@@ -90,7 +90,7 @@ function attributesOf(element, box) {
   if (element.getAttribute("type") === "hidden") state.type = "";
   return REPORTED_ATTRIBUTES.map((name) => [
     name,
-    plain(state[name] ?? element.getAttribute(name) ?? ""),
+    normalizeText(state[name] ?? element.getAttribute(name) ?? ""),
   ]).filter(([, value]) => value);
 }
 
@@ -107,22 +107,25 @@ function openingTag(tag, id, attributes, text) {
 // --- visible and clickable elements -------------------------------------------------------------
 
 /** Returns the first box of the element in whole pixels of the viewport; null without one. */
-function firstBox(element, place) {
+function firstBox(element, frameBox) {
   const [rect] = element.getClientRects();
   if (!rect) return null;
-  const [left, top] = [Math.round(place.x + rect.left), Math.round(place.y + rect.top)];
-  const [right, bottom] = [Math.round(place.x + rect.right), Math.round(place.y + rect.bottom)];
+  const [left, top] = [Math.round(frameBox.x + rect.left), Math.round(frameBox.y + rect.top)];
+  const [right, bottom] = [
+    Math.round(frameBox.x + rect.right),
+    Math.round(frameBox.y + rect.bottom),
+  ];
   return { left, top, right, bottom };
 }
 
 /** Returns whether the element has a box in the viewport, even if styles make it invisible. */
-const isVisible = (element, box, place) =>
+const isVisible = (element, box, frameBox) =>
   box !== null &&
   element.getAttribute("aria-hidden") !== "true" &&
-  box.right >= place.left &&
-  box.left <= place.right &&
-  box.bottom >= place.top &&
-  box.top <= place.bottom;
+  box.right >= frameBox.left &&
+  box.left <= frameBox.right &&
+  box.bottom >= frameBox.top &&
+  box.top <= frameBox.bottom;
 
 const isClickable = (element) =>
   element.onclick != null ||
@@ -138,18 +141,18 @@ function isOnTop(element) {
   let area = 0;
   for (const { x, y, left, top, right, bottom, width, height } of element.getClientRects()) {
     const hit = hitAt(element, x + width / 2, y + height / 2);
-    if (!hit || !inside(element, hit)) continue;
-    const [across, down] = [
+    if (!hit || !isInside(element, hit)) continue;
+    const [visibleWidth, visibleHeight] = [
       Math.min(right, innerWidth) - Math.max(left, 0),
       Math.min(bottom, innerHeight) - Math.max(top, 0),
     ];
-    area += across * down;
+    area += visibleWidth * visibleHeight;
   }
   return area >= 1;
 }
 
 /** Returns the entry data of an actionable element, in the words of both formats. */
-function action(element, place) {
+function action(element, frameBox) {
   const style = getComputedStyle(element);
   const kind = kindOf(element, style, "")[0] || "item";
   const isField = nativeKind(element) && FIELDS.has(kind);
@@ -162,7 +165,7 @@ function action(element, place) {
     hint(element, style);
   const id = String(idOf(element));
   const { value = "" } = stateOf(element, kind);
-  return { id, kind, name: shorten(name), value, box: boxAt(element, place) };
+  return { id, kind, name: shorten(name), value, box: boxAt(element, frameBox) };
 }
 
 // --- traversal ----------------------------------------------------------------------------------
@@ -171,76 +174,80 @@ class WebArenaLiteWalk extends Walk {
   constructor(limits) {
     super(limits);
     this.boxes = limits.boxes;
-    this.place = limits.place ?? wholeViewport();
+    this.frameBox = limits.frameBox ?? wholeViewport();
   }
 
   /** Returns all entries. */
   collectEntries() {
     const root = document.documentElement;
-    if (root) this.element(root, { depth: 0, place: this.place, options: false });
+    if (root) this.element(root, { depth: 0, frameBox: this.frameBox, options: false });
     return this.entries.filter((entry) => entry.text || entry.close);
   }
 
   /**
-   * Adds the entries of an element and its content. Returns {speaks, clickable}: whether any of
+   * Adds the entries of an element and its content. Returns {hasText, isClickable}: whether any of
    * them has words, visible or not, and whether any of them is clickable.
    */
-  element(element, { depth, place, options }) {
+  element(element, { depth, frameBox, options }) {
     if (OMITTED_TAGS.has(element.localName) || depth > DEPTH_LIMIT || !this.countElement())
-      return { speaks: false, clickable: false };
-    if (isClobbered(element)) return this.fieldsOf(element, { depth: depth + 1, place, options });
+      return { hasText: false, isClickable: false };
+    if (isClobbered(element))
+      return this.fieldsOf(element, { depth: depth + 1, frameBox, options });
     const tag = element.localName.toLowerCase();
     const root = element.contentDocument?.documentElement;
     const nodes = root ? [root] : nodesIn(element);
-    const box = firstBox(element, place);
+    const box = firstBox(element, frameBox);
     const attributes = attributesOf(element, this.boxes ? box : null);
     const text = leadingText(nodes);
-    const closed = closedFrame(element, place);
+    const crossOrigin = crossOriginFrame(element, frameBox);
     const own = {
-      visible: isVisible(element, box, place),
-      speaks: Boolean(text) || attributes.some(([name]) => name !== "data-bbox"),
+      isVisible: isVisible(element, box, frameBox),
+      hasText: Boolean(text) || attributes.some(([name]) => name !== "data-bbox"),
       // Only the content of a cross-origin frame is clickable. An <embed> is an exception, because
       // no script can access its document, not even to test whether it is an image.
-      clickable: (!closed || tag === "embed") && isClickable(element) && isOnTop(element),
+      isClickable: (!crossOrigin || tag === "embed") && isClickable(element) && isOnTop(element),
     };
-    const opening = { ...closed };
+    const opening = { ...crossOrigin };
     this.entries.push(opening);
     const inner = this.children(nodes, {
       depth: depth + 1,
-      place: root ? placeIn(element, place) : place,
-      options: tag === "select" && (own.visible || own.clickable),
+      frameBox: root ? frameBoxOf(element, frameBox) : frameBox,
+      options: tag === "select" && (own.isVisible || own.isClickable),
     });
-    const leaf = own.clickable && !inner.clickable;
-    const isListed = own.visible || leaf || (tag === "option" && options);
-    if (isListed && (own.speaks || inner.speaking > 1 || (own.visible && (leaf || closed)))) {
-      if (leaf) Object.assign(opening, action(element, this.place));
+    const isLeaf = own.isClickable && !inner.isClickable;
+    const isListed = own.isVisible || isLeaf || (tag === "option" && options);
+    if (
+      isListed &&
+      (own.hasText || inner.numWithText > 1 || (own.isVisible && (isLeaf || crossOrigin)))
+    ) {
+      if (isLeaf) Object.assign(opening, action(element, this.frameBox));
       opening.tag = tag;
       opening.text = openingTag(tag, opening.id, attributes, text);
       this.entries.push({ close: true });
-      this.spend(opening.text.length + tag.length + 5);
+      this.countChars(opening.text.length + tag.length + 5);
     }
     return {
-      speaks: own.speaks || inner.speaking > 0,
-      clickable: own.clickable || inner.clickable,
+      hasText: own.hasText || inner.numWithText > 0,
+      isClickable: own.isClickable || inner.isClickable,
     };
   }
 
   /** Visits a form whose fields hide its properties: only its children are accessible. */
   fieldsOf(form, context) {
-    const { speaking, clickable } = this.children(childNodesOf.call(form), context);
-    return { speaks: speaking > 0, clickable };
+    const { numWithText, isClickable } = this.children(childNodesOf.call(form), context);
+    return { hasText: numWithText > 0, isClickable };
   }
 
   /** Returns the number of nodes with words, and whether any of their content is clickable. */
   children(nodes, context) {
-    let speaking = 0;
-    let clickable = false;
+    let numWithText = 0;
+    let isClickable = false;
     for (const node of nodes) {
       if (node.nodeType !== Node.ELEMENT_NODE) continue;
       const inner = this.element(node, context);
-      speaking += inner.speaks ? 1 : 0;
-      clickable ||= inner.clickable;
+      numWithText += inner.hasText ? 1 : 0;
+      isClickable ||= inner.isClickable;
     }
-    return { speaking, clickable };
+    return { numWithText, isClickable };
   }
 }

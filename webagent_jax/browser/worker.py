@@ -41,15 +41,15 @@ class ChromiumProcess:
     def __init__(self, browser: Browser, pid: int | None):
         self.browser = browser
         self.pid = pid
-        self.opened = 0  # contexts opened in total
-        self.opening = 0  # contexts that are being opened
+        self.num_opened_contexts = 0  # contexts opened in total
+        self.num_opening_contexts = 0  # contexts that are being opened
         self.contexts: set[EpisodeContext] = set()
-        self.retired = False  # whether it closes with its last context
+        self.is_retired = False  # whether it closes with its last context
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if no context is open or being opened."""
-        return not self.contexts and not self.opening
+        return not self.contexts and not self.num_opening_contexts
 
 
 _ContextHandle = tuple[ChromiumProcess, EpisodeContext]
@@ -58,9 +58,9 @@ _ContextHandle = tuple[ChromiumProcess, EpisodeContext]
 class BrowserWorker:
     """Thread that drives one Chromium at a time; its public methods are thread-safe."""
 
-    def __init__(self, config: BrowserConfig, machine: BrowserLauncher, name: str):
+    def __init__(self, config: BrowserConfig, launcher: BrowserLauncher, name: str):
         self._config = config
-        self._launcher = machine
+        self._launcher = launcher
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._lock = asyncio.Lock()
@@ -72,7 +72,8 @@ class BrowserWorker:
             _POOLED_SECONDS, lambda handle: self._start_task(self._close_context(*handle))
         )
         self._memory_guard: asyncio.Task[None] | None = None
-        self.opened = self.reused = self.actions = self.launches = self.crashes = self.recycled = 0
+        self.contexts_opened = self.contexts_reused = self.actions = 0
+        self.launches = self.crashes = self.recycles = 0
         self._thread.start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
@@ -106,10 +107,10 @@ class BrowserWorker:
         """
         return self.run(lambda: self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
 
-    def release(self, host: ChromiumProcess, context: EpisodeContext) -> None:
+    def release(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
         """Close a context or put it into the pool, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the context
-            self._loop.call_soon_threadsafe(self._recycle_or_close, host, context)
+            self._loop.call_soon_threadsafe(self._recycle_or_close, chromium, context)
 
     def close(self) -> None:
         """Stop Chromium, driver and thread in bounded time; ignore errors of a dead browser."""
@@ -142,11 +143,11 @@ class BrowserWorker:
             chromium, context = handle
             if (
                 chromium is self._current
-                and not context.failed
+                and not context.has_failed
                 and not self._has_reached_limits(chromium)
             ):
-                chromium.opened += 1
-                self.reused += 1
+                chromium.num_opened_contexts += 1
+                self.contexts_reused += 1
                 return handle
             self._start_task(self._close_context(chromium, context))
         return None
@@ -155,8 +156,9 @@ class BrowserWorker:
         for is_last_try in (False, True):
             async with self._lock:
                 chromium = await self._get_chromium()
-                chromium.opened += 1
-                chromium.opening += 1  # from now on it may be retired but not stopped
+                chromium.num_opened_contexts += 1
+                # From now on it may be retired but not stopped.
+                chromium.num_opening_contexts += 1
             try:
                 context = await EpisodeContext.open(chromium.browser, spec, self._config)
                 chromium.contexts.add(context)
@@ -165,9 +167,9 @@ class BrowserWorker:
                     raise InfraError(f"no browser context: {error.message}") from error
                 continue
             finally:
-                chromium.opening -= 1
+                chromium.num_opening_contexts -= 1
                 self._stop_if_idle(chromium)
-            self.opened += 1
+            self.contexts_opened += 1
             return chromium, context
         raise AssertionError("unreachable")
 
@@ -177,17 +179,17 @@ class BrowserWorker:
         if chromium and chromium.browser.is_connected() and not self._has_reached_limits(chromium):
             return chromium
         if chromium:
-            self.recycled += chromium.browser.is_connected()
+            self.recycles += chromium.browser.is_connected()
             self._retire(chromium)
         self._current = await self._launch_chromium()
         return self._current
 
     def _has_reached_limits(self, chromium: ChromiumProcess) -> bool:
-        if chromium.opened >= self._config.max_episodes_per_process:
+        if chromium.num_opened_contexts >= self._config.max_episodes_per_process:
             return True
         if (
             chromium.pid is None
-            or chromium.opened % _CONTEXTS_PER_RSS_CHECK != _CONTEXTS_PER_RSS_CHECK - 1
+            or chromium.num_opened_contexts % _CONTEXTS_PER_RSS_CHECK != _CONTEXTS_PER_RSS_CHECK - 1
         ):
             return False
         return process_memory.tree_rss_mib(chromium.pid) > self._config.max_rss_mib
@@ -217,21 +219,21 @@ class BrowserWorker:
     def _on_disconnected(self, chromium: ChromiumProcess) -> None:
         """Handle the end of a Chromium, which is a crash unless it was retired."""
         self._browsers.discard(chromium)
-        if not chromium.retired:
+        if not chromium.is_retired:
             self.crashes += 1
         for context in chromium.contexts:
             context.fail("Chromium crashed or was killed")
 
     def _retire(self, chromium: ChromiumProcess) -> None:
-        chromium.retired = True
+        chromium.is_retired = True
         self._stop_if_idle(chromium)
 
     def _stop_if_idle(self, chromium: ChromiumProcess) -> None:
-        if chromium.retired and chromium.idle and chromium in self._browsers:
+        if chromium.is_retired and chromium.is_idle and chromium in self._browsers:
             self._start_task(self._stop_chromium(chromium))
 
     def _recycle_or_close(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
-        if context.spec.reusable and not chromium.retired:
+        if context.spec.is_reusable and not chromium.is_retired:
             self._context_pool.put(
                 context.spec, self._start_task(self._clear_context(chromium, context))
             )
@@ -256,14 +258,14 @@ class BrowserWorker:
             await asyncio.wait_for(context.close(), _CLOSE_TIMEOUT)
         except TimeoutError:
             # The Chromium hangs; at its limit of episodes it is replaced.
-            chromium.opened = self._config.max_episodes_per_process
+            chromium.num_opened_contexts = self._config.max_episodes_per_process
         except PlaywrightError:
             pass  # its process has ended
         chromium.contexts.discard(context)
         self._stop_if_idle(chromium)
 
     async def _stop_chromium(self, chromium: ChromiumProcess) -> None:
-        chromium.retired = True
+        chromium.is_retired = True
         with contextlib.suppress(PlaywrightError, TimeoutError):
             await asyncio.wait_for(chromium.browser.close(), _CLOSE_TIMEOUT)
         if chromium.pid is not None:

@@ -95,7 +95,7 @@ class Demonstrations:
         try:
             example = self._source[index]
         except RuntimeError as damage:
-            raise _damaged(self._directory, damage) from damage
+            raise _damage_error(self._directory, damage) from damage
         return _from_example(example)
 
     def __iter__(self) -> Iterator[Demonstration]:
@@ -135,8 +135,8 @@ def write(
     if first is None:
         raise DemosError(f"no demonstrations to write to {directory}: no episode has reward 1")
     tfds.disable_progress_bar()
-    chained = (demo for part in ((first,), remaining) for demo in part)
-    WebagentDemos(data_dir=str(directory), demonstrations=chained).download_and_prepare()
+    all_demos = (demo for part in ((first,), remaining) for demo in part)
+    WebagentDemos(data_dir=str(directory), demonstrations=all_demos).download_and_prepare()
 
 
 def read(directory: Path) -> Demonstrations:
@@ -153,7 +153,7 @@ def read(directory: Path) -> Demonstrations:
     try:
         source = WebagentDemos(data_dir=str(directory)).as_data_source("train")
     except (json_format.ParseError, LookupError, ValueError) as damage:
-        raise _damaged(directory, damage) from damage
+        raise _damage_error(directory, damage) from damage
     return Demonstrations(source, directory)
 
 
@@ -162,9 +162,9 @@ def _version_dir(directory: Path) -> Path:
     return directory / WebagentDemos.name / str(WebagentDemos.VERSION)
 
 
-def _damaged(directory: Path, damage: Exception) -> DemosError:
+def _damage_error(directory: Path, cause: Exception) -> DemosError:
     return DemosError(
-        f"the demonstrations in {directory} are damaged ({damage}): "
+        f"the demonstrations in {directory} are damaged ({cause}): "
         "remove the directory and collect them anew"
     )
 

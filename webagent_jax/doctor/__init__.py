@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import CheckStatus, Finding, broken
+from webagent_jax.doctor.findings import CheckStatus, Finding, failure
 
 __all__ = ["CHECKS", "CheckStatus", "Finding", "all_passed", "run_checks", "table"]
 
@@ -52,7 +52,7 @@ def run_checks(
 
 def all_passed(findings: Sequence[Finding]) -> bool:
     """Return whether no finding is an error."""
-    return all(finding.verdict is not CheckStatus.ERROR for finding in findings)
+    return all(finding.status is not CheckStatus.ERROR for finding in findings)
 
 
 def table(findings: Sequence[Finding]) -> str:
@@ -60,7 +60,7 @@ def table(findings: Sequence[Finding]) -> str:
     width = max((len(finding.subject) for finding in findings), default=0)
     lines = []
     for finding in findings:
-        lines.append(f"{finding.verdict:7}  {finding.subject:{width}}  {finding.what}")
+        lines.append(f"{finding.status:7}  {finding.subject:{width}}  {finding.description}")
         if finding.fix:
             lines.append(f"{'':7}  {'':{width}}  -> {finding.fix}")
     return "\n".join(lines)
@@ -89,7 +89,7 @@ def _run_in_subprocess(name: str, cfg: RunConfig, workdir: Path, timeout: float)
         if problem:
             last_line = _last_line(stderr)
             findings.append(
-                broken(name, problem, f"see the last line of its stderr: {last_line or 'none'}")
+                failure(name, problem, f"see the last line of its stderr: {last_line or 'none'}")
             )
     return findings
 
@@ -100,7 +100,10 @@ def _read_findings(stdout: IO[str]) -> Iterator[Finding]:
         if line.endswith("\n"):  # a check that is killed may leave a partial line
             fields = json.loads(line)
             yield Finding(
-                fields["subject"], CheckStatus(fields["verdict"]), fields["what"], fields["fix"]
+                fields["subject"],
+                CheckStatus(fields["status"]),
+                fields["description"],
+                fields["fix"],
             )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
 from webagent_jax.config import BrowserConfig, RunConfig
-from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
+from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.local_site import StaticSite
 from webagent_jax.types import InfraError
@@ -39,14 +39,14 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         yield from_error("browser", error)
         return
     if not shutil.which(path):
-        yield broken(
+        yield failure(
             "browser",
             f"browser.executable_path={path} is not a program",
             "set --config.browser.executable_path to a Chromium, or leave the option empty",
         )
         return
     if config.chromium_sandbox and os.geteuid() == 0:
-        yield broken(
+        yield failure(
             "sandbox",
             "browser.chromium_sandbox=True never works for root",
             "run as another user, or set --config.browser.chromium_sandbox=False",
@@ -73,7 +73,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
         start = time.monotonic()
 
         def open_page() -> Session:
-            session = resources.enter_context(pool.session(origins=[site.host]))
+            session = resources.enter_context(pool.session(origins=[site.address]))
             session.goto(f"{site.url}/index.html")
             return session
 
@@ -81,11 +81,11 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
             first = open_page()
             text = first.observe().text
         except InfraError as error:
-            yield broken("browser", _error_summary(error), _INSTALL)
+            yield failure("browser", _error_summary(error), _INSTALL)
             return
         seconds = time.monotonic() - start
         if text != _EXPECTED_TEXT:
-            yield broken(
+            yield failure(
                 "browser",
                 f"the test page shows {text!r} instead of {_EXPECTED_TEXT!r}",
                 f"use another Chromium than {path}: --config.browser.executable_path=PATH",
@@ -115,14 +115,16 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
 def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float) -> Finding:
     num_contexts, num_processes = cfg.rollout.max_concurrent_episodes, cfg.browser.num_processes
     bytes_needed = (num_processes * mib_per_browser + num_contexts * mib_per_context) * 2**20
-    what = (
+    description = (
         f"{mib_per_browser:.0f} MiB for each of {num_processes} Chromium processes, at least "
         f"{mib_per_context:.0f} MiB for each of {num_contexts} contexts: {gib(bytes_needed)} of "
         f"{gib(available_bytes())}"
     )
     if bytes_needed > available_bytes():
-        return warning("browser memory", what, "lower --config.rollout.max_concurrent_episodes")
-    return ok("browser memory", what)
+        return warning(
+            "browser memory", description, "lower --config.rollout.max_concurrent_episodes"
+        )
+    return ok("browser memory", description)
 
 
 def _error_summary(error: InfraError) -> str:

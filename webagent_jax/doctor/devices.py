@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from webagent_jax import policy, xla_flags
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
+from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import EngineShapes
@@ -39,7 +39,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     except (RuntimeError, AssertionError) as error:  # AssertionError: backend not installed
         platforms = os.environ.get("JAX_PLATFORMS", "")
         reason = (str(error) or "its backend is not installed").splitlines()[0]
-        yield broken(
+        yield failure(
             "devices", f"JAX has none with JAX_PLATFORMS={platforms!r}: {reason}", _INSTALL_BACKEND
         )
         return
@@ -90,7 +90,7 @@ def _check_cpu_results() -> Finding:
     expected = (2.0**30, 60.0**2)
     jaxlib = f"jaxlib {metadata.version('jaxlib')}"
     if results != expected:
-        return broken(
+        return failure(
             "CPU results",
             f"{jaxlib} computes {results} instead of {expected} (jax issue 39103)",
             f'export XLA_FLAGS="$XLA_FLAGS {xla_flags.DISABLE_YNN_REDUCE}"',
@@ -122,15 +122,15 @@ def _check_training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator
     # With LoRA, the frozen base is the reference.
     copies += bool(cfg.grpo.kl_beta) and not cfg.lora.rank
     bytes_needed = copies * params
-    what = f"params, moments and reference take {gib(bytes_needed)} of {gib(memory)}"
+    description = f"params, moments and reference take {gib(bytes_needed)} of {gib(memory)}"
     if bytes_needed > memory:
         yield warning(
             "training memory",
-            what,
+            description,
             "use more devices, or set --config.lora.rank=32 or --config.grpo.kl_beta=0",
         )
     else:
-        yield ok("training memory", what)
+        yield ok("training memory", description)
 
 
 def _param_bytes_per_device(model: ModelConfig, mesh: Mesh) -> int:
@@ -148,7 +148,7 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
     engine = cfg.engine
     num_devices = len(jax.local_devices())
     if engine.tensor_parallel_size > num_devices:
-        yield broken(
+        yield failure(
             "engine",
             f"engine.tensor_parallel_size={engine.tensor_parallel_size} is more than the "
             f"{num_devices} devices of this process",
@@ -159,8 +159,8 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
         shapes = EngineShapes.from_config(
             model,
             slots=engine.slots,
-            max_tokens=engine.max_model_len,
-            steps=engine.steps_per_dispatch,
+            max_model_len=engine.max_model_len,
+            decode_steps=engine.steps_per_dispatch,
             cache_bytes=engine.cache_bytes,
         )
     except ValueError as error:
@@ -171,19 +171,21 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
         )
         return
     cache_bytes = (
-        shapes.pages
+        shapes.num_pages
         * shapes.page_tokens
         * kv.kv_bytes_per_token(model)
         // engine.tensor_parallel_size
     )
     param_bytes = policy.weight_bytes(model) // engine.tensor_parallel_size
-    what = f"{gib(param_bytes)} of params, {gib(cache_bytes)} of keys and values, of {gib(memory)}"
+    description = (
+        f"{gib(param_bytes)} of params, {gib(cache_bytes)} of keys and values, of {gib(memory)}"
+    )
     if param_bytes + cache_bytes > memory:
-        yield broken(
+        yield failure(
             "engine",
-            what,
+            description,
             "lower --config.engine.slots or --config.engine.kv_cache_mib, or raise "
             "--config.engine.tensor_parallel_size",
         )
     else:
-        yield ok("engine", what)
+        yield ok("engine", description)

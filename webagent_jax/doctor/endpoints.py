@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from webagent_jax.config import ConfigError, EndpointConfig, RunConfig
-from webagent_jax.doctor.findings import Finding, broken, from_error, ok
+from webagent_jax.doctor.findings import Finding, failure, from_error, ok
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.types import InfraError, Message
 
@@ -27,7 +27,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     if cfg.suite.name == "webarena_lite" and judge.url:
         options = "suite.webarena.judge"
         if judge.api_key_env and not os.environ.get(judge.api_key_env):
-            yield broken(
+            yield failure(
                 "judge",
                 f"the variable of {options}.api_key_env={judge.api_key_env!r} is not set",
                 f"export the judge's key in {judge.api_key_env}, or leave the option empty",

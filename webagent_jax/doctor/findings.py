@@ -21,27 +21,27 @@ class Finding:
     """Result of one check."""
 
     subject: str  # checked component, one or two words
-    verdict: CheckStatus
-    what: str  # description, one line
+    status: CheckStatus
+    description: str  # result of the check, one line
     fix: str = ""  # instruction that fixes the problem, one line; empty if there is none
 
 
-def ok(subject: str, what: str) -> Finding:
+def ok(subject: str, description: str) -> Finding:
     """Return a finding without a problem."""
-    return Finding(subject, CheckStatus.OK, what)
+    return Finding(subject, CheckStatus.OK, description)
 
 
-def warning(subject: str, what: str, mend: str) -> Finding:
-    """Return a finding that may make a run fail; `mend` is its fix."""
-    return Finding(subject, CheckStatus.WARNING, what, mend)
+def warning(subject: str, description: str, fix: str) -> Finding:
+    """Return a finding that may make a run fail; `fix` repairs it."""
+    return Finding(subject, CheckStatus.WARNING, description, fix)
 
 
-def broken(subject: str, what: str, mend: str) -> Finding:
-    """Return a finding that makes a run fail; `mend` is its fix."""
-    return Finding(subject, CheckStatus.ERROR, what, mend)
+def failure(subject: str, description: str, fix: str) -> Finding:
+    """Return a finding that makes a run fail; `fix` repairs it."""
+    return Finding(subject, CheckStatus.ERROR, description, fix)
 
 
-def from_error(subject: str, error: Exception, mend: str = "") -> Finding:
+def from_error(subject: str, error: Exception, fix: str = "") -> Finding:
     """Return the finding of an error whose message states the problem, then a semicolon, the fix.
 
     Further lines of a ConfigError belong to the fix; those of other errors are for logs.
@@ -49,13 +49,13 @@ def from_error(subject: str, error: Exception, mend: str = "") -> Finding:
     Args:
         subject: checked component.
         error: error to report.
-        mend: fix for messages without one.
+        fix: instruction for messages without one.
     """
     first, _, details = (str(error) or type(error).__name__).partition("\n")
-    what, _, rest = first.partition("; ")
+    description, _, rest = first.partition("; ")
     if isinstance(error, ConfigError):
         rest = " ".join([*rest.split(), *details.split()])
-    return broken(subject, what, rest or mend or "fix the problem in this message")
+    return failure(subject, description, rest or fix or "fix the problem in this message")
 
 
 def gib(size: float) -> str:

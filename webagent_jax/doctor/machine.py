@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import Finding, broken, gib, ok, warning
+from webagent_jax.doctor.findings import Finding, failure, gib, ok, warning
 
 _PACKAGE = "webagent_jax"
 _REPORTED_PACKAGES = ("jax", "flax", "orbax-checkpoint", "playwright", "transformers")
@@ -47,7 +47,7 @@ def _check_packages() -> Finding:
         elif not requirement.specifier.contains(version, prereleases=True):
             problems.append(f"{requirement} is needed, {version} is installed")
     if problems:
-        return broken("packages", ", ".join(problems), f"run pip install --upgrade {_PACKAGE}")
+        return failure("packages", ", ".join(problems), f"run pip install --upgrade {_PACKAGE}")
     versions = ", ".join(f"{name} {_installed_version(name)}" for name in _REPORTED_PACKAGES)
     return ok("packages", f"Python {platform.python_version()}, {versions}")
 
@@ -72,7 +72,7 @@ def _check_workdir(workdir: Path) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return broken(
+        return failure(
             "workdir",
             f"{folder} cannot be written to: {error.strerror}",
             "choose another --workdir, or fix the permissions of this one",
@@ -116,14 +116,18 @@ def _check_shared_memory() -> Iterator[Finding]:
 def _check_open_files(cfg: RunConfig) -> Finding:
     num_contexts = cfg.rollout.max_concurrent_episodes
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _BASE_OPEN_FILES + _OPEN_FILES_PER_CONTEXT * num_contexts
-    if soft_limit == resource.RLIM_INFINITY or soft_limit >= needed:
-        return ok("open files", f"{soft_limit} allowed, about {needed} for {num_contexts} contexts")
-    can_raise = hard_limit == resource.RLIM_INFINITY or hard_limit >= needed
+    num_required = _BASE_OPEN_FILES + _OPEN_FILES_PER_CONTEXT * num_contexts
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= num_required:
+        return ok(
+            "open files", f"{soft_limit} allowed, about {num_required} for {num_contexts} contexts"
+        )
+    can_raise = hard_limit == resource.RLIM_INFINITY or hard_limit >= num_required
     return warning(
         "open files",
-        f"{soft_limit} allowed, {num_contexts} contexts need about {needed}",
-        f"run ulimit -n {needed}" if can_raise else "raise nofile in /etc/security/limits.conf",
+        f"{soft_limit} allowed, {num_contexts} contexts need about {num_required}",
+        f"run ulimit -n {num_required}"
+        if can_raise
+        else "raise nofile in /etc/security/limits.conf",
     )
 
 

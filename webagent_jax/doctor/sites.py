@@ -10,7 +10,7 @@ from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, ChromiumMissing
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
-from webagent_jax.doctor.findings import Finding, broken, from_error, ok, warning
+from webagent_jax.doctor.findings import Finding, failure, from_error, ok, warning
 from webagent_jax.suites import webarena
 from webagent_jax.suites.registry import make_suite
 from webagent_jax.suites.webarena import sites
@@ -52,7 +52,7 @@ def _open_first_task(cfg: RunConfig) -> Finding:
             finally:
                 suite.close()
     except ChromiumMissing:
-        return broken(name, "not checked without a browser", "fix the browser first")
+        return failure(name, "not checked without a browser", "fix the browser first")
     return ok(name, f"{len(task_names)} task names; {task.id} opened, with {elements} elements")
 
 
@@ -72,6 +72,6 @@ def _check_webarena(config: SuiteConfig) -> Iterator[Finding]:
         )
         for (site, address), problem in zip(pairs, health_errors, strict=True):
             if problem:
-                yield broken(site, problem, "start it as in third_party/webarena/README.md")
+                yield failure(site, problem, "start it as in third_party/webarena/README.md")
             else:
                 yield ok(site, f"{address} answers")

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import Finding, broken, from_error, gib, ok, warning
+from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import existing
 from webagent_jax.policy import ModelConfig, hf_tensors, lora
 
@@ -29,7 +29,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         directory = policy.resolve_dir(cfg.policy.path)
         model = policy.load_config(directory)
     except KeyError as error:
-        yield broken("weights", f"config.json lacks {error}", _FETCH_AGAIN)
+        yield failure("weights", f"config.json lacks {error}", _FETCH_AGAIN)
         return
     except (FileNotFoundError, ValueError) as error:
         yield from_error("weights", error, f"set {_PATH_OPTION} to a supported model")
@@ -61,11 +61,11 @@ def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Findi
             with safe_open(file, framework="numpy") as tensors:
                 names_on_disk |= set(tensors.keys())
         except (SafetensorError, OSError) as error:
-            return broken("weights", f"{file} cannot be read: {error}", _FETCH_AGAIN)
+            return failure("weights", f"{file} cannot be read: {error}", _FETCH_AGAIN)
     names = [name for leaf in hf_tensors.param_mappings(model) for name in leaf.names]
     missing = [name for name in names if name not in names_on_disk]
     if missing:
-        return broken(
+        return failure(
             "weights",
             f"{len(missing)} of {len(names)} tensors are missing in {directory}, "
             f"first {missing[0]}",
@@ -92,7 +92,9 @@ def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
         count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
     checkpoint_bytes = 4 * _ARRAYS_PER_PARAM * count
     free = shutil.disk_usage(existing(workdir)).free
-    what = f"{_NUM_CHECKPOINTS} checkpoints of {gib(checkpoint_bytes)} each, {gib(free)} free"
+    description = (
+        f"{_NUM_CHECKPOINTS} checkpoints of {gib(checkpoint_bytes)} each, {gib(free)} free"
+    )
     if _NUM_CHECKPOINTS * checkpoint_bytes > free:
-        return warning("disk", what, "free disk space, or choose a --workdir with more")
-    return ok("disk", what)
+        return warning("disk", description, "free disk space, or choose a --workdir with more")
+    return ok("disk", description)

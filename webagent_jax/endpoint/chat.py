@@ -167,7 +167,7 @@ class ChatEndpoint:
             try:
                 response = self._client.post_chat(body, timeout)
             except PermanentError as fault:
-                options = [o for o in _ALTERNATIVE_NAMES if o in body and o in fault.said]
+                options = [o for o in _ALTERNATIVE_NAMES if o in body and o in fault.message]
                 if fault.status not in (400, 422) or not options:
                     raise
                 rejected |= {options[0]}
@@ -225,7 +225,7 @@ class ChatEndpoint:
         return ConfigError(self._fatal_error)
 
 
-def _body(model: str, request: ChatRequest, rejected: frozenset[str]) -> dict[str, Any]:
+def _body(model: str, request: ChatRequest, rejected_options: frozenset[str]) -> dict[str, Any]:
     options = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -233,7 +233,7 @@ def _body(model: str, request: ChatRequest, rejected: frozenset[str]) -> dict[st
         "seed": request.seed,
     }
     accepted = {
-        _ALTERNATIVE_NAMES[o] if o in rejected else o: value for o, value in options.items()
+        _ALTERNATIVE_NAMES[o] if o in rejected_options else o: value for o, value in options.items()
     }
     accepted.pop("", None)
     messages = [{"role": message.role, "content": message.text} for message in request.messages]

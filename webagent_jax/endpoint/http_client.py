@@ -31,23 +31,23 @@ _CHUNK_BYTES = 2**16  # bytes read between two checks of the deadline
 class TransientError(Exception):
     """No response this time; the next try may succeed."""
 
-    def __init__(self, said: str, retry_after: float = 0.0) -> None:
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
         """Store the minimum delay of the next try.
 
         Args:
-            said: message of the endpoint, or description of the failure.
+            message: message of the endpoint, or description of the failure.
             retry_after: minimum seconds to wait, as requested by the endpoint.
         """
-        super().__init__(said)
+        super().__init__(message)
         self.retry_after = retry_after
 
 
 class PermanentError(Exception):
     """Error response that is the same at the next try."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"status {status}: {said}")
-        self.status, self.said = status, said
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"status {status}: {message}")
+        self.status, self.message = status, message
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,17 @@ def retry_after(value: str) -> float:
 
 
 def retry_with_backoff(
-    ask: Callable[[float], T],
+    request: Callable[[float], T],
     *,
     tries: int,
     pause: float,
     seconds: float = math.inf,
     draw: Callable[[], float] = lambda: 1.0,
 ) -> T:
-    """Call `ask` until it succeeds and return its result.
+    """Call `request` until it succeeds and return its result.
 
     Args:
-        ask: receives the remaining seconds; raises TransientError if the call may be repeated.
+        request: receives the remaining seconds; raises TransientError if the call may be repeated.
         tries: maximum number of calls.
         pause: seconds before the second try; doubled before each further one.
         seconds: time limit of all tries and pauses.
@@ -176,10 +176,10 @@ def retry_with_backoff(
     deadline = time.monotonic() + seconds
     for attempt in range(tries - 1):
         try:
-            return ask(deadline - time.monotonic())
+            return request(deadline - time.monotonic())
         except TransientError as fault:
             wait = fault.retry_after + draw() * min(pause * 2**attempt, _MAX_PAUSE_SECONDS)
             if time.monotonic() + wait >= deadline:
                 raise
         time.sleep(wait)
-    return ask(deadline - time.monotonic())
+    return request(deadline - time.monotonic())

@@ -73,7 +73,7 @@ class EngineStats:
     dispatches: int = 0  # decode dispatches
     decode_steps: int = 0  # decode steps in all dispatches
     busy_seconds: float = 0.0  # time in which the engine thread had work, in seconds
-    queued: int = 0  # current number of requests that wait for a slot or pages
+    num_queued: int = 0  # current number of requests that wait for a slot or pages
     num_free_pages: int = 0  # current number of allocatable pages, evictable ones included
     num_compiled_programs: int = 0  # current number of compiled programs
 
@@ -170,15 +170,15 @@ class Engine:
         self._shared_prefix_ids = (
             shared_prefix if len(shared_prefix) >= PAGE_TOKENS else shared_prefix[:0]
         )
-        sizes = EngineShapes.from_config(
+        shapes = EngineShapes.from_config(
             config,
             slots=slots,
-            max_tokens=max_model_len,
-            steps=steps_per_dispatch,
+            max_model_len=max_model_len,
+            decode_steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
-            preamble_tokens=len(self._shared_prefix_ids),
+            shared_prefix_tokens=len(self._shared_prefix_ids),
         )
-        self._config, self._sizes = config, sizes
+        self._config, self._shapes = config, shapes
         self._max_unread = _max_unread_dispatches()
         self._copy_params = partial(
             _copy_params,
@@ -188,11 +188,11 @@ class Engine:
         self._param_shapes = _param_shapes(params)
         self._params, self._version = self._copy_params(params), version
         self._programs = CompiledPrograms(
-            ProgramSpec.from_params(config, sizes, self._params, mesh)
+            ProgramSpec.from_params(config, shapes, self._params, mesh)
         )
         self._seeds = np.random.default_rng(seed)
         # Only the engine thread uses these attributes.
-        self._scheduler = Scheduler(sizes, self._shared_prefix_ids)
+        self._scheduler = Scheduler(shapes, self._shared_prefix_ids)
         self._state: DecodeState | None = None  # None while the KV cache is freed
         self._shared_prefix: kv.SharedPrefix = ()  # computed with `_params` at the first use
         self._unread_dispatches: deque[_Dispatch] = (
@@ -206,7 +206,7 @@ class Engine:
         self._is_asleep = False
         self._is_closing = False
         self._error: EngineError | None = None
-        self._stats = EngineStats(slots, num_free_pages=self._scheduler.available)
+        self._stats = EngineStats(slots, num_free_pages=self._scheduler.num_free_pages)
         self._thread = threading.Thread(target=self._run, name="inference-engine", daemon=True)
         self._thread.start()
 
@@ -262,7 +262,7 @@ class Engine:
             tuple(stop_ids),
             math.inf if timeout is None else time.monotonic() + timeout,
         )
-        request.validate(self._config.vocab_size, self._sizes.max_tokens)
+        request.validate(self._config.vocab_size, self._shapes.max_model_len)
         self._enqueue(request)
         return request.future
 
@@ -321,8 +321,9 @@ class Engine:
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters."""
         with self._condition:
-            queued = sum(isinstance(item, Request) for item in self._queue)
-            return replace(self._stats, queued=queued, num_compiled_programs=self._programs.count)
+            num_queued = sum(isinstance(item, Request) for item in self._queue)
+            num_compiled = self._programs.count
+            return replace(self._stats, num_queued=num_queued, num_compiled_programs=num_compiled)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compile every program in advance, so that no request waits for a compilation.
@@ -390,7 +391,7 @@ class Engine:
             self._error = error
             queued = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
-        running = [sequence.request for sequence in self._scheduler.running]
+        running = [sequence.request for sequence in self._scheduler.running_sequences]
         for request in (*running, *queued):
             request.fail(error)
 
@@ -402,7 +403,7 @@ class Engine:
                 if (
                     has_queue
                     or self._urgent_commands
-                    or self._scheduler.running
+                    or self._scheduler.running_sequences
                     or self._unread_dispatches
                 ):
                     return True
@@ -443,7 +444,7 @@ class Engine:
 
     def _drop_canceled(self) -> None:
         """Remove canceled and expired requests from the slots and, periodically, from the queue."""
-        for sequence in self._scheduler.running:
+        for sequence in self._scheduler.running_sequences:
             if sequence.request.expire():
                 self._scheduler.release(sequence)
         if time.monotonic() > self._next_sweep:
@@ -462,7 +463,7 @@ class Engine:
             if head is None:
                 break
             if isinstance(head, _Update):
-                if self._scheduler.running:
+                if self._scheduler.running_sequences:
                     break
                 self._apply_weight_update(head)
             elif not head.expire():
@@ -496,10 +497,10 @@ class Engine:
         decode = self._scheduler.decode()
         if decode:
             with self._condition:
-                waiting = np.bool_(bool(self._queue))
+                has_queue = np.bool_(bool(self._queue))
             served, state = self._prepare()
-            self._state, output = self._programs.decode(served, state, decode.control, waiting)
-            self._unread_dispatches.append(_Dispatch(output, decode.running, self._version))
+            self._state, output = self._programs.decode(served, state, decode.control, has_queue)
+            self._unread_dispatches.append(_Dispatch(output, decode.sequences, self._version))
         self._read_results(self._max_unread if decode else 0)
 
     def _prepare(self) -> tuple[ServedPolicy, DecodeState]:
@@ -535,7 +536,7 @@ class Engine:
                 )
             )
             num_sampled += int(output.counts[slot])
-            if output.finished[slot]:
+            if output.is_finished[slot]:
                 self._scheduler.release(sequence)
                 request.complete()
         self._count(dispatches=1, decode_steps=int(output.steps), sampled_tokens=num_sampled)
@@ -545,7 +546,7 @@ class Engine:
         with self._condition:
             stats = self._stats
             counts = {name: getattr(stats, name) + n for name, n in increments.items()}
-            self._stats = replace(stats, **counts, num_free_pages=self._scheduler.available)
+            self._stats = replace(stats, **counts, num_free_pages=self._scheduler.num_free_pages)
 
 
 def _copy_params(

@@ -35,9 +35,9 @@ class EngineShapes:
     """Static shapes of the programs and the KV cache of an engine."""
 
     slots: int  # number of sequences decoded together
-    max_tokens: int  # maximum length of one sequence, prompt and response together
+    max_model_len: int  # maximum length of one sequence, prompt and response together
     page_tokens: int  # tokens per page of the KV cache
-    pages: int  # total number of pages, NULL_PAGE included
+    num_pages: int  # total number of pages, NULL_PAGE included
     chunk_page_counts: tuple[int, ...]  # allowed sizes of a prefill chunk in pages, ascending
     chunks_per_batch: int  # prefill chunks computed together
     prefill_batches: int  # maximum number of batches of chunks per prefill dispatch
@@ -49,7 +49,7 @@ class EngineShapes:
     @property
     def pages_per_sequence(self) -> int:
         """Maximum number of pages of one sequence."""
-        return -(-self.max_tokens // self.page_tokens)
+        return -(-self.max_model_len // self.page_tokens)
 
     @property
     def chunk_tokens(self) -> int:
@@ -67,66 +67,68 @@ class EngineShapes:
         config: ModelConfig,
         *,
         slots: int,
-        max_tokens: int,
-        steps: int,
+        max_model_len: int,
+        decode_steps: int,
         cache_bytes: int | None,
-        preamble_tokens: int = 0,
+        shared_prefix_tokens: int = 0,
     ) -> Self:
         """Return the shapes of an engine of `config`.
 
         Args:
             config: architecture of the policy.
             slots: number of sequences decoded together.
-            max_tokens: maximum length of prompt and response together.
-            steps: maximum number of decode steps per dispatch.
+            max_model_len: maximum length of prompt and response together.
+            decode_steps: maximum number of decode steps per dispatch.
             cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and
                 half as many for cached prefixes.
-            preamble_tokens: length of the shared prefix.
+            shared_prefix_tokens: length of the shared prefix.
 
         Raises:
-            ValueError: a size is too small, `max_tokens` exceeds the model's positions, one
-                sequence does not fit `cache_bytes`, or the shared prefix does not fit `max_tokens`.
+            ValueError: a size is too small, `max_model_len` exceeds the model's positions, one
+                sequence does not fit `cache_bytes`, or the shared prefix does not fit
+                `max_model_len`.
         """
-        if slots < 1 or steps < 1 or max_tokens < 2:
+        if slots < 1 or decode_steps < 1 or max_model_len < 2:
             raise ValueError(
                 "slots and steps_per_dispatch must be 1 or more, max_model_len 2 or more"
             )
-        if max_tokens > config.max_positions:
+        if max_model_len > config.max_positions:
             raise ValueError(
-                f"max_model_len={max_tokens} is beyond the model's {config.max_positions} "
+                f"max_model_len={max_model_len} is beyond the model's {config.max_positions} "
                 "positions: lower it"
             )
-        if preamble_tokens + 2 > max_tokens:
+        if shared_prefix_tokens + 2 > max_model_len:
             raise ValueError(
-                f"a shared prefix of {preamble_tokens} tokens leaves no space for prompt and "
-                f"response in max_model_len={max_tokens}: shorten the prefix or raise max_model_len"
+                f"a shared prefix of {shared_prefix_tokens} tokens leaves no space for prompt and "
+                f"response in max_model_len={max_model_len}: shorten the prefix or raise "
+                "max_model_len"
             )
-        columns = -(-max_tokens // PAGE_TOKENS)
+        pages_per_sequence = -(-max_model_len // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
-        is_long = max_tokens >= _LONG
+        is_long = max_model_len >= _LONG
         is_cpu = jax.default_backend() == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
-        pages = 1 + columns * (slots + -(-slots // 2))
+        num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:
-            pages = cache_bytes // page_bytes
-        if pages < 1 + columns:
+            num_pages = cache_bytes // page_bytes
+        min_bytes = (1 + pages_per_sequence) * page_bytes
+        if num_pages < 1 + pages_per_sequence:
             raise ValueError(
                 f"cache_bytes={cache_bytes} is too small for one sequence of "
-                f"max_model_len={max_tokens}: raise it to {(1 + columns) * page_bytes} "
-                "or lower max_model_len"
+                f"max_model_len={max_model_len}: raise it to {min_bytes} or lower max_model_len"
             )
         return cls(
             slots=slots,
-            max_tokens=max_tokens,
+            max_model_len=max_model_len,
             page_tokens=PAGE_TOKENS,
-            pages=pages,
+            num_pages=num_pages,
             chunk_page_counts=chunk_page_counts,
             chunks_per_batch=_CHUNKS_PER_BATCH[is_long],
             prefill_batches=_PREFILL_BATCHES,
             prefill_pages_per_block=_PAGES_PER_BLOCK[is_long],
-            decode_steps=steps,
+            decode_steps=decode_steps,
             sequential_slots=fits_cpu_cache(config),
-            shared_prefix_tokens=preamble_tokens,
+            shared_prefix_tokens=shared_prefix_tokens,
         )
 
 

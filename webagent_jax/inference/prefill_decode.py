@@ -40,7 +40,7 @@ class ServedPolicy(NamedTuple):
     params: Params  # params in the layout of `serving_params`
     shared_prefix: kv.SharedPrefix  # keys and values of the shared prefix; empty without one
 
-    def prefix_len(self, layer: int) -> kv.LayerSharedPrefix | None:
+    def layer_prefix(self, layer: int) -> kv.LayerSharedPrefix | None:
         """Return the keys and values of the shared prefix in one layer; None without a prefix."""
         return self.shared_prefix[layer] if self.shared_prefix else None
 
@@ -51,8 +51,8 @@ class DecodeState(NamedTuple):
     pages: kv.KVPages  # KV cache
     token: Array  # int32 [B], last sampled token, not yet in the cache
     position: Array  # int32 [B], position of that token in its sequence
-    sampled: Array  # int32 [B], number of tokens sampled so far
-    active: Array  # bool [B], whether the slot has reached neither a stop token nor its limit
+    num_sampled: Array  # int32 [B], number of tokens sampled so far
+    is_active: Array  # bool [B], whether the slot has reached neither a stop token nor its limit
 
 
 class DecodeOutput(NamedTuple):
@@ -63,7 +63,7 @@ class DecodeOutput(NamedTuple):
     # float32 [steps, B], log-probability under the tempered and filtered distribution.
     sampling_logp: Array
     counts: Array  # int32 [B], number of tokens per slot
-    finished: Array  # bool [B], whether the slot has reached a stop token or its limit
+    is_finished: Array  # bool [B], whether the slot has reached a stop token or its limit
     steps: Array  # int32, number of decode steps
 
 
@@ -105,15 +105,15 @@ def transpose_widening_kernels(layer: Params, transpose: Callable[[Any], Any]) -
     return {**layer, **kernels}
 
 
-def init_state(config: ModelConfig, sizes: EngineShapes) -> DecodeState:
+def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
     """Return the state of an engine with idle slots and zero-filled pages."""
-    slots = sizes.slots
+    slots = shapes.slots
     return DecodeState(
-        pages=kv.init_pages(config, sizes.pages, sizes.page_tokens),
+        pages=kv.init_pages(config, shapes.num_pages, shapes.page_tokens),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
-        sampled=jnp.zeros(slots, jnp.int32),
-        active=jnp.zeros(slots, bool),
+        num_sampled=jnp.zeros(slots, jnp.int32),
+        is_active=jnp.zeros(slots, bool),
     )
 
 
@@ -179,7 +179,7 @@ def prefill(
         def layer_attend(layer: int) -> AttentionFn:
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
                 layer_pages = kv.write_pages(pages[layer], k, v, own_pages)
-                prefix = served.prefix_len(layer)
+                prefix = served.layer_prefix(layer)
                 out = kv.paged_attention(
                     q, layer_pages, prefix, metadata, pages_per_block=pages_per_block
                 )
@@ -213,7 +213,7 @@ def decode(
     served: ServedPolicy,
     state: DecodeState,
     control: Array,
-    waiting: Array,
+    has_queue: Array,
     *,
     steps: int,
     sequential_slots: bool,
@@ -227,7 +227,7 @@ def decode(
         served: params and shared prefix.
         state: state after the previous dispatch.
         control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
-        waiting: bool, whether requests wait for a slot.
+        has_queue: bool, whether requests wait for a slot.
         steps: maximum number of tokens per slot.
         sequential_slots: whether the layers process the slots one after another.
     """
@@ -237,44 +237,44 @@ def decode(
     state = state._replace(
         token=jnp.where(is_starting, control[:, SlotField.TOKEN], state.token),
         position=jnp.where(is_starting, control[:, SlotField.POSITION], state.position),
-        sampled=jnp.where(is_starting, control[:, SlotField.SAMPLED], state.sampled),
-        active=is_starting | (state.active & (mode == SlotMode.RUNNING)),
+        num_sampled=jnp.where(is_starting, control[:, SlotField.SAMPLED], state.num_sampled),
+        is_active=is_starting | (state.is_active & (mode == SlotMode.RUNNING)),
     )
     no_output = DecodeOutput(
         tokens=jnp.zeros((steps, slots), jnp.int32),
         logp=jnp.zeros((steps, slots), jnp.float32),
         sampling_logp=jnp.zeros((steps, slots), jnp.float32),
         counts=jnp.zeros(slots, jnp.int32),
-        finished=jnp.zeros(slots, bool),
+        is_finished=jnp.zeros(slots, bool),
         steps=jnp.int32(0),
     )
 
     def should_continue(carry: tuple[DecodeState, DecodeOutput]) -> Array:
         state, output = carry
-        can_refill = waiting & jnp.any(output.finished)
-        return (output.steps < steps) & jnp.any(state.active) & ~can_refill
+        can_refill = has_queue & jnp.any(output.is_finished)
+        return (output.steps < steps) & jnp.any(state.is_active) & ~can_refill
 
     def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:
         state, output = carry
-        active = state.active
+        active = state.is_active
         pages, sample = _decode_step(config, served, state, control, sequential_slots)
         stop_ids = control[:, SlotField.STOP : SlotField.TABLE]
         is_stop = jnp.any(sample.token[:, None] == stop_ids, axis=1)
-        is_last = state.sampled + 1 >= control[:, SlotField.LIMIT]
+        is_last = state.num_sampled + 1 >= control[:, SlotField.LIMIT]
         is_finished = active & (is_stop | is_last)
         state = DecodeState(
             pages=pages,
             token=jnp.where(active, sample.token, state.token),
             position=state.position + active,
-            sampled=state.sampled + active,
-            active=active & ~is_finished,
+            num_sampled=state.num_sampled + active,
+            is_active=active & ~is_finished,
         )
         output = DecodeOutput(
             tokens=output.tokens.at[output.steps].set(sample.token),
             logp=output.logp.at[output.steps].set(sample.logp),
             sampling_logp=output.sampling_logp.at[output.steps].set(sample.sampling_logp),
             counts=output.counts + active,
-            finished=output.finished | is_finished,
+            is_finished=output.is_finished | is_finished,
             steps=output.steps + 1,
         )
         return state, output
@@ -304,7 +304,7 @@ def _decode_layers_sequentially(
     config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
 ) -> tuple[kv.KVPages, Array]:
     """Run `_decode_layers` for one active slot after another; inactive slots return zeros."""
-    order = jnp.argsort(~state.active, stable=True)
+    order = jnp.argsort(~state.is_active, stable=True)
 
     def decode_slot(index: Array, carry: tuple[kv.KVPages, Array]) -> tuple[kv.KVPages, Array]:
         pages, hidden = carry
@@ -318,7 +318,7 @@ def _decode_layers_sequentially(
         return pages, jax.lax.dynamic_update_slice_in_dim(hidden, slot_hidden, slot, axis=0)
 
     zeros = jnp.zeros((len(state.token), config.d_model), config.dtype)
-    return jax.lax.fori_loop(0, jnp.sum(state.active), decode_slot, (state.pages, zeros))
+    return jax.lax.fori_loop(0, jnp.sum(state.is_active), decode_slot, (state.pages, zeros))
 
 
 def _decode_layers(
@@ -330,8 +330,8 @@ def _decode_layers(
     page_tokens = state.pages[0].keys.shape[-1]
     column, offset = position // page_tokens, position % page_tokens
     page = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
-    page = jnp.where(state.active, page, NULL_PAGE)
-    num_columns = jnp.max(jnp.where(state.active, column + 1, 0))
+    page = jnp.where(state.is_active, page, NULL_PAGE)
+    num_columns = jnp.max(jnp.where(state.is_active, column + 1, 0))
     metadata = kv.AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
 
     def layer_attend(layer: int) -> AttentionFn:
@@ -340,7 +340,7 @@ def _decode_layers(
             out = kv.paged_attention(
                 q,
                 layer_pages,
-                served.prefix_len(layer),
+                served.layer_prefix(layer),
                 metadata,
                 pages_per_block=_DECODE_PAGES_PER_BLOCK,
             )
@@ -366,15 +366,15 @@ def _sample(
         control[:, SlotField.SEED_HIGH : SlotField.SEED_LOW + 1], jnp.uint32
     )
     keys = jax.vmap(jax.random.fold_in)(
-        jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.sampled
+        jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.num_sampled
     )
     return sampler.sample(
         policy.unembed(params, hidden),
         keys,
         temperature=as_float(SlotField.TEMPERATURE),
         # Inactive slots must not trigger the filters, which are expensive.
-        top_p=jnp.where(state.active, as_float(SlotField.TOP_P), 1.0),
-        top_k=jnp.where(state.active, control[:, SlotField.TOP_K], 0),
+        top_p=jnp.where(state.is_active, as_float(SlotField.TOP_P), 1.0),
+        top_k=jnp.where(state.is_active, control[:, SlotField.TOP_K], 0),
     )
 
 

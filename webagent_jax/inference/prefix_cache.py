@@ -44,45 +44,47 @@ class PageAllocation:
 
 
 class PrefixCache:
-    """Allocates pages 1 to `pages` - 1 and shares those of common prefixes; not thread-safe.
+    """Allocates pages 1 to `num_pages` - 1 and shares those of common prefixes; not thread-safe.
 
     A node enters the tree when its page is allocated, before the page is filled. Pages must
     therefore be filled in the order of their allocations.
     """
 
-    def __init__(self, pages: int, page_tokens: int) -> None:
+    def __init__(self, num_pages: int, page_tokens: int) -> None:
         self._page_tokens = page_tokens
         self._root = Node(NULL_PAGE, b"", None)
-        self._free = deque(range(1, pages))
+        self._free = deque(range(1, num_pages))
         # Unreferenced nodes, least recently used first. An allocation references all nodes of its
         # path and releases them from the leaf up, so children always precede their parents here.
         self._evictable: dict[Node, None] = {}
 
     @property
-    def available(self) -> int:
+    def num_free_pages(self) -> int:
         """Number of pages that can be allocated now, evictable ones included."""
         return len(self._free) + len(self._evictable)
 
-    def allocate(self, prompt: IntArray, tokens: int, *, before: int = 0) -> PageAllocation | None:
+    def allocate(
+        self, prompt: IntArray, max_length: int, *, prefix_len: int = 0
+    ) -> PageAllocation | None:
         """Allocate the pages of a sequence; return None while there are not enough.
 
         Only full pages of the prompt are shared.
 
         Args:
             prompt: token ids int32 [P] that the sequence starts with.
-            tokens: maximum length of the sequence.
-            before: length of the shared prefix, which is stored outside the pages.
+            max_length: maximum length of the sequence.
+            prefix_len: length of the shared prefix, which is stored outside the pages.
         """
         size = self._page_tokens
-        ends = range(before + size, len(prompt) + 1, size)
+        ends = range(prefix_len + size, len(prompt) + 1, size)
         keys = [prompt[end - size : end].tobytes() for end in ends]
         if keys:
-            keys[0] = prompt[: before + size].tobytes()
+            keys[0] = prompt[: prefix_len + size].tobytes()
         path = self._match(keys)
-        num_matched, num_pages = len(path), -(-(tokens - before) // size)
+        num_matched, num_pages = len(path), -(-(max_length - prefix_len) // size)
         for node in path:
             self._acquire(node)
-        if num_pages - num_matched > self.available:
+        if num_pages - num_matched > self.num_free_pages:
             self._release(path)
             return None
         for key in keys[num_matched:]:
@@ -94,15 +96,15 @@ class PrefixCache:
         pages = [*(node.page for node in path), *own_pages]
         return PageAllocation(pages, path, num_matched, num_matched * size)
 
-    def free(self, allocation: PageAllocation, *, filled: bool = True) -> None:
+    def free(self, allocation: PageAllocation, *, is_filled: bool = True) -> None:
         """Free the pages of a sequence; its full prompt pages stay in the tree.
 
         Args:
             allocation: pages of the sequence.
-            filled: whether all prompt pages were filled; if not, those that the allocation added
+            is_filled: whether all prompt pages were filled; if not, those that the allocation added
                 leave the tree.
         """
-        if not filled and allocation.num_matched_nodes < len(allocation.path):
+        if not is_filled and allocation.num_matched_nodes < len(allocation.path):
             self._detach(allocation.path[allocation.num_matched_nodes])
         self._free.extend(allocation.pages[len(allocation.path) :])
         self._release(allocation.path)

@@ -65,13 +65,17 @@ class ProgramSpec:
 
     @classmethod
     def from_params(
-        cls, config: ModelConfig, sizes: EngineShapes, params: Any, mesh: Mesh | None = None
+        cls,
+        config: ModelConfig,
+        engine_shapes: EngineShapes,
+        params: Any,
+        mesh: Mesh | None = None,
     ) -> Self:
         """Return the spec of an engine.
 
         Args:
             config: architecture of the policy.
-            sizes: static shapes of the engine.
+            engine_shapes: static shapes of the engine.
             params: params in the layout of `prefill_decode.serving_params`, or their shapes, whose
                 shardings may belong to another machine.
             mesh: mesh of the engine; None for a single device.
@@ -81,7 +85,7 @@ class ProgramSpec:
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
             for x in leaves
         ]
-        return cls(config, sizes, structure, tuple(shapes), mesh)
+        return cls(config, engine_shapes, structure, tuple(shapes), mesh)
 
     @property
     def replicated_sharding(self) -> Sharding | None:
@@ -169,10 +173,10 @@ class CompiledPrograms:
         return self._program("prefill")(served, pages, chunks, count)
 
     def decode(
-        self, served: ServedPolicy, state: DecodeState, control: IntArray, waiting: Any
+        self, served: ServedPolicy, state: DecodeState, control: IntArray, has_queue: Any
     ) -> tuple[DecodeState, DecodeOutput]:
         """Run `prefill_decode.decode`; `state` is donated."""
-        return self._program("decode")(served, state, control, waiting)
+        return self._program("decode")(served, state, control, has_queue)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compile every program that the engine can need.
@@ -203,7 +207,7 @@ def _compile(spec: ProgramSpec, name: Name) -> Callable[..., Any]:
 
 def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
     """Lower one program of an engine, ready to compile ahead of time."""
-    config, sizes, state = spec.config, spec.engine_shapes, spec.state
+    config, shapes, state = spec.config, spec.engine_shapes, spec.state
     served = ServedPolicy(spec.params, spec.shared_prefix)
     jit: Callable[..., Any] = jax.jit
 
@@ -220,36 +224,36 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         )
 
     if name == "init":
-        init = partial(prefill_decode.init_state, config, sizes)
+        init = partial(prefill_decode.init_state, config, shapes)
         return jit(init, **output_shardings(state)).lower()
     if name == "shared_prefix":
         compute = jit(
             partial(prefill_decode.compute_shared_prefix, config),
             **output_shardings(served.shared_prefix),
         )
-        return compute.lower(spec.params, host_input(sizes.shared_prefix_tokens))
+        return compute.lower(spec.params, host_input(shapes.shared_prefix_tokens))
     if name == "prefill":
         fill = partial(
             prefill_decode.prefill,
             config,
-            chunk_pages=sizes.chunk_page_counts,
-            pages_per_block=sizes.prefill_pages_per_block,
+            chunk_pages=shapes.chunk_page_counts,
+            pages_per_block=shapes.prefill_pages_per_block,
         )
         run = jit(fill, donate_argnums=1, **output_shardings(state.pages))
-        width = ChunkField.TOKENS + sizes.chunk_tokens + sizes.pages_per_sequence
-        chunks = host_input(sizes.prefill_batches, sizes.chunks_per_batch, width)
+        width = ChunkField.TOKENS + shapes.chunk_tokens + shapes.pages_per_sequence
+        chunks = host_input(shapes.prefill_batches, shapes.chunks_per_batch, width)
         return run.lower(served, state.pages, chunks, host_input())
     run = partial(
         prefill_decode.decode,
         config,
-        steps=sizes.decode_steps,
-        sequential_slots=sizes.sequential_slots,
+        steps=shapes.decode_steps,
+        sequential_slots=shapes.sequential_slots,
     )
-    control = host_input(sizes.slots, SlotField.TABLE + sizes.pages_per_sequence)
-    waiting = host_input(dtype=jnp.bool_)
-    outputs = jax.eval_shape(run, served, state, control, waiting)
+    control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
+    has_queue = host_input(dtype=jnp.bool_)
+    outputs = jax.eval_shape(run, served, state, control, has_queue)
     run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
-    return run.lower(served, state, control, waiting)
+    return run.lower(served, state, control, has_queue)
 
 
 def _get_sharding(x: Any) -> Any:

@@ -61,7 +61,7 @@ class Request:
     deadline: float = math.inf  # time.monotonic() after which the request fails
     future: Future[Completion] = field(default_factory=Future)  # receives the completion or error
     pieces: list[DecodedTokens] = field(default_factory=list)  # sampled tokens, one per dispatch
-    sampled: int = 0  # number of tokens sampled so far
+    num_sampled: int = 0  # number of tokens sampled so far
 
     def __post_init__(self) -> None:
         """Check the options that no engine can serve.
@@ -82,12 +82,12 @@ class Request:
                 f"{len(self.stop_ids)} stop_ids are too many: pass {MAX_STOP_IDS} at most"
             )
 
-    def validate(self, vocab_size: int, max_tokens: int) -> None:
-        """Check the request against an engine and clip `limit` to `max_tokens`.
+    def validate(self, vocab_size: int, max_model_len: int) -> None:
+        """Check the request against an engine and clip `limit` to `max_model_len`.
 
         Args:
             vocab_size: size of the vocabulary.
-            max_tokens: maximum length of prompt and response together.
+            max_model_len: maximum length of prompt and response together.
 
         Raises:
             ValueError: a token id is invalid, or the prompt leaves no space for a response.
@@ -97,13 +97,13 @@ class Request:
         prompt = token_ids(self.prompt_ids, vocab_size, "prompt_ids")
         if any(not 0 <= token < vocab_size for token in self.stop_ids):
             raise ValueError(f"stop_ids has ids outside the vocabulary, 0 to {vocab_size - 1}")
-        if len(prompt) + 1 > max_tokens:
+        if len(prompt) + 1 > max_model_len:
             raise ValueError(
                 f"a prompt of {len(prompt)} tokens leaves no space for a response in "
-                f"max_model_len={max_tokens}: shorten the prompt or raise max_model_len"
+                f"max_model_len={max_model_len}: shorten the prompt or raise max_model_len"
             )
         self.prompt_ids = prompt
-        self.limit = min(self.limit, max_tokens - len(prompt))
+        self.limit = min(self.limit, max_model_len - len(prompt))
 
     @property
     def tokens(self) -> IntArray:
@@ -119,8 +119,8 @@ class Request:
         """Return the control row without mode and page table, int32 [SlotField.TABLE]."""
         row = np.full(SlotField.TABLE, -1, np.int32)
         row[SlotField.TOKEN] = self.pieces[-1].tokens[-1] if self.pieces else self.prompt_ids[-1]
-        row[SlotField.POSITION] = len(self.prompt_ids) + self.sampled - 1
-        row[SlotField.SAMPLED] = self.sampled
+        row[SlotField.POSITION] = len(self.prompt_ids) + self.num_sampled - 1
+        row[SlotField.SAMPLED] = self.num_sampled
         row[SlotField.LIMIT] = self.limit
         seed = int(self.seed) % 2**64
         words = np.array([seed >> 32, seed % 2**32], np.uint32)
@@ -135,7 +135,7 @@ class Request:
         """Add the tokens of one dispatch."""
         if len(piece.tokens):
             self.pieces.append(piece)
-            self.sampled += len(piece.tokens)
+            self.num_sampled += len(piece.tokens)
 
     def complete(self) -> None:
         """Resolve the future with the completion unless the request was canceled."""

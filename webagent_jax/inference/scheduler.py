@@ -30,10 +30,10 @@ class RunningSequence:
     prefix: IntArray  # int32, own tokens whose keys and values decoding needs
     control: IntArray  # int32 [SlotField.TABLE + P], control row without the mode
     num_computed_tokens: int  # leading tokens of `prefix` that are cached or dispatched
-    begun: bool = False  # whether decoding has started
+    is_decoding: bool = False  # whether decoding has started
 
     @property
-    def ready(self) -> bool:
+    def is_prefilled(self) -> bool:
         """True if the prompt is prefilled."""
         return self.num_computed_tokens >= len(self.prefix)
 
@@ -52,38 +52,38 @@ class DecodeBatch:
     """Slots of one decode dispatch."""
 
     control: IntArray  # int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`)
-    running: tuple[RunningSequence, ...]  # sequences that are decoded
+    sequences: tuple[RunningSequence, ...]  # sequences that are decoded
 
 
 class Scheduler:
     """Assigns slots and pages to requests and selects prefill and decode work; not thread-safe.
 
     Args:
-        sizes: static shapes of the engine.
+        shapes: static shapes of the engine.
         shared_prefix: token ids int32 [A] that prompts may start with; stored outside the pages.
     """
 
-    def __init__(self, sizes: EngineShapes, shared_prefix: IntArray | None = None) -> None:
-        self._shapes = sizes
+    def __init__(self, shapes: EngineShapes, shared_prefix: IntArray | None = None) -> None:
+        self._shapes = shapes
         self._shared_prefix = np.zeros(0, np.int32) if shared_prefix is None else shared_prefix
-        self._pages = PrefixCache(sizes.pages, sizes.page_tokens)
-        self._slots: list[RunningSequence | None] = [None] * sizes.slots
+        self._pages = PrefixCache(shapes.num_pages, shapes.page_tokens)
+        self._slots: list[RunningSequence | None] = [None] * shapes.slots
         # Sequences to prefill, in the order of their allocations, as `PrefixCache` requires.
         self._prefill_queue: deque[RunningSequence] = deque()
 
     @property
-    def running(self) -> list[RunningSequence]:
+    def running_sequences(self) -> list[RunningSequence]:
         """Sequences that have a slot, in slot order."""
         return [sequence for sequence in self._slots if sequence]
 
-    def owns_slot(self, running: RunningSequence) -> bool:
+    def owns_slot(self, sequence: RunningSequence) -> bool:
         """Return whether the sequence still has its slot."""
-        return self._slots[running.slot] is running
+        return self._slots[sequence.slot] is sequence
 
     @property
-    def available(self) -> int:
+    def num_free_pages(self) -> int:
         """Number of pages that a new request can get."""
-        return self._pages.available
+        return self._pages.num_free_pages
 
     def admit(self, request: Request) -> RunningSequence | None:
         """Give a request a slot and pages; return None while there are not enough."""
@@ -92,7 +92,7 @@ class Scheduler:
         prefix, prefix_len = request.tokens[:-1], len(self._shared_prefix)
         if not np.array_equal(prefix[:prefix_len], self._shared_prefix):
             prefix_len = 0
-        allocation = self._pages.allocate(prefix, request.max_cached_tokens, before=prefix_len)
+        allocation = self._pages.allocate(prefix, request.max_cached_tokens, prefix_len=prefix_len)
         if allocation is None:
             return None
         control = np.full(SlotField.TABLE + self._shapes.pages_per_sequence, NULL_PAGE, np.int32)
@@ -110,15 +110,15 @@ class Scheduler:
             allocation.num_cached_tokens,
         )
         self._slots[slot] = sequence
-        if not sequence.ready:
+        if not sequence.is_prefilled:
             self._prefill_queue.append(sequence)
         return sequence
 
-    def release(self, running: RunningSequence) -> None:
+    def release(self, sequence: RunningSequence) -> None:
         """Free the slot and pages of a finished or abandoned request."""
-        self._slots[running.slot] = None
-        if running.ready:
-            self._pages.free(running.allocation)
+        self._slots[sequence.slot] = None
+        if sequence.is_prefilled:
+            self._pages.free(sequence.allocation)
         else:
             self._drop_orphans()
 
@@ -130,11 +130,11 @@ class Scheduler:
         for sequence in reversed(list(self._prefill_queue)):
             if not self.owns_slot(sequence) and not sequence.allocation.has_dependents:
                 self._prefill_queue.remove(sequence)
-                self._pages.free(sequence.allocation, filled=False)
+                self._pages.free(sequence.allocation, is_filled=False)
 
     def preempt_all(self) -> list[Request]:
         """Free all slots and pages, empty the prefix cache; return the requests in slot order."""
-        preempted = self.running
+        preempted = self.running_sequences
         for sequence in preempted:
             self.release(sequence)
         self.reset_prefix_cache()
@@ -148,9 +148,9 @@ class Scheduler:
         """Return the next prefill chunks and mark their tokens as computed; None without any."""
         if not self._prefill_queue:
             return None
-        sizes, size = self._shapes, self._shapes.chunk_tokens
-        width = ChunkField.TOKENS + size + sizes.pages_per_sequence
-        max_chunks = sizes.prefill_batches * sizes.chunks_per_batch
+        shapes, size = self._shapes, self._shapes.chunk_tokens
+        width = ChunkField.TOKENS + size + shapes.pages_per_sequence
+        max_chunks = shapes.prefill_batches * shapes.chunks_per_batch
         chunks = np.full((max_chunks, width), NULL_PAGE, np.int32)
         num_chunks = num_tokens = 0
         while self._prefill_queue and num_chunks < max_chunks:
@@ -159,30 +159,30 @@ class Scheduler:
             chunk = chunks[num_chunks]
             chunk[ChunkField.START] = sequence.num_computed_tokens
             chunk[ChunkField.PREFIX_LEN] = sequence.prefix_len
-            chunk[ChunkField.PAGES] = -(-len(part) // sizes.page_tokens)
+            chunk[ChunkField.PAGES] = -(-len(part) // shapes.page_tokens)
             chunk[ChunkField.TOKENS :][: len(part)] = part
             chunk[ChunkField.TOKENS + size :] = sequence.control[SlotField.TABLE :]
             sequence.num_computed_tokens += len(part)
             num_chunks, num_tokens = num_chunks + 1, num_tokens + len(part)
-            if sequence.ready:
+            if sequence.is_prefilled:
                 self._prefill_queue.popleft()
                 # An orphan that was filled only for the sequences that depend on its pages.
                 if not self.owns_slot(sequence):
                     self._pages.free(sequence.allocation)
-        batches = chunks.reshape(sizes.prefill_batches, sizes.chunks_per_batch, width)
-        return PrefillBatch(batches, -(-num_chunks // sizes.chunks_per_batch), num_tokens)
+        batches = chunks.reshape(shapes.prefill_batches, shapes.chunks_per_batch, width)
+        return PrefillBatch(batches, -(-num_chunks // shapes.chunks_per_batch), num_tokens)
 
     def decode(self) -> DecodeBatch | None:
         """Return the sequences whose prompts are prefilled; None without any."""
-        sequences = tuple(sequence for sequence in self.running if sequence.ready)
+        sequences = tuple(sequence for sequence in self.running_sequences if sequence.is_prefilled)
         if not sequences:
             return None
         control = np.zeros(
             (self._shapes.slots, SlotField.TABLE + self._shapes.pages_per_sequence), np.int32
         )
         for sequence in sequences:
-            mode = SlotMode.RUNNING if sequence.begun else SlotMode.STARTING
+            mode = SlotMode.RUNNING if sequence.is_decoding else SlotMode.STARTING
             control[sequence.slot] = sequence.control
             control[sequence.slot, SlotField.MODE] = mode
-            sequence.begun = True
+            sequence.is_decoding = True
         return DecodeBatch(control, sequences)

@@ -134,7 +134,7 @@ class _GGUFFile:
     def __contains__(self, tensor: str) -> bool:
         return tensor in self._tensors
 
-    def rows(self, tensor: str) -> int:
+    def num_rows(self, tensor: str) -> int:
         """Return the length of the outermost axis of a tensor."""
         return int(self._tensors[tensor].shape[-1])
 
@@ -203,7 +203,7 @@ def _model_config(file: _GGUFFile) -> ModelConfig:
     if scaling != "none":
         raise ValueError(f"{file.path}: rope.scaling.type={scaling} is not supported")
     config = ModelConfig(
-        vocab_size=file.rows("token_embd.weight"),
+        vocab_size=file.num_rows("token_embd.weight"),
         d_model=width,
         num_layers=int(file.model("block_count")),
         num_heads=heads,

@@ -76,12 +76,12 @@ def abstract_adapters(params: Any, rank: int, projections: Sequence[str]) -> Ada
     return jax.eval_shape(make, jax.random.key(0))
 
 
-def attach(base: FrozenBase | None, trained: Any) -> Any:
-    """Return the params with the trained adapters attached; `trained` itself without a base."""
+def attach(base: FrozenBase | None, trainable: Any) -> Any:
+    """Return the params with the trained adapters attached; `trainable` itself without a base."""
     if base is None:
-        return trained
+        return trainable
     layers = dict(base.params["layers"])
-    for name, adapter in trained["layers"].items():
+    for name, adapter in trainable["layers"].items():
         layers[name] = {**layers[name], DOWN: adapter[DOWN], UP: base.scale * adapter[UP]}
     return {**base.params, "layers": layers}
 

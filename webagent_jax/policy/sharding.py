@@ -281,14 +281,16 @@ def batch_sharding(
     return NamedSharding(mesh, partition_spec(mesh, axes, shape, rules=rules, name="batch"))
 
 
-def shardings_like_params(tree: Any, params: Any, shardings: Any, other: Sharding) -> Any:
+def shardings_like_params(
+    tree: Any, params: Any, shardings: Any, default_sharding: Sharding
+) -> Any:
     """Return the shardings of a tree with copies of the params, such as an optimizer state.
 
     Args:
         tree: tree to shard.
         params: params or their shapes.
         shardings: shardings of subtrees with the structure of `params`.
-        other: sharding of all other leaves.
+        default_sharding: sharding of all other leaves.
     """
     structure: Any = jax.tree.structure(params)
 
@@ -296,7 +298,7 @@ def shardings_like_params(tree: Any, params: Any, shardings: Any, other: Shardin
         return bool(jax.tree.structure(node) == structure)
 
     def select(node: Any) -> Any:
-        return shardings if is_copy(node) else other
+        return shardings if is_copy(node) else default_sharding
 
     return jax.tree.map(select, tree, is_leaf=is_copy)
 

@@ -88,20 +88,20 @@ def save_params(directory: Path, params: Params) -> None:
 
 
 def restore_params(
-    directory: Path, abstract_params: Params, *, within: tuple[str, ...] = ()
+    directory: Path, abstract_params: Params, *, key_path: tuple[str, ...] = ()
 ) -> Params:
     """Read params of `save_params` into the shardings of `abstract_params`.
 
     Args:
         directory: directory with the params.
         abstract_params: shapes, dtypes and shardings of the params.
-        within: keys that lead to the params in a larger tree; the rest of the tree is not read.
+        key_path: keys that lead to the params in a larger tree; the rest of the tree is not read.
 
     Raises:
         ValueError: the params are missing or damaged, or have other shapes.
     """
     target = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_params)
-    for name in reversed(within):
+    for name in reversed(key_path):
         target = {name: target}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
         try:
@@ -113,7 +113,7 @@ def restore_params(
         except Exception as error:
             message = f"cannot read params of this model from {directory}: {error}"
             raise ValueError(message) from error
-    for name in within:
+    for name in key_path:
         params = params[name]
     return params
 

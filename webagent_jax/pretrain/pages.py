@@ -51,14 +51,14 @@ def elements(page: Page) -> list[Item]:
     return [item for item in page if item.id]
 
 
-def put(page: Page, changed: Item) -> Page:
-    """Return the page with the item of the id of `changed` replaced by it."""
-    return tuple(changed if item.id == changed.id else item for item in page)
+def put(page: Page, replacement: Item) -> Page:
+    """Return the page with the item of the id of `replacement` replaced by it."""
+    return tuple(replacement if item.id == replacement.id else item for item in page)
 
 
-def generate(rng: np.random.Generator, most: int = 14) -> Page:
-    """Generate a page of 2 to `most` elements with distinct names; some have no name."""
-    count = int(rng.integers(2, most + 1))
+def generate(rng: np.random.Generator, max_elements: int = 14) -> Page:
+    """Generate a page of 2 to `max_elements` elements with distinct names; some have no name."""
+    count = int(rng.integers(2, max_elements + 1))
     names = _distinct_phrases(rng, count)
     # Lists, menus and forms consist mostly of one kind.
     if rng.random() < 0.3:
@@ -85,9 +85,9 @@ def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
     if form < 0.25:
         ids = sorted(rng.choice(np.arange(1, 3 * count + 4), count, replace=False).tolist())
     elif form < 0.4:
-        cut = int(rng.integers(0, count + 1))
+        gap_start = int(rng.integers(0, count + 1))
         start = int(rng.integers(1, 60))
-        ids = [*ids[:cut], *range(cut + start, count + start)]
+        ids = [*ids[:gap_start], *range(gap_start + start, count + start)]
     elif form < 0.5:
         ids = rng.permutation(ids).tolist()
     id_iterator = iter(ids)

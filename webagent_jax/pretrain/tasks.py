@@ -27,8 +27,8 @@ class Instruction:
     words: str  # text of the step; empty if the text of an earlier step includes it
     thought: str  # thought of the correct response
     action: Action  # action of the correct response
-    after: Page  # page after the action
-    about: str  # phrase of the intent that names the target, see `TaskQuoter.thought`
+    next_page: Page  # page after the action
+    intent_phrase: str  # phrase of the intent that names the target, see `TaskQuoter.thought`
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Exercise:
     steps: tuple[tuple[Page, Instruction], ...]  # page before each step, and the step
 
 
-def quoted(rng: np.random.Generator, name: str) -> str:
+def quote(rng: np.random.Generator, name: str) -> str:
     """Return the name, in quotes with probability 0.6."""
     return f'"{name}"' if rng.random() < 0.6 else name
 
 
-def order(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
+def make_instruction(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     """Generate a step for one element: type, select or click, by its kind."""
     match item.kind:
         case "textbox":
@@ -54,69 +54,71 @@ def order(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     return _click(rng, page, item)
 
 
-def exercise(rng: np.random.Generator, steps: int, most: int = 14) -> Exercise:
+def make_exercise(rng: np.random.Generator, steps: int, max_elements: int = 14) -> Exercise:
     """Generate an exercise.
 
     Args:
         rng: random generator.
         steps: number of turns.
-        most: maximum elements per page.
+        max_elements: maximum elements per page.
     """
-    page = pages.generate(rng, most)
+    page = pages.generate(rng, max_elements)
     if steps == 1 and rng.random() < 0.1 and any(item.kind == "row" for item in page):
-        return _reading(rng, page)
+        return _make_reading_exercise(rng, page)
     pairs: list[tuple[Page, Instruction]] = []
     used_ids: set[str] = set()
     while len(pairs) < steps:
         candidates = [item for item in pages.elements(page) if item.id not in used_ids]
         if not candidates:
-            page, used_ids = pages.generate(rng, most), set()
+            page, used_ids = pages.generate(rng, max_elements), set()
             continue
         item = candidates[int(rng.integers(len(candidates)))]
         same_kind = [other for other in candidates if other.kind == item.kind and other.name]
         count = min(steps - len(pairs), len(same_kind))
         if count > 1 and item.kind in ("checkbox", "textbox", "item", "option"):
             items = [same_kind[i] for i in rng.permutation(len(same_kind))[:count]]
-            orders = _share_verb(rng, page, items)
+            instructions = _share_verb(rng, page, items)
         else:
-            orders = [order(rng, page, item)]
-        for next_order in orders:
-            pairs.append((page, next_order))
-            page = next_order.after
-            used_ids.add(next_order.action.element_id or "")
+            instructions = [make_instruction(rng, page, item)]
+        for instruction in instructions:
+            pairs.append((page, instruction))
+            page = instruction.next_page
+            used_ids.add(instruction.action.element_id or "")
         if item.kind in ("link", "tab") and rng.random() < 0.5:
-            page, used_ids = pages.generate(rng, most), set()
+            page, used_ids = pages.generate(rng, max_elements), set()
     parts = [step.words for _, step in pairs if step.words]
     return Exercise(_join_steps(rng, parts), tuple(pairs))
 
 
 def _share_verb(rng: np.random.Generator, page: Page, items: Sequence[Item]) -> list[Instruction]:
     """Generate steps with one verb: `tick a, b and c`; `type x in a and y in b`."""
-    orders: list[Instruction] = []
+    instructions: list[Instruction] = []
     value = words.phrase(rng) if rng.random() < 0.5 else None
     for item in items:
         step = _type(rng, page, item, value) if item.kind == "textbox" else _click(rng, page, item)
-        orders.append(step)
-        page = step.after
-    names = [quoted(rng, item.name) for item in items]
+        instructions.append(step)
+        page = step.next_page
+    names = [quote(rng, item.name) for item in items]
     if items[0].kind == "textbox":
-        values = [str(step.action.value) for step in orders]
+        values = [str(step.action.value) for step in instructions]
         verb = words.pick(rng, ["type", "write", "put", "fill in"])
         link = words.pick(rng, ["in", "into", "as"])
         if value is not None:
-            orders = [replace(o, about=i.name) for o, i in zip(orders, items, strict=True)]
-            text = f"{verb} {quoted(rng, value)} {link} {_enumerate(rng, names)}"
+            instructions = [
+                replace(o, intent_phrase=i.name) for o, i in zip(instructions, items, strict=True)
+            ]
+            text = f"{verb} {quote(rng, value)} {link} {_enumerate(rng, names)}"
         elif rng.random() < 0.5:
-            pairs = [f"{quoted(rng, v)} {link} {n}" for v, n in zip(values, names, strict=True)]
+            pairs = [f"{quote(rng, v)} {link} {n}" for v, n in zip(values, names, strict=True)]
             text = f"{verb} {_enumerate(rng, pairs)}"
         else:
             prefix = words.pick(rng, ["the ", "", "for "])
-            pairs = [f"{prefix}{n} {quoted(rng, v)}" for v, n in zip(values, names, strict=True)]
+            pairs = [f"{prefix}{n} {quote(rng, v)}" for v, n in zip(values, names, strict=True)]
             text = f"{verb} {_enumerate(rng, pairs)}"
     else:
         verb = words.pick(rng, ["tick", "check", "mark", "click", "choose", "take"])
         text = f"{verb} {_enumerate(rng, names)}"
-    return [replace(step, words="" if n else text) for n, step in enumerate(orders)]
+    return [replace(step, words="" if n else text) for n, step in enumerate(instructions)]
 
 
 def _enumerate(rng: np.random.Generator, parts: Sequence[str]) -> str:
@@ -127,24 +129,26 @@ def _enumerate(rng: np.random.Generator, parts: Sequence[str]) -> str:
 def wrong_action(rng: np.random.Generator, page: Page) -> Instruction | None:
     """Generate a wrong step that does not change the page; None for a page without elements."""
     items = pages.elements(page)
-    step = order(rng, page, items[int(rng.integers(len(items)))]) if items else None
-    return step and replace(step, after=page)
+    step = make_instruction(rng, page, items[int(rng.integers(len(items)))]) if items else None
+    return step and replace(step, next_page=page)
 
 
-def error_text(rng: np.random.Generator, wrong: Instruction) -> str:
+def error_text(rng: np.random.Generator, instruction: Instruction) -> str:
     """Generate the error text of a page after a wrong step."""
     if rng.random() < 0.5:
-        return f"element {wrong.action.element_id} {words.pick(rng, _ERROR_ENDINGS)}"
+        return f"element {instruction.action.element_id} {words.pick(rng, _ERROR_ENDINGS)}"
     return words.sentence(rng)
 
 
-def orders_on_one_page(
-    rng: np.random.Generator, count: int, most: int
+def make_instructions(
+    rng: np.random.Generator, count: int, max_elements: int
 ) -> tuple[Page, list[Instruction]]:
     """Generate `count` independent steps on one page: dense supervision of matching."""
-    page = pages.generate(rng, most)
+    page = pages.generate(rng, max_elements)
     items = pages.elements(page)
-    return page, [order(rng, page, items[int(rng.integers(len(items)))]) for _ in range(count)]
+    return page, [
+        make_instruction(rng, page, items[int(rng.integers(len(items)))]) for _ in range(count)
+    ]
 
 
 def _join_steps(rng: np.random.Generator, parts: Sequence[str]) -> str:
@@ -178,7 +182,7 @@ def _click(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     if item.kind in ("checkbox", "radio"):
         verb = words.pick(rng, ["tick", "check", "mark", "click", "choose"])
         next_page = pages.put(page, replace(item, value="off" if item.value == "on" else "on"))
-    name = quoted(rng, item.name)
+    name = quote(rng, item.name)
     form = words.pick(
         rng, ["{n}", "{n}", "{n}", "the {n} {k}", "{n} {k}", "the {n}", "the {k} {n}"]
     )
@@ -193,7 +197,7 @@ def _click(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
         f"click {_thought_name(item)}",
         Action(ActionKind.CLICK, item.id),
         next_page,
-        about=item.kind if form == "the {k}" else item.name,
+        intent_phrase=item.kind if form == "the {k}" else item.name,
     )
 
 
@@ -205,7 +209,7 @@ def _type(
         target = words.pick(rng, ["the field", "the box", "the text box", "the empty field"])
     elif item.name:
         target = words.pick(rng, ["{}", "the {} field", "the {} box", "the textbox {}"])
-        target = target.format(quoted(rng, item.name))
+        target = target.format(quote(rng, item.name))
     else:
         target = f"box {item.id}"
     form = words.pick(
@@ -220,41 +224,41 @@ def _type(
         ],
     )
     return Instruction(
-        form.format(v=quoted(rng, value), w=target),
+        form.format(v=quote(rng, value), w=target),
         f'type "{value}" in {_thought_name(item)}',
         Action(ActionKind.TYPE, item.id, value),
         pages.put(page, replace(item, value=value)),
-        about=value,
+        intent_phrase=value,
     )
 
 
 def _select(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
     option = words.pick(rng, list(item.options))
     if item.name and rng.random() < 0.7:
-        suffix = f" in {quoted(rng, item.name)}"
+        suffix = f" in {quote(rng, item.name)}"
     elif _is_only_of_kind(page, item):
         suffix = words.pick(rng, ["", " in the dropdown", " in the menu", " of the options"])
     else:
         suffix = f" in select {item.id}"
     form = words.pick(rng, ["pick {}", "set {}", "take {}", "change to {}"])
     return Instruction(
-        form.format(quoted(rng, option)) + suffix,
+        form.format(quote(rng, option)) + suffix,
         f'select "{option}" in {_thought_name(item)}',
         Action(ActionKind.SELECT, item.id, option),
         pages.put(page, replace(item, value=option)),
-        about=option,
+        intent_phrase=option,
     )
 
 
-def _reading(rng: np.random.Generator, page: Page) -> Exercise:
+def _make_reading_exercise(rng: np.random.Generator, page: Page) -> Exercise:
     rows = [item for item in page if item.kind == "row"]
     row = rows[int(rng.integers(len(rows)))]
     form = words.pick(rng, ["what is {}?", "read {}", "tell me {}", "what stands beside {}?"])
     step = Instruction(
-        form.format(quoted(rng, row.name)),
+        form.format(quote(rng, row.name)),
         f'"{row.name}" is "{row.value}"',
         Action(ActionKind.EXIT, value=row.value),
         page,
-        about=row.name,
+        intent_phrase=row.name,
     )
     return Exercise(_join_steps(rng, [step.words]), ((page, step),))

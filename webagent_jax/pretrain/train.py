@@ -162,15 +162,15 @@ def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.F
     """
     rng = np.random.default_rng([cfg.seed, update])
     progress = min(1.0, 2.5 * update / cfg.updates)
-    most = 3 + round(11 * progress)
+    max_elements = 3 + round(11 * progress)
     page_first = 0.95 - 0.80 * progress
     pairs: list[tuple[IntArray, IntArray]] = []
     remaining_tokens = cfg.rows * cfg.row_tokens
     while remaining_tokens > 0:
         new_pairs = (
-            _many_orders(rng, tokenizer, most)
+            _many_instructions(rng, tokenizer, max_elements)
             if rng.random() < page_first
-            else _conversation(rng, tokenizer, most)
+            else _conversation(rng, tokenizer, max_elements)
         )
         new_pairs = [(p, r) for p, r in new_pairs if len(p) + len(r) <= cfg.row_tokens]
         remaining_tokens -= _row_tokens(new_pairs)
@@ -202,16 +202,16 @@ def _zeros(ids: IntArray) -> FloatArray:
     return np.zeros(len(ids), np.float32)
 
 
-def _many_orders(
-    rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
+def _many_instructions(
+    rng: np.random.Generator, tokenizer: ChatTokenizer, max_elements: int
 ) -> list[tuple[IntArray, IntArray]]:
     """Return many steps on one page; the page precedes the task, so all share its tokens."""
-    page, orders = tasks.orders_on_one_page(rng, 6, most)
+    page, orders = tasks.make_instructions(rng, 6, max_elements)
     system = Message("system", _PAGE_FIRST)
     pairs = []
     for order in orders:
         content = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=order.words)
-        thought = prompts.TaskQuoter(order.words).thought(order.about, order.thought)
+        thought = prompts.TaskQuoter(order.words).thought(order.intent_phrase, order.thought)
         pairs.append(
             (
                 tokenizer.prompt_ids([system, Message("user", content)]),
@@ -222,13 +222,13 @@ def _many_orders(
 
 
 def _conversation(
-    rng: np.random.Generator, tokenizer: ChatTokenizer, most: int
+    rng: np.random.Generator, tokenizer: ChatTokenizer, max_elements: int
 ) -> list[tuple[IntArray, IntArray]]:
     """Return the turns of one exercise, in the format of episodes.
 
     Some turns have a wrong action first. It is context only, without a loss.
     """
-    exercise = tasks.exercise(rng, int(rng.integers(1, 6)), most)
+    exercise = tasks.make_exercise(rng, int(rng.integers(1, 6)), max_elements)
     chat = [Message("system", _TEMPLATE.thinking)]
     opening = _TEMPLATE.task.format(intent=exercise.intent)
     quoter = prompts.TaskQuoter(exercise.intent)
@@ -238,7 +238,9 @@ def _conversation(
     for page, order in exercise.steps:
         wrong = tasks.wrong_action(rng, page) if rng.random() < _WRONG_TURN_RATE else None
         for step in (wrong, order) if wrong else (order,):
-            thought = step.thought if step is wrong else quoter.thought(step.about, step.thought)
+            thought = (
+                step.thought if step is wrong else quoter.thought(step.intent_phrase, step.thought)
+            )
             response = _response_ids(tokenizer, thought, step.action)
             if step is order:
                 body = _TEMPLATE.page(number, error, pages.text(page))
@@ -264,6 +266,6 @@ def _tokenizer_texts(cfg: PretrainConfig) -> Iterator[str]:
     for n in range(100):
         yield f"{n:02d} {n} " * 400
     for _ in range(cfg.tokenizer_exercises):
-        exercise = tasks.exercise(rng, int(rng.integers(1, 4)))
+        exercise = tasks.make_exercise(rng, int(rng.integers(1, 4)))
         yield exercise.intent
         yield pages.text(exercise.steps[0][0])

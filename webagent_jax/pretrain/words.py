@@ -114,7 +114,7 @@ def pick(rng: np.random.Generator, items: tuple[str, ...] | list[str]) -> str:
     return items[int(rng.integers(len(items)))]
 
 
-def invented(rng: np.random.Generator) -> str:
+def invent_word(rng: np.random.Generator) -> str:
     """Return an invented word of one to four syllables."""
     return "".join(
         pick(rng, _ONSETS) + pick(rng, _VOWELS) + pick(rng, _CODAS)
@@ -141,7 +141,7 @@ def number(rng: np.random.Generator) -> str:
     )[form]
 
 
-def cased(rng: np.random.Generator, text: str) -> str:
+def vary_case(rng: np.random.Generator, text: str) -> str:
     """Return the text capitalized, in upper case or unchanged."""
     form = rng.random()
     if form < 0.45:
@@ -149,15 +149,15 @@ def cased(rng: np.random.Generator, text: str) -> str:
     return text.upper() if form < 0.52 else text
 
 
-def phrase(rng: np.random.Generator, longest: int = 3) -> str:
-    """Return one to `longest` words: a name of a button, link or field, or text to type."""
+def phrase(rng: np.random.Generator, max_words: int = 3) -> str:
+    """Return one to `max_words` words: a name of a button, link or field, or text to type."""
     form = rng.random()
     if form < 0.40:
-        words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, longest + 1)))]
-        text = cased(rng, " ".join(words))
+        words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, max_words + 1)))]
+        text = vary_case(rng, " ".join(words))
         return text + pick(rng, [",", ".", ":"]) if rng.random() < 0.08 else text
     if form < 0.62:
-        return cased(rng, invented(rng))
+        return vary_case(rng, invent_word(rng))
     if form < 0.75:
         return pick(rng, NAMES) if rng.random() < 0.8 else f"@{pick(rng, NAMES).lower()}"
     if form < 0.82:
@@ -168,7 +168,7 @@ def phrase(rng: np.random.Generator, longest: int = 3) -> str:
 def sentence(rng: np.random.Generator) -> str:
     """Return a sentence of common and invented words."""
     words = [
-        pick(rng, COMMON) if rng.random() < 0.85 else invented(rng)
+        pick(rng, COMMON) if rng.random() < 0.85 else invent_word(rng)
         for _ in range(int(rng.integers(3, 12)))
     ]
-    return cased(rng, " ".join(words)) + pick(rng, [".", ".", ":", "", "?", "!"])
+    return vary_case(rng, " ".join(words)) + pick(rng, [".", ".", ":", "", "?", "!"])

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-LONGEST = 400  # maximum points; longer runs are averaged to at most this number
-SHORTEST_PHASE = 5  # minimum points of a phase; one twelfth of the run if that is more
-MOST_PHASES = 6  # maximum number of phases
+MAX_POINTS = 400  # maximum points; longer runs are averaged to at most this number
+MIN_PHASE_POINTS = 5  # minimum points of a phase; one twelfth of the run if that is more
+MAX_PHASES = 6  # maximum number of phases
 
 
 def find_change_points(curves: np.ndarray) -> list[int]:
@@ -27,12 +27,12 @@ def find_change_points(curves: np.ndarray) -> list[int]:
         curves: finite values [M, n] of M curves at the same n updates.
     """
     n = curves.shape[1]
-    if n < 2 * SHORTEST_PHASE:
+    if n < 2 * MIN_PHASE_POINTS:
         return []
-    stride = -(-n // LONGEST)
+    stride = -(-n // MAX_POINTS)
     starts = np.arange(0, n, stride)
     points = np.add.reduceat(curves, starts, axis=1) / np.diff([*starts, n])
-    cuts = _segment(_normalize_noise(points), max(SHORTEST_PHASE, points.shape[1] // 12))
+    cuts = _segment(_normalize_noise(points), max(MIN_PHASE_POINTS, points.shape[1] // 12))
     return [int(starts[cut]) for cut in cuts]
 
 
@@ -52,7 +52,7 @@ def _segment(curves: np.ndarray, min_length: int) -> list[int]:
     min_cost = np.full(n + 1, np.inf)
     min_cost[0] = 0.0
     starts, scores = [], []
-    for phases in range(1, MOST_PHASES + 1):
+    for phases in range(1, MAX_PHASES + 1):
         total = min_cost[:n, None] + residual
         starts.append(total.argmin(axis=0))
         min_cost = total.min(axis=0)

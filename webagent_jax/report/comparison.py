@@ -17,20 +17,20 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EvalComparison:
-    """Comparison of `after` with `before` over the `n` tasks for which both have a reward.
+    """Comparison of `candidate` with `baseline` over the `n` tasks for which both have a reward.
 
     Only the first attempt at each task counts: attempts at one task are correlated, and the tests
     assume independent pairs.
     """
 
-    difference: float  # success rate of `after` minus that of `before`
+    difference: float  # success rate of `candidate` minus that of `baseline`
     ci95: Interval  # Tango's score interval for paired proportions
     p: float  # exact two-sided McNemar p value
     n: int  # number of paired tasks
-    gained: tuple[str, ...]  # ids of tasks that only `after` solved
-    lost: tuple[str, ...]  # ids of tasks that only `before` solved
-    only_after: int  # number of tasks with a reward in `after` only
-    only_before: int  # number of tasks with a reward in `before` only
+    gained: tuple[str, ...]  # ids of tasks that only `candidate` solved
+    lost: tuple[str, ...]  # ids of tasks that only `baseline` solved
+    only_candidate: int  # number of tasks with a reward in `candidate` only
+    only_baseline: int  # number of tasks with a reward in `baseline` only
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict for JSON."""
@@ -58,28 +58,32 @@ def read(path: Path) -> Json:
     return record
 
 
-def compare(after: Json, before: Json) -> EvalComparison:
+def compare(candidate: Json, baseline: Json) -> EvalComparison:
     """Compare two evaluations, each the content of an eval.json.
 
     Raises:
         ConfigError: no task has a reward in both.
     """
-    new, old = _rewards(after), _rewards(before)
-    result = statistics.paired(new, old)
-    if not result.shared:
+    candidate_rewards, baseline_rewards = _rewards(candidate), _rewards(baseline)
+    result = statistics.compare_paired(candidate_rewards, baseline_rewards)
+    if not result.common_keys:
         raise ConfigError(
             "the evaluations share no task with a reward: one has "
-            f"{_example(new)}, the other {_example(old)}"
+            f"{_example(candidate_rewards)}, the other {_example(baseline_rewards)}"
         )
     return EvalComparison(
         difference=result.difference,
         ci95=result.ci95,
         p=result.p,
         n=result.n,
-        gained=tuple(task for task in result.shared if new[task] > old[task]),
-        lost=tuple(task for task in result.shared if new[task] < old[task]),
-        only_after=len(new) - result.n,
-        only_before=len(old) - result.n,
+        gained=tuple(
+            task for task in result.common_keys if candidate_rewards[task] > baseline_rewards[task]
+        ),
+        lost=tuple(
+            task for task in result.common_keys if candidate_rewards[task] < baseline_rewards[task]
+        ),
+        only_candidate=len(candidate_rewards) - result.n,
+        only_baseline=len(baseline_rewards) - result.n,
     )
 
 

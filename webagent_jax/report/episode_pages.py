@@ -26,7 +26,7 @@ from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORM = 2  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 3  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -72,18 +72,20 @@ def _entries(
     """Return the index entries of a log; rebuild its files if the log changed."""
     cache_path = folder / log.id / "entries.json"
     status = log.path.stat()
-    made_from = [_FORM, status.st_size, status.st_mtime_ns, has_text]
+    source_version = [_FORMAT_VERSION, status.st_size, status.st_mtime_ns, has_text]
     if cache_path.exists():
         record = atomic_files.read_json(cache_path)
-        if record["made_from"] == made_from:
+        if record.get("source_version") == source_version:
             return record["entries"]
     entries = []
     for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder()))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
         atomic_files.write_text(folder / log.id / f"{number}.js", call)
-        entries += [{**entry, "chunk": number, "place": i} for i, (entry, _) in enumerate(chunk)]
-    atomic_files.write_text(cache_path, _ascii_json({"made_from": made_from, "entries": entries}))
+        entries += [{**entry, "chunk": number, "index": i} for i, (entry, _) in enumerate(chunk)]
+    atomic_files.write_text(
+        cache_path, _ascii_json({"source_version": source_version, "entries": entries})
+    )
     return entries
 
 
@@ -92,14 +94,14 @@ def _details(
 ) -> Iterator[tuple[Json, str]]:
     """Yield the index entry of each episode, and its steps as JSON."""
     for episode in episode_log.read_episodes(log.path):
-        _link_pictures(episode, log.path.parent / "pictures", folder / "pictures")
+        _link_screenshots(episode, log.path.parent / "pictures", folder / "pictures")
         entry = trajectories.entry(episode) | {"task": trajectories.task(episode)}
         yield entry, _ascii_json(trajectories.detail(episode, decoder))
 
 
-def _link_pictures(episode: types.Episode, source: Path, folder: Path) -> None:
-    for picture in trajectories.picture_bytes(episode):
-        screenshots.link_or_copy(picture, source, folder)
+def _link_screenshots(episode: types.Episode, source: Path, folder: Path) -> None:
+    for screenshot in trajectories.screenshot_bytes(episode):
+        screenshots.link_or_copy(screenshot, source, folder)
 
 
 def _chunks(details: Iterable[tuple[Json, str]]) -> Iterator[list[tuple[Json, str]]]:

@@ -43,18 +43,19 @@ class EvalEntry:
         return f"{self.group}, {self.series}" if self.series else self.group
 
 
-def read(told: Sequence[str]) -> list[EvalEntry]:
+def read(arguments: Sequence[str]) -> list[EvalEntry]:
     """Read evaluations from arguments.
 
     Args:
-        told: arguments of the form `R1=DIR`, or `R1/after RL=DIR` with a series. DIR may be a file.
+        arguments: arguments of the form `R1=DIR`, or `R1/after RL=DIR` with a series. DIR may be
+            a file.
 
     Raises:
         ConfigError: an argument has another form, a name occurs twice, an evaluation is missing,
             or there are no arguments.
     """
     entries: list[EvalEntry] = []
-    for argument in told:
+    for argument in arguments:
         name, equals, path = argument.partition("=")
         group, _, series = name.partition("/")
         if not group or not equals or not path:
@@ -114,7 +115,7 @@ def figure(entries: Sequence[EvalEntry]) -> str:
             x = group_index + (number - (len(group_entries) - 1) / 2) * _WIDTH / len(series)
             _bar(axes, x, 0.9 * _WIDTH / len(series), entry, series.index(entry.series))
     axes.margins(y=0.12)
-    plots.dress(axes, rate=True)
+    plots.format_axes(axes, rate=True)
     axes.set_xticks(range(len(groups)), groups)
     if len(series) > 1:
         swatches = [Patch(color=_color(i), label=name) for i, name in enumerate(series)]

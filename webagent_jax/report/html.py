@@ -44,12 +44,12 @@ class Scaling:
     series: Mapping[str, int]  # index of color and dashes by stage
 
 
-def write_report(path: Path, also: Sequence[Path] = ()) -> Path:
+def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
     """Build `report.html` and `report/` in a workdir from its current files.
 
     Args:
         path: the workdir.
-        also: other workdirs whose curves are added to those of `path`.
+        extra_workdirs: other workdirs whose curves are added to those of `path`.
 
     Returns:
         The path of report.html, which is replaced atomically.
@@ -59,18 +59,18 @@ def write_report(path: Path, also: Sequence[Path] = ()) -> Path:
         ValueError: a file is not valid; the message names it.
     """
     run = run_loader.load_run(path)
-    others = [run_loader.load_run(other) for other in also]
+    extra_runs = [run_loader.load_run(other) for other in extra_workdirs]
     episodes = episode_pages.write(path, run.logs)
-    atomic_files.write_text(path / "report.html", render(run, others, episodes))
+    atomic_files.write_text(path / "report.html", render(run, extra_runs, episodes))
     return path / "report.html"
 
 
-def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
+def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0) -> str:
     """Return the HTML of a report.
 
     Args:
         run: run to report.
-        others: runs whose curves are added.
+        extra_runs: runs whose curves are added.
         episodes: number of episodes in `report/`; 0 omits the trajectory viewer.
     """
     environment = jinja2.Environment(
@@ -88,24 +88,24 @@ def render(run: Run, others: Sequence[Run] = (), episodes: int = 0) -> str:
         "combine": lambda defaults, values: {**defaults, **values},
         "thousands": lambda number: f"{number:,}",
     }
-    groups = training_curves.by_config([run, *others])
+    groups = training_curves.by_config([run, *extra_runs])
     phases = training_curves.find_phases(groups[0])
-    begins = [phase.first for phase in phases[1:]]
+    phase_starts = [phase.first for phase in phases[1:]]
     script = _scripts()
     return environment.get_template("report.html.j2").render(
         run=run,
         episodes=episodes,
-        groups=groups if others else [],
+        groups=groups if extra_runs else [],
         script=Markup(script),
         script_hash=_csp_hash(script),
         style=Markup("".join(_template(name) for name in _STYLES)),
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,
-        panels=training_curves.curves(groups, "grpo", training_curves.PAPER_METRICS, begins),
+        panels=training_curves.curves(groups, "grpo", training_curves.PAPER_METRICS, phase_starts),
         panel_titles=[metric.title for metric in training_curves.PAPER_METRICS],
         phases=phases,
         more_curves=[
-            *training_curves.curves(groups, "grpo", training_curves.OTHER_METRICS, begins),
+            *training_curves.curves(groups, "grpo", training_curves.OTHER_METRICS, phase_starts),
             *training_curves.curves(
                 groups, "bc", (*training_curves.OTHER_METRICS, *training_curves.PAPER_METRICS)
             ),
@@ -128,7 +128,7 @@ def _scaling(run: Run) -> list[Scaling]:
 def _scaling_plot(title: str, by_stage: Mapping[str, Sequence[LimitPoint]]) -> Scaling:
     points_by_stage = {stage: points for stage, points in by_stage.items() if len(points) > 1}
     rates = "; ".join(
-        f"{run_loader.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.at}' for p in points)}"
+        f"{run_loader.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.limit}' for p in points)}"
         for stage, points in points_by_stage.items()
     )
     curves = [_points(stage, points) for stage, points in points_by_stage.items()]
@@ -138,7 +138,7 @@ def _scaling_plot(title: str, by_stage: Mapping[str, Sequence[LimitPoint]]) -> S
 
 def _points(stage: str, points: Sequence[LimitPoint]) -> plots.Points:
     return plots.Points(
-        at=[point.at for point in points],
+        limits=[point.limit for point in points],
         rates=[point.rate for point in points],
         lows=[point.ci95[0] for point in points],
         highs=[point.ci95[1] for point in points],

@@ -49,7 +49,7 @@ class Line:
 class Points:
     """Success rates in [0, 1] by limit, with their intervals."""
 
-    at: Sequence[float]  # limits
+    limits: Sequence[float]  # limits
     rates: Sequence[float]  # success rate at each limit
     lows: Sequence[float]  # lower ends of the 95 % intervals
     highs: Sequence[float]  # upper ends of the 95 % intervals
@@ -79,7 +79,7 @@ def smooth(values: npt.ArrayLike, window: int) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(array), math.nan), where=count > 0)
 
 
-def smoothed(line: Line) -> np.ndarray:
+def smooth_line(line: Line) -> np.ndarray:
     """Return the running means [seeds, steps]."""
     window = smoothing_window(len(line.steps))
     return np.stack([smooth(values, window) for values in line.values])
@@ -92,26 +92,28 @@ def mean_over_seeds(values: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(values.shape[1], math.nan), where=count > 0)
 
 
-def curves(lines: Sequence[Line], *, label: str, rate: bool, phases: Sequence[float] = ()) -> str:
+def curves(
+    lines: Sequence[Line], *, label: str, rate: bool, phase_starts: Sequence[float] = ()
+) -> str:
     """Plot training curves as running means, with raw points or the range over seeds.
 
     Args:
         lines: one or more lines with at least one step each.
         label: description for screen readers.
         rate: whether values are fractions in [0, 1], shown in percent with an axis from 0.
-        phases: updates at which a new phase begins; each has a vertical line.
+        phase_starts: updates at which a new phase begins; each has a vertical line.
 
     Returns:
         An <svg> element that scales with its container.
     """
     figure = Figure(figsize=(4.0, 2.3), layout="constrained")
     axes = figure.add_subplot()
-    for begin in phases:
-        axes.axvline(begin, color=INK, linewidth=0.8, alpha=0.45, linestyle=(0, (2, 2)))
+    for start in phase_starts:
+        axes.axvline(start, color=INK, linewidth=0.8, alpha=0.45, linestyle=(0, (2, 2)))
     for line in lines:
         _draw(axes, line, 100.0 if rate else 1.0)
     axes.margins(x=0.02, y=0.12)
-    dress(axes, rate)
+    format_axes(axes, rate)
     return svg(figure, label)
 
 
@@ -132,9 +134,9 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
         lows, rates, highs = (
             100 * np.asarray(v) for v in (points.lows, points.rates, points.highs)
         )
-        axes.fill_between(points.at, lows, highs, color=color, alpha=0.14, linewidth=0)
+        axes.fill_between(points.limits, lows, highs, color=color, alpha=0.14, linewidth=0)
         axes.plot(
-            points.at,
+            points.limits,
             rates,
             marker="o",
             markersize=4,
@@ -143,13 +145,13 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
             linewidth=2.0,
         )
     axes.margins(x=0.04, y=0.12)
-    dress(axes, rate=True)
+    format_axes(axes, rate=True)
     return svg(figure, label)
 
 
 def _draw(axes: Axes, line: Line, scale: float) -> None:
     color, dashes = COLORS[line.series % SERIES], _DASHES[line.series % SERIES]
-    smooth_lines = smoothed(line) * scale
+    smooth_lines = smooth_line(line) * scale
     if len(line.values) == 1:
         points = np.asarray(line.values[0], float) * scale
         axes.plot(line.steps, points, "o", color=INK, markersize=3.2, alpha=0.45, markeredgewidth=0)
@@ -165,7 +167,7 @@ def _draw(axes: Axes, line: Line, scale: float) -> None:
     )
 
 
-def dress(axes: Axes, rate: bool) -> None:
+def format_axes(axes: Axes, rate: bool) -> None:
     """Format ticks, grid and spines; `rate` selects a percent axis that includes 0."""
     if rate:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

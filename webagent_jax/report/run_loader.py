@@ -38,7 +38,7 @@ class SiteRate:
 class LimitPoint:
     """Success rate at one turn limit, or within k attempts, in [0, 1]."""
 
-    at: int  # turn limit, or k
+    limit: int  # turn limit, or k
     rate: float  # success rate
     ci95: Interval  # 95 % interval of `rate`
 
@@ -56,7 +56,7 @@ class Evaluation:
     rewards: Mapping[tuple[str, int], float]  # reward by task id and index of the attempt
     by_max_turns: Sequence[LimitPoint] = ()  # success rate by turn limit
     pass_at_k: Sequence[LimitPoint] = ()  # success rate within k attempts
-    infra: Sequence[Mapping[str, str]] = ()  # task_id and note of episodes without a reward
+    infra: Sequence[Mapping[str, str]] = ()  # task_id and infra_error of episodes without a reward
     record: Mapping[str, Any] = field(default_factory=dict)  # content of eval.json
 
     @property
@@ -69,13 +69,13 @@ class Evaluation:
 class StageComparison:
     """Paired comparison of two stages over their common episodes."""
 
-    before: Evaluation  # earlier stage
-    after: Evaluation  # later stage
-    difference: float  # success rate of `after` minus that of `before`
+    baseline: Evaluation  # earlier stage
+    candidate: Evaluation  # later stage
+    difference: float  # success rate of `candidate` minus that of `baseline`
     ci95: Interval  # Tango's score interval of `difference`
     p: float  # exact two-sided McNemar p value
     n: int  # number of common episodes with a reward
-    changes: Mapping[tuple[bool, bool], int]  # episodes by success in (before, after)
+    changes: Mapping[tuple[bool, bool], int]  # episodes by success in (baseline, candidate)
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,16 @@ def load_run(workdir: Path) -> Run:
     )
 
 
-def compare(before: Evaluation, after: Evaluation) -> StageComparison | None:
+def compare(baseline: Evaluation, candidate: Evaluation) -> StageComparison | None:
     """Compare two stages; return None if they share no episode with a reward."""
-    result = statistics.paired(after.rewards, before.rewards)
-    if not result.shared:
+    result = statistics.compare_paired(candidate.rewards, baseline.rewards)
+    if not result.common_keys:
         return None
-    changes = Counter((before.rewards[key] > 0, after.rewards[key] > 0) for key in result.shared)
+    changes = Counter(
+        (baseline.rewards[key] > 0, candidate.rewards[key] > 0) for key in result.common_keys
+    )
     return StageComparison(
-        before, after, result.difference, result.ci95, result.p, result.n, changes
+        baseline, candidate, result.difference, result.ci95, result.p, result.n, changes
     )
 
 

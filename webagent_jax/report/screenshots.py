@@ -23,19 +23,19 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in CSS pixels
 class ScreenshotView:
     """Screenshot of a viewport with the visible part and the target element."""
 
-    name: str  # file name of the JPEG, see `episode_log.picture_name`
+    name: str  # file name of the JPEG, see `episode_log.screenshot_name`
     size: tuple[int, int]  # width and height of the JPEG, equal to the viewport in CSS pixels
     crop: Rect  # visible part
     mark: Rect | None  # box of the target element; None without one, or outside the viewport
 
 
-def content(pictures: Sequence[bytes]) -> Rect | None:
+def content_area(screenshots: Sequence[bytes]) -> Rect | None:
     """Return the bounding box of the content of all screenshots; None if none is readable.
 
     A small page in a large viewport is mostly blank. Blank pixels have the color of the bottom
     right corner.
     """
-    boxes = [box for picture in pictures if (box := _content_box(picture))]
+    boxes = [box for screenshot in screenshots if (box := _content_box(screenshot))]
     if not boxes:
         return None
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
@@ -43,42 +43,44 @@ def content(pictures: Sequence[bytes]) -> Rect | None:
     return left, top, max(rights) - left, max(bottoms) - top
 
 
-def shot(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> ScreenshotView | None:
+def make_view(
+    screenshot: bytes | None, crop: Rect | None, mark: Rect | None
+) -> ScreenshotView | None:
     """Return the view of a screenshot; None if it is missing or not readable.
 
     Args:
-        picture: JPEG of the viewport.
+        screenshot: JPEG of the viewport.
         crop: visible part; None if no screenshot of the episode is readable.
         mark: box of the target element.
     """
-    image = _open(picture) if picture else None
-    if picture is None or image is None or crop is None:
+    image = _open(screenshot) if screenshot else None
+    if screenshot is None or image is None or crop is None:
         return None
     visible_mark = mark if mark and _is_visible(mark, image.size) else None
-    return ScreenshotView(episode_log.picture_name(picture), image.size, crop, visible_mark)
+    return ScreenshotView(episode_log.screenshot_name(screenshot), image.size, crop, visible_mark)
 
 
-def link_or_copy(picture: bytes, source: Path, folder: Path) -> None:
+def link_or_copy(screenshot: bytes, source: Path, folder: Path) -> None:
     """Store a screenshot in `folder`, if possible as a hard link.
 
     Args:
-        picture: JPEG of the viewport.
-        source: directory that contains the JPEG under its `picture_name`.
+        screenshot: JPEG of the viewport.
+        source: directory that contains the JPEG under its `screenshot_name`.
         folder: target directory.
     """
-    name = episode_log.picture_name(picture)
+    name = episode_log.screenshot_name(screenshot)
     if (folder / name).exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source / name, folder / name)
     except OSError:  # another file system, or no support for hard links
-        atomic_files.write_bytes(folder / name, picture)
+        atomic_files.write_bytes(folder / name, screenshot)
 
 
-def _content_box(picture: bytes) -> tuple[int, int, int, int] | None:
+def _content_box(screenshot: bytes) -> tuple[int, int, int, int] | None:
     """Return left, top, right and bottom of the content with a margin."""
-    image = _open(picture)
+    image = _open(screenshot)
     if image is None:
         return None
     width, height = image.size
@@ -97,11 +99,11 @@ def _is_content(difference: int) -> int:
     return 255 if difference > _NOISE else 0
 
 
-def _open(picture: bytes) -> Image.Image | None:
+def _open(screenshot: bytes) -> Image.Image | None:
     try:
-        return Image.open(io.BytesIO(picture)).convert("RGB")
+        return Image.open(io.BytesIO(screenshot)).convert("RGB")
     except OSError as error:
-        logging.warning("skipped a screenshot of %d bytes: %s", len(picture), error)
+        logging.warning("skipped a screenshot of %d bytes: %s", len(screenshot), error)
         return None
 
 

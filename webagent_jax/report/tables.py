@@ -29,32 +29,35 @@ def evaluation(record: Json) -> str:
     return "\n".join([grid(_success(record)), *_notes(record), "", *_details(record)])
 
 
-def change(compared: EvalComparison, other: str) -> str:
+def comparison_text(comparison: EvalComparison, baseline_name: str) -> str:
     """Return the summary of a comparison with an evaluation.
 
     Args:
-        compared: result of `comparison.compare`.
-        other: display name of the earlier evaluation.
+        comparison: result of `comparison.compare`.
+        baseline_name: display name of the earlier evaluation.
     """
-    low, high = compared.ci95
+    low, high = comparison.ci95
     lines = [
-        f"Against {other}: {100 * compared.difference:+.1f} points "
-        f"({100 * low:+.1f} to {100 * high:+.1f}), p = {compared.p:.2g} (McNemar, exact), "
-        f"over {compared.n} paired tasks",
-        f"  solved now: {_task_list(compared.gained)}",
-        f"  no longer:  {_task_list(compared.lost)}",
+        f"Against {baseline_name}: {100 * comparison.difference:+.1f} points "
+        f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g} (McNemar, exact), "
+        f"over {comparison.n} paired tasks",
+        f"  solved now: {_task_list(comparison.gained)}",
+        f"  no longer:  {_task_list(comparison.lost)}",
     ]
-    if compared.only_after or compared.only_before:
+    if comparison.only_candidate or comparison.only_baseline:
         lines.append(
-            f"  omitted, with a reward on one side only: {compared.only_after} of this evaluation, "
-            f"{compared.only_before} of {other}"
+            "  omitted, with a reward on one side only: "
+            f"{comparison.only_candidate} of this evaluation, "
+            f"{comparison.only_baseline} of {baseline_name}"
         )
     return "\n".join(lines)
 
 
-def unscored(record: Json) -> str:
+def infra_text(record: Json) -> str:
     """Return the message about episodes without a reward."""
-    notes = [f"  {entry['task_id']}: {entry['note']}" for entry in record["infra"][:_MAX_LISTED]]
+    notes = [
+        f"  {entry['task_id']}: {entry['infra_error']}" for entry in record["infra"][:_MAX_LISTED]
+    ]
     more = len(record["infra"]) - len(notes)
     return "\n".join(
         [
@@ -180,7 +183,7 @@ def _details(record: Json) -> Iterator[str]:
         stats = record[key]
         rows.append([name, *(f"{stats[part]:.1f}" for part in ("mean", "p50", "p90", "max"))])
     yield grid(rows)
-    for title, points in (("turns", _limits(record)), ("pass@k", _passes(record))):
+    for title, points in (("turns", _turn_limit_rows(record)), ("pass@k", _pass_at_k_rows(record))):
         if points:
             yield ""
             yield grid([[title, "success, %", "95 % interval"], *points])
@@ -191,20 +194,21 @@ def _details(record: Json) -> Iterator[str]:
         f"invalid responses {percent(record['parse_error_rate'])} % of turns, "
         f"actions with an error {percent(record['invalid_action_rate'])} % of turns"
     )
-    busy = record["busy"]
-    yield f"utilization: browsers {percent(busy['browser'])} %, engine {percent(busy['engine'])} %"
+    shares = record["utilization"]
+    browser, engine = percent(shares["browser"]), percent(shares["engine"])
+    yield f"utilization: browsers {browser} %, engine {engine} %"
     if "usage" in record:
         yield _usage(record["usage"])
 
 
-def _limits(record: Json) -> list[list[str]]:
+def _turn_limit_rows(record: Json) -> list[list[str]]:
     return [
         [f"up to {e['max_turns']}", percent(e["success_rate"]), interval(e["ci95"])]
         for e in record.get("by_max_turns", [])
     ]
 
 
-def _passes(record: Json) -> list[list[str]]:
+def _pass_at_k_rows(record: Json) -> list[list[str]]:
     return [
         [f"k = {k}", percent(entry["rate"]), interval(entry["ci95"])]
         for k, entry in record.get("pass_at_k", {}).items()

@@ -42,7 +42,7 @@ def _parts(run: Run) -> Iterator[RenderableType]:
     else:
         yield _success(stages)
     if run.comparison:
-        yield Text(_paired(run.comparison))
+        yield Text(_comparison_text(run.comparison))
     for stage in stages:
         if num_infra := stage.outcomes.get("INFRA", len(stage.infra)):
             yield Text(
@@ -72,21 +72,22 @@ def _success(stages: Sequence[Evaluation]) -> Table:
     return table
 
 
-def _paired(comparison: StageComparison) -> str:
+def _comparison_text(comparison: StageComparison) -> str:
     low, high = comparison.ci95
-    learned = comparison.changes.get((False, True), 0)
-    forgotten = comparison.changes.get((True, False), 0)
+    num_learned = comparison.changes.get((False, True), 0)
+    num_forgotten = comparison.changes.get((True, False), 0)
     return (
-        f"{comparison.after.name} - {comparison.before.name}: {100 * comparison.difference:+.1f} "
+        f"{comparison.candidate.name} - {comparison.baseline.name}: "
+        f"{100 * comparison.difference:+.1f} "
         f"points ({100 * low:+.1f} to {100 * high:+.1f}, p = {comparison.p:.2g}) over "
-        f"{comparison.n} pairs: {learned} learned, {forgotten} forgotten"
+        f"{comparison.n} pairs: {num_learned} learned, {num_forgotten} forgotten"
     )
 
 
 def _limits(stage: Evaluation) -> Iterator[str]:
     for name, points in (("turns", stage.by_max_turns), ("attempts", stage.pass_at_k)):
         if points:
-            rates = ", ".join(f"{100 * point.rate:.1f} % at {point.at}" for point in points)
+            rates = ", ".join(f"{100 * point.rate:.1f} % at {point.limit}" for point in points)
             yield f"{stage.name} by {name}: {rates}"
 
 
@@ -108,7 +109,7 @@ def _curves(run: Run, phase: str) -> Table | None:
 
 
 def _format_last(metric: Metric, values: Sequence[float]) -> str:
-    return metric.form.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
+    return metric.value_format.format(plots.smooth(values, plots.smoothing_window(len(values)))[-1])
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ class Metric:
 
     key: str  # key in metrics.jsonl
     title: str  # display name
-    form: str  # format string of a value
+    value_format: str  # format string of a value
     rate: bool = False  # whether values are fractions in [0, 1]
 
 
@@ -67,7 +67,7 @@ class Curve:
 
     title: str  # title of the plot
     drawing: Markup  # <svg> element
-    now: str  # last smoothed value of the first group, for the caption
+    last_value: str  # last smoothed value of the first group, for the caption
 
 
 @dataclass(frozen=True)
@@ -100,27 +100,32 @@ def by_config(runs: Sequence[Run]) -> list[SeedGroup]:
 
 
 def curves(
-    groups: Sequence[SeedGroup], phase: str, wanted: Sequence[Metric], begins: Sequence[int] = ()
+    groups: Sequence[SeedGroup],
+    phase: str,
+    metrics: Sequence[Metric],
+    phase_starts: Sequence[int] = (),
 ) -> list[Curve]:
     """Return plots of the metrics that have at least two points in the first group.
 
     Args:
         groups: groups of `by_config`; the first contains the run to report.
         phase: "bc" or "grpo".
-        wanted: metrics to plot.
-        begins: updates at which phases begin.
+        metrics: metrics to plot.
+        phase_starts: updates at which phases begin.
     """
     result = []
-    for metric in wanted:
+    for metric in metrics:
         lines = [line for group in enumerate(groups) if (line := _line(*group, phase, metric.key))]
         if not lines or lines[0].series != 0:
             continue
-        last = metric.form.format(_last_value(plots.mean_over_seeds(plots.smoothed(lines[0]))))
+        last = metric.value_format.format(
+            _last_value(plots.mean_over_seeds(plots.smooth_line(lines[0])))
+        )
         title = f"BC · {metric.title}" if phase == "bc" else metric.title
         label = (
             f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
         )
-        drawing = plots.curves(lines, label=label, rate=metric.rate, phases=begins)
+        drawing = plots.curves(lines, label=label, rate=metric.rate, phase_starts=phase_starts)
         result.append(Curve(title, Markup(drawing), last))
     return result
 
@@ -139,14 +144,14 @@ def find_phases(group: SeedGroup) -> list[Phase]:
     edges = [0, *cuts, len(steps)] if cuts else []
     return [
         Phase(
-            int(steps[begin]),
+            int(steps[start]),
             int(steps[end - 1]),
             [
-                _trend(steps[begin:end], row[begin:end], m)
+                _trend(steps[start:end], row[start:end], m)
                 for row, m in zip(values, PAPER_METRICS, strict=True)
             ],
         )
-        for begin, end in itertools.pairwise(edges)
+        for start, end in itertools.pairwise(edges)
     ]
 
 
@@ -180,5 +185,7 @@ def _last_value(values: np.ndarray) -> float:
 
 def _trend(steps: Sequence[float], values: np.ndarray, metric: Metric) -> str:
     slope, level = np.polyfit(steps, values, 1)
-    begin, end = (metric.form.format(slope * step + level) for step in (steps[0], steps[-1]))
-    return f"{begin} to {end}"
+    start, end = (
+        metric.value_format.format(slope * step + level) for step in (steps[0], steps[-1])
+    )
+    return f"{start} to {end}"

@@ -34,32 +34,34 @@ def entry(episode: types.Episode) -> Json:
     return {
         "outcome": str(episode.outcome),
         "reward": episode.reward,
-        "trace": "".join(_grade(turn, following) for turn, following in _with_next(episode)),
+        "trace": "".join(
+            _grade(turn, next_observation) for turn, next_observation in _with_next(episode)
+        ),
         "tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
         "seconds": round(episode.seconds, 2),
         "logp": _mean(np.concatenate(logps)) if logps else None,
         "group": episode.group,
-        "sibling": episode.attempt,
+        "attempt": episode.attempt,
         "answer": episode.answer,
-        "note": episode.infra_error,
+        "infra_error": episode.infra_error,
         "action": [_describe_action(turn)[:_MAX_ACTION_CHARS] for turn in episode.turns],
         "pictures": any(turn.screenshot for turn in episode.turns),
     }
 
 
-def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
+def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     """Return the steps of an episode.
 
     `prompt` of a step is the number of characters it shares with the start of the previous prompt,
     and the rest. Complete prompts of a long episode would consist mostly of repetitions.
     """
     images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
-    crop = screenshots.content([picture for picture in images if picture])
+    crop = screenshots.content_area([picture for picture in images if picture])
     steps = []
     previous = ""
-    for turn, following in _with_next(episode):
-        prompt = pieces.text(turn.prompt_ids)
-        steps.append(_step(turn, following, crop) | _tokens(turn, pieces))
+    for turn, next_observation in _with_next(episode):
+        prompt = decoder.text(turn.prompt_ids)
+        steps.append(_step(turn, next_observation, crop) | _tokens(turn, decoder))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
             steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
@@ -67,7 +69,7 @@ def detail(episode: types.Episode, pieces: TokenDecoder) -> Json:
     return {"steps": steps, "last": _view(episode.final_screenshot, crop, None)}
 
 
-def _step(turn: types.Turn, following: types.Observation | None, crop: Rect | None) -> Json:
+def _step(turn: types.Turn, next_observation: types.Observation | None, crop: Rect | None) -> Json:
     observation = turn.observation
     element = _element(turn)
     lines = observation.text.splitlines()
@@ -83,31 +85,31 @@ def _step(turn: types.Turn, following: types.Observation | None, crop: Rect | No
         "thought": actions.extract_thought(turn.response_text),
         "action": _describe_action(turn),
         "call": _call(turn.response_text),
-        "reply": turn.response_text,
+        "response": turn.response_text,
         "invalid": isinstance(turn.action, types.ParseError),
-        "answer": _page_changes(observation, following) if following else [],
+        "page_changes": _page_changes(observation, next_observation) if next_observation else [],
         "seconds": {phase: round(seconds, 4) for phase, seconds in turn.seconds.items()},
     }
 
 
-def _tokens(turn: types.Turn, pieces: TokenDecoder) -> Json:
+def _tokens(turn: types.Turn, decoder: TokenDecoder) -> Json:
     completion = turn.completion
     versions = completion.policy_version
     return {
         "prompt_tokens": len(turn.prompt_ids),
         "response_tokens": len(completion.token_ids),
         "finish": completion.finish,
-        "pieces": pieces.pieces(completion.token_ids),
+        "pieces": decoder.pieces(completion.token_ids),
         "logp": [_finite(value) for value in completion.logp],
         "versions": [int(versions.min()), int(versions.max())] if len(versions) else None,
     }
 
 
-def _grade(turn: types.Turn, following: types.Observation | None) -> str:
+def _grade(turn: types.Turn, next_observation: types.Observation | None) -> str:
     """Return `x` for a response without a valid action, `e` for an error, else `.`."""
     if isinstance(turn.action, types.ParseError):
         return "x"
-    return "e" if following and following.error else "."
+    return "e" if next_observation and next_observation.error else "."
 
 
 def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Observation | None]]:
@@ -116,8 +118,8 @@ def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Obser
     return itertools.zip_longest(episode.turns, observations)
 
 
-def _view(picture: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
-    view = screenshots.shot(picture, crop, mark)
+def _view(screenshot: bytes | None, crop: Rect | None, mark: Rect | None) -> Json | None:
+    view = screenshots.make_view(screenshot, crop, mark)
     return dataclasses.asdict(view) if view else None
 
 
@@ -160,14 +162,14 @@ def _call(response: str) -> str:
 
 
 def _page_changes(
-    previous: types.Observation, following: types.Observation
+    previous: types.Observation, next_observation: types.Observation
 ) -> list[tuple[str, str]]:
     """Return the error, a change of the URL, and the removed and added lines of the page."""
-    parts = [("error", following.error)] if following.error else []
-    if following.url != previous.url:
-        parts.append(("=", f"new URL {following.url}"))
+    parts = [("error", next_observation.error)] if next_observation.error else []
+    if next_observation.url != previous.url:
+        parts.append(("=", f"new URL {next_observation.url}"))
     differences = difflib.unified_diff(
-        previous.text.splitlines(), following.text.splitlines(), n=0, lineterm=""
+        previous.text.splitlines(), next_observation.text.splitlines(), n=0, lineterm=""
     )
     changes = [(line[0], line[1:]) for line in list(differences)[2:] if line[0] in "+-"]
     parts += changes[:_MAX_CHANGES]
@@ -196,7 +198,7 @@ def _finite(value: float) -> float | None:
     return round(float(value), 4) if math.isfinite(value) else None
 
 
-def picture_bytes(episode: types.Episode) -> Sequence[bytes]:
+def screenshot_bytes(episode: types.Episode) -> Sequence[bytes]:
     """Return the screenshots of an episode."""
     images = [*(turn.screenshot for turn in episode.turns), episode.final_screenshot]
     return [picture for picture in images if picture]

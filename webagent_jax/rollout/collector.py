@@ -26,14 +26,14 @@ class Job:
 
 
 class Collector:
-    """Runner of jobs on `contexts` threads, with a separate environment per episode.
+    """Runner of jobs on `max_concurrent_episodes` threads, with a separate environment per episode.
 
     After a fault of browser or site, the job runs again with the same seeds, up to `infra_retries`
     times. Only then does the episode count as INFRA.
 
     Args:
         suite: makes the environments.
-        contexts: number of concurrent episodes.
+        max_concurrent_episodes: number of threads.
         infra_retries: maximum number of retries of a job.
         on_run: called from the worker threads after every run, retries included.
     """
@@ -42,12 +42,12 @@ class Collector:
         self,
         suite: Suite,
         *,
-        contexts: int,
+        max_concurrent_episodes: int,
         infra_retries: int,
         on_run: Callable[[Episode], None] = lambda episode: None,
     ) -> None:
         self._suite = suite
-        self._contexts = contexts
+        self._max_concurrent_episodes = max_concurrent_episodes
         self._infra_retries = infra_retries
         self._on_run = on_run
 
@@ -84,16 +84,16 @@ class Collector:
             on_episode(episode)
             return episode
 
-        return WorkerPool(work, jobs, self._contexts)
+        return WorkerPool(work, jobs, self._max_concurrent_episodes)
 
     def run_job(self, job: Job) -> Episode:
         """Run one job with its retries on the caller's thread."""
-        for num_left in reversed(range(self._infra_retries + 1)):
+        for num_retries in reversed(range(self._infra_retries + 1)):
             episode = replace(
                 self._run_once(job), group=job.group_index, attempt=job.attempt, update=job.update
             )
             self._on_run(episode)
-            if episode.outcome is not Outcome.INFRA or not num_left:
+            if episode.outcome is not Outcome.INFRA or not num_retries:
                 return episode
         raise AssertionError("unreachable: the last run returns")
 

@@ -45,7 +45,7 @@ class EpisodeConfig:
 
 
 def run_episode(
-    environment: Environment, agent: Agent, task: Task, rules: EpisodeConfig, *, seed: int = 0
+    environment: Environment, agent: Agent, task: Task, config: EpisodeConfig, *, seed: int = 0
 ) -> Episode:
     """Run one episode to its end.
 
@@ -56,10 +56,10 @@ def run_episode(
         environment: environment of the task before its reset; the caller closes it.
         agent: responds in each turn.
         task: task to solve.
-        rules: prompt format and limits.
+        config: prompt format and limits.
         seed: seed of the sampling; turn k uses a seed derived from it and k.
     """
-    runner = _EpisodeRunner(environment, agent, task, rules, seed)
+    runner = _EpisodeRunner(environment, agent, task, config, seed)
     try:
         return runner.run()
     except InfraError as error:
@@ -189,16 +189,16 @@ class _EpisodeRunner:
 
 
 @contextmanager
-def faults_as_infra(what: str) -> Iterator[None]:
+def faults_as_infra(message: str) -> Iterator[None]:
     """Convert any error to InfraError, so that it ends one episode and not the run.
 
     Args:
-        what: message of the InfraError, before the error.
+        message: message of the InfraError, before the error.
     """
     try:
         yield
     except Exception as error:
-        raise InfraError(f"{what}: {error!r}") from error
+        raise InfraError(f"{message}: {error!r}") from error
 
 
 def _turn_seed(seed: int, turn: int) -> int:

@@ -61,7 +61,7 @@ class GroupScheduler:
         resume: pending groups of the interrupted run, with their updates: scheduled at once.
         backlog: indices below `first` that no process has scheduled: they come first.
         finished: completed episodes of the interrupted run, of these groups and later ones.
-        staleness: an episode of `finished` runs again if more updates lie between it and the
+        max_staleness: an episode of `finished` runs again if more updates lie between it and the
             scheduling of its group.
         timeout: seconds from the first episode of a group; 0 waits for every episode.
         on_episode: called from the worker threads for every completed episode.
@@ -77,7 +77,7 @@ class GroupScheduler:
         resume: Mapping[int, int] | None = None,
         backlog: Sequence[int] = (),
         finished: Mapping[Key, Episode] | None = None,
-        staleness: int = 0,
+        max_staleness: int = 0,
         timeout: float = 0.0,
         on_episode: Callable[[Episode], None] = lambda episode: None,
     ) -> None:
@@ -85,7 +85,7 @@ class GroupScheduler:
         self._next_index, self._stride = first, stride
         self._backlog = deque(backlog)
         self._finished = dict(finished or {})
-        self._staleness = staleness
+        self._max_staleness = max_staleness
         self._timeout = timeout
         # In the order of scheduling.
         self._pending: dict[int, _PendingGroup] = {}
@@ -173,7 +173,7 @@ class GroupScheduler:
         episodes = {
             attempt: episode
             for attempt, episode in finished.items()
-            if episode is not None and abs(update - episode.update) <= self._staleness
+            if episode is not None and abs(update - episode.update) <= self._max_staleness
         }
         update = min([update, *(episode.update for episode in episodes.values())])
         self._pending[index] = _PendingGroup(jobs[0].task, len(jobs), update, episodes)

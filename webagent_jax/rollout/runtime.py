@@ -173,7 +173,7 @@ class RolloutRuntime:
 
         return Collector(
             self.suite,
-            contexts=self._cfg.rollout.max_concurrent_episodes,
+            max_concurrent_episodes=self._cfg.rollout.max_concurrent_episodes,
             infra_retries=self._cfg.rollout.infra_retries,
             on_run=report,
         )

@@ -80,18 +80,18 @@ class ArenaSuite:
             raise
         return ArenaEnvironment(self._server, world, session, task)
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the expert of the task's template.
 
         Raises:
             KeyError: the task belongs to another suite.
         """
         generated = self._by_name[_task_name(task)]
-        expert = generated.template.expert(generated.instance.slots, start.observation)
+        expert = generated.template.expert(generated.instance.slots, reset_result.observation)
         if self._expert_thoughts == "restate":
             return expert_steps.restate(expert, task.intent)
         if self._expert_thoughts == "long":
-            return expert_steps.with_long_thoughts(expert, task.intent, start.observation)
+            return expert_steps.with_long_thoughts(expert, task.intent, reset_result.observation)
         return expert
 
     def close(self) -> None:

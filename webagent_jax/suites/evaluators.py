@@ -70,7 +70,7 @@ class SiteState(Protocol):
 def score(
     task: Task,
     answer: str | None,
-    world: SiteState,
+    site_state: SiteState,
     judge: Judge | None = None,
     rules: MatchingRules = LITE,
 ) -> float:
@@ -79,7 +79,7 @@ def score(
     Args:
         task: task from `task_file.load`.
         answer: final message of the agent; None if it sent none.
-        world: state of the sites directly after the episode; the call may change its page.
+        site_state: state of the sites directly after the episode; the call may change its page.
         judge: judge of fuzzy references; None if there is none.
         rules: matching rules of the harness.
 
@@ -89,28 +89,28 @@ def score(
     """
     if not task.eval:
         raise ConfigError(f"{task.id} has no eval in its file: add one to score the task")
-    context = _EvalContext(task, answer, world, judge, rules)
+    context = _EvalContext(task, answer, site_state, judge, rules)
     return float(all(_EVALUATORS[name](context) for name in task.eval["eval_types"]))
 
 
 def split_by_judge(
-    tasks: Iterable[Task], *, strict: bool = False
+    tasks: Iterable[Task], *, require_judge_free: bool = False
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Return the tasks that need no judge and the tasks that need one.
 
     Raises:
-        ConfigError: `strict`, and some tasks need a judge.
+        ConfigError: `require_judge_free`, and some tasks need a judge.
     """
-    decidable: list[Task] = []
-    skipped: list[Task] = []
+    judge_free: list[Task] = []
+    judge_tasks: list[Task] = []
     for task in tasks:
-        (skipped if needs_judge(task) else decidable).append(task)
-    if strict and skipped:
+        (judge_tasks if needs_judge(task) else judge_free).append(task)
+    if require_judge_free and judge_tasks:
         raise ConfigError(
-            f"{len(skipped)} of {len(decidable) + len(skipped)} tasks need a judge, "
-            f"{skipped[0].id} first: set suite.webarena.judge.url, or exclude these tasks"
+            f"{len(judge_tasks)} of {len(judge_free) + len(judge_tasks)} tasks need a judge, "
+            f"{judge_tasks[0].id} first: set suite.webarena.judge.url, or exclude these tasks"
         )
-    return tuple(decidable), tuple(skipped)
+    return tuple(judge_free), tuple(judge_tasks)
 
 
 # --- the evaluators ------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class _EvalContext:
 
     task: Task
     answer: str | None
-    world: SiteState
+    site_state: SiteState
     judge: Judge | None
     rules: MatchingRules
 
@@ -138,7 +138,9 @@ def _string_match(context: _EvalContext) -> bool:
 
 def _url_match(context: _EvalContext) -> bool:
     spec = context.task.eval
-    return url_matches(spec["reference_url"], context.world.url(), context.rules, spec["url_note"])
+    return url_matches(
+        spec["reference_url"], context.site_state.url(), context.rules, spec["url_note"]
+    )
 
 
 def _program_html(context: _EvalContext) -> bool:
@@ -146,8 +148,8 @@ def _program_html(context: _EvalContext) -> bool:
 
 
 def _target_matches(context: _EvalContext, target: Mapping[str, Any]) -> bool:
-    text = extract_target_text(target, context.world)
-    text = html.unescape(text) if context.rules.unescape else text
+    text = extract_target_text(target, context.site_state)
+    text = html.unescape(text) if context.rules.unescapes_html else text
     required = target["required_contents"]
     return all(_matches(context, text, *item, page=True) for item in required.items())
 
@@ -179,68 +181,68 @@ def _fuzzy_match(context: _EvalContext, contents: str | Sequence[str], text: str
         raise ConfigError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
     if contents == UNACHIEVABLE:
         return judge.unachievable(task.intent, task.eval["string_note"], text)
-    references = [", ".join(contents)] if context.rules.joined else contents
+    references = [", ".join(contents)] if context.rules.joins_references else contents
     return all(judge.same_meaning(task.intent, reference, text) for reference in references)
 
 
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def extract_target_text(target: Mapping[str, Any], world: SiteState) -> str:
+def extract_target_text(target: Mapping[str, Any], site_state: SiteState) -> str:
     """Return the text that a target of `program_html` selects; empty if nothing is there.
 
     Other values are converted with `str`, as in the harnesses: True, None, 2.
     """
-    url = _resolve_call(target["url"], world)
+    url = _resolve_call(target["url"], site_state)
     if url != "last":
         if not url.startswith(("http://", "https://")):
             return ""
-        world.goto(url)
+        site_state.goto(url)
     locator = target["locator"]
     if parse_call(locator):
-        return _resolve_call(locator, world)
+        return _resolve_call(locator, site_state)
     if target["prep_actions"]:
-        _evaluate_all(world, target["prep_actions"])
-    values = _evaluate_all(world, [locator or "document.documentElement.outerHTML"])
+        _evaluate_all(site_state, target["prep_actions"])
+    values = _evaluate_all(site_state, [locator or "document.documentElement.outerHTML"])
     return str(values[0]) if values else ""
 
 
-def _evaluate_all(world: SiteState, expressions: Sequence[str]) -> list[Any]:
+def _evaluate_all(site_state: SiteState, expressions: Sequence[str]) -> list[Any]:
     """Return the values of JavaScript expressions on the page; empty if one of them throws."""
     elements = ", ".join(expressions)
     script = f"() => {{ try {{ return [{elements}]; }} catch {{ return []; }} }}"
-    values: list[Any] = world.evaluate(script)
+    values: list[Any] = site_state.evaluate(script)
     return values
 
 
 # --- functions of `func:` ------------------------------------------------------------------------
 
 
-def _resolve_call(text: str, world: SiteState) -> str:
+def _resolve_call(text: str, site_state: SiteState) -> str:
     """Return the result of a `func:` call, or other texts unchanged."""
     call = parse_call(text)
     if call is None:
         return text
-    arguments = [world.url() if a == "__last_url__" else a for a in call.arguments]
-    return CALLS[call.name](world, *arguments)
+    arguments = [site_state.url() if a == "__last_url__" else a for a in call.arguments]
+    return CALLS[call.name](site_state, *arguments)
 
 
-def latest_order_url(world: SiteState) -> str:
+def latest_order_url(site_state: SiteState) -> str:
     """Return the address of the shop's newest order by any customer, with its number as the id."""
     query = {
         "searchCriteria[sortOrders][0][field]": "created_at",
         "searchCriteria[sortOrders][0][direction]": "DESC",
         "searchCriteria[pageSize]": "1",
     }
-    match world.shop_json(f"/rest/V1/orders?{urlencode(query)}"):
+    match site_state.shop_json(f"/rest/V1/orders?{urlencode(query)}"):
         case {"items": [{"increment_id": number}, *_]}:
-            return f"{world.address('shopping')}/sales/order/view/order_id/{int(number)}/"
+            return f"{site_state.address('shopping')}/sales/order/view/order_id/{int(number)}/"
     raise InfraError("the shop returned no order")
 
 
-def latest_review_author(world: SiteState, sku: str) -> str:
+def latest_review_author(site_state: SiteState, sku: str) -> str:
     """Return the author of the last review of a product; empty without reviews."""
-    match _reviews(world, sku):
+    match _reviews(site_state, sku):
         case []:
             return ""
         case [*_, {"nickname": author}]:
@@ -248,9 +250,9 @@ def latest_review_author(world: SiteState, sku: str) -> str:
     raise InfraError(f"the shop returned no author in the last review of {sku}")
 
 
-def latest_review_rating(world: SiteState, sku: str) -> str:
+def latest_review_rating(site_state: SiteState, sku: str) -> str:
     """Return the rating in the last review of a product, in percent; empty without reviews."""
-    match _reviews(world, sku):
+    match _reviews(site_state, sku):
         case []:
             return ""
         case [*_, {"ratings": [{"rating_name": "Rating", "percent": percent}, *_]}]:
@@ -258,11 +260,11 @@ def latest_review_rating(world: SiteState, sku: str) -> str:
     raise InfraError(f"the shop returned no rating in the last review of {sku}")
 
 
-def _reviews(world: SiteState, sku: str) -> Any:
-    return world.shop_json(f"/rest/V1/products/{quote(sku, safe='')}/reviews")
+def _reviews(site_state: SiteState, sku: str) -> Any:
+    return site_state.shop_json(f"/rest/V1/products/{quote(sku, safe='')}/reviews")
 
 
-def post_url(world: SiteState, url: str) -> str:
+def post_url(site_state: SiteState, url: str) -> str:
     """Return the address of the forum post that contains `url`; other addresses unchanged."""
     parts = urlparse(url)
     match parts.path.split("/"):
@@ -271,11 +273,11 @@ def post_url(world: SiteState, url: str) -> str:
     return url
 
 
-def member_role(world: SiteState, account: str) -> str:
+def member_role(site_state: SiteState, account: str) -> str:
     """Return the role of an account on a project's page of members; empty for other accounts."""
     accounts = _query_all("td[data-label='Account'] span.gl-avatar-labeled-sublabel")
     row = f"{accounts}.findIndex((name) => name.outerText === {json.dumps('@' + account)})"
-    values = _evaluate_all(world, [f"{_query_all('td.col-max-role span')}[{row}].outerText"])
+    values = _evaluate_all(site_state, [f"{_query_all('td.col-max-role span')}[{row}].outerText"])
     return str(values[0]) if values else ""
 
 

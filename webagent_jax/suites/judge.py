@@ -106,22 +106,24 @@ class EndpointJudge:
         prompt = _prompt(_REASON_PROMPT, intent, reason, answer)
         return self._verdict(prompt, REASON_VERDICTS) in _POSITIVE_VERDICTS
 
-    def _verdict(self, prompt: str, allowed: Sequence[str]) -> str:
+    def _verdict(self, prompt: str, allowed_verdicts: Sequence[str]) -> str:
         """Return one of the allowed verdicts, from the cache or from the model."""
         if self.cache is None:
-            return self._request_verdict(prompt, allowed)
+            return self._request_verdict(prompt, allowed_verdicts)
         key = hashlib.sha256(json.dumps([self.model, prompt]).encode()).hexdigest()
         path = self.cache / f"{key}.json"
-        verdict = _read_cache(path, allowed)
+        verdict = _read_cache(path, allowed_verdicts)
         if verdict is None:
-            verdict = self._request_verdict(prompt, allowed)
+            verdict = self._request_verdict(prompt, allowed_verdicts)
             _write_cache(path, {"verdict": verdict, "model": self.model, "prompt": prompt})
         return verdict
 
-    def _request_verdict(self, prompt: str, allowed: Sequence[str]) -> str:
+    def _request_verdict(self, prompt: str, allowed_verdicts: Sequence[str]) -> str:
         try:
             return retry_with_backoff(
-                lambda left: read_verdict(self._request_text(prompt, allowed), allowed),
+                lambda _: read_verdict(
+                    self._request_text(prompt, allowed_verdicts), allowed_verdicts
+                ),
                 tries=self.tries,
                 pause=self.pause,
                 seconds=2 * self.tries * self.timeout,
@@ -133,7 +135,7 @@ class EndpointJudge:
         except PermanentError as fault:
             raise InfraError(f"the judge at {self.url} rejects the request, {fault}") from fault
 
-    def _request_text(self, prompt: str, allowed: Sequence[str]) -> str:
+    def _request_text(self, prompt: str, allowed_verdicts: Sequence[str]) -> str:
         """Return the text of the model's response.
 
         Raises:
@@ -141,16 +143,16 @@ class EndpointJudge:
             PermanentError: the endpoint rejects the request.
         """
         client = HttpClient(self.url, self.api_key)
-        message = client.post_chat(self._request_body(prompt, allowed), self.timeout)["choices"][0][
-            "message"
-        ]
+        message = client.post_chat(self._request_body(prompt, allowed_verdicts), self.timeout)[
+            "choices"
+        ][0]["message"]
         content = message.get("content")
         if not isinstance(content, str):
             raise TransientError(f"no text in {str(message)[:300]}")
         return content
 
-    def _request_body(self, prompt: str, allowed: Sequence[str]) -> dict[str, Any]:
-        choices = " or ".join(f'{{"verdict": "{verdict}"}}' for verdict in allowed)
+    def _request_body(self, prompt: str, allowed_verdicts: Sequence[str]) -> dict[str, Any]:
+        choices = " or ".join(f'{{"verdict": "{verdict}"}}' for verdict in allowed_verdicts)
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": f"{prompt}\n\nReply with {choices} alone."}],
@@ -159,7 +161,7 @@ class EndpointJudge:
         if self.constrained:
             schema = {
                 "type": "object",
-                "properties": {"verdict": {"type": "string", "enum": list(allowed)}},
+                "properties": {"verdict": {"type": "string", "enum": list(allowed_verdicts)}},
                 "required": ["verdict"],
                 "additionalProperties": False,
             }
@@ -168,25 +170,25 @@ class EndpointJudge:
         return body
 
 
-def read_verdict(reply: str, allowed: Sequence[str]) -> str:
+def read_verdict(response: str, allowed_verdicts: Sequence[str]) -> str:
     """Return the verdict in a response: {"verdict": ...}, or the verdict alone in any case.
 
     Args:
-        reply: text of the response.
-        allowed: allowed verdicts, in lower case.
+        response: text of the response.
+        allowed_verdicts: allowed verdicts, in lower case.
 
     Raises:
         TransientError: any other text. A search would find "correct" in "incorrect" and in "not
             correct".
     """
     try:
-        value = json.loads(reply)
+        value = json.loads(response)
     except ValueError:
-        value = reply
+        value = response
     verdict = value.get("verdict") if isinstance(value, dict) else value
     word = str(verdict).strip().strip("\"'.").lower()
-    if word not in allowed:
-        raise TransientError(f"unreadable verdict {reply[:80]!r}")
+    if word not in allowed_verdicts:
+        raise TransientError(f"unreadable verdict {response[:80]!r}")
     return word
 
 
@@ -195,13 +197,13 @@ def _prompt(template: str, intent: str, reference: str, answer: str) -> str:
     return template.format(intent=quoted[0], reference=quoted[1], answer=quoted[2])
 
 
-def _read_cache(path: Path, allowed: Sequence[str]) -> str | None:
+def _read_cache(path: Path, allowed_verdicts: Sequence[str]) -> str | None:
     """Return the verdict in a file of the cache; None if it has no valid one."""
     try:
         verdict = json.loads(path.read_bytes())["verdict"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return verdict if verdict in allowed else None
+    return verdict if verdict in allowed_verdicts else None
 
 
 def _write_cache(path: Path, record: dict[str, str]) -> None:

@@ -18,36 +18,36 @@ _OR = " |OR| "
 class MatchingRules:
     """Differences between the comparisons of the two harnesses."""
 
-    strip: bool  # whether whitespace around a text is ignored
+    strips_whitespace: bool  # whether whitespace around a text is ignored
     # True: a reference of one word must equal a word of the text. False: only a reference that is
     # a single character and the only reference of an answer must.
-    whole_words: bool
-    unescape: bool  # whether HTML entities in the text of a page are decoded
-    joined: bool  # whether the judge compares all fuzzy references in one request
+    matches_whole_words: bool
+    unescapes_html: bool  # whether HTML entities in the text of a page are decoded
+    joins_references: bool  # whether the judge compares all fuzzy references in one request
     url_note: str  # `url_note` of tasks without one
-    parsed_urls: bool  # whether "GOLD in PRED" compares host and path, and query fields by name
-    one_slash: bool  # True: one trailing slash of an address is ignored; False: all are
+    parses_urls: bool  # whether "GOLD in PRED" compares host and path, and query fields by name
+    strips_one_slash: bool  # True: one trailing slash of an address is ignored; False: all are
 
 
 LITE = MatchingRules(
-    strip=False,
-    whole_words=True,
-    unescape=False,
-    joined=True,
+    strips_whitespace=False,
+    matches_whole_words=True,
+    unescapes_html=False,
+    joins_references=True,
     url_note="EXACT",
-    parsed_urls=False,
-    one_slash=True,
+    parses_urls=False,
+    strips_one_slash=True,
 )
 """Rules of VisualAgentBench, which the results of WebArena-Lite, WebRL and WebAgent-R1 use."""
 
 WEBARENA = MatchingRules(
-    strip=True,
-    whole_words=False,
-    unescape=True,
-    joined=False,
+    strips_whitespace=True,
+    matches_whole_words=False,
+    unescapes_html=True,
+    joins_references=False,
     url_note="GOLD in PRED",
-    parsed_urls=True,
-    one_slash=False,
+    parses_urls=True,
+    strips_one_slash=False,
 )
 """Rules of WebArena, for its 812 tasks."""
 
@@ -60,7 +60,7 @@ def normalize(text: str, rules: MatchingRules) -> str:
 
     Answers are normalized twice, as in the harnesses, and can lose two pairs.
     """
-    text = text.strip() if rules.strip else text
+    text = text.strip() if rules.strips_whitespace else text
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
         text = text[1:-1]
     return text.lower()
@@ -91,7 +91,7 @@ def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, 
         reference = normalize(reference, rules)
         match_word = (
             len(tokenize(reference)) == 1
-            if rules.whole_words
+            if rules.matches_whole_words
             else is_single_answer and len(reference) == 1
         )
         return reference in words if match_word else reference in text
@@ -102,7 +102,9 @@ def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, 
 def _words(text: str, rules: MatchingRules) -> set[str]:
     """Return the words of a text; under the rules of WebArena-Lite "5/10" is also 5 and 10."""
     words = tokenize(text)
-    parts = [part for word in words for part in word.split("/")] if rules.whole_words else []
+    parts = (
+        [part for word in words for part in word.split("/")] if rules.matches_whole_words else []
+    )
     return {*words, *parts}
 
 
@@ -150,7 +152,7 @@ def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") 
     url = _normalize_url(url, rules)
     if (note or rules.url_note) == "EXACT":
         return url in references
-    if not rules.parsed_urls:
+    if not rules.parses_urls:
         return any(reference in url for reference in references)
     location, queries = _location_and_query(url)
     allowed: dict[str, set[str]] = {}
@@ -164,7 +166,7 @@ def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") 
 
 def _normalize_url(url: str, rules: MatchingRules) -> str:
     url = url.replace("localhost", "127.0.0.1")
-    return url.removesuffix("/") if rules.one_slash else url.rstrip("/")
+    return url.removesuffix("/") if rules.strips_one_slash else url.rstrip("/")
 
 
 def _location_and_query(url: str) -> tuple[str, dict[str, list[str]]]:

@@ -88,7 +88,7 @@ async ([seed, nonce]) => {
   navigation.addEventListener("navigate", (event) => {
     if (event.destination.sameDocument || event.navigationType === "traverse") return;
     event.preventDefault();
-    core.refused = event.destination.url;
+    core.refused_url = event.destination.url;
   });
   await decodeAll([...document.images]);
   const utterance = core.getUtterance();
@@ -98,10 +98,10 @@ async ([seed, nonce]) => {
 
 _VERDICT_SCRIPT = """
 (nonce) => {
-  if (window.core?.nonce !== nonce) return { done: true, reward: 0, refused: null };
-  const { refused = null } = core;
-  delete core.refused;
-  return { done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, refused };
+  if (window.core?.nonce !== nonce) return { is_done: true, reward: 0, refused_url: null };
+  const { refused_url = null } = core;
+  delete core.refused_url;
+  return { is_done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, refused_url };
 }
 """
 
@@ -132,7 +132,7 @@ class MiniWob:
         latency: float = 0.0,
     ) -> None:
         folder = _html_folder()
-        self.pages = _resolve_pages(pages, available=all_pages(folder))
+        self.pages = _resolve_pages(pages, available_pages=all_pages(folder))
         self._seeds = _seed_ranges(train_seeds, test_seeds)
         self._pool = pool
         self._site = StaticSite(folder, latency)
@@ -151,7 +151,7 @@ class MiniWob:
         Raises:
             IndexError: the split has fewer tasks.
         """
-        _resolve_pages([page], available=self.pages)
+        _resolve_pages([page], available_pages=self.pages)
         return _task(page, self._seeds[split][index])
 
     def make_env(self, task: Task) -> MiniWobEnvironment:
@@ -160,18 +160,18 @@ class MiniWob:
         Raises:
             InfraError: the browser fails.
         """
-        _resolve_pages(task.sites, available=self.pages)
-        session = self._pool.session(origins=[self._site.host], viewport=VIEWPORT, reuse=True)
+        _resolve_pages(task.sites, available_pages=self.pages)
+        session = self._pool.session(origins=[self._site.address], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the scripted expert of the task.
 
         Raises:
             KeyError: its page has no expert.
         """
         (page,) = task.sites
-        return EXPERTS[page](start.intent, start.observation)
+        return EXPERTS[page](reset_result.intent, reset_result.observation)
 
     def close(self) -> None:
         """Stop the site."""
@@ -218,7 +218,7 @@ class MiniWobEnvironment(BrowserEnvironment):
         """
         verdict = self._read_verdict()
         min_reward = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
-        return float(verdict.done and verdict.reward > 0.0 and verdict.reward >= min_reward)
+        return float(verdict.is_done and verdict.reward > 0.0 and verdict.reward >= min_reward)
 
     def _act(self, action: Action) -> str | None:
         if action.kind is ActionKind.GOTO:
@@ -227,10 +227,10 @@ class MiniWobEnvironment(BrowserEnvironment):
 
     def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
         verdict = self._read_verdict()
-        if verdict.refused:
-            errors = (_refusal(verdict.refused), observation.error)
+        if verdict.refused_url:
+            errors = (_refusal(verdict.refused_url), observation.error)
             observation = replace(observation, error="; ".join(filter(None, errors)))
-        return observation, verdict.done
+        return observation, verdict.is_done
 
     def _read_verdict(self) -> _Verdict:
         return _Verdict(**self._session.evaluate(_VERDICT_SCRIPT, self._nonce))
@@ -240,9 +240,9 @@ class MiniWobEnvironment(BrowserEnvironment):
 class _Verdict:
     """State of the seeded problem; a problem whose page was left is done, with reward 0."""
 
-    done: bool
+    is_done: bool
     reward: float  # reward from -1 to 1, without the discount for time
-    refused: str | None  # address that the last action tried to open; None if it did not
+    refused_url: str | None  # address that the last action tried to open; None if it did not
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def first_tasks(pages: Sequence[str], split: Split) -> Iterator[Task]:
         ConfigError: a page is unknown, or the package `miniwob` is not installed.
     """
     seed = _seed_ranges(1, 1)[split][0]
-    return (_task(page, seed) for page in _resolve_pages(pages, available=all_pages()))
+    return (_task(page, seed) for page in _resolve_pages(pages, available_pages=all_pages()))
 
 
 def all_pages(folder: Path | None = None) -> tuple[str, ...]:
@@ -314,14 +314,16 @@ def _seed_ranges(train: int, test: int) -> dict[Split, range]:
     return {"train": range(train), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test)}
 
 
-def _resolve_pages(pages: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve_pages(pages: Sequence[str], available_pages: tuple[str, ...]) -> tuple[str, ...]:
     for page in pages:
-        if page not in available:
-            suggestions = difflib.get_close_matches(page, available, n=3) or available[:3]
+        if page not in available_pages:
+            suggestions = (
+                difflib.get_close_matches(page, available_pages, n=3) or available_pages[:3]
+            )
             raise ConfigError(
                 f"no MiniWoB++ page {page!r}; did you mean: {', '.join(suggestions)}?"
             )
-    return tuple(pages) or available
+    return tuple(pages) or available_pages
 
 
 def _html_folder() -> Path:

@@ -89,7 +89,7 @@ def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
 
 
 def addresses_from_environment(
-    environ: Mapping[str, str], needed: Collection[str] = ()
+    environ: Mapping[str, str], required_sites: Collection[str] = ()
 ) -> dict[str, str]:
     """Return the addresses in the variables `WA_GITLAB` (BrowserGym) or `GITLAB` (WebArena).
 
@@ -97,16 +97,16 @@ def addresses_from_environment(
 
     Args:
         environ: environment variables.
-        needed: sites that must have an address.
+        required_sites: sites that must have an address.
 
     Raises:
-        ConfigError: some of the `needed` sites have no address; the message names all of them.
+        ConfigError: some of the `required_sites` have no address; the message names all of them.
     """
     variables = {
         site: environ.get(f"WA_{site.upper()}") or environ.get(site.upper()) for site in SITES
     }
     addresses = {site: address for site, address in variables.items() if address}
-    _check_complete(addresses, needed, "the environment")
+    _check_complete(addresses, required_sites, "the environment")
     return addresses
 
 
@@ -192,19 +192,23 @@ def _check_addresses(
     rows: Sequence[Mapping[str, Any]], addresses: Mapping[str, str], file: str
 ) -> None:
     """Check that every site that a row names or refers to has a valid address."""
-    needed = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))}
+    required_sites = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))}
     for index, row in enumerate(rows):
-        needed.update(_row_fields(row, index, file).texts("sites", among=SITES))
-    _check_complete(addresses, needed, file)
+        required_sites.update(_row_fields(row, index, file).texts("sites", allowed_values=SITES))
+    _check_complete(addresses, required_sites, file)
     for site, address in addresses.items():
         if not _is_address(address):
             raise ConfigError(f"the address of {site} must begin with http://, unlike {address!r}")
 
 
-def _check_complete(addresses: Mapping[str, str], needed: Collection[str], source: str) -> None:
-    missing = [site.upper() for site in SITES if site in needed and site not in addresses]
-    if missing:
-        variables = ", ".join(f"{site} (or WA_{site})" for site in missing)
+def _check_complete(
+    addresses: Mapping[str, str], required_sites: Collection[str], source: str
+) -> None:
+    missing_sites = [
+        site.upper() for site in SITES if site in required_sites and site not in addresses
+    ]
+    if missing_sites:
+        variables = ", ".join(f"{site} (or WA_{site})" for site in missing_sites)
         raise ConfigError(f"{source}: sites without an address; set {variables} to http://...")
 
 
@@ -223,7 +227,7 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
     return Task(
         id=f"webarena/{row.get('task_id', index)}",
         suite="webarena",
-        sites=tuple(fields.texts("sites", among=SITES)),
+        sites=tuple(fields.texts("sites", allowed_values=SITES)),
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,
@@ -233,7 +237,7 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
 
 def _eval_spec(fields: _Fields) -> dict[str, Any]:
     """Return only the fields that the evaluators in `eval_types` read."""
-    types = fields.texts("eval_types", among=_EVAL_TYPES)
+    types = fields.texts("eval_types", allowed_values=_EVAL_TYPES)
     spec: dict[str, Any] = {
         "eval_types": types,
         "string_note": fields.text("string_note", default=""),  # reason why it cannot be done
@@ -303,15 +307,15 @@ class _Fields:
         return value
 
     def texts(
-        self, name: str, default: Sequence[str] | None = None, among: Collection[str] = ()
+        self, name: str, default: Sequence[str] | None = None, allowed_values: Collection[str] = ()
     ) -> list[str]:
-        """Return a list of texts, each in `among` unless that is empty; a text is a list of one."""
+        """Return a list of texts, each in `allowed_values` if any; a text is a list of one."""
         value = self._value(name, default)
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
             self.refuse(name, 'must be a list of texts: ["..."]')
-        if among and not set(texts) <= set(among):
-            self.refuse(name, f"must be among {', '.join(among)}")
+        if allowed_values and not set(texts) <= set(allowed_values):
+            self.refuse(name, f"must be among {', '.join(allowed_values)}")
         return list(texts)
 
     def part(self, name: str) -> _Fields:

@@ -83,9 +83,9 @@ class EpisodeJournal(Generic[Key]):
         return {self._key(e): e for e in episodes if e.reward is not None}
 
 
-def picture_name(picture: bytes) -> str:
+def screenshot_name(screenshot: bytes) -> str:
     """Return the file name of a screenshot in `pictures/` next to the log."""
-    return f"{hashlib.sha256(picture).hexdigest()[:32]}.jpg"
+    return f"{hashlib.sha256(screenshot).hexdigest()[:32]}.jpg"
 
 
 def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
@@ -111,11 +111,11 @@ def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
         "episode_seconds": dataclasses.asdict(report.episode_seconds),
         "parse_error_rate": report.parse_error_rate,
         "invalid_action_rate": report.invalid_action_rate,
-        "busy": dict(report.utilization),
+        "utilization": dict(report.utilization),
         **({"usage": dict(report.usage)} if report.usage else {}),
         "infra": [
-            {"task_id": e.task.id, "attempt": e.attempt, "note": e.infra_error}
-            for e in episode_stats.infra(report.episodes)
+            {"task_id": e.task.id, "attempt": e.attempt, "infra_error": e.infra_error}
+            for e in episode_stats.infra_episodes(report.episodes)
         ],
         "seconds": report.seconds,
         "config": dataclasses.asdict(config),
@@ -168,11 +168,11 @@ def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
         "outcome": str(episode.outcome),
         "answer": episode.answer,
         "seconds": episode.seconds,
-        "note": episode.infra_error,
-        "last_picture": _write_picture(episode.final_screenshot, pictures),
+        "infra_error": episode.infra_error,
+        "final_screenshot": _write_screenshot(episode.final_screenshot, pictures),
         "truncated": episode.truncated,
         "group": episode.group,
-        "sibling": episode.attempt,
+        "attempt": episode.attempt,
         "update": episode.update,
     }
 
@@ -190,11 +190,11 @@ def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
         ),
         "policy_version": _encode_array(completion.policy_version, "<i4"),
         "finish": completion.finish,
-        "reply": turn.response_text,
+        "response_text": turn.response_text,
         "action": _encode_action(turn.action),
         "observation": dataclasses.asdict(turn.observation),
         "seconds": dict(turn.seconds),
-        "picture": _write_picture(turn.screenshot, pictures),
+        "screenshot": _write_screenshot(turn.screenshot, pictures),
     }
 
 
@@ -208,12 +208,12 @@ def _encode_array(array: np.ndarray, dtype: str) -> str:
     return base64.b64encode(np.asarray(array, dtype).tobytes()).decode("ascii")
 
 
-def _write_picture(picture: bytes | None, folder: Path) -> str | None:
-    if picture is None:
+def _write_screenshot(screenshot: bytes | None, folder: Path) -> str | None:
+    if screenshot is None:
         return None
-    name = picture_name(picture)
+    name = screenshot_name(screenshot)
     if not (folder / name).exists():
-        atomic_files.write_bytes(folder / name, picture)
+        atomic_files.write_bytes(folder / name, screenshot)
     return name
 
 
@@ -230,11 +230,11 @@ def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
         outcome=types.Outcome(record["outcome"]),
         answer=record["answer"],
         seconds=record["seconds"],
-        infra_error=record["note"],
-        final_screenshot=_read_picture(record["last_picture"], pictures),
+        infra_error=record["infra_error"],
+        final_screenshot=_read_screenshot(record["final_screenshot"], pictures),
         truncated=record["truncated"],
         group=record["group"],
-        attempt=record["sibling"],
+        attempt=record["attempt"],
         update=record["update"],
     )
 
@@ -250,11 +250,11 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
             finish=record["finish"],
             sampling_logp=sampling_logp and _decode_array(sampling_logp, "<f4", np.float32),
         ),
-        response_text=record["reply"],
+        response_text=record["response_text"],
         action=_decode_action(record["action"]),
         observation=_decode_observation(record["observation"]),
         seconds=record["seconds"],
-        screenshot=_read_picture(record["picture"], pictures),
+        screenshot=_read_screenshot(record["screenshot"], pictures),
     )
 
 
@@ -281,7 +281,7 @@ def _decode_array(text: str, dtype: str, native: type[np.generic]) -> Any:
     return np.frombuffer(base64.b64decode(text), dtype).astype(native)
 
 
-def _read_picture(name: str | None, folder: Path) -> bytes | None:
+def _read_screenshot(name: str | None, folder: Path) -> bytes | None:
     if name is None:
         return None
     try:

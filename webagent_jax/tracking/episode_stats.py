@@ -17,7 +17,7 @@ def summarize(
     seconds: float,
     *,
     max_turns: Sequence[int] = (),
-    busy: Mapping[str, float] | None = None,
+    utilization: Mapping[str, float] | None = None,
     usage: Mapping[str, float | None] | None = None,
 ) -> EvalReport:
     """Return the report of an evaluation; INFRA episodes count in `by_outcome` only.
@@ -26,54 +26,54 @@ def summarize(
         episodes: all episodes; attempts at a task share its id.
         seconds: wall-clock time of the evaluation.
         max_turns: turn limits to report success at; the episodes ran under the largest.
-        busy: utilization in [0, 1] by component.
+        utilization: utilization in [0, 1] by component.
         usage: tokens and cost of an endpoint.
     """
-    scored = [episode for episode in episodes if episode.reward is not None]
-    turns = [turn for episode in scored for turn in episode.turns]
-    turn_stats = statistics.summary_stats([len(episode.turns) for episode in scored])
+    scored_episodes = [episode for episode in episodes if episode.reward is not None]
+    turns = [turn for episode in scored_episodes for turn in episode.turns]
+    turn_stats = statistics.summary_stats([len(episode.turns) for episode in scored_episodes])
     token_stats = statistics.summary_stats([len(turn.completion.token_ids) for turn in turns])
-    sites = dict.fromkeys(site(episode) for episode in scored)
-    overall = rate(scored)
+    sites = dict.fromkeys(site(episode) for episode in scored_episodes)
+    total = rate(scored_episodes)
     attempts = max(Counter(episode.task.id for episode in episodes).values(), default=1)
     return EvalReport(
-        success_rate=overall.success_rate,
-        n=overall.n,
-        ci95=overall.ci95,
-        by_site={name: rate([e for e in scored if site(e) == name]) for name in sites},
+        success_rate=total.success_rate,
+        n=total.n,
+        ci95=total.ci95,
+        by_site={name: rate([e for e in scored_episodes if site(e) == name]) for name in sites},
         by_outcome=Counter(str(episode.outcome) for episode in episodes),
         mean_turns=turn_stats.mean,
         mean_response_tokens=token_stats.mean,
         seconds=seconds,
         episodes=tuple(episodes),
         attempts=attempts,
-        pass_at_k={k: pass_at_k(scored, k) for k in range(1, attempts + 1)},
+        pass_at_k={k: pass_at_k(scored_episodes, k) for k in range(1, attempts + 1)},
         by_max_turns={
-            limit: success_within_turns(scored, limit) for limit in sorted(set(max_turns))
+            limit: success_within_turns(scored_episodes, limit) for limit in sorted(set(max_turns))
         },
         turns=turn_stats,
         response_tokens=token_stats,
-        episode_seconds=statistics.summary_stats([episode.seconds for episode in scored]),
-        parse_error_rate=sum(map(parse_errors, scored)) / max(len(turns), 1),
-        invalid_action_rate=sum(map(invalid_actions, scored)) / max(len(turns), 1),
-        utilization=busy or {},
+        episode_seconds=statistics.summary_stats([episode.seconds for episode in scored_episodes]),
+        parse_error_rate=sum(map(parse_errors, scored_episodes)) / max(len(turns), 1),
+        invalid_action_rate=sum(map(invalid_actions, scored_episodes)) / max(len(turns), 1),
+        utilization=utilization or {},
         usage=usage or {},
     )
 
 
 def rate(
-    episodes: Sequence[Episode], solved: Callable[[Episode], bool] = lambda e: bool(e.reward)
+    episodes: Sequence[Episode], is_solved: Callable[[Episode], bool] = lambda e: bool(e.reward)
 ) -> SuccessRate:
     """Return the mean over tasks of the fraction of successful attempts.
 
     The interval is Wilson's; with several attempts per task it is a bootstrap over tasks.
     """
     by_task = [
-        [solved(episode) for episode in task_episodes] for task_episodes in _by_task(episodes)
+        [is_solved(episode) for episode in task_episodes] for task_episodes in _by_task(episodes)
     ]
     rates = [sum(attempts) / len(attempts) for attempts in by_task]
     if len(rates) == len(episodes):
-        ci95 = statistics.wilson(sum(solved(episode) for episode in episodes), len(episodes))
+        ci95 = statistics.wilson(sum(is_solved(episode) for episode in episodes), len(episodes))
     else:
         ci95 = statistics.bootstrap(rates)
     return SuccessRate(float(np.mean(rates)) if rates else 0.0, len(episodes), ci95)
@@ -106,7 +106,7 @@ def site(episode: Episode) -> str:
     return ",".join(episode.task.sites)
 
 
-def infra(episodes: Sequence[Episode]) -> list[Episode]:
+def infra_episodes(episodes: Sequence[Episode]) -> list[Episode]:
     """Return the episodes without a reward."""
     return [episode for episode in episodes if episode.outcome is Outcome.INFRA]
 

@@ -156,7 +156,7 @@ class LineProgress:
         self._clock = clock
         self._lock = threading.Lock()
         self._phase: PhaseStats | None = None
-        self._printed_at = 0.0
+        self._last_print_time = 0.0
 
     def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
         """End the current phase and print the first line of the new one."""
@@ -173,7 +173,7 @@ class LineProgress:
             if self._phase is None:
                 return
             self._phase.add(n, success, steps, tokens)
-            if self._clock() - self._printed_at >= SECONDS_BETWEEN_LINES:
+            if self._clock() - self._last_print_time >= SECONDS_BETWEEN_LINES:
                 self._print(self._phase.line())
 
     def log(self, line: str) -> None:
@@ -194,7 +194,7 @@ class LineProgress:
         self._phase = None
 
     def _print(self, line: str) -> None:
-        self._printed_at = self._clock()
+        self._last_print_time = self._clock()
         self._stream.write(line + "\n")
         self._stream.flush()
 

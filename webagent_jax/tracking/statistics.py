@@ -84,7 +84,7 @@ def summary_stats(values: Sequence[float]) -> SummaryStats:
 class PairedResult(Generic[K]):
     """Paired comparison of two sets of 0/1 outcomes over their common keys."""
 
-    shared: Sequence[K]  # common keys, in the order of the first side
+    common_keys: Sequence[K]  # common keys, in the order of the first side
     difference: float  # success rate of the first side minus that of the second
     ci95: Interval  # Tango's score interval of the difference
     p: float  # exact two-sided McNemar p value
@@ -92,10 +92,10 @@ class PairedResult(Generic[K]):
     @property
     def n(self) -> int:
         """Number of common keys."""
-        return len(self.shared)
+        return len(self.common_keys)
 
 
-def paired(a: Mapping[K, float], b: Mapping[K, float]) -> PairedResult[K]:
+def compare_paired(a: Mapping[K, float], b: Mapping[K, float]) -> PairedResult[K]:
     """Compare 0/1 outcomes by key with `paired_difference` and `mcnemar_p`.
 
     Without common keys the interval is (-1, 1).
@@ -120,14 +120,14 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, In
     Raises:
         ValueError: the lengths differ, or an outcome is neither 0 nor 1.
     """
-    gained, lost = _discordant(a, b)
+    num_gained, num_lost = _discordant(a, b)
     n = len(a)
     if n == 0:
         return 0.0, (-1.0, 1.0)
-    difference = (gained - lost) / n
+    difference = (num_gained - num_lost) / n
 
     def score(delta: float) -> float:
-        return _tango_score(gained, lost, n, delta)
+        return _tango_score(num_gained, num_lost, n, delta)
 
     low = _decreasing_root(lambda delta: score(delta) - Z95, -1.0, difference)
     high = _decreasing_root(lambda delta: score(delta) + Z95, difference, 1.0)
@@ -143,9 +143,9 @@ def mcnemar_p(a: Sequence[float], b: Sequence[float]) -> float:
     Raises:
         ValueError: the lengths differ, or an outcome is neither 0 nor 1.
     """
-    gained, lost = _discordant(a, b)
-    n = gained + lost
-    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1))
+    num_gained, num_lost = _discordant(a, b)
+    n = num_gained + num_lost
+    tail = sum(math.comb(n, k) for k in range(min(num_gained, num_lost) + 1))
     return min(1.0, 2 * tail / (1 << n))
 
 
@@ -159,15 +159,15 @@ def _discordant(a: Sequence[float], b: Sequence[float]) -> tuple[int, int]:
     return pairs.count((1, 0)), pairs.count((0, 1))
 
 
-def _tango_score(gained: int, lost: int, n: int, delta: float) -> float:
+def _tango_score(num_gained: int, num_lost: int, n: int, delta: float) -> float:
     """Return the standardized distance of the difference from `delta`; decreasing in `delta`.
 
     The variance uses the maximum-likelihood probability q of a loss given `delta`
     (Tango 1998, equations 8 to 11).
     """
-    distance = gained - lost - n * delta
-    linear = -gained - lost + (2 * n - gained + lost) * delta
-    constant = -lost * delta * (1 - delta)
+    distance = num_gained - num_lost - n * delta
+    linear = -num_gained - num_lost + (2 * n - num_gained + num_lost) * delta
+    constant = -num_lost * delta * (1 - delta)
     root = math.sqrt(max(linear**2 - 8 * n * constant, 0.0))
     q = (root - linear) / (4 * n)
     variance = n * (2 * q + delta * (1 - delta))

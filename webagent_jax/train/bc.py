@@ -175,7 +175,7 @@ class _DecisionLog:
     """Log of the decisions of this process; records after update `done` are removed."""
 
     def __init__(self, workdir: Path, done: int) -> None:
-        suffix = f"-host-{distributed.process_index()}" if distributed.process_index() else ""
+        suffix = f"-process-{distributed.process_index()}" if distributed.process_index() else ""
         self._path = workdir / f"decisions{suffix}.jsonl"
         atomic_files.filter_jsonl(self._path, lambda record: record["update"] <= done)
 

@@ -86,7 +86,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             finished=journal.load(
                 episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
             ),
-            staleness=cfg.grpo.max_staleness,
+            max_staleness=cfg.grpo.max_staleness,
             timeout=cfg.rollout.group_timeout,
             on_episode=record_episode,
         )

@@ -76,7 +76,7 @@ def episode_file(update: int, process: int) -> str:
 
     Updates count from 0; file names count them from 1.
     """
-    suffix = f"-host-{process}" if process else ""
+    suffix = f"-process-{process}" if process else ""
     return f"update-{update + 1:05d}{suffix}.jsonl"
 
 

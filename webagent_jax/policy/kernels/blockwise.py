@@ -96,9 +96,9 @@ def _forward(
 
 
 def _backward(
-    block: int, saved: tuple[Array, ...], gradient: Array
+    block: int, residuals: tuple[Array, ...], gradient: Array
 ) -> tuple[Array, Array, Array, None]:
-    q, k, v, ends, out, denominator = saved
+    q, k, v, ends, out, denominator = residuals
     blocks = _split(q, k, v, ends, block)
     is_visible = _visible_in_any_row(ends, block)
     scale = q.shape[-1] ** -0.5

@@ -9,18 +9,18 @@ MASKED = -1e30  # finite, so a query without visible keys gives zeros instead of
 
 
 def pad_to_block(
-    q: Array, k: Array, v: Array, ends: Array, multiple: int
+    q: Array, k: Array, v: Array, ends: Array, block: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the operands of `attention.dense`, padded to a multiple of `multiple` tokens.
+    """Return the operands of `attention.dense`, padded to a multiple of `block` tokens.
 
     Args:
         q: queries [B, L, H, E].
         k: keys [B, L, K, E].
         v: values [B, L, K, E].
         ends: int32 [B, L].
-        multiple: tokens per block.
+        block: tokens per block.
     """
-    padding = -q.shape[1] % multiple
+    padding = -q.shape[1] % block
     if padding:
         q, k, v = (jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) for x in (q, k, v))
         # No query attends to a key whose subtree ends at 0.

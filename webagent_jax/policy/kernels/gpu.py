@@ -36,7 +36,7 @@ _BACKWARD = _Tiles(64, 64, warps=4, stages=2)
 _ROW_MULTIPLE = 128  # multiple of all block sizes above
 
 
-class _Saved(NamedTuple):
+class _Residuals(NamedTuple):
     """Arrays saved for the backward pass."""
 
     q: Array  # [B, L, H, E], scaled by E ** -0.5
@@ -87,22 +87,32 @@ def _attention(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> Ar
     return _forward(q, k, v, ends, interpret)[0]
 
 
-def _forward(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> tuple[Array, _Saved]:
+def _forward(
+    q: Array, k: Array, v: Array, ends: Array, interpret: bool
+) -> tuple[Array, _Residuals]:
     q = (q * q.shape[-1] ** -0.5).astype(q.dtype)
     out, denominator = _run_forward(q, k, v, ends, interpret=interpret)
-    return out, _Saved(q, k, v, ends, out, denominator)
+    return out, _Residuals(q, k, v, ends, out, denominator)
 
 
-def _backward(interpret: bool, saved: _Saved, d_out: Array) -> tuple[Array, Array, Array, None]:
-    product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
+def _backward(
+    interpret: bool, residuals: _Residuals, d_out: Array
+) -> tuple[Array, Array, Array, None]:
+    product = d_out.astype(jnp.float32) * residuals.out.astype(jnp.float32)
     correction = jnp.swapaxes(jnp.sum(product, axis=-1), 1, 2)  # [B, H, L]
     inputs = _BackwardInputs(
-        saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction
+        residuals.q,
+        residuals.k,
+        residuals.v,
+        residuals.ends,
+        d_out,
+        residuals.denominator,
+        correction,
     )
     dq = _run_dq(inputs, interpret=interpret)
     dk, dv = _run_dkv(inputs, interpret=interpret)
-    scale = saved.q.shape[-1] ** -0.5
-    return (dq * scale).astype(saved.q.dtype), dk, dv, None
+    scale = residuals.q.shape[-1] ** -0.5
+    return (dq * scale).astype(residuals.q.dtype), dk, dv, None
 
 
 _attention.defvjp(_forward, _backward)

@@ -25,7 +25,7 @@ _STATIC = ("block", "interpret")  # static arguments of jit
 Ref = Any
 
 
-class _Saved(NamedTuple):
+class _Residuals(NamedTuple):
     """Arrays saved for the backward pass, with heads before tokens."""
 
     q: Array  # [B, H, L, E], scaled by E ** -0.5
@@ -73,27 +73,33 @@ def _attention(q: Array, k: Array, v: Array, ends: Array, block: int, interpret:
 
 def _forward(
     q: Array, k: Array, v: Array, ends: Array, block: int, interpret: bool
-) -> tuple[Array, _Saved]:
+) -> tuple[Array, _Residuals]:
     scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)
     q, k, v = (jnp.swapaxes(x, 1, 2) for x in (scaled, k, v))
     ends = ends[:, None]
     out, denominator = _run_forward(q, k, v, ends, block=block, interpret=interpret)
-    return jnp.swapaxes(out, 1, 2), _Saved(q, k, v, ends, out, denominator)
+    return jnp.swapaxes(out, 1, 2), _Residuals(q, k, v, ends, out, denominator)
 
 
 def _backward(
-    block: int, interpret: bool, saved: _Saved, gradient: Array
+    block: int, interpret: bool, residuals: _Residuals, gradient: Array
 ) -> tuple[Array, Array, Array, None]:
     d_out = jnp.swapaxes(gradient, 1, 2)
-    product = d_out.astype(jnp.float32) * saved.out.astype(jnp.float32)
+    product = d_out.astype(jnp.float32) * residuals.out.astype(jnp.float32)
     correction = jnp.sum(product, axis=-1)[:, :, None]
     inputs = _BackwardInputs(
-        saved.q, saved.k, saved.v, saved.ends, d_out, saved.denominator, correction
+        residuals.q,
+        residuals.k,
+        residuals.v,
+        residuals.ends,
+        d_out,
+        residuals.denominator,
+        correction,
     )
     dq = _run_dq(inputs, block=block, interpret=interpret)
     dk, dv = _run_dkv(inputs, block=block, interpret=interpret)
-    scale = saved.q.shape[-1] ** -0.5
-    dq = (dq * scale).astype(saved.q.dtype)
+    scale = residuals.q.shape[-1] ** -0.5
+    dq = (dq * scale).astype(residuals.q.dtype)
     return jnp.swapaxes(dq, 1, 2), jnp.swapaxes(dk, 1, 2), jnp.swapaxes(dv, 1, 2), None
 
 

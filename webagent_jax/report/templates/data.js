@@ -31,7 +31,7 @@ function loadChunk(path) {
 
 async function loadSteps(episode) {
   const episodes = await loadChunk(`report/${episode.log.id}/${episode.chunk}.js`);
-  return episodes[episode.place];
+  return episodes[episode.index];
 }
 
 function readIndex(data) {
@@ -54,21 +54,21 @@ function readIndex(data) {
 function pairEvaluations() {
   const evaluations = index.logs.filter((log) => log.update === null);
   const byKey = new Map();
-  const key = (log, episode) => `${log.id} ${episode.task.id} ${episode.sibling}`;
+  const key = (log, episode) => `${log.id} ${episode.task.id} ${episode.attempt}`;
   for (const episode of index.episodes) {
     if (episode.log.update === null && episode.reward !== null) byKey.set(key(episode.log, episode), episode);
   }
   for (const episode of byKey.values()) {
-    const before = evaluations[evaluations.indexOf(episode.log) - 1];
-    episode.before = before && byKey.get(key(before, episode));
-    if (!episode.before) continue;
-    const [wasSolved, isSolved] = [episode.before.reward > 0, episode.reward > 0];
+    const previous = evaluations[evaluations.indexOf(episode.log) - 1];
+    episode.baseline = previous && byKey.get(key(previous, episode));
+    if (!episode.baseline) continue;
+    const [wasSolved, isSolved] = [episode.baseline.reward > 0, episode.reward > 0];
     episode.change = wasSolved ? (isSolved ? "kept" : "forgotten") : (isSolved ? "learned" : "never");
   }
 }
 
 function searchText(episode) {
   episode.searchText ??= [episode.id, episode.task.id, episode.task.site, episode.task.intent, episode.answer ?? "",
-    episode.note, ...episode.action].join("\n").toLowerCase();
+    episode.infra_error, ...episode.action].join("\n").toLowerCase();
   return episode.searchText;
 }

@@ -158,7 +158,7 @@ function moveEpisode(offset) {
 function counterpart(episode, other) {
   if (!other) return undefined;
   if (other.log === episode.log) return groupMembers(episode).find((e) => e !== episode);
-  return otherLogEpisodes(episode).find((e) => e.log === other.log && e.sibling === episode.sibling);
+  return otherLogEpisodes(episode).find((e) => e.log === other.log && e.attempt === episode.attempt);
 }
 
 function comparisons(state, episode) {

@@ -119,16 +119,16 @@ function showMore() {
 }
 
 function row(episode) {
-  const { before, task, log } = episode;
+  const { baseline, task, log } = episode;
   const state = { ...list.state, episode: episode.id };
-  if (list.state.change && before) state.with = before.id;
-  const previousOutcome = before && [outcomeSign(before.outcome), h("span", { class: "then", "aria-label": "then" }, "→")];
+  if (list.state.change && baseline) state.with = baseline.id;
+  const baselineOutcome = baseline && [outcomeSign(baseline.outcome), h("span", { class: "then", "aria-label": "then" }, "→")];
   return h("li", {}, h("a", { href: toHash(state), "data-id": episode.id },
-    h("span", { class: "signs" }, previousOutcome, outcomeSign(episode.outcome)),
+    h("span", { class: "signs" }, baselineOutcome, outcomeSign(episode.outcome)),
     h("span", { class: "task-text" },
       h("span", { class: "intent" }, task.intent || task.id),
       h("span", { class: "where" }, h("b", {}, log.name), ` · ${task.id}`,
-        episode.sibling > 0 && ` · attempt ${episode.sibling + 1}`,
+        episode.attempt > 0 && ` · attempt ${episode.attempt + 1}`,
         episode.pictures && " · screenshots")),
     traceMarks(episode.trace),
     h("span", { class: "figure" }, plural(episode.turns, "turn")),

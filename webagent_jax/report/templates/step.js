@@ -12,7 +12,7 @@ function renderStep(episode, steps, stepIndex) {
       step.thought && part("thought", "Thought", h("p", {}, step.thought)),
       part(step.invalid ? "action invalid" : "action", step.invalid ? "Invalid response" : "Action",
         h("p", {}, step.action), step.call && h("code", {}, step.call)),
-      step.answer.length > 0 && part("answer", "Page changes", step.answer.map(pageChange)),
+      step.page_changes.length > 0 && part("page-changes", "Page changes", step.page_changes.map(pageChange)),
       tokenProbabilities(step, episode.log.update !== null),
       time(step),
       h("div", { class: "part demand" }, promptDetails(steps, stepIndex), responseDetails(step))),
@@ -20,7 +20,7 @@ function renderStep(episode, steps, stepIndex) {
 }
 
 function renderEnd(episode, last) {
-  const { outcome, reward, turns, tokens, answer, note } = episode;
+  const { outcome, reward, turns, tokens, answer, infra_error: infraError } = episode;
   const rewardText = reward === null ? " without a reward" : ` with reward ${reward}`;
   const figures = [plural(turns, "turn"), plural(tokens, "sampled token"), seconds(episode.seconds)].join(" · ");
   return [
@@ -29,7 +29,7 @@ function renderEnd(episode, last) {
     h("div", { class: "agent-side" },
       part("ended", "Outcome", h("p", {}, outcomePill(outcome), rewardText), h("p", { class: "quiet" }, figures)),
       answer !== null && part("thought", "Answer", h("p", {}, answer || "(empty)")),
-      note && part("answer", "Note", h("p", { class: "error" }, note))),
+      infraError && part("infra-error", "Note", h("p", { class: "error" }, infraError))),
   ];
 }
 
@@ -178,5 +178,5 @@ function promptDetails(steps, stepIndex) {
 }
 
 function responseDetails(step) {
-  return onDemand(`Exact response, ${plural(step.response_tokens, "token")}`, () => step.reply);
+  return onDemand(`Exact response, ${plural(step.response_tokens, "token")}`, () => step.response);
 }

@@ -86,23 +86,25 @@ def from_browsergym_obs(page: Mapping[str, Any], budget: int) -> Observation:
         page: page from `worker.EnvServer`.
         budget: maximum number of characters, without the lines for tabs and truncation.
     """
-    titles, active = page["tabs"], page["front"]
+    titles, active_tab = page["tabs"], page["front"]
     tabs = [
-        f"[tab {index}{', open' if index == active else ''}] {title}"
+        f"[tab {index}{', open' if index == active_tab else ''}] {title}"
         for index, title in enumerate(titles)
     ]
-    lines, shown, is_complete = compact.render(_AccessibilityTree(page).entries(), budget)
+    lines, rendered_entries, is_complete = compact.render(
+        _AccessibilityTree(page).entries(), budget
+    )
     if not is_complete:
         lines.append("[cut here: more of the page left out; scroll to see other parts]")
     return Observation(
         text="\n".join([*(tabs if len(tabs) > 1 else []), *lines]),
         url=page["url"],
-        title=titles[active],
+        title=titles[active_tab],
         error=page["error"].split("\n")[0] or None,
         truncated=not is_complete,
         elements={
             entry["id"]: Element(entry["kind"], entry["name"], entry.get("value", ""), entry["box"])
-            for entry in shown
+            for entry in rendered_entries
         },
     )
 

@@ -30,7 +30,7 @@ class BrowserGymProcess:
     def __init__(self, python: str) -> None:
         self._pipe, worker_pipe = multiprocessing.Pipe()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
-        self.alive = True
+        self.is_alive = True
         try:
             self._process = subprocess.Popen(
                 [python, str(_WORKER_SCRIPT), str(worker_pipe.fileno())],
@@ -58,7 +58,7 @@ class BrowserGymProcess:
             InfraError: the method raised an exception, timed out, or the process has ended. The
                 process is unusable after the last two.
         """
-        if not self.alive:
+        if not self.is_alive:
             raise InfraError("the process of BrowserGym has ended")
         try:
             self._pipe.send_bytes(json.dumps([method, arguments]).encode())
@@ -76,7 +76,7 @@ class BrowserGymProcess:
 
     def end(self) -> None:
         """Kill the process; Playwright's driver then closes its browser. Idempotent."""
-        self.alive = False
+        self.is_alive = False
         self._pipe.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):

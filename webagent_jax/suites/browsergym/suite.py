@@ -115,7 +115,7 @@ class BrowserGym:
             on_close=self._release,
         )
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise KeyError, because BrowserGym's tasks have no experts."""
         raise KeyError(task.id)
 
@@ -176,7 +176,7 @@ class BrowserGymEnvironment:
         """
         (name,) = self._task.sites
         result = self._call(
-            "start", _START_TIMEOUT, id=name, seed=self._task.seed, options=self._options
+            "reset", _START_TIMEOUT, id=name, seed=self._task.seed, options=self._options
         )
         return ResetResult(str(result["goal"]), self._make_observation(result["page"]))
 
@@ -207,7 +207,7 @@ class BrowserGymEnvironment:
 
     def screenshot(self) -> bytes:
         """Return a JPEG screenshot of the page at the last observation."""
-        return base64.b64decode(self._call("picture", _STEP_TIMEOUT))
+        return base64.b64decode(self._call("screenshot", _STEP_TIMEOUT))
 
     def close(self) -> None:
         """Close the browser and make the process available for another task; never raise."""

@@ -53,7 +53,7 @@ class EnvServer:
                 importlib.import_module(benchmark)
         return [name for name in ids if name not in gymnasium.registry]
 
-    def start(self, id: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+    def reset(self, id: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
         """Reset a new environment and return its goal and page.
 
         Args:
@@ -72,7 +72,7 @@ class EnvServer:
 
     def step(self, action: str) -> dict[str, Any]:
         """Execute an action and return page, reward and done."""
-        assert self._environment, "call start first"
+        assert self._environment, "call reset first"
         self._observation, reward, terminated, truncated, _ = self._environment.step(action)
         return {
             "page": self._serialize_page(),
@@ -80,7 +80,7 @@ class EnvServer:
             "done": terminated or truncated,
         }
 
-    def picture(self) -> str:
+    def screenshot(self) -> str:
         """Return a base64 JPEG of the last observation."""
         buffer = io.BytesIO()
         Image.fromarray(self._observation["screenshot"]).convert("RGB").save(

@@ -7,10 +7,10 @@ import re
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
-    between,
     click,
     click_on,
-    quoted,
+    quotations,
+    text_between,
     type_in,
     wait,
 )
@@ -19,8 +19,8 @@ from webagent_jax.types import Expert, Observation
 
 def search_engine(intent: str, page: Observation) -> Expert:
     """Enter "Karrie", press "Search", then find and click the 4th search result."""
-    name = quoted(intent)[0]
-    position = int(re.sub(r"\D", "", between(intent, "click the ", " search result")))
+    name = quotations(intent)[0]
+    position = int(re.sub(r"\D", "", text_between(intent, "click the ", " search result")))
     (box,) = all_of(page, "textbox")
     page = yield type_in(page, name, box)
     page = yield click(page, "Search")
@@ -31,10 +31,10 @@ def search_engine(intent: str, page: Observation) -> Expert:
 
 def phone_book(intent: str, page: Observation) -> Expert:
     """Find Ilka in the contact book and click on their phone number (or email, address)."""
-    person = between(intent, "Find ", " in the contact")
+    person = text_between(intent, "Find ", " in the contact")
     while person not in page.text.splitlines():
         page = yield click(page, ">")
-    detail = between(intent, "on their ", ".").removesuffix(" number")
+    detail = text_between(intent, "on their ", ".").removesuffix(" number")
     pattern = {"phone": r"\d{3}-\d{3}-\d{4}", "email": r"\S+@\S+", "address": r"\d+ .*"}[detail]
     candidates = (i for i, e in page.elements.items() if re.fullmatch(pattern, e.name))
     yield click_on(page, next(candidates))
@@ -42,7 +42,7 @@ def phone_book(intent: str, page: Observation) -> Expert:
 
 def use_autocomplete(intent: str, page: Observation) -> Expert:
     """Enter an item that starts with "Per" and ends with "ru"."""
-    start, end = [*quoted(intent), ""][:2]
+    start, end = [*quotations(intent), ""][:2]
     (box,) = all_of(page, "textbox")
     page = yield type_in(page, start, box)
     while (suggestion := _find_suggestion(page, start, end)) is None:
@@ -65,7 +65,7 @@ def _find_suggestion(
 
 def book_flight(intent: str, page: Observation) -> Expert:
     """Book the cheapest one-way flight from: PDX to: Dallas on 10/24/2016 (or the shortest)."""
-    cities = between(intent, "from: ", " to: "), between(intent, " to: ", " on ")
+    cities = text_between(intent, "from: ", " to: "), text_between(intent, " to: ", " on ")
     origin, destination, date = all_of(page, "textbox")
     for city, field in zip(cities, (origin, destination), strict=True):
         page = yield type_in(page, city, field)
@@ -73,7 +73,7 @@ def book_flight(intent: str, page: Observation) -> Expert:
             page = yield wait(city)
         page = yield click_on(page, suggestion)
     page = yield click_on(page, date)
-    day = _parse_date(between(intent, " on ", "."))
+    day = _parse_date(text_between(intent, " on ", "."))
     while f"{day:%B %Y}" not in page.text:
         page = yield click(page, "Prev")
     page = yield click(page, str(day.day))
@@ -84,7 +84,7 @@ def book_flight(intent: str, page: Observation) -> Expert:
 def choose_date(intent: str, page: Observation) -> Expert:
     """Select 10/24/2016 as the date and hit submit. The calendar opens in December."""
     page = yield click_on(page, all_of(page, "textbox")[0])
-    day = _parse_date(between(intent, "Select ", " as the date"))
+    day = _parse_date(text_between(intent, "Select ", " as the date"))
     while f"{day:%B %Y}" not in page.text:
         page = yield click(page, "Prev")
     page = yield click(page, str(day.day))

@@ -8,15 +8,15 @@ import re
 from webagent_jax.suites.miniwob_experts.helpers import (
     ORDINALS,
     all_of,
-    between,
     click,
     click_on,
     find_below,
     has,
     hover,
     plain_lines,
-    quoted,
+    quotations,
     select,
+    text_between,
     wait,
 )
 from webagent_jax.types import Expert, Observation
@@ -24,13 +24,13 @@ from webagent_jax.types import Expert, Observation
 
 def click_quoted(intent: str, page: Observation) -> Expert:
     """Click on the "ok" button."""
-    (name,) = quoted(intent)
+    (name,) = quotations(intent)
     yield click(page, name)
 
 
 def click_dialog_2(intent: str, page: Observation) -> Expert:
     """Click the button in the dialog box labeled "Cancel" (the element of "x" is named Close)."""
-    (name,) = quoted(intent)
+    (name,) = quotations(intent)
     yield click(page, "Close" if name == "x" else name, "button")
 
 
@@ -42,7 +42,7 @@ def click_only_button(intent: str, page: Observation) -> Expert:
 
 def click_test_2(intent: str, page: Observation) -> Expert:
     """Click button ONE."""
-    yield click(page, between(intent, "button ", "."))
+    yield click(page, text_between(intent, "button ", "."))
 
 
 def click_button_sequence(intent: str, page: Observation) -> Expert:
@@ -59,19 +59,19 @@ def focus_text(intent: str, page: Observation) -> Expert:
 
 def focus_text_2(intent: str, page: Observation) -> Expert:
     """Focus into the 2nd input textbox."""
-    ordinal = between(intent, "into the ", " input")
+    ordinal = text_between(intent, "into the ", " input")
     yield click_on(page, all_of(page, "textbox")[ORDINALS[ordinal]])
 
 
 def click_option(intent: str, page: Observation) -> Expert:
     """Select kdJ and click Submit."""
-    page = yield click(page, between(intent, "Select ", " and click"), "radio")
+    page = yield click(page, text_between(intent, "Select ", " and click"), "radio")
     yield click(page, "Submit")
 
 
 def click_checkboxes(intent: str, page: Observation) -> Expert:
     """Select aB, x9 and click Submit (or: Select nothing)."""
-    names = between(intent, "Select ", " and click")
+    names = text_between(intent, "Select ", " and click")
     for name in names.split(", ") if names != "nothing" else ():
         page = yield click(page, name, "checkbox")
     yield click(page, "Submit")
@@ -79,19 +79,19 @@ def click_checkboxes(intent: str, page: Observation) -> Expert:
 
 def choose_list(intent: str, page: Observation) -> Expert:
     """Select Peru, Cuba from the scroll list and click Submit (or one from the list)."""
-    for option in between(intent, "Select ", " from the").split(", "):
+    for option in text_between(intent, "Select ", " from the").split(", "):
         page = yield select(page, option)
     yield click(page, "Submit")
 
 
 def click_tab(intent: str, page: Observation) -> Expert:
     """Click on Tab #2."""
-    yield click(page, between(intent, "Click on ", "."))
+    yield click(page, text_between(intent, "Click on ", "."))
 
 
 def click_tab_2(intent: str, page: Observation) -> Expert:
     """Switch between the tabs to find and click on the link "mauris"."""
-    (name,) = quoted(intent)
+    (name,) = quotations(intent)
     for tab in all_of(page, "tab")[1:]:
         if has(page, name):
             break
@@ -108,7 +108,7 @@ def click_collapsible(intent: str, page: Observation) -> Expert:
 
 def click_collapsible_2(intent: str, page: Observation) -> Expert:
     """Expand the sections below, to find and click on the link "mauris"."""
-    (name,) = quoted(intent)
+    (name,) = quotations(intent)
     for header in all_of(page, "tab"):
         if has(page, name):
             break
@@ -128,7 +128,7 @@ def click_menu(intent: str, page: Observation) -> Expert:
 
 def navigate_tree(intent: str, page: Observation) -> Expert:
     """Navigate through the file tree. Find and click on the folder or file named "Karrie"."""
-    (name,) = quoted(intent)
+    (name,) = quotations(intent)
     while not has(page, name):
         handles = (i for i, e in page.elements.items() if e.name.endswith("xpandable-hitarea"))
         page = yield click_on(page, next(handles))
@@ -150,7 +150,7 @@ def _is_accepted(intent: str, page: Observation) -> bool:
     number = int(match.group())
     if "odd" in intent or "even" in intent:
         return number % 2 == ("odd" in intent)
-    bound = int(between(intent, "than ", ","))
+    bound = int(text_between(intent, "than ", ","))
     return number < bound if "less" in intent else number > bound
 
 
@@ -159,34 +159,34 @@ def odd_or_even(intent: str, page: Observation) -> Expert:
     rows = zip(
         plain_lines(page), all_of(page, "button")[:-1:2], all_of(page, "button")[1::2], strict=True
     )
-    for number, odd, even in rows:
-        page = yield click_on(page, odd if int(number) % 2 else even, at=number)
+    for number, odd_button, even_button in rows:
+        page = yield click_on(page, odd_button if int(number) % 2 else even_button, location=number)
     yield click(page, "Submit")
 
 
 def find_greatest(intent: str, page: Observation) -> Expert:
     """Find and pick the card with the greatest number, then press submit."""
-    greatest = max(int(page.elements[card].name) for card in all_of(page, "item"))
-    page = yield click(page, str(greatest))
+    max_number = max(int(page.elements[card].name) for card in all_of(page, "item"))
+    page = yield click(page, str(max_number))
     yield click(page, "Submit")
 
 
 def form_sequence_3(intent: str, page: Observation) -> Expert:
     """Choose 6ft 1in from the dropdown, then click the button labeled "Maybe"."""
-    (button,) = quoted(intent)
+    (button,) = quotations(intent)
     page = yield click_on(page, all_of(page, "item")[0])
-    page = yield click(page, between(intent, "Choose ", " from the dropdown"))
+    page = yield click(page, text_between(intent, "Choose ", " from the dropdown"))
     yield click(page, button)
 
 
 def order_food(intent: str, page: Observation) -> Expert:
     """Order one of each item: Garlic bread, Ice cream sundae (or 3 items that are vegan)."""
     if "items that are" in intent:
-        count, kind = between(intent, "Order ", " items"), intent.rsplit(maxsplit=1)[-1]
+        count, kind = text_between(intent, "Order ", " items"), intent.rsplit(maxsplit=1)[-1]
         foods = [(kind, plus) for plus in find_below(page, kind, "+")[:1] * int(count)]
     else:
         names = intent.split(": ")[1].split(", ")
         foods = [(name, find_below(page, name, "+")[0]) for name in names]
     for label, plus in foods:
-        page = yield click_on(page, plus, at=label)
+        page = yield click_on(page, plus, location=label)
     yield click(page, "Order!")

@@ -8,13 +8,13 @@ import re
 from webagent_jax.suites.miniwob_experts.helpers import (
     ORDINALS,
     all_of,
-    between,
     click,
     click_on,
     has,
     plain_lines,
-    quoted,
+    quotations,
     search,
+    text_between,
     type_in,
     type_into,
 )
@@ -32,19 +32,19 @@ def _fill_and_submit(page: Observation, text: str) -> Expert:
 
 def enter_text(intent: str, page: Observation) -> Expert:
     """Enter "Karrie" into the text field and press Submit."""
-    (text,) = quoted(intent)
+    (text,) = quotations(intent)
     return _fill_and_submit(page, text)
 
 
 def enter_text_2(intent: str, page: Observation) -> Expert:
     """Type "karrie" in all upper case letters in the text input and press Submit."""
-    (text,) = quoted(intent)
+    (text,) = quotations(intent)
     return _fill_and_submit(page, text.upper() if "upper case" in intent else text.lower())
 
 
 def enter_password(intent: str, page: Observation) -> Expert:
     """Enter the password "4jT" into both text fields and press submit."""
-    (password,) = quoted(intent)
+    (password,) = quotations(intent)
     page = yield type_into(page, password, "Password")
     page = yield type_into(page, password, "Verify password")
     yield click(page, "Submit")
@@ -52,7 +52,7 @@ def enter_password(intent: str, page: Observation) -> Expert:
 
 def login_user(intent: str, page: Observation) -> Expert:
     """Enter the username "karrie" and the password "4jT" into the text fields and press login."""
-    user, password = quoted(intent)
+    user, password = quotations(intent)
     page = yield type_into(page, user, "Username")
     page = yield type_into(page, password, "Password")
     yield click(page, "Login")
@@ -60,7 +60,7 @@ def login_user(intent: str, page: Observation) -> Expert:
 
 def login_user_popup(intent: str, page: Observation) -> Expert:
     """Enter the username "karrie" and the password "4jT" (a dialog to cancel may appear once)."""
-    user, password = quoted(intent)
+    user, password = quotations(intent)
     for text, field in ((user, "Username"), (password, "Password")):
         page = yield type_into(page, text, field)
         if has(page, "Cancel"):
@@ -71,21 +71,21 @@ def login_user_popup(intent: str, page: Observation) -> Expert:
 
 def enter_date(intent: str, page: Observation) -> Expert:
     """Enter 03/24/2016 as the date and hit submit."""
-    month, day, year = between(intent, "Enter ", " as the date").split("/")
+    month, day, year = text_between(intent, "Enter ", " as the date").split("/")
     return _fill_and_submit(page, f"{year}-{month}-{day}")
 
 
 def enter_time(intent: str, page: Observation) -> Expert:
     """Enter 9:05 PM as the time and press submit."""
-    time = between(intent, "Enter ", " as the time")
+    time = text_between(intent, "Enter ", " as the time")
     return _fill_and_submit(page, datetime.datetime.strptime(time, "%I:%M %p").strftime("%H:%M"))
 
 
 def form_sequence_2(intent: str, page: Observation) -> Expert:
     """Check the 2nd radio button and enter the number "17" into the 3rd textbox."""
-    (number,) = quoted(intent)
-    radio = all_of(page, "radio")[ORDINALS[between(intent, "Check the ", " radio")]]
-    box = all_of(page, "textbox")[ORDINALS[between(intent, "into the ", " textbox")]]
+    (number,) = quotations(intent)
+    radio = all_of(page, "radio")[ORDINALS[text_between(intent, "Check the ", " radio")]]
+    box = all_of(page, "textbox")[ORDINALS[text_between(intent, "into the ", " textbox")]]
     page = yield click_on(page, radio)
     page = yield type_in(page, number, box)
     yield click(page, "Submit")
@@ -94,9 +94,9 @@ def form_sequence_2(intent: str, page: Observation) -> Expert:
 def movie_search(intent: str, page: Observation) -> Expert:
     """Search for comedy movies directed by Berg from year 1984."""
     query = {
-        "Genre": between(intent, "Search for ", " movies"),
-        "Director": between(intent, "directed by ", " from"),
-        "Year": between(intent, "from year ", "."),
+        "Genre": text_between(intent, "Search for ", " movies"),
+        "Director": text_between(intent, "directed by ", " from"),
+        "Year": text_between(intent, "from year ", "."),
     }
     boxes = all_of(page, "textbox")
     # In one of the layouts the labels are plain text below the fields.
@@ -118,7 +118,7 @@ def _parse_table(page: Observation) -> dict[str, str]:
 
 def read_table(intent: str, page: Observation) -> Expert:
     """Enter the value of Country into the text field and press Submit."""
-    return _fill_and_submit(page, _parse_table(page)[between(intent, "value of ", " into")])
+    return _fill_and_submit(page, _parse_table(page)[text_between(intent, "value of ", " into")])
 
 
 def read_table_2(intent: str, page: Observation) -> Expert:
@@ -132,7 +132,7 @@ def read_table_2(intent: str, page: Observation) -> Expert:
 
 def find_word(intent: str, page: Observation) -> Expert:
     """Find the 4th word in the paragraph, type that into the textbox and press "Submit"."""
-    position = int(re.sub(r"\D", "", between(intent, "Find the ", " word")))
+    position = int(re.sub(r"\D", "", text_between(intent, "Find the ", " word")))
     (box,) = all_of(page, "textbox")
     words = (page.elements[box].name or plain_lines(page)[0]).split()
     return _fill_and_submit(page, re.sub(r"[^a-zA-Z]", "", words[position - 1]))
@@ -157,7 +157,7 @@ def copy_paste(intent: str, page: Observation) -> Expert:
 
 def copy_paste_2(intent: str, page: Observation) -> Expert:
     """Copy the text from the 2nd text area below and paste it into the text input."""
-    source = all_of(page, "textbox")[ORDINALS[between(intent, "from the ", " text")]]
+    source = all_of(page, "textbox")[ORDINALS[text_between(intent, "from the ", " text")]]
     return _fill_and_submit(page, _text_with_trailing_space(page, source))
 
 
@@ -171,21 +171,21 @@ def _text_with_trailing_space(page: Observation, source: str) -> str:
 
 def simple_arithmetic(intent: str, page: Observation) -> Expert:
     """Solve the math problem and type your answer into the textbox."""
-    left, sign, right = search(r"(\d+) ([-+x]) (\d+)", page.text).groups()
-    a, b = int(left), int(right)
+    first, sign, second = search(r"(\d+) ([-+x]) (\d+)", page.text).groups()
+    a, b = int(first), int(second)
     result = {"+": a + b, "-": a - b, "x": a * b}[sign]
     return _fill_and_submit(page, str(result))
 
 
 def simple_algebra(intent: str, page: Observation) -> Expert:
     """Solve for x and type your answer into the textbox."""
-    left, sign, right, result = search(r"(\w+) ([-+]) (\w+) = (-?\d+)", page.text).groups()
+    first, sign, second, result = search(r"(\w+) ([-+]) (\w+) = (-?\d+)", page.text).groups()
     if sign == "+":
-        solution = int(result) - int(right if left == "x" else left)
-    elif left == "x":
-        solution = int(result) + int(right)
+        solution = int(result) - int(second if first == "x" else first)
+    elif first == "x":
+        solution = int(result) + int(second)
     else:
-        solution = int(left) - int(result)
+        solution = int(first) - int(result)
     return _fill_and_submit(page, str(solution))
 
 

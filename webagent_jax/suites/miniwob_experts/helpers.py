@@ -25,7 +25,7 @@ _NAME_LIMIT = 30  # maximum number of characters of a name in a thought
 # --- reading --------------------------------------------------------------------------------------
 
 
-def quoted(intent: str) -> list[str]:
+def quotations(intent: str) -> list[str]:
     """Return the phrases in double quotes."""
     return re.findall(r'"([^"]*)"', intent)
 
@@ -42,13 +42,13 @@ def search(pattern: str, text: str) -> re.Match[str]:
     return match
 
 
-def between(intent: str, before: str, after: str) -> str:
+def text_between(intent: str, prefix: str, suffix: str) -> str:
     """Return the text between two phrases of the intent.
 
     Raises:
         LookupError: the intent does not contain the phrases.
     """
-    return search(f"{re.escape(before)}(.*?){re.escape(after)}", intent).group(1)
+    return search(f"{re.escape(prefix)}(.*?){re.escape(suffix)}", intent).group(1)
 
 
 def plain_lines(page: Observation) -> list[str]:
@@ -123,18 +123,21 @@ def click(page: Observation, name: str, kind: str = "") -> Decision:
     return click_on(page, find(page, name, kind))
 
 
-def click_on(page: Observation, element_id: str, *, text: str = "", at: str = "") -> Decision:
+def click_on(page: Observation, element_id: str, *, text: str = "", location: str = "") -> Decision:
     """Click an element.
 
     Args:
         page: observation of the page.
         element_id: id of the element.
         text: name of the element in the thought; empty for the name in the observation.
-        at: text that distinguishes the element from others with the same name; empty if unique.
+        location: text that distinguishes the element from others with the same name; empty if the
+            name is unique.
     """
     text = text or _name(page, element_id)
-    thought = f"at {at} click {text} [{element_id}]" if at else f"click {text} [{element_id}]"
-    return Decision(thought, Action(ActionKind.CLICK, element_id), intent_phrase=at or text)
+    thought = (
+        f"at {location} click {text} [{element_id}]" if location else f"click {text} [{element_id}]"
+    )
+    return Decision(thought, Action(ActionKind.CLICK, element_id), intent_phrase=location or text)
 
 
 def hover(page: Observation, name: str) -> Decision:
@@ -162,9 +165,9 @@ def select(page: Observation, option: str) -> Decision:
     return Decision(thought, Action(ActionKind.SELECT, element_id, option), intent_phrase=option)
 
 
-def wait(what: str) -> Decision:
-    """Wait until the page shows `what`."""
-    return Decision(f'wait for "{what}"', Action(ActionKind.WAIT))
+def wait(text: str) -> Decision:
+    """Wait until the page shows `text`."""
+    return Decision(f'wait for "{text}"', Action(ActionKind.WAIT))
 
 
 def _name_with_id(page: Observation, element_id: str) -> str:

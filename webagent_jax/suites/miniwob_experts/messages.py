@@ -6,13 +6,13 @@ import re
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
-    between,
     click,
     click_on,
     find_below,
     has,
-    quoted,
+    quotations,
     search,
+    text_between,
     type_in,
 )
 from webagent_jax.types import Expert, Observation
@@ -25,17 +25,17 @@ _OPENINGS = "Find Locate Forward Look Send Go The Please Give Navigate Search"
 
 def email_inbox(intent: str, page: Observation) -> Expert:
     """Find the email by Ada and reply, forward, click the trash icon or the star icon."""
-    sender = between(intent, "the email by ", " and ")
+    sender = text_between(intent, "the email by ", " and ")
     page = yield click_on(page, _find_mail(page, sender), text=sender)
     if "trash icon" in intent:
         yield click(page, "trash")
     elif "star icon" in intent:
         yield click(page, "star")
     elif "reply" in intent:
-        (text,) = quoted(intent)
+        (text,) = quotations(intent)
         yield from _reply(page, text)
     else:
-        yield from _forward(page, between(intent, "that email to ", "."))
+        yield from _forward(page, text_between(intent, "that email to ", "."))
 
 
 def email_inbox_forward_nl(intent: str, page: Observation) -> Expert:
@@ -67,21 +67,21 @@ def _forward(page: Observation, receiver: str) -> Expert:
 
 def social_media(intent: str, page: Observation) -> Expert:
     """For the user @karrie, click on the "Retweet" button (or one of the menu "more")."""
-    user = between(intent, "For the user ", ",")
-    (action,) = quoted(intent)
+    user = text_between(intent, "For the user ", ",")
+    (action,) = quotations(intent)
     if action in ("Reply", "Retweet", "Like"):
-        yield click_on(page, find_below(page, user, action.lower())[0], at=user)
+        yield click_on(page, find_below(page, user, action.lower())[0], location=user)
         return
-    page = yield click_on(page, find_below(page, user, "more")[0], at=user)
+    page = yield click_on(page, find_below(page, user, "more")[0], location=user)
     yield click(page, action if has(page, action) else f"{action} {user}")
 
 
 def social_media_all(intent: str, page: Observation) -> Expert:
     """Click the "Like" button on all posts by @karrie and then click Submit (or on 2 posts)."""
-    (action,) = quoted(intent)
-    user = between(intent, " by ", " and then")
+    (action,) = quotations(intent)
+    user = text_between(intent, " by ", " and then")
     buttons = find_below(page, user, action.lower())
-    count = between(intent, "button on ", " post")
+    count = text_between(intent, "button on ", " post")
     for button in buttons if count == "all" else buttons[: int(count)]:
-        page = yield click_on(page, button, at=user)
+        page = yield click_on(page, button, location=user)
     yield click(page, "Submit")

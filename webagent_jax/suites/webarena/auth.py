@@ -162,7 +162,9 @@ class AuthStateStore:
             stack.callback(merged_path.unlink, missing_ok=True)
             yield merged_path
 
-    def ended(self, addresses: Mapping[str, str], state: Mapping[str, Any]) -> str | None:
+    def find_session_error(
+        self, addresses: Mapping[str, str], state: Mapping[str, Any]
+    ) -> str | None:
         """Describe the site that no longer accepts the session of a state; None if all accept it.
 
         Args:

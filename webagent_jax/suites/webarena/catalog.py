@@ -24,7 +24,7 @@ ACCOUNT_SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
 """Sites with a login, which are the sites that tasks can modify."""
 
 _PACKAGE_PREFIX = "package:"
-_MAX_NAMES_SHOWN = 12  # maximum number of names in an error message
+_MAX_LISTED_NAMES = 12  # maximum number of names in an error message
 
 
 @dataclass(frozen=True)
@@ -174,28 +174,30 @@ def _select_scorable(
             raise ConfigError(f"{count} have no eval in their file: add one to score them")
         notes.append(f"{count} have no eval in their file and are skipped")
     if not config.judge.url:
-        decidable, skipped = evaluators.split_by_judge(
-            scorable.values(), strict=config.judge.required
+        judge_free, skipped = evaluators.split_by_judge(
+            scorable.values(), require_judge_free=config.judge.required
         )
         if skipped:
             notes.append(
                 f"{len(skipped)} of {len(scorable)} {split} tasks need a judge and are skipped: "
                 "set suite.webarena.judge.url and suite.webarena.judge.model to include them"
             )
-        ids = {task.id for task in decidable}
+        ids = {task.id for task in judge_free}
         scorable = {name: task for name, task in scorable.items() if task.id in ids}
     return scorable, notes
 
 
-def _check_names(names: Sequence[str], available: Collection[str], source: str) -> None:
-    unknown = [name for name in names if name not in available]
+def _check_names(names: Sequence[str], available_names: Collection[str], source: str) -> None:
+    unknown = [name for name in names if name not in available_names]
     if unknown:
-        matches = difflib.get_close_matches(unknown[0], sorted(available), n=3)
-        valid = matches or sorted(available, key=lambda name: (len(name), name))
-        remainder = f", ... ({len(valid)} in all)" if len(valid) > _MAX_NAMES_SHOWN else ""
+        matches = difflib.get_close_matches(unknown[0], sorted(available_names), n=3)
+        alternatives = matches or sorted(available_names, key=lambda name: (len(name), name))
+        remainder = (
+            f", ... ({len(alternatives)} in all)" if len(alternatives) > _MAX_LISTED_NAMES else ""
+        )
         raise ConfigError(
             f"no task {unknown[0]!r} in {source}; "
-            f"choose from: {', '.join(valid[:_MAX_NAMES_SHOWN])}{remainder}"
+            f"choose from: {', '.join(alternatives[:_MAX_LISTED_NAMES])}{remainder}"
         )
 
 

@@ -65,9 +65,9 @@ class WebArenaEnvironment(BrowserEnvironment):
         session: browser session.
         lease: replicas of the sites.
         scoring: settings of the evaluators.
-        ended_session: describes a site that does not accept the session of a browser state; returns
-            None if all accept it.
-        opened: resources to release, the session first.
+        find_session_error: describes a site that does not accept the session of a browser state;
+            returns None if all accept it.
+        resources: resources to release, the session first.
     """
 
     def __init__(
@@ -77,12 +77,13 @@ class WebArenaEnvironment(BrowserEnvironment):
         lease: ReplicaLease,
         *,
         scoring: Scoring,
-        ended_session: Callable[[Mapping[str, Any]], str | None],
-        opened: ExitStack,
+        find_session_error: Callable[[Mapping[str, Any]], str | None],
+        resources: ExitStack,
     ) -> None:
         super().__init__(session)
         self._task, self._lease = task, lease
-        self._scoring, self._ended_session, self._resources = scoring, ended_session, opened
+        self._scoring, self._find_session_error = scoring, find_session_error
+        self._resources = resources
         self._elements: Mapping[str, Element] = {}  # elements of the last observation
         self._agent_signed_out = False
 
@@ -122,7 +123,7 @@ class WebArenaEnvironment(BrowserEnvironment):
                 self._task, answer, state, self._scoring.judge, self._scoring.rules
             )
             if score < 1 and not self._agent_signed_out:
-                session_error = self._ended_session(self._session.storage_state())
+                session_error = self._find_session_error(self._session.storage_state())
                 if session_error:
                     raise InfraError(session_error)
             return score
@@ -155,7 +156,7 @@ class WebArenaEnvironment(BrowserEnvironment):
         try:
             yield
         except InfraError:
-            self._lease.faulty = True
+            self._lease.has_fault = True
             raise
 
 

@@ -59,7 +59,7 @@ def check(
             log(
                 f"map at {address} requests no {kind} at {_ROUTE_PATH}: their server is not checked"
             )
-        elif not any(arrived for _, _, arrived in requests):
+        elif not any(has_loaded for _, _, has_loaded in requests):
             servers = {origin_of(url) or url[:200] for url, _, _ in requests}
             errors += [_format_error(address, kind, server, origins) for server in sorted(servers)]
     if errors:
@@ -79,7 +79,7 @@ def _wait_for_requests(session: Session) -> Mapping[str, Any]:
 def _is_settled(requests: Sequence[tuple[str, bool, bool]]) -> bool:
     """Return whether a request has succeeded, or all are complete."""
     has_loaded = any(has_loaded for _, _, has_loaded in requests)
-    return has_loaded or (bool(requests) and all(done for _, done, _ in requests))
+    return has_loaded or (bool(requests) and all(is_complete for _, is_complete, _ in requests))
 
 
 def _format_error(address: str, kind: str, server: str, origins: Sequence[str]) -> str:

@@ -23,14 +23,14 @@ class Replica:
     site: str
     address: str
     needs_reset: bool = False  # whether the next episode must reset it first
-    writes: int = 0  # writing episodes since the last reset
+    num_writes: int = 0  # writing episodes since the last reset
     needs_probe: bool = False  # whether to check its health, after an episode with a fault
-    readers: int = 0  # episodes that read it at present
-    writer: bool = False  # whether an episode or a reset has exclusive access
+    num_readers: int = 0  # episodes that read it at present
+    has_writer: bool = False  # whether an episode or a reset has exclusive access
 
-    def is_free(self, alone: bool) -> bool:
-        """Return whether an episode can use it: a reader, or a writer if `alone`."""
-        return not self.writer and not (self.readers and (alone or self.needs_reset))
+    def is_free(self, is_exclusive: bool) -> bool:
+        """Return whether an episode can use it: a reader, or a writer if `is_exclusive`."""
+        return not self.has_writer and not (self.num_readers and (is_exclusive or self.needs_reset))
 
 
 _ResetGroup = tuple[Replica, ...]
@@ -42,10 +42,11 @@ class ReplicaLease:
     """Replicas that one episode uses."""
 
     replicas: Mapping[str, Replica]  # replicas by site
-    writes: frozenset[str]  # sites that the episode may modify
-    alone: set[str] = field(default_factory=set)  # sites with exclusive access
-    resets: set[_ResetGroup] = field(default_factory=set)  # groups to reset, exclusively, first
-    faulty: bool = False  # whether the episode observed a fault of the sites
+    modified_sites: frozenset[str]  # sites that the episode may modify
+    exclusive_sites: set[str] = field(default_factory=set)  # sites with exclusive access
+    # Groups to reset, exclusively, first.
+    reset_groups: set[_ResetGroup] = field(default_factory=set)
+    has_fault: bool = False  # whether the episode observed a fault of the sites
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -53,10 +54,12 @@ class ReplicaLease:
         return {site: replica.address for site, replica in self.replicas.items()}
 
     @property
-    def cleared(self) -> list[Replica]:
+    def reset_only_replicas(self) -> list[Replica]:
         """Replicas that are locked only for the resets."""
         leased = self.replicas.values()
-        return [replica for group in self.resets for replica in group if replica not in leased]
+        return [
+            replica for group in self.reset_groups for replica in group if replica not in leased
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +78,10 @@ class ReplicaPool:
         timeout: maximum number of seconds that an episode waits.
         reset: restores the initial state of (site, address) pairs; None if that is not possible.
         reset_every: number of writing episodes on a replica between two resets.
-        resettable: sites to reset. Their initial state is unknown, so that each of their replicas
-            is reset before its first episode.
+        resettable_sites: sites to reset. Their initial state is unknown, so that each of their
+            replicas is reset before its first episode.
         probe: returns the problem of a replica; None if it is healthy.
-        reset_together: returns a key that is equal for replicas that are reset together; None to
+        reset_group_key: returns a key that is equal for replicas that are reset together; None to
             reset each replica on its own.
     """
 
@@ -89,9 +92,9 @@ class ReplicaPool:
         timeout: float,
         reset: Callable[[Sequence[tuple[str, str]]], None] | None,
         reset_every: int,
-        resettable: Sequence[str],
+        resettable_sites: Sequence[str],
         probe: Callable[[str, str], str | None],
-        reset_together: Callable[[str, str], str] | None = None,
+        reset_group_key: Callable[[str, str], str] | None = None,
     ) -> None:
         self._timeout = timeout
         self._reset, self._reset_every, self._probe = reset, reset_every, probe
@@ -99,9 +102,11 @@ class ReplicaPool:
             site: [Replica(site, address) for address in replicas]
             for site, replicas in addresses.items()
         }
-        self._reset_groups = _group_by_reset(self._replicas, reset_together)
+        self._reset_groups = _group_by_reset(self._replicas, reset_group_key)
         for replica, group in self._reset_groups.items():
-            replica.needs_reset = reset is not None and any(r.site in resettable for r in group)
+            replica.needs_reset = reset is not None and any(
+                r.site in resettable_sites for r in group
+            )
         self._condition = threading.Condition()
         self._waiters: list[_Waiter] = []  # in the order of their requests
         self._closed = False
@@ -147,34 +152,42 @@ class ReplicaPool:
                 self._waiters.remove(waiter)
                 self._condition.notify_all()
             for site, replica in lease.replicas.items():
-                replica.writer = site in lease.alone
-                replica.readers += site not in lease.alone
-            for replica in lease.cleared:
-                replica.writer = True
+                replica.has_writer = site in lease.exclusive_sites
+                replica.num_readers += site not in lease.exclusive_sites
+            for replica in lease.reset_only_replicas:
+                replica.has_writer = True
             return lease
 
     def _try_acquire(self, waiter: _Waiter) -> ReplicaLease | None:
         """Return a lease of the least busy replica of each site; None if the episode must wait."""
-        earlier = self._waiters[: self._waiters.index(waiter)]
-        if any(other.sites & waiter.sites for other in earlier):
+        earlier_waiters = self._waiters[: self._waiters.index(waiter)]
+        if any(other.sites & waiter.sites for other in earlier_waiters):
             return None
         selected = {}
         for site in sorted(waiter.sites):
-            free = [r for r in self._replicas[site] if r.is_free(alone=site in waiter.writes)]
+            free = [
+                r for r in self._replicas[site] if r.is_free(is_exclusive=site in waiter.writes)
+            ]
             if not free:
                 return None
-            selected[site] = min(free, key=lambda replica: (replica.needs_reset, replica.readers))
-        exclusive = {site for site, r in selected.items() if site in waiter.writes or r.needs_reset}
+            selected[site] = min(
+                free, key=lambda replica: (replica.needs_reset, replica.num_readers)
+            )
+        exclusive_sites = {
+            site for site, r in selected.items() if site in waiter.writes or r.needs_reset
+        }
         resets = {self._reset_groups[r] for r in selected.values() if r.needs_reset}
-        lease = ReplicaLease(selected, waiter.writes, exclusive, resets)
-        return lease if all(r.is_free(alone=True) for r in lease.cleared) else None
+        lease = ReplicaLease(selected, waiter.writes, exclusive_sites, resets)
+        return (
+            lease if all(r.is_free(is_exclusive=True) for r in lease.reset_only_replicas) else None
+        )
 
     def _reset_and_probe(self, lease: ReplicaLease) -> None:
-        for group in lease.resets:
+        for group in lease.reset_groups:
             assert self._reset is not None
             self._reset([(replica.site, replica.address) for replica in group])
             for replica in group:
-                replica.needs_reset, replica.needs_probe, replica.writes = False, False, 0
+                replica.needs_reset, replica.needs_probe, replica.num_writes = False, False, 0
         for replica in lease.replicas.values():
             if replica.needs_probe:
                 problem = self._probe(replica.site, replica.address)
@@ -185,31 +198,35 @@ class ReplicaPool:
     def _downgrade(self, lease: ReplicaLease) -> None:
         """Downgrade locks that only the reset needed exclusively to shared ones."""
         with self._condition:
-            for site in lease.alone - lease.writes:
-                lease.replicas[site].writer = False
-                lease.replicas[site].readers += 1
-            lease.alone &= lease.writes
+            for site in lease.exclusive_sites - lease.modified_sites:
+                lease.replicas[site].has_writer = False
+                lease.replicas[site].num_readers += 1
+            lease.exclusive_sites &= lease.modified_sites
             self._release_reset_groups(lease)
             self._condition.notify_all()
 
     @staticmethod
     def _release_reset_groups(lease: ReplicaLease) -> None:
-        for replica in lease.cleared:
-            replica.writer = False
-        lease.resets.clear()
+        for replica in lease.reset_only_replicas:
+            replica.has_writer = False
+        lease.reset_groups.clear()
 
     def _release(self, lease: ReplicaLease) -> None:
         with self._condition:
             self._release_reset_groups(lease)
             for site, replica in lease.replicas.items():
-                if site in lease.alone:
-                    replica.writer = False
+                if site in lease.exclusive_sites:
+                    replica.has_writer = False
                 else:
-                    replica.readers -= 1
-                replica.needs_probe |= lease.faulty
-                if site in lease.writes and self._reset is not None and not replica.needs_reset:
-                    replica.writes += 1
-                    if replica.writes >= self._reset_every:
+                    replica.num_readers -= 1
+                replica.needs_probe |= lease.has_fault
+                if (
+                    site in lease.modified_sites
+                    and self._reset is not None
+                    and not replica.needs_reset
+                ):
+                    replica.num_writes += 1
+                    if replica.num_writes >= self._reset_every:
                         for member in self._reset_groups[replica]:
                             member.needs_reset = True
             self._condition.notify_all()

@@ -28,16 +28,19 @@ Addresses = Mapping[str, Sequence[str]]
 """Addresses of the replicas of each site."""
 
 
-def addresses_from_environment(environ: Mapping[str, str], needed: Collection[str]) -> Addresses:
+def addresses_from_environment(
+    environ: Mapping[str, str], required_sites: Collection[str]
+) -> Addresses:
     """Return the addresses in `GITLAB` or `WA_GITLAB`, separated by spaces, of the needed sites.
 
     Raises:
         ConfigError: a site has no address, an address is not http or is a duplicate; the message
             says how to fix it.
     """
-    variables = task_file.addresses_from_environment(environ, needed)
+    variables = task_file.addresses_from_environment(environ, required_sites)
     addresses = {
-        site: tuple(a.rstrip("/") for a in variables[site].split()) for site in sorted(needed)
+        site: tuple(a.rstrip("/") for a in variables[site].split())
+        for site in sorted(required_sites)
     }
     for site, replicas in addresses.items():
         for address in replicas:
@@ -51,14 +54,14 @@ def addresses_from_environment(environ: Mapping[str, str], needed: Collection[st
     return addresses
 
 
-def extra_origins(listed: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def extra_origins(entries: Sequence[str]) -> Mapping[str, Sequence[str]]:
     """Parse entries such as `map=tiles.example:8080` into origins by site.
 
     Raises:
         ConfigError: an entry is malformed or names an unknown site.
     """
     origins: dict[str, list[str]] = {}
-    for entry in listed:
+    for entry in entries:
         site, _, origin = entry.partition("=")
         try:
             checked_origins([origin])

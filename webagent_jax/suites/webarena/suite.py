@@ -45,8 +45,10 @@ def read(
             names all of them.
     """
     if not task_file.addresses_from_environment(environ):
-        needed = config.sites or tuple(site for site in task_file.SITES if site != "homepage")
-        task_file.addresses_from_environment(environ, needed)  # raises ConfigError
+        required_sites = config.sites or tuple(
+            site for site in task_file.SITES if site != "homepage"
+        )
+        task_file.addresses_from_environment(environ, required_sites)  # raises ConfigError
     tasks = catalog.read(config, names)
     return tasks, sites.addresses_from_environment(environ, tasks.sites)
 
@@ -99,9 +101,9 @@ class WebArena:
             addresses,
             timeout=config.replica_timeout,
             reset=reset,
-            reset_together=reset.url_of if reset else None,
+            reset_group_key=reset.url_of if reset else None,
             reset_every=config.reset_every,
-            resettable=ACCOUNT_SITES,
+            resettable_sites=ACCOUNT_SITES,
             probe=sites.health_error,
         )
 
@@ -148,7 +150,7 @@ class WebArena:
                     origins=self._origins(addresses), storage_state=str(state) if state else None
                 )
             except InfraError:
-                lease.faulty = True
+                lease.has_fault = True
                 raise
             resources.callback(session.close)
             return WebArenaEnvironment(
@@ -156,11 +158,11 @@ class WebArena:
                 session,
                 lease,
                 scoring=self._scoring,
-                ended_session=partial(self._auth_states.ended, login_addresses),
-                opened=resources.pop_all(),
+                find_session_error=partial(self._auth_states.find_session_error, login_addresses),
+                resources=resources.pop_all(),
             )
 
-    def make_expert(self, task: Task, start: ResetResult) -> Expert:
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise KeyError, because these tasks have no experts."""
         raise KeyError(f"{task.id} has no scripted expert")
 
