@@ -23,11 +23,12 @@ test: lint  ## lint and the tests of CI
 slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
 
-lint: .dev  ## ruff, mypy, import-linter
+lint: .dev  ## ruff, mypy, import-linter, docstring openings and names
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy webagent_jax tools/benchmarks $(wildcard launch/*.py)
 	.venv/bin/lint-imports
+	$(PY) tools/check_prose.py
 
 format: .dev  ## ruff fixes and formatting
 	$(PY) -m ruff check --fix

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("webagent_jax", "launch", "configs", "tools")
+FOLDERS = ("webagent_jax", "launch", "configs", "tools", "tests")
 NUM_WORST_FILES = 5
 MAX_DOCSTRING_PERCENT = 1.0
 MAX_NAME_PERCENT = 0.5

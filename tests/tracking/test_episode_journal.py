@@ -23,8 +23,8 @@ def add(folder, episode, process=0):
     make_journal(folder).add(episode, episode_file(episode.update, process))
 
 
-def load(folder, since=0):
-    return make_journal(folder).load(episode_files(folder, since))
+def load(folder, first_update=0):
+    return make_journal(folder).load(episode_files(folder, first_update))
 
 
 def test_load_returns_episodes_by_key(tmp_path):
@@ -39,7 +39,7 @@ def test_episode_files_select_updates(tmp_path):
     for update in (1, 2, 3):
         for attempt in (1, 0):
             add(tmp_path, episode(10 * update, attempt, update=update))
-    assert load(tmp_path, since=2) == {
+    assert load(tmp_path, first_update=2) == {
         (20, 0): episode(20, 0, update=2),
         (20, 1): episode(20, 1, update=2),
         (30, 0): episode(30, 0, update=3),

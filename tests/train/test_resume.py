@@ -106,7 +106,7 @@ class Run:
                 monkeypatch.setattr(distributed, "process_index", lambda process=process: process)
                 state = TaskStreamState.from_checkpoint(self.checkpoints[-1] if start else {})
                 journal = EpisodeJournal(self.folder, key=lambda e: (e.group, e.attempt))
-                files = episode_files(self.folder, since=start - self.staleness)
+                files = episode_files(self.folder, first_update=start - self.staleness)
                 known_episodes = {
                     key: episode
                     for key, episode in journal.load(files).items()
@@ -125,7 +125,7 @@ class Run:
                     resume=state.pending,
                     backlog=state.backlog,
                     finished=known_episodes,
-                    max_staleness=self.max_staleness,
+                    max_staleness=self.staleness,
                     on_episode=on_episode,
                 )
                 schedulers.append(stack.enter_context(scheduler))

@@ -1,4 +1,4 @@
-"""One process of a small M-GRPO run.
+"""Process of a small M-GRPO run.
 
 python -m tests.train.train_process WORKDIR DEVICES [PORT NUM_PROCESSES PROCESS_ID]
 """

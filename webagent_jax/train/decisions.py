@@ -96,10 +96,10 @@ class DecisionAccuracy:
         first = [turn for turn in shuffled if turn[1] == 0]
         later = [turn for turn in shuffled if turn[1] > 0]
         num_first = max(min(len(first), count // 2), count - len(later))
-        chosen = first[:num_first] + later[: count - num_first]
+        sampled = first[:num_first] + later[: count - num_first]
         template, thinking = TEMPLATES[self._cfg.prompt.template], self._cfg.prompt.thinking
         limit = self._cfg.engine.max_model_len - self._cfg.rollout.max_new_tokens
-        for demo_index, turn_index in chosen[
+        for demo_index, turn_index in sampled[
             distributed.process_index() :: distributed.process_count()
         ]:
             demo = demonstrations[demo_index]

@@ -62,11 +62,11 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     """
     scored = [e for e in batch.all_episodes if e.reward is not None]
     turns = [turn for e in scored for turn in e.turns]
-    num_kept = len(batch.groups)
+    num_used = len(batch.groups)
     values = {
         "episodes/infra_errors": float(len(batch.all_episodes) - len(scored)),
         "episodes/total": float(len(batch.all_episodes)),
-        "groups/kept_fraction": num_kept / max(num_kept + batch.num_filtered, 1),
+        "groups/kept_fraction": num_used / max(num_used + batch.num_filtered, 1),
     }
     if not scored:
         return values
@@ -281,8 +281,8 @@ class Guards:
     def _limits(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, bool, str]]:
         """Yield the metric of each limit, whether it exceeds the limit, and the violation."""
         cfg = self._cfg
-        below = {"entropy": cfg.min_entropy}
-        above = {
+        lower_limits = {"entropy": cfg.min_entropy}
+        upper_limits = {
             "kl": cfg.max_kl,
             "sampling_logp_difference": cfg.max_logp_difference,
             "turns/repeated_fraction": cfg.max_repetition,
@@ -295,10 +295,10 @@ class Guards:
                 bool(cfg.max_infra_fraction) and fraction > cfg.max_infra_fraction,
                 message,
             )
-        for name, limit in below.items():
+        for name, limit in lower_limits.items():
             value = metrics.get(name, math.inf)
             yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"
-        for name, limit in above.items():
+        for name, limit in upper_limits.items():
             value = metrics.get(name, 0.0)
             yield name, bool(limit) and value > limit, f"{name} {value:.3g} is above {limit:g}"
 

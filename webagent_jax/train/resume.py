@@ -30,17 +30,21 @@ class TaskStreamState:
     def from_checkpoint(cls, saved: Mapping[str, Any]) -> TaskStreamState:
         """Return the state of this process; an empty mapping is the start of a run.
 
-        A run may resume with another number of processes. Pending groups, and numbers that some
-        processes had not reached, are then redistributed: no group is skipped or trained on twice.
+        A run may resume with another number of processes. Pending groups, and group indices that
+        some processes had not reached, are then redistributed: no group is skipped or trained on
+        twice.
         """
         num_processes, process = distributed.process_count(), distributed.process_index()
         if not saved:
             return cls(0, process, {}, ())
         states: Sequence[Mapping[str, Any]] = saved["processes"]
         if len(states) == num_processes:
-            own = states[process]
+            state = states[process]
             return cls(
-                saved["update"], own["next_index"], dict(own["pending"]), tuple(own["backlog"])
+                saved["update"],
+                state["next_index"],
+                dict(state["pending"]),
+                tuple(state["backlog"]),
             )
         ends = [state["next_index"] for state in states]
         unreached = (n for n in range(min(ends), max(ends)) if n >= ends[n % len(ends)])
@@ -63,12 +67,12 @@ class TaskStreamState:
             update: number of completed updates.
             scheduler: of this process.
         """
-        own = {
+        state = {
             "next_index": scheduler.next_index,
             "pending": list(scheduler.pending.items()),
             "backlog": scheduler.backlog,
         }
-        return {"update": update, "processes": distributed.allgather(own)}
+        return {"update": update, "processes": distributed.allgather(state)}
 
 
 def episode_file(update: int, process: int) -> str:
@@ -80,10 +84,10 @@ def episode_file(update: int, process: int) -> str:
     return f"update-{update + 1:05d}{suffix}.jsonl"
 
 
-def episode_files(folder: Path, since: int) -> list[str]:
-    """Return the files of all processes with groups scheduled at update `since` or later."""
+def episode_files(folder: Path, first_update: int) -> list[str]:
+    """Return the files of all processes with groups scheduled at `first_update` or later."""
     names = sorted(path.name for path in folder.glob("update-*.jsonl"))
-    return [name for name in names if int(Path(name).stem.split("-")[1]) > since]
+    return [name for name in names if int(Path(name).stem.split("-")[1]) > first_update]
 
 
 def init_shared_workdir(workdir: Path, cfg: RunConfig) -> None:
