@@ -29,10 +29,10 @@ def test_image_cache_rebuilds_after_code_change(tmp_path, monkeypatch: pytest.Mo
     fill_calls: list[int] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     definition = database.Database("small", "CREATE TABLE t (x)", fill)
-    load_image = database.load_image(definition)
-    assert database.load_image(definition) == load_image and len(fill_calls) == 1
-    monkeypatch.setattr(database, "_version", lambda _: "changed")
-    assert database.load_image(definition) == load_image and len(fill_calls) == 2
+    image = database.load_image(definition)
+    assert database.load_image(definition) == image and len(fill_calls) == 1
+    monkeypatch.setattr(database, "_content_hash", lambda _: "changed")
+    assert database.load_image(definition) == image and len(fill_calls) == 2
     assert len(list((tmp_path / "webagent_jax" / "arena").iterdir())) == 1
 
 
