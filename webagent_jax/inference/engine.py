@@ -396,7 +396,7 @@ class Engine:
             error.__cause__ = cause
         self._state, self._shared_prefix = None, ()
         with self._condition:
-            # Under the lock: earlier requests are queued or running, later ones raise in `_enqueue`.
+            # Under the lock: earlier requests are queued or running, later ones raise `_error`.
             self._error = error
             queued = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
@@ -463,7 +463,7 @@ class Engine:
             self._next_sweep = time.monotonic() + _IDLE_POLL_SECONDS
             with self._condition:
                 queue = [item for item in self._queue if isinstance(item, Request)]
-            # Without the lock, since a failed future runs its callbacks; the queue may grow meanwhile.
+            # Without the lock, since failed futures run callbacks; the queue may grow meanwhile.
             expired = {id(request) for request in queue if request.expire()}
             with self._condition:
                 self._queue = deque(item for item in self._queue if id(item) not in expired)

@@ -89,8 +89,8 @@ class Scheduler:
         """Give a request a slot and pages; return None while there are not enough."""
         if None not in self._slots:
             return None
-        # The last token is the input of the first decode step. After a preemption, sampled tokens are
-        # prefilled like those of a prompt.
+        # The last token is the input of the first decode step. After a preemption, sampled tokens
+        # are prefilled like those of a prompt.
         prefix, prefix_len = request.tokens[:-1], len(self._shared_prefix)
         if not np.array_equal(prefix[:prefix_len], self._shared_prefix):
             # The prompt does not start with the shared prefix and stores all its tokens in pages.
