@@ -136,7 +136,7 @@ def init_with_induction_heads(config: ModelConfig, key: jax.Array) -> policy.Par
     layers["k"]["bias"][0, :, :half] = _POSITION_BIAS
     layers["q"]["kernel"][0] *= _CONTENT_SCALE
     layers["k"]["kernel"][0] *= _CONTENT_SCALE
-    # Both layers read tokens through `values`. In layer 1, the keys of key-value head h are the token
+    # Both layers read tokens through `values`. In layer 1, keys of key-value head h are the token
     # h + 1 back, read from the slot of head h.
     for kv_head in range(config.num_kv_heads):
         layers["v"]["kernel"][0, :, kv_head] = values
