@@ -41,6 +41,7 @@ from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
 
+# Cancellations and deadlines do not notify the engine thread, so it polls for them.
 _IDLE_POLL_SECONDS = 1.0
 _MAX_CONSECUTIVE_PREFILLS = 8  # prefill dispatches between two decode dispatches
 _CLOSE_TIMEOUT_SECONDS = 60.0  # limit for the dispatch or compilation in progress
@@ -207,6 +208,7 @@ class Engine:
         self._is_closing = False
         self._error: EngineError | None = None
         self._stats = EngineStats(slots, num_free_pages=self._scheduler.num_free_pages)
+        # The thread uses all attributes above, so it starts last.
         self._thread = threading.Thread(target=self._run, name="inference-engine", daemon=True)
         self._thread.start()
 
@@ -253,6 +255,7 @@ class Engine:
         with self._condition:
             request_seed = int(self._seeds.integers(2**63)) if seed is None else seed
         request = Request(
+            # A copy: the caller may change its array while the request waits.
             np.array(prompt_ids),
             max_new_tokens,
             temperature,
@@ -290,6 +293,7 @@ class Engine:
             raise ValueError(
                 f"in_flight={in_flight!r} is unknown: use {', '.join(get_args(InFlightMode))}"
             )
+        # Copied before this call returns: the caller may donate the params right after it.
         update = _Update(self._copy_params(params), version, in_flight)
         if in_flight == "drain":
             self._enqueue(update)
@@ -307,6 +311,7 @@ class Engine:
         """
         command = _Sleep(threading.Event())
         self._enqueue_urgent(command)
+        # A thread that has failed or was closed never sets the event.
         while not command.done.wait(_IDLE_POLL_SECONDS):
             with self._condition:
                 if self._error:
@@ -343,6 +348,7 @@ class Engine:
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()
+        # Callbacks of futures run on the engine thread, which cannot join itself.
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE_TIMEOUT_SECONDS)
             if self._thread.is_alive():
@@ -364,6 +370,7 @@ class Engine:
             self._condition.notify_all()
 
     def _raise_if_stopped(self) -> None:
+        # The caller holds `_condition`.
         if self._error or self._is_closing:
             raise self._error or EngineError("the inference engine is closed")
 
@@ -376,6 +383,7 @@ class Engine:
         try:
             while self._wait_for_work():
                 start = time.monotonic()
+                # Free slots are refilled, and their prompts prefilled, before the next decode.
                 self._run_urgent()
                 self._drop_canceled()
                 self._admit()
@@ -388,6 +396,7 @@ class Engine:
             error.__cause__ = cause
         self._state, self._shared_prefix = None, ()
         with self._condition:
+            # Under the lock: earlier requests are queued or running, later ones raise `_error`.
             self._error = error
             queued = [item for item in self._queue if isinstance(item, Request)]
             self._queue.clear()
@@ -422,6 +431,7 @@ class Engine:
             if isinstance(command, _Sleep):
                 self._preempt_all()
                 self._state, self._shared_prefix = None, ()
+                # Before the event is set: `wake_up` may be called as soon as `sleep` returns.
                 with self._condition:
                     self._is_asleep = True
                 command.done.set()
@@ -432,6 +442,7 @@ class Engine:
 
     def _preempt_all(self) -> None:
         """Return all running requests to the head of the queue."""
+        # Deliver the tokens of all dispatches: a preempted request continues after its last one.
         self._read_results(0)
         requests = self._scheduler.preempt_all()
         with self._condition:
@@ -439,6 +450,7 @@ class Engine:
 
     def _apply_weight_update(self, update: _Update) -> None:
         self._params, self._version = update.params, update.version
+        # The next dispatch computes it with the new params (`_prepare`).
         self._shared_prefix = ()
         self._scheduler.reset_prefix_cache()
 
@@ -451,6 +463,7 @@ class Engine:
             self._next_sweep = time.monotonic() + _IDLE_POLL_SECONDS
             with self._condition:
                 queue = [item for item in self._queue if isinstance(item, Request)]
+            # Without the lock, since failed futures run callbacks; the queue may grow meanwhile.
             expired = {id(request) for request in queue if request.expire()}
             with self._condition:
                 self._queue = deque(item for item in self._queue if id(item) not in expired)
@@ -463,10 +476,12 @@ class Engine:
             if head is None:
                 break
             if isinstance(head, _Update):
+                # Mode "drain": earlier requests finish under the old params.
                 if self._scheduler.running_sequences:
                     break
                 self._apply_weight_update(head)
             elif not head.expire():
+                # In order of submission: a request that does not fit blocks smaller ones behind it.
                 if not self._scheduler.admit(head):
                     break
                 is_first = not head.pieces  # False if the request was preempted
@@ -489,6 +504,7 @@ class Engine:
             served, state = self._prepare()
             count = np.int32(prefill.count)
             pages = self._programs.prefill(served, state.pages, prefill.chunks, count)
+            # The program has donated the old pages.
             self._state = state._replace(pages=pages)
             self._count(prefilled_tokens=prefill.tokens)
 
@@ -501,6 +517,7 @@ class Engine:
             served, state = self._prepare()
             self._state, output = self._programs.decode(served, state, decode.control, has_queue)
             self._unread_dispatches.append(_Dispatch(output, decode.sequences, self._version))
+        # Without a new dispatch, nothing later would read the remaining results.
         self._read_results(self._max_unread if decode else 0)
 
     def _prepare(self) -> tuple[ServedPolicy, DecodeState]:

@@ -97,6 +97,7 @@ class EngineShapes:
                 f"max_model_len={max_model_len} is beyond the model's {config.max_positions} "
                 "positions: lower it"
             )
+        # After the prefix: the last token of the prompt, which is not prefilled, and a response.
         if shared_prefix_tokens + 2 > max_model_len:
             raise ValueError(
                 f"a shared prefix of {shared_prefix_tokens} tokens leaves no space for prompt and "
@@ -108,6 +109,7 @@ class EngineShapes:
         is_long = max_model_len >= _LONG
         is_cpu = jax.default_backend() == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
+        # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:
             num_pages = cache_bytes // page_bytes
@@ -134,6 +136,7 @@ class EngineShapes:
 
 def fits_cpu_cache(config: ModelConfig) -> bool:
     """Return whether the backend is a CPU whose cache fits the params of a decode step."""
+    # The unembedding is read completely; the embedding adds only one row per token.
     num_params = (
         config.num_layers * flops.layer_weights(config) + config.d_model * config.vocab_size
     )

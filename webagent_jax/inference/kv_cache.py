@@ -73,6 +73,7 @@ class _OnlineSoftmax(NamedTuple):
 
     def update(self, scores: Array, values: Array) -> _OnlineSoftmax:
         """Return the state after `values` [..., S, E] with float32 `scores` [..., R, S]."""
+        # The sums so far are relative to the old maximum.
         max_score = jnp.maximum(self.max_score, jnp.max(scores, axis=-1, keepdims=True))
         rescale = jnp.exp(self.max_score - max_score)
         weights = jnp.exp(scores - max_score)
@@ -102,6 +103,7 @@ def write_tokens(
     layer: LayerKVPages, key: Array, value: Array, pages: Array, offsets: Array
 ) -> LayerKVPages:
     """Store one token per sequence: key and value [B, K, E] in `pages` [B] at `offsets` [B]."""
+    # Indices [B, 1] and [1, K] broadcast: the update has the shape [B, K, E] of `key`.
     head = jnp.arange(key.shape[1])[None, :]
     page, offset = pages[:, None], offsets[:, None]
     return LayerKVPages(
@@ -114,6 +116,7 @@ def write_pages(layer: LayerKVPages, keys: Array, values: Array, pages: Array) -
     """Fill whole pages: keys and values [M, Q * S, K, E] into `pages` [M, Q]."""
     pages = pages.reshape(-1)
     shape = (len(pages), -1, *keys.shape[2:])
+    # From [M * Q, S, K, E] to keys [M * Q, K, E, S] and values [M * Q, K, S, E].
     keys, values = jnp.moveaxis(keys.reshape(shape), 1, -1), values.reshape(shape).swapaxes(1, 2)
     return LayerKVPages(layer.keys.at[pages].set(keys), layer.values.at[pages].set(values))
 
@@ -157,9 +160,11 @@ def paged_attention(
         pages = jax.lax.dynamic_slice_in_dim(
             tables, index * pages_per_block, pages_per_block, axis=1
         )
+        # The pages of a block side by side: [B, C, K, E, S] to [B, K, E, C * S], values alike.
         keys = layer.keys[pages].transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, width, span)
         values = layer.values[pages].transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, span, width)
         scores = jnp.matmul(q, keys, preferred_element_type=jnp.float32)
+        # Position 0 is visible to every query, so no row is fully masked after the first block.
         return state.update(jnp.where(index * span + offset <= last, scores, MASKED), values)
 
     state = _OnlineSoftmax.empty(*q.shape)
@@ -183,6 +188,7 @@ def _attend_to_prefix(q: Array, prefix: LayerSharedPrefix, has_prefix: Array) ->
         has_prefix: bool [B]; sequences without the prefix get the empty state to the bit.
     """
     batch, kv_heads, rows, width = q.shape
+    # Rows of all sequences share one matmul per key-value head: the prefix is read once.
     q = q.swapaxes(0, 1).reshape(kv_heads, batch * rows, width)
     state = _OnlineSoftmax.empty(*q.shape)
     block_tokens = max(1, _MAX_PREFIX_SCORES // (batch * rows))
@@ -192,6 +198,7 @@ def _attend_to_prefix(q: Array, prefix: LayerSharedPrefix, has_prefix: Array) ->
         state = state.update(scores, prefix.values[:, tokens])
 
     def select(part: Array, empty: Array) -> Array:
+        # From [K, B * R, ...] back to [B, K, R, ...].
         part = part.reshape(kv_heads, batch, rows, -1).swapaxes(0, 1)
         return jnp.where(has_prefix[:, None, None, None], part, empty)
 

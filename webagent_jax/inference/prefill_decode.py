@@ -77,6 +77,7 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
+        # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
         return jnp.copy(param) if is_norm else jnp.array(param, config.dtype)
 
@@ -120,10 +121,12 @@ def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
 def compute_shared_prefix(config: ModelConfig, params: Params, tokens: Array) -> kv.SharedPrefix:
     """Return the keys and values of the shared prefix, token ids int32 [A]."""
     length = len(tokens)
+    # An ordinary causal row.
     ends = jnp.full((1, length), length)
 
     def layer_attend(_: int) -> AttentionFn:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerSharedPrefix]:
+            # From [1, A, K, E] to keys [K, E, A] and values [K, A, E].
             prefix = kv.LayerSharedPrefix(k[0].transpose(1, 2, 0), v[0].swapaxes(0, 1))
             return attention.dense(q, k, v, ends), prefix
 
@@ -170,8 +173,10 @@ def prefill(
         tokens = batch[:, ChunkField.TOKENS : ChunkField.TOKENS + length]
         tables = batch[:, table:]
         prefix_len = batch[:, ChunkField.PREFIX_LEN]
+        # [M, T] in the prompt's own tokens; the rotary positions below include the shared prefix.
         positions = start + jnp.arange(length)[None]
         columns = start // page_tokens + jnp.arange(num_pages)[None]
+        # [M, num_pages]; columns after the page table contain only padding and use NULL_PAGE.
         own_pages = jnp.take_along_axis(tables, columns, axis=1, mode="fill", fill_value=NULL_PAGE)
         num_columns = jnp.minimum(jnp.max(columns) + 1, tables.shape[1])
         metadata = kv.AttentionMetadata(tables, positions, num_columns, prefix_len > 0)
@@ -195,6 +200,7 @@ def prefill(
         if len(chunk_pages) == 1:
             return fill(chunk_pages[0], pages, batch)
         max_pages = jnp.max(batch[:, ChunkField.PAGES])
+        # Index of the smallest size that fits the largest chunk of the batch.
         size_index = jnp.sum(max_pages > jnp.array(chunk_pages[:-1], jnp.int32))
         # lax.cond would copy all pages; a loop of zero or one iterations does not.
         for choice, num_pages in enumerate(chunk_pages):
@@ -234,6 +240,7 @@ def decode(
     slots = len(state.token)
     mode = control[:, SlotField.MODE]
     is_starting = mode == SlotMode.STARTING
+    # The device may have finished a slot that the host still sends as RUNNING: it stays inactive.
     state = state._replace(
         token=jnp.where(is_starting, control[:, SlotField.TOKEN], state.token),
         position=jnp.where(is_starting, control[:, SlotField.POSITION], state.position),
@@ -270,6 +277,7 @@ def decode(
             is_active=active & ~is_finished,
         )
         output = DecodeOutput(
+            # Samples of inactive slots are stored too, but not counted.
             tokens=output.tokens.at[output.steps].set(sample.token),
             logp=output.logp.at[output.steps].set(sample.logp),
             sampling_logp=output.sampling_logp.at[output.steps].set(sample.sampling_logp),
@@ -304,6 +312,7 @@ def _decode_layers_sequentially(
     config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
 ) -> tuple[kv.KVPages, Array]:
     """Run `_decode_layers` for one active slot after another; inactive slots return zeros."""
+    # Active slots first: the loop below ends after the last of them.
     order = jnp.argsort(~state.is_active, stable=True)
 
     def decode_slot(index: Array, carry: tuple[kv.KVPages, Array]) -> tuple[kv.KVPages, Array]:
@@ -330,6 +339,7 @@ def _decode_layers(
     page_tokens = state.pages[0].keys.shape[-1]
     column, offset = position // page_tokens, position % page_tokens
     page = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
+    # The positions of inactive slots are stale: their tokens are written to NULL_PAGE.
     page = jnp.where(state.is_active, page, NULL_PAGE)
     num_columns = jnp.max(jnp.where(state.is_active, column + 1, 0))
     metadata = kv.AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
@@ -362,6 +372,7 @@ def _sample(
     def as_float(field: SlotField) -> Array:
         return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
 
+    # The key of a token depends on the seed and its index only, never on the slot or the batch.
     seeds = jax.lax.bitcast_convert_type(
         control[:, SlotField.SEED_HIGH : SlotField.SEED_LOW + 1], jnp.uint32
     )
@@ -396,6 +407,7 @@ def _run_layers(
     x, angles = params["embed"][tokens].astype(config.dtype), rope_angles(config, positions)
     states = []
     for index, serving_layer in enumerate(params["layers"]):
+        # Back to [in, out], as `Block` expects.
         layer_params = transpose_widening_kernels(serving_layer, jnp.transpose)
         x, layer_state = apply_block(config, layer_params, x, angles, layer_attend(index))
         states.append(layer_state)

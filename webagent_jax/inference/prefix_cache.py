@@ -75,18 +75,22 @@ class PrefixCache:
             max_length: maximum length of the sequence.
             prefix_len: length of the shared prefix, which is stored outside the pages.
         """
+        # 1. Match the full prompt pages that are in the tree.
         size = self._page_tokens
         ends = range(prefix_len + size, len(prompt) + 1, size)
         keys = [prompt[end - size : end].tobytes() for end in ends]
         if keys:
+            # Keys and values depend on all tokens before them, those of the shared prefix included.
             keys[0] = prompt[: prefix_len + size].tobytes()
         path = self._match(keys)
         num_matched, num_pages = len(path), -(-(max_length - prefix_len) // size)
+        # 2. Reference the matched pages before counting: evictable pages count as free.
         for node in path:
             self._acquire(node)
         if num_pages - num_matched > self.num_free_pages:
             self._release(path)
             return None
+        # 3. Add a node for every other full prompt page; the pages after them are not shared.
         for key in keys[num_matched:]:
             parent = path[-1] if path else self._root
             node = Node(self._take(), key, parent, ref_count=1)
@@ -105,6 +109,7 @@ class PrefixCache:
                 leave the tree.
         """
         if not is_filled and allocation.num_matched_nodes < len(allocation.path):
+            # All other nodes that the allocation added are below this one.
             self._detach(allocation.path[allocation.num_matched_nodes])
         self._free.extend(allocation.pages[len(allocation.path) :])
         self._release(allocation.path)
@@ -132,6 +137,7 @@ class PrefixCache:
         for node in reversed(path):
             node.ref_count -= 1
             if node.ref_count == 0:
+                # A detached node cannot be matched again, so its page is free at once.
                 if node.parent is None:
                     self._free.append(node.page)
                 else:
@@ -140,6 +146,7 @@ class PrefixCache:
     def _take(self) -> int:
         """Return a free page, or evict the least recently used one."""
         if not self._free:
+            # The first node is the least recently used one, and a leaf (see `_evictable`).
             node = next(iter(self._evictable))
             del self._evictable[node]
             assert node.parent is not None and not node.children
@@ -149,6 +156,7 @@ class PrefixCache:
 
     def _detach(self, top: Node) -> None:
         """Remove `top` and its descendants from the tree; free the unreferenced ones."""
+        # Already detached, together with a node above it.
         if top.parent is None:
             return
         del top.parent.children[top.key]
@@ -158,6 +166,7 @@ class PrefixCache:
             stack += node.children.values()
             node.parent = None
             node.children.clear()
+            # `_release` frees the page of a referenced node with its last allocation.
             if node.ref_count == 0:
                 del self._evictable[node]
                 self._free.append(node.page)

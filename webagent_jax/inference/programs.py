@@ -29,6 +29,7 @@ Progress = Callable[[int, int], None]
 """Callback that receives the number of compiled programs and their total number."""
 
 Name = Literal["init", "shared_prefix", "prefill", "decode"]
+# Logical axes of `kv_cache.LayerKVPages`; a shared prefix has no axis of pages.
 _KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
 _VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
@@ -44,6 +45,7 @@ def serving_shardings(params: Params, target: Mesh | jax.Device) -> Any:
         return SingleDeviceSharding(target)
     stacked = sharding.param_shardings(params, target)
     count = len(jax.tree.leaves(params["layers"])[0])
+    # Served layers are unstacked: drop the axis of layers, which is never sharded.
     layer = jax.tree.map(
         lambda leaf: NamedSharding(target, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
     )
@@ -92,6 +94,7 @@ class ProgramSpec:
         """Sharding of small arrays: replicated over the mesh, or on the device of the params."""
         if self.mesh is not None:
             return NamedSharding(self.mesh, PartitionSpec())
+        # Without a mesh all params are on one device, so every leaf has the same sharding.
         param_sharding: Sharding | None = self.shapes[0].sharding
         return param_sharding
 
@@ -103,6 +106,7 @@ class ProgramSpec:
     @property
     def state(self) -> DecodeState:
         """Abstract state with shardings; on a mesh, pages are sharded by key-value head."""
+        # The shapes of unsharded arrays; their shardings are attached below.
         init = partial(prefill_decode.init_state, self.config, self.engine_shapes)
         shapes: DecodeState = jax.eval_shape(init)
         mesh, replicated = self.mesh, self.replicated_sharding
@@ -195,6 +199,7 @@ class CompiledPrograms:
 
     def _program(self, name: Name) -> Callable[..., Any]:
         with self._lock:
+            # The lock is held while compiling, so two threads never compile one program twice.
             if name not in self._programs:
                 self._programs[name] = _compile(self._spec, name)
             return self._programs[name]
@@ -239,7 +244,9 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
             chunk_pages=shapes.chunk_page_counts,
             pages_per_block=shapes.prefill_pages_per_block,
         )
+        # Donated pages are updated in place; without it the KV cache would need twice the memory.
         run = jit(fill, donate_argnums=1, **output_shardings(state.pages))
+        # Control fields, tokens of the largest chunk, page table.
         width = ChunkField.TOKENS + shapes.chunk_tokens + shapes.pages_per_sequence
         chunks = host_input(shapes.prefill_batches, shapes.chunks_per_batch, width)
         return run.lower(served, state.pages, chunks, host_input())
@@ -252,6 +259,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
     control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
     has_queue = host_input(dtype=jnp.bool_)
     outputs = jax.eval_shape(run, served, state, control, has_queue)
+    # The next dispatch accepts the returned state only with the shardings of the given one.
     run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
     return run.lower(served, state, control, has_queue)
 

@@ -29,6 +29,7 @@ def token_ids(tokens: Sequence[int] | IntArray, vocab_size: int, name: str) -> I
     Raises:
         ValueError: `tokens` is not a flat sequence of ids of the vocabulary.
     """
+    # np.array of an empty list is float64, which the next check would reject.
     ids = np.array(tokens) if len(tokens) else np.zeros(0, np.int32)
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(f"{name} must be a flat sequence of token ids")
@@ -117,12 +118,15 @@ class Request:
 
     def control(self) -> IntArray:
         """Return the control row without mode and page table, int32 [SlotField.TABLE]."""
+        # Unused stop columns stay -1, which no token id equals.
         row = np.full(SlotField.TABLE, -1, np.int32)
+        # The last token is the next input of the device: its keys and values are not cached yet.
         row[SlotField.TOKEN] = self.pieces[-1].tokens[-1] if self.pieces else self.prompt_ids[-1]
         row[SlotField.POSITION] = len(self.prompt_ids) + self.num_sampled - 1
         row[SlotField.SAMPLED] = self.num_sampled
         row[SlotField.LIMIT] = self.limit
         seed = int(self.seed) % 2**64
+        # The two words are the data of a threefry2x32 key.
         words = np.array([seed >> 32, seed % 2**32], np.uint32)
         row[[SlotField.SEED_HIGH, SlotField.SEED_LOW]] = words.view(np.int32)
         options = np.array([self.temperature, self.top_p], np.float32)
@@ -148,6 +152,7 @@ class Request:
             finish="stop" if token_ids[-1] in self.stop_ids else "length",
             sampling_logp=np.concatenate([piece.sampling_logp for piece in self.pieces]),
         )
+        # If this returns true, the future can no longer be canceled.
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(completion)
 

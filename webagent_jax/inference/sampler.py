@@ -65,16 +65,20 @@ def filter_top_k_top_p(logits: Array, top_p: Array, top_k: Array) -> Array:
         top_p: float32 [B] in (0, 1].
         top_k: int32 [B]; 0 keeps all tokens.
     """
+    # The masks below refer to ranks in descending order, not to token ids.
     vocab = logits.shape[-1]
     descending = -jnp.sort(-logits, axis=-1)
     count = jnp.where((top_k > 0) & (top_k < vocab), top_k, vocab)[:, None]
     in_top_k = jnp.arange(vocab)[None] < count
     probability = jax.nn.softmax(jnp.where(in_top_k, descending, -jnp.inf), axis=-1)
     mass_before = jnp.cumsum(probability, axis=-1) - probability
+    # A token is in the nucleus if those before it have less than `top_p`: the first one always.
     in_nucleus = (mass_before < top_p[:, None]) & in_top_k
+    # The smallest kept logit; the comparison below also keeps its ties.
     threshold = jnp.min(
         jnp.where(in_nucleus, descending, descending[:, :1]), axis=-1, keepdims=True
     )
+    # Rounding of the cumulative sum could exclude tokens at a `top_p` of 1.
     is_unfiltered = (top_p[:, None] >= 1.0) & (count == vocab)
     return jnp.where((logits >= threshold) | is_unfiltered, logits, -jnp.inf)
 
@@ -86,11 +90,13 @@ def sample_categorical(logits: Array, keys: Array) -> Array:
     A sample needs about 2 sqrt(V) random numbers; V of them would cost more than the logits.
     """
     batch, vocab = logits.shape
+    # A power of two near sqrt(V), so both stages draw a similar number of random values.
     width = 1 << ((vocab - 1).bit_length() + 1) // 2
     blocks = -(-vocab // width)
     padding = ((0, 0), (0, blocks * width - vocab))
     blocked = jnp.pad(logits, padding, constant_values=-jnp.inf).reshape(batch, blocks, width)
     noise = jax.vmap(lambda key: jax.random.gumbel(key, (blocks + width,)))(keys)
+    # Gumbel-max: the argmax of log-weights plus Gumbel noise is a sample from the weights.
     block = jnp.argmax(jax.nn.logsumexp(blocked, axis=-1) + noise[:, :blocks], axis=-1)
     members = jnp.take_along_axis(blocked, block[:, None, None], axis=1)[:, 0]
     return block * width + jnp.argmax(members + noise[:, blocks:], axis=-1)

@@ -89,8 +89,11 @@ class Scheduler:
         """Give a request a slot and pages; return None while there are not enough."""
         if None not in self._slots:
             return None
+        # The last token is the input of the first decode step. After a preemption, sampled tokens
+        # are prefilled like those of a prompt.
         prefix, prefix_len = request.tokens[:-1], len(self._shared_prefix)
         if not np.array_equal(prefix[:prefix_len], self._shared_prefix):
+            # The prompt does not start with the shared prefix and stores all its tokens in pages.
             prefix_len = 0
         allocation = self._pages.allocate(prefix, request.max_cached_tokens, prefix_len=prefix_len)
         if allocation is None:
@@ -127,6 +130,7 @@ class Scheduler:
 
         Pages that other sequences depend on are filled nevertheless.
         """
+        # Latest first: dropping a sequence may remove the last dependent of an earlier one.
         for sequence in reversed(list(self._prefill_queue)):
             if not self.owns_slot(sequence) and not sequence.allocation.has_dependents:
                 self._prefill_queue.remove(sequence)
@@ -155,6 +159,7 @@ class Scheduler:
         num_chunks = num_tokens = 0
         while self._prefill_queue and num_chunks < max_chunks:
             sequence = self._prefill_queue[0]
+            # Starts at a page: cached tokens and full chunks consist of whole pages.
             part = sequence.prefix[sequence.num_computed_tokens :][:size]
             chunk = chunks[num_chunks]
             chunk[ChunkField.START] = sequence.num_computed_tokens
@@ -162,6 +167,7 @@ class Scheduler:
             chunk[ChunkField.PAGES] = -(-len(part) // shapes.page_tokens)
             chunk[ChunkField.TOKENS :][: len(part)] = part
             chunk[ChunkField.TOKENS + size :] = sequence.control[SlotField.TABLE :]
+            # Dispatches run in order, so later work may rely on chunks that are only dispatched.
             sequence.num_computed_tokens += len(part)
             num_chunks, num_tokens = num_chunks + 1, num_tokens + len(part)
             if sequence.is_prefilled:
@@ -177,6 +183,7 @@ class Scheduler:
         sequences = tuple(sequence for sequence in self.running_sequences if sequence.is_prefilled)
         if not sequences:
             return None
+        # Rows of zeros have the mode IDLE.
         control = np.zeros(
             (self._shapes.slots, SlotField.TABLE + self._shapes.pages_per_sequence), np.int32
         )

@@ -54,13 +54,16 @@ def masked_attention(q: Array, k: Array, v: Array, mask: Array) -> Array:
     k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
     mask_bias = jnp.where(mask, 0.0, MASKED)[:, None, None]
 
+    # Scores are [B, K, G * T, S] in matmuls, and [B, K, G, T, S] under the mask [B, 1, 1, T, S].
     scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
     scores = scores.reshape(batch, kv_heads, group, length, keys) + mask_bias
+    # The maximum cancels in the quotient, so it has no gradient.
     row_max = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     weights = jnp.exp(scores - row_max)
     row_sum = jnp.sum(weights, axis=-1, keepdims=True)
     weights = weights.reshape(batch, kv_heads, group * length, keys).astype(v.dtype)
     out = jnp.matmul(weights, v, preferred_element_type=jnp.float32)
+    # Divide after the matmul: E values per query instead of S weights.
     out = out.reshape(batch, kv_heads, group, length, width) / row_sum
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, width).astype(v.dtype)
 
@@ -81,6 +84,7 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
         [B, L, H, E] in the dtype of `v`.
     """
     length = q.shape[1]
+    # A multiple of _BLOCK for which a row has at most _MAX_BLOCKS blocks.
     width = _BLOCK * -(-length // (_BLOCK * _MAX_BLOCKS))
     mask = forest_mask(ends)
     blocks = []
@@ -123,6 +127,7 @@ def shard_attention(implementation: ForestAttention, mesh: Mesh) -> ForestAttent
         queries = sharding.partition_spec(mesh, axes, q.shape, name="queries")
         keys = sharding.partition_spec(mesh, kv_axes, k.shape, name="keys")
         rows = sharding.partition_spec(mesh, axes[:2], ends.shape, name="ends")
+        # `partition_spec` replicates key-value heads that do not divide over the devices.
         has_all_kv_heads = keys[2] is None and queries[2] is not None
         local = implementation
         if has_all_kv_heads:
@@ -154,6 +159,7 @@ def _select_kv_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) 
         )
 
     def local(q: Array, k: Array, v: Array, ends: Array) -> Array:
+        # Device i has the query heads from i * H / devices on; they read head i * K / devices.
         head = jax.lax.axis_index(axes) * kv_heads // devices
         k, v = (jax.lax.dynamic_slice_in_dim(x, head, 1, axis=2) for x in (k, v))
         return implementation(q, k, v, ends)

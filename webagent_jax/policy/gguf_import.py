@@ -47,6 +47,7 @@ _ROPE_PARAMS = (("layers", "q", "kernel"), ("layers", "k", "kernel"))
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
+# Llama 3 and Qwen2 differ only in the digits per number; braces are doubled for str.format.
 _GPT4_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -61,6 +62,7 @@ def _split(pattern: str) -> list[dict[str, Any]]:
         "behavior": "Isolated",
         "invert": False,
     }
+    # ByteLevel only maps bytes to characters, since the pattern has split the words already.
     return [split, _BYTES | {"use_regex": False}]
 
 
@@ -136,6 +138,7 @@ class _GGUFFile:
 
     def num_rows(self, tensor: str) -> int:
         """Return the length of the outermost axis of a tensor."""
+        # GGUF lists the innermost axis first.
         return int(self._tensors[tensor].shape[-1])
 
     def read(self, name: str) -> Weight:
@@ -151,6 +154,7 @@ class _GGUFFile:
     def check_tensors(self, expected: set[str]) -> None:
         """Raise ValueError unless the tensors are those expected."""
         missing = sorted(expected - set(self._tensors))
+        # A tensor that is not read, such as a bias, would change the model silently.
         unknown = sorted(set(self._tensors) - expected - {_ROPE_FACTORS})
         if missing or unknown:
             problem = f"lacks the tensor {missing[0]}" if missing else f"has {unknown[0]}, which"
@@ -185,6 +189,7 @@ def _read_tensors(
 
 def _unpermute(tensor: Weight, head_dim: int) -> Weight:
     """Move the rows [H * E, D] of each head from adjacent rotary pairs to two halves."""
+    # [H, E / 2, 2, D] in the file, [H, 2, E / 2, D] in the result.
     pairs = tensor.reshape(-1, head_dim // 2, 2, tensor.shape[-1])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(tensor.shape)
 
@@ -227,6 +232,7 @@ def _rope_scaling(file: _GGUFFile, config: ModelConfig) -> RopeScaling | None:
         return None
     divisors = file.read(_ROPE_FACTORS)
     # All published models of Llama 3.1 and later differ only in the factor.
+    # The lowest frequencies are divided by the whole factor, so it is the largest divisor.
     scaling = RopeScaling(float(divisors.max()), 1.0, 4.0, original_positions=8192)
     scaled_config = dataclasses.replace(config, rope_scaling=scaling)
     expected = rope_frequencies(config) / rope_frequencies(scaled_config)
@@ -269,6 +275,7 @@ def _tokenizer_files(file: _GGUFFile) -> dict[str, str]:
             "merges": [merge.split(" ") for merge in file.get("tokenizer.ggml.merges")],
         },
     }
+    # An id of -1 means that the file does not define the token.
     special = {
         f"{name}_token": tokens[int(file.get(f"tokenizer.ggml.{gguf_name}_token_id"))]
         for name, gguf_name in (

@@ -51,6 +51,7 @@ def resolve_dir(path: str | Path) -> Path:
         return pretrained_dir(str(path))
     directory = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
     if peft_adapter.is_adapter(directory):
+        # The base may be a name, a directory or another adapter.
         base = resolve_dir(peft_adapter.read_config(directory)["base_model_name_or_path"])
         return merged_dir(directory, base)
     if not (directory / "config.json").is_file():
@@ -131,6 +132,7 @@ def load_hf(
     with contextlib.ExitStack() as stack:
         files: dict[str, Any] = {}  # open file of each tensor, by tensor name
         for file_path in sorted(directory.glob("*.safetensors")):
+            # Only the header is read here; `_read_param` reads the slices that a device needs.
             file = stack.enter_context(safe_open(file_path, framework="numpy"))
             files |= dict.fromkeys(file.keys(), file)
         for mapping in hf_tensors.param_mappings(config):
@@ -201,6 +203,7 @@ def _read_param(
     cache: dict[Any, Weight] = {}  # replicas read the same shard
 
     def read_shard(index: Any) -> Weight:
+        # Slices are not hashable in Python 3.11.
         key = tuple((axis.start, axis.stop) for axis in index)
         if key not in cache:
             cache[key] = mapping.read(index, read_slice)

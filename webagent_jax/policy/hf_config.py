@@ -56,6 +56,7 @@ def read(file: Path) -> ModelConfig:
         d_model=raw["hidden_size"],
         num_layers=raw["num_hidden_layers"],
         num_heads=heads,
+        # These fields may be missing or null.
         num_kv_heads=raw.get("num_key_value_heads") or heads,
         head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
         d_ff=raw["intermediate_size"],

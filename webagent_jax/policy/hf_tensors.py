@@ -53,12 +53,14 @@ class ParamMapping:
         Raises:
             ValueError: an axis is sliced that is not the outermost one of its group.
         """
+        # JAX passes slice(None) for a whole axis: replace it with explicit limits.
         index = tuple(slice(*s.indices(n)) for s, n in zip(index, self.param_shape, strict=True))
         layers, inner = (index[0], index[1:]) if self.stacked else (slice(0, 1), index)
         names = self.names[layers]
         sizes = [s.stop - s.start for s in inner]
         part = np.empty((len(names), *sizes), np.float32)
         file_index = tuple(self._flatten(group, inner) for group in self.groups)
+        # The axes of the param in the order of the file; argsort inverts this order.
         order = [axis for group in self.groups for axis in group]
         for layer, name in enumerate(names):
             tensor = read(name, file_index).reshape([sizes[axis] for axis in order])
@@ -75,6 +77,7 @@ class ParamMapping:
         """Return the slice of the file axis that flattens the group."""
         outer, *rest = group
         for axis in rest:
+            # A slice of an inner axis is not contiguous in the flattened axis.
             if index[axis] != slice(0, self.shape[axis], 1):
                 raise ValueError(
                     f"{'/'.join(self.path)}: axis {axis} of {self.shape} cannot be sliced"
@@ -105,6 +108,7 @@ def param_mappings(config: ModelConfig) -> list[ParamMapping]:
             ("embed",), ("model.embed_tokens.weight",), False, (config.vocab_size, d), ((0,), (1,))
         ),
         norm("attn_norm", "input_layernorm", d),
+        # File axis 0 flattens heads and head_dim (axes 1 and 2), file axis 1 is the input.
         linear("q", "self_attn.q_proj", (d, heads, e), (1, 2), (0,)),
         linear("k", "self_attn.k_proj", (d, kv_heads, e), (1, 2), (0,)),
         linear("v", "self_attn.v_proj", (d, kv_heads, e), (1, 2), (0,)),

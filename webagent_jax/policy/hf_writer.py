@@ -51,6 +51,7 @@ def write_directory(
         temporary.replace(directory / file)
         index |= dict.fromkeys(tensors, file)
         total_bytes += sum(tensor.nbytes for tensor in tensors.values())
+    # `hf.load_hf` reads all *.safetensors, so files of an earlier policy must not remain.
     for old_file in directory.glob("model*.safetensors*"):
         if old_file.name not in names:
             old_file.unlink()
@@ -70,6 +71,7 @@ def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[Par
     free_bytes = file_bytes
     for mapping in hf_tensors.param_mappings(config):
         size = math.prod(mapping.param_shape) * itemsize
+        # A param above the limit has a file of its own.
         if size > free_bytes and parts[-1]:
             parts.append([])
             free_bytes = file_bytes

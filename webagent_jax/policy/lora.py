@@ -53,6 +53,7 @@ def init(params: Any, key: Array, *, rank: int, projections: Sequence[str]) -> A
         layers, *sizes = params["layers"][name]["kernel"].shape
         inner = _inner_axes(name)
         down_shape = (layers, *sizes[:inner], rank)
+        # Variance 1 / fan-in: x A has the variance of x.
         deviation = math.prod(sizes[:inner]) ** -0.5
         adapters[name] = {
             DOWN: deviation * jax.random.normal(name_key, down_shape),
@@ -82,6 +83,7 @@ def attach(base: FrozenBase | None, trainable: Any) -> Any:
         return trainable
     layers = dict(base.params["layers"])
     for name, adapter in trainable["layers"].items():
+        # New dicts, so the base stays unchanged. B includes the scale, so `merge` needs none.
         layers[name] = {**layers[name], DOWN: adapter[DOWN], UP: base.scale * adapter[UP]}
     return {**base.params, "layers": layers}
 
@@ -92,6 +94,7 @@ def merge(params: Any) -> Any:
     for name, part in params["layers"].items():
         layers[name] = {key: x for key, x in part.items() if key not in (DOWN, UP)}
         if DOWN in part:
+            # vmap over the layers; tensordot contracts the rank.
             product = jax.vmap(lambda down, up: jnp.tensordot(down, up, 1))
             layers[name]["kernel"] = part["kernel"] + product(part[DOWN], part[UP])
     return {**params, "layers": layers}

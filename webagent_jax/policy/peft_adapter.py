@@ -88,6 +88,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
     """
     config = read_config(adapter)
     rank = config["r"]
+    # rsLoRA divides alpha by the root of the rank (arXiv 2312.03732).
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
     tensors = _read_tensors(adapter)
     modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
@@ -98,6 +99,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             f"{base} contains no *.safetensors to merge {adapter} into.\n"
             f"Write a Hugging Face directory: python launch/export_weights.py --input={base}"
         )
+    # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
     shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))
     for file in files:
         weights: dict[str, Weight] = load_file(file)
@@ -112,6 +114,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
                     f"{(len(up), down.shape[1])} in the adapter. Set base_model_name_or_path in "
                     f"{adapter / CONFIG_FILE} to the base of the adapter"
                 )
+            # B [out, rank] times A [rank, in] has the layout [out, in] of the weight.
             weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
             merged_modules.add(module)
         save_file(weights, destination / file.name, metadata={"format": "pt"})
@@ -173,6 +176,7 @@ def save(
     tensors = dict(_tensors(config, adapters, jnp.dtype(dtype)))
     temporary = directory / f"{_TENSOR_FILE}.partial"
     save_file(tensors, temporary, metadata={"format": "pt"})
+    # A rename makes the file appear complete or not at all.
     temporary.replace(directory / _TENSOR_FILE)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
     content = {
@@ -188,6 +192,7 @@ def save(
         "task_type": "CAUSAL_LM",
         "use_rslora": False,
     }
+    # Written last, since `is_adapter` checks for this file.
     (directory / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -197,6 +202,7 @@ def _tensors(config: ModelConfig, adapters: Adapters, dtype: Any) -> Iterator[tu
         adapter = adapters["layers"].get(mapping.path[1]) if is_kernel else None
         if adapter is None:
             continue
+        # Stacked over layers: [layers, in..., rank] and [layers, rank, out...].
         downs, ups = (np.asarray(adapter[part]).astype(dtype) for part in (DOWN, UP))
         for name, down, up in zip(mapping.names, downs, ups, strict=True):
             module = _PREFIX + name.removesuffix(".weight")

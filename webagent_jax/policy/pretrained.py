@@ -65,6 +65,7 @@ def merged_dir(adapter: Path, base: Path) -> Path:
     state = hashlib.sha256(str(base.resolve()).encode())
     for file in sorted(adapter.glob("adapter_*")):
         state.update(file.read_bytes())
+    # Weight files of a base are large: size and modification time identify them.
     for file in sorted([base / "config.json", *base.glob("*.safetensors")]):
         status = file.stat()
         state.update(f"{file.name} {status.st_size} {status.st_mtime_ns}".encode())
@@ -82,6 +83,7 @@ def _cache() -> Path:
 def _create(directory: Path, write: Callable[[Path], None]) -> None:
     """Create a directory atomically from `policy` in the scratch directory passed to `write`."""
     directory.parent.mkdir(parents=True, exist_ok=True)
+    # In the same file system as the directory, as an atomic rename requires.
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
         write(Path(scratch))
         try:

@@ -52,9 +52,11 @@ def score(
     positions, ends = map(jnp.asarray, (rows.positions, rows.subtree_ends))
     hidden = transformer.forward(config, params, tokens, positions, ends, mesh=mesh)
     take = jnp.take_along_axis
+    # [B, R, D]: the hidden state at the parent of each response token.
     hidden = take(hidden, take(parents, targets, axis=1)[:, :, None], axis=1)
     labels = take(tokens, targets, axis=1)
 
+    # The logits [B, chunk, V] are not saved, but recomputed in the backward pass.
     @jax.checkpoint
     def score_chunk(chunk: tuple[Array, Array]) -> Scores:
         chunk_hidden, chunk_labels = chunk
@@ -74,5 +76,6 @@ def score(
         """Reshape [B, n * chunk, ...] to [n, B, chunk, ...]."""
         return jnp.moveaxis(x.reshape(batch, -1, _CHUNK, *x.shape[2:]), 1, 0)
 
+    # lax.map runs the chunks one after another, so one chunk of logits is in memory.
     scores = jax.lax.map(score_chunk, (split_chunks(hidden), split_chunks(labels)))
     return Scores(*(jnp.moveaxis(part, 0, 1).reshape(batch, -1)[:, :count] for part in scores))

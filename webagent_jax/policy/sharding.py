@@ -30,6 +30,7 @@ LogicalAxisRules = Mapping[str, tuple[str, ...]]
 LOGICAL_AXIS_RULES: LogicalAxisRules = {
     "rows": ("data", "fsdp"),  # rows of a batch
     "vocab": ("tensor",),
+    # Width of params. That of activations is "hidden", which is never sharded.
     "embed": ("fsdp",),
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
@@ -103,6 +104,7 @@ def make_mesh(
     count = len(jax.devices() if devices is None else devices)
     if sizes.count(-1) == 1:
         product = int(np.prod([size for size in sizes if size != -1]))
+        # A size of 0 must reach the error below instead of dividing by zero.
         sizes[sizes.index(-1)] = count // max(product, 1)
     if int(np.prod(sizes)) != count or min(sizes) < 1:
         request = ", ".join(
@@ -112,6 +114,7 @@ def make_mesh(
             f"a mesh of {request} does not cover {count} devices: set sizes whose product is "
             f"{count}; one size may be -1"
         )
+    # Auto: XLA propagates the shardings and inserts the communication.
     types = (AxisType.Auto,) * len(sizes)
     return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=types, devices=devices)
 
@@ -145,6 +148,7 @@ def partition_spec(
     entries: list[tuple[str, ...] | None] = []
     axis_by_mesh_axis: dict[str, str] = {}
     for axis, size in zip(axes, shape, strict=True):
+        # A mesh axis of size 1 shards nothing and may occur for several logical axes.
         mesh_axes = tuple(m for m in rules[axis] if mesh.shape[m] > 1)
         parts = int(np.prod([mesh.shape[m] for m in mesh_axes], dtype=int))
         if size % parts and axis == "kv_heads":
@@ -237,10 +241,14 @@ def copy_to_each_process(params: Any, tensor: int = 1) -> Any:
             "all processes must have the same number of devices, a multiple of "
             f"tensor={tensor}: {devices_by_process}"
         )
+    # 1. A mesh with groups of `tensor` adjacent devices, each group inside one process. No param is
+    # sharded over "copies", so every group receives all params.
     rows = [devices_by_process[process] for process in sorted(devices_by_process)]
     grid = np.array(rows).reshape(-1, 1, 1, tensor)
     global_mesh = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
+    # 2. One SPMD identity moves all params; every process runs it.
     copies = jax.jit(lambda x: x, out_shardings=param_shardings(params, global_mesh))(params)
+    # 3. The shards of the first group of this process become arrays on a mesh of its own.
     local_mesh = make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
     def take_local(leaf: Array, leaf_sharding: NamedSharding) -> Array:

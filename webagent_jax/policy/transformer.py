@@ -114,6 +114,7 @@ class Projection(nn.DenseGeneral):
             return out
         down: Array = self.get_variable("params", lora.DOWN)
         up: Array = self.get_variable("params", lora.UP)
+        # A is [in..., rank]: two input axes for "o" (heads and head_dim), one for the others.
         inner = down.ndim - 1
         axes = (tuple(range(inputs.ndim - inner, inputs.ndim)), tuple(range(inner)))
         low = jnp.tensordot(inputs, down.astype(inputs.dtype), axes)
@@ -150,6 +151,7 @@ class Block(nn.Module):
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
             out, state = attend(apply_rope(q, rotation), apply_rope(k, rotation), v)
+            # The entry "attention" of `REMAT` refers to this name. `out` becomes [B * T, H, E].
             out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
             tokens += dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
         with jax.named_scope("mlp"):
@@ -183,6 +185,7 @@ def rope_frequencies(config: ModelConfig) -> FloatArray:
     scaling = config.rope_scaling
     if scaling is None:
         return frequency.astype(np.float32)
+    # Linear between the limits, as in Llama 3.1: `share` is the weight of the unchanged frequency.
     periods = scaling.original_positions * frequency / (2 * np.pi)  # per original context
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     share = np.clip((periods - low) / (high - low), 0.0, 1.0)  # 1 for unchanged frequencies
@@ -244,6 +247,7 @@ def _init(config: ModelConfig, key: Array) -> Params:
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
     rotation = rope_angles(config, jnp.zeros((1, 1), jnp.int32))
 
+    # Attention has no params, so zeros are enough to create those of a layer.
     def init_layer(layer_key: Array) -> Params:
         attend = lambda q, k, v: (jnp.zeros_like(q), None)  # noqa: E731
         return Block(config).init(layer_key, x, rotation, attend)["params"]
@@ -251,6 +255,7 @@ def _init(config: ModelConfig, key: Array) -> Params:
     normal = nn.initializers.normal(0.02)
     params = {
         "embed": normal(embed_key, (config.vocab_size, config.d_model), jnp.float32),
+        # vmap stacks the layers on axis 0, which `forward` scans over.
         "layers": jax.vmap(init_layer)(jax.random.split(layers_key, config.num_layers)),
         "final_norm": jnp.ones(config.d_model),
     }
@@ -281,6 +286,7 @@ def forward(
     forest_attention = attention.IMPLEMENTATIONS[config.attention]
     if mesh is not None:
         forest_attention = attention.shard_attention(forest_attention, mesh)
+    # Hidden states stay sharded over rows, so XLA gathers the params of a layer instead.
     by_row = partial(sharding.constrain, axes=("rows", "tokens", "hidden"), mesh=mesh)
 
     def attend(q: Array, k: Array, v: Array) -> tuple[Array, None]:
@@ -294,6 +300,7 @@ def forward(
     remat_policy = REMAT[config.remat]
     x = by_row(params["embed"][tokens].astype(config.dtype))
     body = jax.checkpoint(layer, policy=remat_policy) if remat_policy else layer
+    # The layer is compiled once for all layers, or `unroll` times.
     x, _ = jax.lax.scan(body, x, params["layers"], unroll=min(config.unroll, config.num_layers))
     return final_norm(config, params, x)
 

@@ -110,6 +110,7 @@ def restore_params(
             restore_args = ocp.checkpoint_utils.construct_restore_args(target)
             args = ocp.args.PyTreeRestore(target, restore_args, partial_restore=True)
             params = reader.restore(directory.absolute(), args=args)
+        # Orbax raises errors of several types; callers expect one.
         except Exception as error:
             message = f"cannot read params of this model from {directory}: {error}"
             raise ValueError(message) from error

@@ -73,12 +73,15 @@ def train(texts: Iterable[str], directory: Path, vocab_size: int = 2048) -> None
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
+        # The phrases are added after training and complete the vocabulary.
         vocab_size=vocab_size - len(PHRASES),
         special_tokens=list(SPECIAL),
+        # All 256 bytes, so that every text can be encoded.
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    # Added tokens are matched before the text is split, so phrases may include spaces.
     tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in PHRASES])
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))

@@ -10,6 +10,7 @@ import numpy as np
 from webagent_jax.pretrain import words
 
 _KINDS = ("button", "link", "textbox", "checkbox", "radio", "select", "item", "tab", "option")
+# Probabilities of `_KINDS` on a page of mixed kinds.
 _WEIGHTS = np.array([0.22, 0.22, 0.16, 0.14, 0.06, 0.06, 0.06, 0.04, 0.04])
 
 
@@ -81,6 +82,7 @@ def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
     """Assign ids in document order; sometimes with the gaps and jumps of dynamic pages."""
     count = sum(item.kind not in ("text", "row") for item in items)
     ids = list(range(1, count + 1))
+    # 25 % with gaps, 15 % with a jump, 10 % in random order, 50 % consecutive from 1.
     form = rng.random()
     if form < 0.25:
         ids = sorted(rng.choice(np.arange(1, 3 * count + 4), count, replace=False).tolist())
@@ -99,6 +101,7 @@ def number(rng: np.random.Generator, items: Sequence[Item]) -> Page:
 
 def _element(rng: np.random.Generator, kind: str, name: str) -> Item:
     if kind == "textbox":
+        # Instructions name these fields by their kind or id.
         is_nameless = rng.random() < 0.25
         value = words.phrase(rng) if rng.random() < 0.2 else ""
         return Item(kind, "" if is_nameless else name, value=value)

@@ -63,6 +63,7 @@ def make_exercise(rng: np.random.Generator, steps: int, max_elements: int = 14) 
         max_elements: maximum elements per page.
     """
     page = pages.generate(rng, max_elements)
+    # A tenth of the single steps read a table row, if the page has one.
     if steps == 1 and rng.random() < 0.1 and any(item.kind == "row" for item in page):
         return _make_reading_exercise(rng, page)
     pairs: list[tuple[Page, Instruction]] = []
@@ -73,6 +74,7 @@ def make_exercise(rng: np.random.Generator, steps: int, max_elements: int = 14) 
             page, used_ids = pages.generate(rng, max_elements), set()
             continue
         item = candidates[int(rng.integers(len(candidates)))]
+        # Elements of the same kind may share a verb of the intent: "tick a, b and c".
         same_kind = [other for other in candidates if other.kind == item.kind and other.name]
         count = min(steps - len(pairs), len(same_kind))
         if count > 1 and item.kind in ("checkbox", "textbox", "item", "option"):
@@ -84,6 +86,7 @@ def make_exercise(rng: np.random.Generator, steps: int, max_elements: int = 14) 
             pairs.append((page, instruction))
             page = instruction.next_page
             used_ids.add(instruction.action.element_id or "")
+        # Links and tabs may lead to another page.
         if item.kind in ("link", "tab") and rng.random() < 0.5:
             page, used_ids = pages.generate(rng, max_elements), set()
     parts = [step.words for _, step in pairs if step.words]
@@ -104,6 +107,7 @@ def _share_verb(rng: np.random.Generator, page: Page, items: Sequence[Item]) -> 
         verb = words.pick(rng, ["type", "write", "put", "fill in"])
         link = words.pick(rng, ["in", "into", "as"])
         if value is not None:
+            # The common value does not distinguish the steps, so thoughts quote the names.
             instructions = [
                 replace(o, intent_phrase=i.name) for o, i in zip(instructions, items, strict=True)
             ]
@@ -190,6 +194,7 @@ def _click(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
         form = words.pick(
             rng, ["the {k} named {n}", "the element called {n}", "the {k} that says {n}"]
         )
+    # A kind alone identifies an element only if no other has it.
     if rng.random() < 0.1 and _is_only_of_kind(page, item):
         form = "the {k}"
     return Instruction(
@@ -211,6 +216,7 @@ def _type(
         target = words.pick(rng, ["{}", "the {} field", "the {} box", "the textbox {}"])
         target = target.format(quote(rng, item.name))
     else:
+        # A nameless field among others can only be named by its id.
         target = f"box {item.id}"
     form = words.pick(
         rng,

@@ -120,23 +120,31 @@ def init_with_induction_heads(config: ModelConfig, key: jax.Array) -> policy.Par
     d, e, half = config.d_model, config.head_dim, config.head_dim // 2
     basis = np.linalg.qr(rng.normal(size=(d, d)))[0].astype(np.float32)
     values = np.linalg.qr(rng.normal(size=(d, e)))[0].astype(np.float32)  # token -> head
+    # Orthogonal subspaces of the residual stream, one for the output of each head of layer 0.
     slots = [basis[:, h * e : (h + 1) * e] for h in range(config.num_heads)]  # head -> residual
     frequency = rope_frequencies(config)
+    # [1, E]: true for dimensions that rotate too slowly to disturb the comparison of contents.
     slow = np.tile(frequency < _MAX_CONTENT_FREQUENCY, 2)[None, :]
+    # `policy.init` draws embeddings with a standard deviation of 0.02.
     params["embed"] = params["embed"] * (_EMBED_STD / 0.02)
+    # NumPy copies, since JAX arrays are immutable.
     layers = jax.tree.map(np.array, params["layers"])
 
+    # Layer 0: the biases determine the position that a head attends to, contents hardly matter.
     angle = -(1 + np.arange(config.num_heads)[:, None]) * frequency[None]
     layers["q"]["bias"][0] = _POSITION_BIAS * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     layers["k"]["bias"][0, :, :half] = _POSITION_BIAS
     layers["q"]["kernel"][0] *= _CONTENT_SCALE
     layers["k"]["kernel"][0] *= _CONTENT_SCALE
+    # Both layers read tokens through `values`. In layer 1, keys of key-value head h are the token
+    # h + 1 back, read from the slot of head h.
     for kv_head in range(config.num_kv_heads):
         layers["v"]["kernel"][0, :, kv_head] = values
         layers["v"]["kernel"][1, :, kv_head] = values
         layers["k"]["kernel"][1, :, kv_head] = slots[kv_head] * slow
     for head in range(config.num_heads):
         layers["o"]["kernel"][0, head] = _PREVIOUS_TOKEN_SCALE * slots[head].T
+    # Query heads 0 and 1 share key-value head 0, heads 2 and 3 share head 1.
     layers["q"]["kernel"][1, :, 0] = _MATCH_GAIN * values * slow
     layers["q"]["kernel"][1, :, 2] = _MATCH_GAIN * slots[0] * slow
     for head in (0, 2):
@@ -161,6 +169,7 @@ def batch(cfg: PretrainConfig, tokenizer: ChatTokenizer, update: int) -> learn.F
     Over the run, pages grow and conversations replace single steps.
     """
     rng = np.random.default_rng([cfg.seed, update])
+    # The curriculum ends after 40 % of the updates, with pages of up to 14 elements.
     progress = min(1.0, 2.5 * update / cfg.updates)
     max_elements = 3 + round(11 * progress)
     page_first = 0.95 - 0.80 * progress
@@ -188,12 +197,14 @@ def _row_tokens(pairs: list[tuple[IntArray, IntArray]]) -> int:
     count = len(first)
     for prompt, response in pairs:
         n = min(len(first), len(prompt))
+        # Index of the first difference; the appended False is found if there is none.
         shared = int(np.argmin(np.append(first[:n] == prompt[:n], False)))
         count += len(prompt) - shared + len(response)
     return count
 
 
 def _branches(pairs: list[tuple[IntArray, IntArray]]) -> list[learn.Branch]:
+    # The loss is the mean over all response tokens of the update.
     total = sum(len(response) for _, response in pairs)
     return [learn.Branch(p, r, _zeros(r), weight=1 / total, advantage=0.0) for p, r in pairs]
 
@@ -238,6 +249,7 @@ def _conversation(
     for page, order in exercise.steps:
         wrong = tasks.wrong_action(rng, page) if rng.random() < _WRONG_TURN_RATE else None
         for step in (wrong, order) if wrong else (order,):
+            # A wrong step must not change the position of the quoter in the task.
             thought = (
                 step.thought if step is wrong else quoter.thought(step.intent_phrase, step.thought)
             )
@@ -246,6 +258,7 @@ def _conversation(
                 body = _TEMPLATE.page(number, error, pages.text(page))
                 prompt = Message("user", opening + body)
                 turns.append((tokenizer.prompt_ids([*chat, prompt]), response))
+            # Earlier pages are placeholders, as in episodes.
             history = opening + _TEMPLATE.page(number, error, _TEMPLATE.placeholder)
             chat += [Message("user", history), Message("assistant", "", response)]
             error = tasks.error_text(rng, step) if step is wrong else None
@@ -259,6 +272,7 @@ def _response_ids(tokenizer: ChatTokenizer, thought: str, action: Action) -> Int
 
 
 def _tokenizer_texts(cfg: PretrainConfig) -> Iterator[str]:
+    # No update has this index, so the batches do not repeat these exercises.
     rng = np.random.default_rng([cfg.seed, 1 << 31])
     for word in words.COMMON + words.NAMES + words.PLACES:
         yield from (word, word.capitalize(), word.lower())

@@ -74,6 +74,7 @@ def _forward(
             row_max, row_sum, out = carry
             scores = _scores(blocks, i, j, block)
             new_max = jnp.maximum(row_max, jnp.max(scores, axis=-1))
+            # In a row without a visible key so far, new_max is MASKED, and the exponential is 1.
             weights = jnp.where(scores > MASKED / 2, jnp.exp(scores - new_max[..., None]), 0.0)
             rescale = jnp.exp(row_max - new_max)
             row_sum = row_sum * rescale + jnp.sum(weights, axis=-1)
@@ -91,6 +92,7 @@ def _forward(
         row_sum = jnp.maximum(row_sum, jnp.finfo(jnp.float32).tiny)
         return (out / row_sum[..., None]).astype(v.dtype), row_max + jnp.log(row_sum)
 
+    # [n, B, K, G, t, E] and [n, B, K, G, t], one block of queries after another.
     out, denominator = jax.lax.map(attend, jnp.arange(count))
     return _merge_blocks(out), (q, k, v, ends, out, denominator)
 
@@ -104,6 +106,7 @@ def _backward(
     scale = q.shape[-1] ** -0.5
     d_out = _split_queries(gradient, k.shape[2], block)
     product = d_out.astype(jnp.float32) * out.astype(jnp.float32)
+    # D of FlashAttention: sum of weights * d_weights over the keys, computed from the output.
     correction = jnp.sum(product, axis=-1)  # [n, B, K, G, t]
     zeros = partial(jnp.zeros, dtype=jnp.float32)
 
@@ -111,6 +114,7 @@ def _backward(
         def add(j: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             dq, dk, dv = carry
             scores = _scores(blocks, i, j, block)
+            # Recomputed softmax. Padding queries get arbitrary weights, but their d_out is 0.
             weights = jnp.exp(scores - denominator[i][..., None])
             d_weights = _matmul(d_out[i], jnp.swapaxes(blocks.v[j], -1, -2)[:, :, None])
             d_scores = weights * (d_weights - correction[i][..., None]) * scale
@@ -119,6 +123,7 @@ def _backward(
             sum_queries = partial(
                 jnp.einsum, "bkgts,bkgte->bkse", preferred_element_type=jnp.float32
             )
+            # A key-value head receives the gradients of all queries of all heads in its group.
             dk = dk.at[j].add(sum_queries(d_scores, blocks.q[i]))
             return dq, dk, dv.at[j].add(sum_queries(weights, d_out[i]))
 
@@ -126,6 +131,7 @@ def _backward(
         return (dk, dv), dq
 
     start = (zeros(blocks.k.shape), zeros(blocks.v.shape))
+    # dk and dv are sums over all blocks of queries; dq is complete after its own block.
     (dk, dv), dq = jax.lax.scan(backward_block, start, jnp.arange(len(blocks.q)))
     dk, dv = (_merge_blocks(x[:, :, :, None]).astype(k.dtype) for x in (dk, dv))
     return _merge_blocks(dq).astype(q.dtype), dk, dv, None
@@ -147,6 +153,7 @@ def _loop_over_keys(
     def visit(j: Array, carry: Any) -> Any:
         return jax.lax.cond(is_visible[i, j], partial(add, j), lambda carry: carry, carry)
 
+    # Blocks of keys after block i are never visible.
     return jax.lax.fori_loop(0, i + 1, visit, start)
 
 
@@ -167,6 +174,7 @@ def _matmul(a: Array, b: Array) -> Array:
 def _split(q: Array, k: Array, v: Array, ends: Array, block: int) -> _Blocks:
     batch, length, kv_heads, width = k.shape
     shape = (batch, length // block, block, kv_heads, width)
+    # [B, n, t, K, E] to [n, B, K, t, E].
     k, v = (x.reshape(shape).transpose(1, 0, 3, 2, 4) for x in (k, v))
     ends = ends.reshape(batch, -1, block).transpose(1, 0, 2)
     return _Blocks(_split_queries(q, kv_heads, block), k, v, ends)
@@ -175,6 +183,7 @@ def _split(q: Array, k: Array, v: Array, ends: Array, block: int) -> _Blocks:
 def _split_queries(q: Array, kv_heads: int, block: int) -> Array:
     batch, length, heads, width = q.shape
     q = q.reshape(batch, length // block, block, kv_heads, heads // kv_heads, width)
+    # [B, n, t, K, G, E] to [n, B, K, G, t, E].
     return q.transpose(1, 0, 3, 4, 2, 5)
 
 

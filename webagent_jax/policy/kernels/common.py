@@ -39,6 +39,8 @@ def visible_blocks(ends: Array, queries: int, keys: int) -> Array:
     Returns:
         bool [B, L / queries, L / keys].
     """
+    # Both conditions are necessary for a visible pair, so no visible block is skipped. They are
+    # not sufficient: the mask inside a block decides.
     last = jnp.max(ends.reshape(len(ends), -1, keys), axis=-1)
     first_query = jnp.arange(ends.shape[1] // queries) * queries
     first_key = jnp.arange(last.shape[1]) * keys
@@ -54,6 +56,7 @@ def dot(a: Array, b: Array, axes: tuple[tuple[int], tuple[int]] = ((1,), (0,))) 
         b: right matrix.
         axes: contracted axes of `a` and `b`.
     """
+    # By default, matmul units of TPU and GPU round float32 operands.
     precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
     return lax.dot_general(
         a, b, (axes, ((), ())), preferred_element_type=jnp.float32, precision=precision

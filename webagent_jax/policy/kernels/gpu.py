@@ -90,6 +90,7 @@ def _attention(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> Ar
 def _forward(
     q: Array, k: Array, v: Array, ends: Array, interpret: bool
 ) -> tuple[Array, _Residuals]:
+    # Scaled once here instead of in every block of scores.
     q = (q * q.shape[-1] ** -0.5).astype(q.dtype)
     out, denominator = _run_forward(q, k, v, ends, interpret=interpret)
     return out, _Residuals(q, k, v, ends, out, denominator)
@@ -109,6 +110,7 @@ def _backward(
         residuals.denominator,
         correction,
     )
+    # The kernels differentiate with respect to the scaled q; dk has the scale through that q.
     dq = _run_dq(inputs, interpret=interpret)
     dk, dv = _run_dkv(inputs, interpret=interpret)
     scale = residuals.q.shape[-1] ** -0.5
@@ -123,6 +125,7 @@ _attention.defvjp(_forward, _backward)
 
 def _list_visible(is_visible: Array) -> tuple[Array, Array]:
     """Return number and indices of the visible blocks, int32 [B, n] and int32 [B, n, m]."""
+    # A stable sort lists the visible blocks first, in order; programs read the first `count` only.
     order = jnp.argsort(~is_visible, axis=-1, stable=True)
     return jnp.sum(is_visible, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
 
@@ -205,6 +208,7 @@ def _forward_kernel(
     *,
     tiles: _Tiles,
 ) -> None:
+    # Blocks of this program: q and out [t, E], k and v [L, E], ends [L], order [m].
     i = pl.program_id(0)
     query = q[...]
 
@@ -214,6 +218,7 @@ def _forward_kernel(
         mask = _mask(ends[keys], i, order[index], tiles)
         scores = jnp.where(mask, dot(query, k[keys, :].T), MASKED)
         new_max = jnp.maximum(row_max, jnp.max(scores, axis=1))
+        # In a row without a visible key so far, new_max is MASKED, and the exponential is 1.
         weights = jnp.where(mask, jnp.exp(scores - new_max[:, None]), 0.0)
         rescale = jnp.exp(row_max - new_max)
         row_sum = row_sum * rescale + jnp.sum(weights, axis=1)
@@ -267,6 +272,7 @@ def _dq_kernel(
     *,
     tiles: _Tiles,
 ) -> None:
+    # Blocks of this program: q, d_out and dq [t, E], k and v [L, E], ends [L], order [m].
     i = pl.program_id(0)
     query, gradient = q[...], d_out[...]
     log_row_sum, row_correction = denominator[...][:, None], correction[...][:, None]
@@ -276,6 +282,7 @@ def _dq_kernel(
         mask = _mask(ends[keys], i, order[index], tiles)
         key = k[keys, :]
         weights = jnp.where(mask, jnp.exp(dot(query, key.T) - log_row_sum), 0.0)
+        # Softmax gradient: dS = P * (dP - D), where D is the correction.
         d_scores = weights * (dot(gradient, v[keys, :].T) - row_correction)
         return dq_sum + dot(d_scores.astype(key.dtype), key)
 
@@ -289,6 +296,7 @@ def _run_dkv(inputs: _BackwardInputs, *, interpret: bool) -> tuple[Array, Array]
     kv_heads, tiles = inputs.k.shape[2], _BACKWARD
     group = heads // kv_heads
     is_visible = visible_blocks(inputs.ends, tiles.queries, tiles.keys)
+    # Transposed: for each block of keys, the blocks of queries that attend to it.
     count, order = _list_visible(jnp.swapaxes(is_visible, 1, 2))
     specs = _specs_by_keys(length, width, group, tiles.keys)
     return pl.pallas_call(
@@ -321,12 +329,14 @@ def _dkv_kernel(
     tiles: _Tiles,
     group: int,
 ) -> None:
+    # Blocks of this program: q and d_out [L, G, E], k, v, dk and dv [t, E], denominator [G, L].
     j = pl.program_id(0)
     key, value, end = k[...], v[...], ends[...]
     num_visible = count[...]
 
     def add(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         dk, dv = carry
+        # One flat loop over heads of the group and visible blocks of queries.
         head, i = lax.div(index, num_visible), order[lax.rem(index, num_visible)]
         queries = pl.ds(i * tiles.queries, tiles.queries)
         query, gradient = q[queries, head, :], d_out[queries, head, :]

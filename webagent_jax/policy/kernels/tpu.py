@@ -50,6 +50,7 @@ def attention(
         interpret: run the kernels in Python on any backend, for tests.
     """
     length = q.shape[1]
+    # A short row is one block of full vector registers.
     block = min(block, -(-length // _LANES) * _LANES)
     return _attention(*pad_to_block(q, k, v, ends, block), block, interpret)[:, :length]
 
@@ -75,6 +76,7 @@ def _forward(
     q: Array, k: Array, v: Array, ends: Array, block: int, interpret: bool
 ) -> tuple[Array, _Residuals]:
     scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)
+    # Heads before tokens: the last two axes of a block, tokens and head width, form the tiles.
     q, k, v = (jnp.swapaxes(x, 1, 2) for x in (scaled, k, v))
     ends = ends[:, None]
     out, denominator = _run_forward(q, k, v, ends, block=block, interpret=interpret)
@@ -99,6 +101,7 @@ def _backward(
     dq = _run_dq(inputs, block=block, interpret=interpret)
     dk, dv = _run_dkv(inputs, block=block, interpret=interpret)
     scale = residuals.q.shape[-1] ** -0.5
+    # The kernels differentiate with respect to the scaled q; dk has the scale through that q.
     dq = (dq * scale).astype(residuals.q.dtype)
     return jnp.swapaxes(dq, 1, 2), jnp.swapaxes(dk, 1, 2), jnp.swapaxes(dv, 1, 2), None
 
@@ -117,6 +120,7 @@ def _next_visible(is_visible: Array) -> Array:
     """
     count = is_visible.shape[-1]
     index = lax.broadcasted_iota(jnp.int32, is_visible.shape, is_visible.ndim - 1)
+    # `count` means none; the reversed minimum gives the first visible index from each block on.
     following = jnp.where(is_visible, index, count)
     following = lax.cummin(following, axis=is_visible.ndim - 1, reverse=True)
     last = jnp.max(jnp.where(is_visible, index, 0), axis=-1, keepdims=True)
@@ -193,6 +197,7 @@ def _run_forward(
             in_specs=[specs.query, specs.key, specs.key, specs.end],
             out_specs=[specs.query, specs.row],
             scratch_shapes=[
+                # Maximum and sum of a row are stored once per lane, since a register has 128 lanes.
                 pltpu.VMEM((block, _LANES), jnp.float32),
                 pltpu.VMEM((block, _LANES), jnp.float32),
                 pltpu.VMEM((block, width), jnp.float32),
@@ -202,6 +207,7 @@ def _run_forward(
             jax.ShapeDtypeStruct(q.shape, v.dtype),
             jax.ShapeDtypeStruct((batch, heads, 1, length), jnp.float32),
         ],
+        # The last axis runs in order: the scratch memory accumulates over the blocks of keys.
         compiler_params=_compiler_params(3),
         interpret=interpret,
     )(is_visible.astype(jnp.int32), _next_visible(is_visible), q, k, v, ends)
@@ -222,6 +228,7 @@ def _forward_kernel(
     *,
     block: int,
 ) -> None:
+    # In a visible step the table of next blocks contains j itself, so k, v and ends are block j.
     b, i, j = pl.program_id(0), pl.program_id(2), pl.program_id(3)
 
     @pl.when(j == 0)
@@ -236,6 +243,7 @@ def _forward_kernel(
         scores = jnp.where(mask, dot(q[0, 0], k[0, 0], ((1,), (1,))), MASKED)
         old_max = row_max[:, :1]
         new_max = jnp.maximum(old_max, jnp.max(scores, axis=1, keepdims=True))
+        # In a row without a visible key so far, new_max is MASKED, and the exponential is 1.
         weights = jnp.where(mask, jnp.exp(scores - new_max), 0.0)
         rescale = jnp.exp(old_max - new_max)
         new_sum = rescale * row_sum[:, :1] + jnp.sum(weights, axis=1, keepdims=True)
@@ -248,6 +256,7 @@ def _forward_kernel(
         # Padding queries attend to no key: the minimum makes their output 0 instead of NaN.
         final_sum = jnp.maximum(row_sum[...], jnp.finfo(jnp.float32).tiny)
         out[0, 0] = (out_sum[...] / final_sum[:, :1]).astype(out.dtype)
+        # All lanes are equal: [t, lanes] becomes [1, t].
         denominator[0, 0] = (row_max[...] + jnp.log(final_sum)).T[:1]
 
 
@@ -302,6 +311,7 @@ def _dq_kernel(
         scores = dot(q[0, 0], k[0, 0], ((1,), (1,)))
         weights = jnp.where(mask, jnp.exp(scores - _to_column(denominator[0, 0])), 0.0)
         d_weights = dot(d_out[0, 0], v[0, 0], ((1,), (1,)))
+        # Softmax gradient: dS = P * (dP - D), where D is the correction.
         d_scores = weights * (d_weights - _to_column(correction[0, 0]))
         dq_sum[...] += dot(d_scores.astype(k.dtype), k[0, 0])
 
@@ -332,6 +342,7 @@ def _run_dkv(inputs: _BackwardInputs, *, block: int, interpret: bool) -> tuple[A
             jax.ShapeDtypeStruct(inputs.k.shape, inputs.k.dtype),
             jax.ShapeDtypeStruct(inputs.v.shape, inputs.v.dtype),
         ],
+        # The last two axes run in order: dk and dv are sums over heads of the group and queries.
         compiler_params=_compiler_params(3, 2),
         interpret=interpret,
     )(is_visible.astype(jnp.int32), _next_visible(is_visible), *inputs)
