@@ -85,13 +85,13 @@ def find_executable() -> str:
     """
     env_path = os.environ.get("WEBAGENT_CHROMIUM")
     if env_path:
+        # A variable that is set but wrong is an error, so that no other Chromium runs unnoticed.
         if not shutil.which(env_path):
             raise ChromiumMissing(
                 f"WEBAGENT_CHROMIUM={env_path} is not a program; "
                 "fix it with: unset WEBAGENT_CHROMIUM"
             )
         return env_path
-    # A variable that is set but wrong is an error, so that no other Chromium runs unnoticed.
     path = next(_candidates(), None)
     if path is None:
         raise ChromiumMissing(

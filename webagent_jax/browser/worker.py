@@ -300,8 +300,8 @@ class BrowserWorker:
                 await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
 
     async def _shut_down(self) -> None:
+        # 1. End the calls of all sessions, so that no rollout thread waits for its timeout.
         for chromium in list(self._browsers):
-            # 1. End the calls of all sessions, so that no rollout thread waits for its timeout.
             for context in chromium.contexts:
                 context.fail("the browser pool is closed")
         if self._memory_guard:

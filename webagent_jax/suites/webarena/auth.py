@@ -215,9 +215,9 @@ class AuthStateStore:
         origin = (origin_of(address) or "").replace(":", "_")
         user = quote(self._accounts[site].user, safe="")
         with self._lock:
+            # A reserved state belongs to a running episode, so the next number is used.
             number = 0
             while (
-                # A reserved state belongs to a running episode, so the next number is used.
                 path := self._folder / f"{user}@{site}@{origin}-{number}.json"
             ) in self._reserved:
                 number += 1

@@ -156,8 +156,8 @@ class ReplicaPool:
                 # Later waiters for the same sites may be first now, also after a timeout.
                 self._waiters.remove(waiter)
                 self._condition.notify_all()
+            # All locks are taken in one step under the condition, so episodes cannot deadlock.
             for site, replica in lease.replicas.items():
-                # All locks are taken in one step under the condition, so episodes cannot deadlock.
                 replica.has_writer = site in lease.exclusive_sites
                 replica.num_readers += site not in lease.exclusive_sites
             for replica in lease.reset_only_replicas:
