@@ -37,21 +37,25 @@ class ArenaServerHandle:
     """
 
     def __init__(self, port: int = 0, latency: float = 0.0) -> None:
+        # Created here, so that the port is known before the server is ready.
         page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = page_socket.getsockname()[1]
         self._socket, server_end = socket.socketpair()
         module = "webagent_jax.arena.server"
         descriptors = (page_socket.fileno(), server_end.fileno())
+        # The server ends when this end of the socket pair closes, also if this process is killed.
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, descriptors), str(latency)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
+        # Only the server may hold these ends: otherwise its exit would not close them.
         page_socket.close()
         server_end.close()
         self._responses = self._socket.makefile("rb")
         self._lock = threading.Lock()
+        # The first response shows that the data is built and the server runs.
         self._call("count", timeout=_START_TIMEOUT_SECONDS)
 
     def new(self) -> str:
@@ -76,11 +80,13 @@ class ArenaServerHandle:
 
     def origin(self, world: str) -> str:
         """Return the allow-list of a world's browser: all sites of its slot and nothing else."""
+        # Names of worlds end in their slot: "2.w1" has the slot "w1".
         slot = world.rpartition(".")[2]
         return f".{slot}.localhost:{self.port}"
 
     def close(self) -> None:
         """Stop the server. Repeated calls have no effect."""
+        # The server ends when its end of the socket reads the end of the file.
         self._responses.close()
         self._socket.close()
         try:
@@ -97,6 +103,7 @@ class ArenaServerHandle:
 
     def _call(self, *command: Any, timeout: float = _CALL_TIMEOUT_SECONDS) -> Any:
         with self._lock:
+            # One command at a time, because responses have no number that assigns them to commands.
             try:
                 self._socket.settimeout(timeout)
                 self._socket.sendall(json.dumps(command).encode() + b"\n")

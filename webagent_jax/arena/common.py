@@ -60,12 +60,15 @@ def persons() -> tuple[Person, ...]:
         for first in random_data.read_lines("first_names")
         for last in random_data.read_lines("last_names")
     ]
+    # The user of the agent comes first and has the id 1.
     full_names = [("Nora", "Whitfield"), *rng.sample(names, 1200)]
     people = [_person(index, *name) for index, name in enumerate(dict.fromkeys(full_names), 1)]
+    # Of people with equal user names only the last one remains.
     return tuple({person.username: person for person in people}.values())
 
 
 def _person(index: int, first: str, last: str) -> Person:
+    # A stream per person, so that a change of one person affects no other.
     rng = random_data.random_stream("persons", first, last)
     forename, surname = first.lower(), last.lower()
     username = rng.choice(

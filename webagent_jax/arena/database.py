@@ -28,6 +28,7 @@ def build_image(database: Database) -> bytes:
     connection.executescript(f"PRAGMA page_size = 4096; {database.schema}")
     with connection:
         database.fill(connection)
+    # ANALYZE stores statistics for the query planner; VACUUM removes free pages.
     connection.executescript("ANALYZE; VACUUM")
     image = connection.serialize()
     connection.close()
@@ -42,13 +43,16 @@ def load_image(database: Database) -> bytes:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "webagent_jax/arena"
     path = cache / f"{database.name}-{_content_hash(database)}.sqlite"
     with contextlib.suppress(OSError):
+        # A missing file is the usual case; an unreadable one is built again.
         return path.read_bytes()
     content = build_image(database)
     # The cache is optional: its folder may be read-only.
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
+        # One image per database: those of other versions of the code are deleted.
         for old_file in cache.glob(f"{database.name}-*.sqlite"):
             old_file.unlink(missing_ok=True)
+        # Renamed when complete, because another process may start at the same time.
         temporary_file = path.with_suffix(f".{os.getpid()}")
         temporary_file.write_bytes(content)
         temporary_file.replace(path)
@@ -57,6 +61,7 @@ def load_image(database: Database) -> bytes:
 
 def connect(image: bytes) -> sqlite3.Connection:
     """Return a connection to a private copy of an image, in memory; rows have column names."""
+    # Requests repeat few statements; the cache keeps them compiled.
     connection = sqlite3.connect(":memory:", cached_statements=512)
     connection.deserialize(image)
     connection.row_factory = sqlite3.Row

@@ -54,6 +54,7 @@ def is_lite(page: Observation) -> bool:
 
 def _compact_words(page: Observation) -> Iterator[str]:
     for line in page.text.splitlines():
+        # A line of an element begins with the kind of its last id; names may contain brackets.
         ids = [element_id for element_id in _ID.findall(line) if element_id in page.elements]
         if ids and line.startswith(page.elements[ids[-1]].kind):
             element = page.elements[ids[-1]]
@@ -67,8 +68,10 @@ def _lite_words(text: str) -> Iterator[str]:
     """Yield the words in page order; text after the children of a tag is only in `data-text`."""
     trailing_texts: list[str] = []
     position, tag = 0, ""
+    # Text between two tags belongs to the tag before it.
     for match in _TAG.finditer(text):
         words = text[position : match.start()].strip()
+        # Options are left out, as they are in the other format.
         if tag != "option":
             yield words
         position = match.end()
@@ -81,6 +84,7 @@ def _lite_words(text: str) -> Iterator[str]:
         attribute = _DATA_TEXT.search(match["rest"])
         leading_text = text[position : text.find("<", position)].strip()
         data_text = attribute[1] if attribute and tag not in ("option", "select") else ""
+        # data-text joins the texts of a tag with commas and begins with the leading text.
         trailing_texts.append(
             data_text.removeprefix(leading_text).lstrip(",") if data_text != leading_text else ""
         )
@@ -111,6 +115,7 @@ def element_names(page: Observation, kind: str) -> list[str]:
 def element_names_after(page: Observation, name: str, kind: str) -> list[str]:
     """Return the names of all elements of a kind after the first element with the name `name`."""
     elements = list(page.elements.values())
+    # Without such an element the search starts at the first one.
     start = next((i for i, element in enumerate(elements) if element.name == name), -1)
     return [element.name for element in elements[start + 1 :] if element.kind == kind]
 
@@ -247,6 +252,7 @@ def scroll_to(
             previous_text = page.text
             page = yield _scroll(direction, name)
             if page.text == previous_text:
+                # An unchanged page is at its end.
                 break
         if element is not None:
             return page, element
@@ -297,6 +303,7 @@ def restate(expert: Expert, intent: str) -> Expert:
     page: Observation | None = None
     while True:
         try:
+            # A generator must be started with `next` before it can receive a page.
             decision = next(expert) if page is None else expert.send(page)
         except StopIteration:
             return
@@ -316,6 +323,7 @@ def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert
             f"{reason.rstrip('.')}." if reason else "",
             f"Next: {decision.thought}",
         ]
+        # Ids of earlier pages have no meaning on later ones.
         past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
         page = yield Decision(thought, decision.action)

@@ -45,6 +45,7 @@ class Form:
             re.fullmatch(r"-?\d{1,9}", value) and min_value <= int(value) <= max_value
         ):
             self.errors[name] = f"Enter a whole number from {min_value} to {max_value}."
+        # Any valid number: the caller reads `errors` before it uses the value.
         return min_value if name in self.errors else int(value)
 
     def cents(self, name: str, *, max_cents: int = 1_000_000) -> int:
@@ -54,6 +55,7 @@ class Form:
             self.errors[name] = "Enter an amount, such as 12.50."
         if name in self.errors:
             return 0
+        # Rounded, because 1.15 * 100 is below 115 in floating point.
         amount = round(float(value) * 100)
         if amount > max_cents:
             self.errors[name] = f"At most {max_cents / 100:,.2f}."

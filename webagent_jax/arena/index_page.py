@@ -49,6 +49,7 @@ def make_router(
         tasks_by_split: tasks of the index by split.
         port: port of the server.
     """
+    # The test tasks are listed first, because the list is cut.
     tasks = list(itertools.chain(tasks_by_split["test"], tasks_by_split["train"]))
     template = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True
@@ -84,6 +85,7 @@ def make_router(
             generated.task.start_url for generated in tasks if generated.task.id == task_id
         ]
         site = request.query_params.get("site", "shopping")
+        # A link opens one tab, that of the first site.
         target = start_urls[0].split(" |AND| ")[0] if start_urls else f"__{site.upper()}__/"
         for placeholder, url in urls.items():
             target = target.replace(placeholder, url)

@@ -79,14 +79,17 @@ def paginate(
         arguments: values of the placeholders in `from_clause`.
         size: rows on a full page.
     """
+    # The order has no effect on the count.
     body = from_clause.rpartition(" ORDER BY ")[0] or from_clause
     (total,) = request.db.execute(f"SELECT count(*) {body}", arguments).fetchone()
     page_text = request.query.get("page", "1")
+    # `int` raises ValueError for a number with thousands of digits.
     number = int(page_text) if page_text.isdecimal() and len(page_text) < 7 else 1
     number = min(max(number, 1), max(1, -(-total // size)))
     rows = request.db.execute(
         f"SELECT {columns} {from_clause} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
     ).fetchall()
+    # Links keep the filters; the number of the page is appended last.
     parameters = [(key, value) for key, value in request.query.items() if key != "page" and value]
     return Pagination(
         rows, total, number, size, f"{request.path}?{urlencode([*parameters, ('page', '')])}"

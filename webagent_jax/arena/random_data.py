@@ -45,6 +45,7 @@ class ZipfSampler:
         order = list(items)
         rng.shuffle(order)
         self._items: list[Any] = order
+        # The shift by 3 makes the first ranks less dominant.
         weights = (1.0 / (rank + 3) ** exponent for rank in range(len(order)))
         self._cumulative_weights = list(itertools.accumulate(weights))
 

@@ -33,6 +33,7 @@ TEMPLATES: tuple[TaskTemplate, ...] = (
 
 def seed_data() -> Data:
     """Return read-only connections to the seed databases, from which tasks are drawn."""
+    # Sites that share a database have one connection.
     databases = {site.database.name: site.database for site in SITES}
     return {
         name: database.connect_read_only(database.load_image(entry))

@@ -52,6 +52,7 @@ def select_tasks(
         streams = {
             template.name: _generate(template, data, "selection") for template in site_templates
         }
+        # The kind of a template is that of its first task; the task is put back below.
         first_tasks = {name: next(source, None) for name, source in streams.items()}
         for kind, (train, test) in kinds.items():
             queues = [
@@ -59,7 +60,9 @@ def select_tasks(
                 for name, first in first_tasks.items()
                 if first is not None and eval_kind(first.instance.eval) == kind
             ]
+            # Train and test come from one sequence of distinct draws, so no instance is in both.
             tasks = list(itertools.islice(_round_robin(queues), train + test))
+            # Evenly spaced over the templates. A kind with too few tasks has only training tasks.
             flags = _evenly_spaced_flags(len(tasks), test if len(tasks) == train + test else 0)
             for generated, is_test in zip(tasks, flags, strict=True):
                 splits["test" if is_test else "train"].append(generated)
@@ -111,6 +114,7 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
     tries = 0
     while tries < _MAX_TRIES:
         instance = template.sample(data, rng)
+        # Drawn for rejected instances too: the order of the draws determines all tasks.
         phrasing = rng.choice(template.phrasings)
         if instance is None or (key := _instance_key(template, instance)) in keys:
             tries += 1

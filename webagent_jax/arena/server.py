@@ -51,6 +51,7 @@ class ArenaApp:
             return
         hostname = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
         match = _HOSTNAME.fullmatch(hostname)
+        # A dropped world is missing here, so that late requests of its pages reach no other world.
         router = self._routers.get(match["site"]) if match else None
         world = self.worlds.get(match["world"]) if match else None
         if router is None or world is None:
@@ -117,6 +118,7 @@ def make_server(arena: ArenaApp, latency: float = 0.0) -> uvicorn.Server:
         uvicorn.Config(
             LatencyMiddleware(arena, latency) if latency else arena,
             loop="asyncio",
+            # The application has no startup or shutdown events.
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -132,6 +134,7 @@ async def serve(
     server = make_server(arena, latency)
     task = asyncio.create_task(server.serve(sockets=[page_socket]))
     await serve_control(arena.worlds, control_socket)
+    # The handle closed the control socket, or its process ended.
     server.should_exit = True
     await task
 

@@ -70,6 +70,7 @@ class Site:
                 for method, path, view in views.entries
             ),
             Route(
+                # Last, because routes are matched in order.
                 "/{path:path}",
                 self._endpoint(_raise_not_found, environment),
                 methods=["GET", "POST"],
@@ -93,6 +94,7 @@ class Site:
 
     def _endpoint(self, view: View, environment: jinja2.Environment) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
+            # Blank values stay, so that an empty field differs from a missing one.
             fields = parse_qsl((await request.body()).decode(), keep_blank_values=True)
             world = request.scope["world"]
             context = RequestContext(self, world, request, dict(fields), environment)
@@ -205,6 +207,7 @@ class RequestContext:
 
     def render(self, template: str, status: int = 200, **context: Any) -> Response:
         """Return the page of a template, with all messages of `flash` that are not yet shown."""
+        # Copied and cleared before rendering: each message is shown once.
         flashes = self.session.flashes[:]
         self.session.flashes.clear()
         text = self._environment.get_template(template).render(
@@ -216,6 +219,7 @@ class RequestContext:
         """Redirect to a path of this site with GET, and show `flash` there."""
         if flash:
             self.flash(flash)
+        # Status 303 makes the browser send a GET, so that a reload does not post again.
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
 
     def sign_in(self, account_id: int, home: str) -> Response:
@@ -226,10 +230,12 @@ class RequestContext:
     def return_path(self, default: str) -> str:
         """Return the path of this site in the form field "back", or `default` without one."""
         path = self.form.get("back", "")
+        # "//host" and "/\host" are addresses of other sites to a browser.
         return path if re.match(r"/(?![/\\])", path) else default
 
     def redirect_to_sign_in(self) -> Response:
         """Redirect to the sign-in page, which leads back to this page."""
+        # A POST cannot be repeated by a redirect.
         back = "/" if self._writes else self.full_path
         return self.redirect("/sign-in", "Please sign in to go on.", back=back)
 
@@ -239,6 +245,7 @@ class RequestContext:
             if not self._writes:
                 return view(self, **self._request.path_params)
             with self.db:
+                # Commits on return and rolls back on an exception, NotFound included.
                 return view(self, **self._request.path_params)
         except NotFound:
             return self.render("missing.html.j2", 404)

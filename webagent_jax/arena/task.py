@@ -128,6 +128,7 @@ def page_includes(url: str, selector: str, *expected_texts: str) -> EvalSpec:
 
     `url` is the page to open, or "last" for the page where the agent stopped.
     """
+    # JSON texts are valid JavaScript literals, so selectors need no other quoting.
     texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)"
     return _page_spec(url, f"{texts}.join(' ; ')", {"must_include": list(expected_texts)})
 
@@ -165,6 +166,7 @@ def all_of(*specs: EvalSpec) -> EvalSpec:
     """Require all of these specifications."""
     result: EvalSpec = {"eval_types": [], "string_note": ""}
     for spec in specs:
+        # Evaluators and pages are joined; any other field is that of the last part which has it.
         types = [name for name in spec["eval_types"] if name not in result["eval_types"]]
         result["eval_types"] += types
         pages = [*result.get("program_html", ()), *spec.get("program_html", ())]

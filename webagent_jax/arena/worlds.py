@@ -43,6 +43,7 @@ class World:
         connection = self._databases.get(name)
         if connection is None:
             return self._seeds[name].connection
+        # A GET view that writes fails in changed worlds too, not only on the shared seed.
         connection.execute("PRAGMA query_only = ON")
         return connection
 
@@ -58,6 +59,7 @@ class World:
         """Return a new world in the same state."""
         world = World(name, self._seeds, {})
         world.sessions = copy.deepcopy(self.sessions)
+        # Only changed databases are copied; the others are still those of the seed.
         world._databases = {
             key: database.connect(connection.serialize())
             for key, connection in self._databases.items()
@@ -112,6 +114,7 @@ class WorldStore:
     def drop(self, name: str) -> None:
         """Delete a world. Repeated calls have no effect."""
         world = self._worlds.pop(name, None)
+        # The check keeps a repeated call from freeing the slot twice.
         if world is not None:
             world.close()
             number, _, slot = name.rpartition(".")

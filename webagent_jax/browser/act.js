@@ -2,6 +2,7 @@
 // a pointer. Every function returns {error}, a message for the agent, or its result.
 "use strict";
 const describe = (element) => {
+  // The agent knows only listed elements, so the message names the nearest one around the element.
   let listedElement = element;
   while (listedElement && !ids.has(listedElement)) listedElement = listedElement.parentElement;
   const id = ids.get(listedElement);
@@ -40,6 +41,7 @@ function find(id) {
 function hitAt(element, x, y) {
   let hit =
     element.getRootNode().elementFromPoint?.(x, y) ?? element.ownerDocument.elementFromPoint(x, y);
+  // elementFromPoint stops at a shadow host; continue inside until the hit contains the element.
   while (hit?.shadowRoot && !hit.contains(element)) {
     const innerHit = hit.shadowRoot.elementFromPoint(x, y);
     if (!innerHit || innerHit === hit) break;
@@ -66,6 +68,7 @@ const isTolerated = (element, hit) =>
   hit !== element.ownerDocument.body &&
   hit !== element.ownerDocument.documentElement;
 
+// Fractions of a box, the center first, because most elements are hit there.
 const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 
 /** Returns a point that hits the element: the center of a line box, otherwise any grid point. */
@@ -76,6 +79,7 @@ function hittingPoint(element) {
   const rects = boxes.filter((r) => r.width > 0 && r.height > 0);
   let coveredPoint = null;
   let sharedPoint = null; // point that hits a listed descendant of the element, such as a button
+  // A link over several lines has a box per line; the number of hit tests is bounded.
   for (const rect of rects.slice(0, 8)) {
     for (const fy of STEPS) {
       for (const fx of STEPS) {
@@ -91,6 +95,7 @@ function hittingPoint(element) {
       }
     }
   }
+  // Without a point of its own: a point on listed content, then one that hits a parent or a label.
   if (sharedPoint) return sharedPoint;
   if (coveredPoint && isTolerated(element, coveredPoint.hit)) return coveredPoint;
   return { hit: coveredPoint?.hit ?? null, none: true, isCovered: coveredPoint !== null };
@@ -104,6 +109,7 @@ function locate(id) {
   if (!target?.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
+  // The viewport of a frame may be outside that of the page, so elements in frames always scroll.
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
   if (point.none) {
@@ -113,6 +119,7 @@ function locate(id) {
   if (point.none && point.hit)
     return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
+  // The point is relative to the frame of the element, the result to the top viewport.
   const origin = element.getBoundingClientRect();
   const box = boxOf(element);
   return {
@@ -147,17 +154,20 @@ function prepareTyping(id, text) {
   element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
   element.focus();
   if (DIRECT_VALUE_TYPES.has(element.type)) return setValue(element, id, text);
+  // Typed text replaces a selection, so no key for deletion is needed.
   if (element.select) element.select();
   else element.ownerDocument.getSelection().selectAllChildren(element);
   return { empty: !(element.value ?? element.textContent) };
 }
 
 function setValue(element, id, text) {
+  // The setter of the prototype bypasses one that a framework defines on the element.
   const oldValue = element.value;
   Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(
     element,
     text.trim(),
   );
+  // The browser replaces an invalid value by an empty one, and that of a slider by a valid one.
   if (element.type !== "range" && element.value.toLowerCase() !== text.trim().toLowerCase()) {
     element.value = oldValue;
     const forms = {
@@ -185,6 +195,7 @@ function choose(id, optionText) {
   const goal = squeeze(optionText).toLowerCase();
   const label = (option) => squeeze(option.label).toLowerCase();
   const option =
+    // An exact label has priority, because it may be part of another label.
     options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
   if (!option) {
     const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
@@ -213,6 +224,7 @@ function scroll(id, direction) {
     box ??= page;
   } else if (page.scrollHeight <= page.clientHeight + 1) {
     const area = (e) => e.clientWidth * e.clientHeight;
+    // The limit bounds the number of computed styles on a large page.
     const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(canScroll);
     box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
   }

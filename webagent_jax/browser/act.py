@@ -70,11 +70,13 @@ async def _type(page: Page, action: Action) -> ErrorMessage:
     if action.element_id is None:
         return f"{action.kind} needs an element"
     text = action.value or ""
+    # 1. Focus the field and select its content, which the typed text replaces.
     field = await injected.call(page, "prepareTyping", action.element_id, text)
     if "error" in field:
         return str(field["error"])
     if field.get("done"):
         return None
+    # 2. Delete the selected content, because an empty text has no key to press.
     if not text:
         if not field["empty"]:
             await page.keyboard.press("Delete")
@@ -83,12 +85,14 @@ async def _type(page: Page, action: Action) -> ErrorMessage:
     head, last_char = (text[:-1], text[-1]) if text[-1] != "\n" else (text, "")
     if head:
         await page.keyboard.insert_text(head)
+    # A final line end was inserted with the text: as a key it would be Enter and submit the form.
     if last_char:
         await page.keyboard.type(last_char)
     return None
 
 
 async def _search(page: Page, action: Action) -> ErrorMessage:
+    # A field that takes no text must not submit its form.
     refusal = await _type(page, action)
     if refusal is None:
         await page.keyboard.press("Enter")

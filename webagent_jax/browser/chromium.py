@@ -85,6 +85,7 @@ def find_executable() -> str:
     """
     env_path = os.environ.get("WEBAGENT_CHROMIUM")
     if env_path:
+        # A variable that is set but wrong is an error, so that no other Chromium runs unnoticed.
         if not shutil.which(env_path):
             raise ChromiumMissing(
                 f"WEBAGENT_CHROMIUM={env_path} is not a program; "
@@ -112,6 +113,7 @@ def _candidates() -> Iterator[str]:
         "chromium-*/chrome-linux*/chrome",
         "chromium-*/chrome-mac*/Chromium.app/Contents/MacOS/Chromium",
     ):
+        # The folder names end in revision numbers; descending order prefers the newest.
         yield from map(str, sorted(root.glob(pattern), reverse=True))
 
 
@@ -125,16 +127,19 @@ def ensure_installed() -> str:
         return find_executable()
     except ChromiumMissing:
         apt_get = _apt_get()
+        # With the variable set, an installed package would not be used.
         if not apt_get or os.environ.get("WEBAGENT_CHROMIUM"):
             raise
     for command in (["update"], ["install", "--yes", "--no-install-recommends", _PACKAGE]):
         result = subprocess.run(
             [*apt_get, *command],
+            # The caller reads the path from stdout, so apt-get must not write there.
             stdout=sys.stderr,
             timeout=_INSTALL_TIMEOUT,
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             check=False,
         )
+        # `find_executable` then raises the error with the command to run.
         if result.returncode:
             break
     return find_executable()

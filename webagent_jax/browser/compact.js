@@ -27,6 +27,7 @@ class CompactWalk extends TextWalk {
         frameBox,
       });
     this.flush();
+    // Only now are all figures of a drawing known, whose sizes are relative to each other.
     sizeFigures(this.entries);
     return this.entries.map(({ element, node, ...entry }) =>
       element ? { id: String(idOf(element)), ...entry, box: boxAt(element, frameBox) } : entry,
@@ -44,6 +45,7 @@ class CompactWalk extends TextWalk {
 
   children(element, context) {
     if (context.depth > DEPTH_LIMIT) return;
+    // The content of a closed <details> is not rendered; its summary opens it.
     if (element.tagName === "DETAILS" && !element.open) {
       const summary = element.querySelector(":scope > summary");
       if (summary) this.node(summary, context);
@@ -79,6 +81,7 @@ class CompactWalk extends TextWalk {
     const isBlock = !INLINE.has(style.display) && !element.ownerSVGElement;
     if (element.tagName === "LABEL" && element.control)
       return this.label(element, style, context, isBlock);
+    // The first match decides: a field, a clickable element, a shape, a row, other content.
     if (FIELDS.has(kind) && (isNativeField(element) || kind === "textbox"))
       return this.field(element, kind, rect);
     if (kind) return this.clickable({ element, kind, isListener, style, rect, context });
@@ -130,6 +133,7 @@ class CompactWalk extends TextWalk {
     this.flush();
     for (const cell of element.children) {
       this.cellBorder = true;
+      // Blocks in a small cell only separate words, so that the row stays one line.
       const isSimple = cell.getElementsByTagName("*").length <= 8;
       this.inlineDepth += isSimple ? 1 : 0;
       this.node(cell, context);
@@ -175,6 +179,7 @@ class CompactWalk extends TextWalk {
         rect: context.rect,
       });
     } else {
+      // The text of the label becomes the name of its field and is not listed twice.
       const isName = isControlVisible && FIELDS.has(kind) && !ariaName(control);
       this.ignoreTextDepth += isName ? 1 : 0;
       this.children(element, context);
@@ -197,6 +202,7 @@ class CompactWalk extends TextWalk {
   }
 
   field(element, kind, rect) {
+    // Sources of the name in order: ARIA, label, title or placeholder, text around the field.
     let name =
       ariaName(element) ||
       labelName(element) ||
@@ -221,6 +227,7 @@ class CompactWalk extends TextWalk {
       this.cellBorder = false;
       return run;
     }
+    // Without pending text, a short previous entry in the same container is the label.
     const last = this.entries.at(-1);
     const parent = element.parentElement;
     if (!last?.text || !last.node || last.text.length > LABEL_LIMIT || !parent) return "";
@@ -229,6 +236,7 @@ class CompactWalk extends TextWalk {
       parent.childElementCount === 1 && !textOf(parent) ? parent.parentElement : parent;
     if (!container?.contains(last.node) || container === container.ownerDocument.body) return "";
     this.entries.pop();
+    // The entry is removed, so its characters count no longer.
     if (!last.above) this.chars -= lengthOf(last);
     return last.text;
   }
@@ -258,12 +266,14 @@ class CompactWalk extends TextWalk {
     const chars = this.chars;
     const isInputButton = nativeKind(element) === "button" && element.tagName === "INPUT";
     this.ignoreTextDepth = this.inlineDepth = 0;
+    // 1. Traverse the content on its own, with text and layout independent of the surroundings.
     if (!isInputButton) this.children(element, { ...context, drawing: null });
     if (element.tagName === "IMG") this.addText(squeeze(element.alt), element);
     this.flush();
     this.ignoreTextDepth = outer.ignoreTextDepth;
     this.inlineDepth = outer.inlineDepth;
     this.cellBorder = Boolean(separator);
+    // 2. Take its entries back.
     const innerEntries = this.entries.splice(start);
     this.chars = chars; // entries that are pushed again below count then
     const texts = innerEntries.filter((entry) => entry.text !== undefined);
@@ -275,7 +285,9 @@ class CompactWalk extends TextWalk {
         ? squeeze(element.value || element.alt || element.title || element.type)
         : words);
 
+    // 3. Decide which of them remain, by the number of actionable elements in the content.
     if (actionable.length === 0) {
+      // None: list the element with its text as the name; a long text of an item stays plain text.
       const fullName =
         ownName ||
         squeeze(element.title || element.getAttribute("placeholder") || textOf(element)) ||
@@ -286,6 +298,7 @@ class CompactWalk extends TextWalk {
       this.list({ element, kind, name: isTooLong ? "" : name, rect });
       if (isTooLong) texts.forEach((entry) => this.push(entry));
     } else if (actionable.length === 1 && !words) {
+      // One, and no text: both are one target for the agent, so only the inner one is listed.
       const [innerEntry] = actionable;
       if (!FIELDS.has(innerEntry.kind) && kind !== "item") innerEntry.kind = kind;
       innerEntry.name ||= shorten(ariaName(element));
@@ -294,6 +307,7 @@ class CompactWalk extends TextWalk {
       (isListener || (words && nativeKind(element))) &&
       (kind !== "item" || isCard({ element, style, words, actionable }))
     ) {
+      // Several, or text beside one: the element is a target of its own, and so is its content.
       const isTooLong = words.length > NAME_LIMIT;
       this.list({ element, kind, name: isTooLong ? "" : ownName, rect });
       (isTooLong ? innerEntries : actionable).forEach((entry) => this.push(entry));

@@ -18,6 +18,7 @@ def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry
     lines = [line(entry) for entry in entries]
     start = 0
     if sum(len(text) + 1 for text in lines) > budget:
+        # The part that the agent can see matters most; scrolling changes which part is shown.
         start = next((i for i, entry in enumerate(entries) if not entry.get("above")), 0)
     end, size = start, 0
     while end < len(lines) and size + len(lines[end]) + 1 <= budget:

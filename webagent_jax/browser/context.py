@@ -44,6 +44,7 @@ class ContextSpec:
         origin = origin_of(url)
         if origin is None:
             return False
+        # An origin with a leading dot matches every subdomain, as in the browser's bypass list.
         return any(origin.endswith(o) if o.startswith(".") else origin == o for o in self.origins)
 
     def refusal(self, url: str) -> str:
@@ -68,6 +69,7 @@ class EpisodeContext:
         self._visited_sites: set[str] = set()  # "scheme://host:port" of all documents
         self._dialog_messages: list[str] = []  # messages of dialogs since the last observation
         self.seconds: dict[str, float] = {}  # seconds by phase: load, act, settle, observe
+        # `recycle` removes these listeners before the successor registers its own.
         context.on("page", self._on_page)
         context.on("dialog", self._accept_dialog)
 
@@ -88,9 +90,11 @@ class EpisodeContext:
             timezone_id="UTC",  # pages show the same local time on every machine
         )
         try:
+            # Playwright takes milliseconds, the config has seconds.
             context.set_default_timeout(config.call_timeout * 1000)
             context.set_default_navigation_timeout(config.navigation_timeout * 1000)
             self = cls(context, spec, config)
+            # One script, so that listeners are recorded before the script of the suite adds any.
             await context.add_init_script(f"{injected.INIT_SCRIPT}\n{spec.init_script}")
             self._tab = await context.new_page()
         except BaseException:
@@ -117,6 +121,7 @@ class EpisodeContext:
         """
         page = self._tab
         is_clearable = not self.has_failed and self._num_tabs == 1 and len(self._visited_sites) == 1
+        # The old session must not reach the context any more, whether it is reused or closed.
         self.fail(_SESSION_CLOSED)
         if (
             not is_clearable
@@ -130,6 +135,7 @@ class EpisodeContext:
         page.remove_listener("crash", self._on_crash)
         page.remove_listener("framenavigated", self._on_navigation)
         self._tracker.stop()
+        # The tracker stops first: it would count the requests of the empty page.
         await context_pool.clear_state(self._context, page, *self._visited_sites)
         successor = EpisodeContext(self._context, self._spec, self._config)
         successor._on_page(page)
@@ -148,9 +154,11 @@ class EpisodeContext:
             InfraError: a timeout, a crash, a closed browser, or an error of Playwright.
         """
         self._last_call_failed = True  # reset on success
+        # Waiting for the fault too ends a call at a crash at once, not after its timeout.
         task = asyncio.ensure_future(work())
         futures: set[asyncio.Future[Any]] = {task, self._fault}
         await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        # `asyncio.wait` does not await the cancelled call, which may never return after a crash.
         if not task.done():
             task.cancel()
             raise InfraError(
@@ -172,6 +180,7 @@ class EpisodeContext:
     async def goto(self, url: str) -> None:
         """Load `url` in the active tab and wait until the page is quiet."""
         page = self._page()
+        # 1. Load the document. 2. Wait for its resources. 3. Wait until its scripts are quiet.
         with self._timer("load"):
             await page.goto(url, wait_until="domcontentloaded")
             # A page with an image that never loads is still usable.
@@ -203,6 +212,7 @@ class EpisodeContext:
         """Execute an action and wait until the page is quiet; return an error for the agent."""
         if action.kind is ActionKind.EXIT:
             return None
+        # Only a tab that this action opens ends the wait in `settle`.
         self._tab_event.clear()
         with self._timer("act"):
             refusal = await self._dispatch(action)
@@ -229,6 +239,7 @@ class EpisodeContext:
     async def settle(self) -> None:
         """Wait until the active tab is quiet, and for a new tab if the page requests one."""
         with self._timer("settle"):
+            # The page reports the request for a tab before the tab exists, so it gets extra time.
             if not await self._wait_until_quiet():
                 return
             with contextlib.suppress(TimeoutError):
@@ -239,6 +250,7 @@ class EpisodeContext:
         """Wait until the active tab is quiet; return whether it requested a new tab."""
         page, timeout = self._page(), self._config.navigation_timeout
         opens_tab = await settle.settle(page, self._tracker, self._config.settle_timeout)
+        # Read before `reset`, which forgets the request of the next document.
         is_navigating = self._tracker.is_navigating
         self._tracker.reset()
         if not is_navigating:
@@ -246,6 +258,7 @@ class EpisodeContext:
         if not await navigate.wait_for_commit(page, timeout):
             self._dialog_messages.append(f"the next page did not answer in {timeout:g} s")
             return opens_tab
+        # The next document has replaced the one that was quiet, so it settles as well.
         return await settle.settle(page, self._tracker, self._config.settle_timeout) or opens_tab
 
     async def observe(self, error: str | None) -> Observation:
@@ -257,6 +270,7 @@ class EpisodeContext:
             tab_lines = [await _format_tab(i, p, p is page) for i, p in enumerate(pages)]
         with self._timer("observe"):
             content = await observe.observe(page, self._config, self._spec.allows, tab_lines)
+        # The error of the action comes first, because the text is cut at its end.
         errors = [error] if error else []
         errors += [self._describe_failure(*failure) for failure in self._tracker.failures]
         errors += self._dialog_messages
@@ -344,6 +358,7 @@ class EpisodeContext:
             self._visited_sites.add(site)
 
     async def _accept_dialog(self, dialog: Dialog) -> None:
+        # A dialog blocks the scripts of its page, so it is closed at once and its text is kept.
         if dialog.type != "beforeunload":
             self._dialog_messages.append(f"the page said: {dialog.message}")
         try:
@@ -367,6 +382,7 @@ def _site(url: str) -> str | None:
 
 def isolation(origins: Sequence[str]) -> dict[str, Any]:
     """Return the options of a Playwright context that reaches the origins and nothing else."""
+    # By default Chromium bypasses proxies for loopback addresses; "<-loopback>" removes that rule.
     return {
         "proxy": {"server": _BLACKHOLE_PROXY, "bypass": ",".join(("<-loopback>", *origins))},
         "accept_downloads": False,

@@ -28,13 +28,17 @@ async def clear_state(context: BrowserContext, page: Page, origin: str) -> None:
         origin: the only origin that the tab has shown, "http://host:port".
     """
     devtools = await context.new_cdp_session(page)
+    # 1. Clear the state of the tab while it still has the origin. Window names survive navigation.
     await page.evaluate("() => { sessionStorage.clear(); window.name = ''; }")
+    # 2. Leave the page without running its scripts, which could write new state.
     await devtools.send("Emulation.setScriptExecutionDisabled", {"value": True})
     await page.goto("about:blank")  # has no script objects; the history of a fresh tab starts here
     await devtools.send("Emulation.setScriptExecutionDisabled", {"value": False})
     await page.mouse.move(0, 0)  # pointer position of a fresh tab
+    # 3. Delete the stored state, now that no page of the origin can write it again.
     await context.clear_cookies()
     await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    # 4. Remove the visited pages from the history; only the empty page remains.
     await devtools.send("Page.resetNavigationHistory")
     await devtools.detach()
 
@@ -67,9 +71,11 @@ class ContextPool(Generic[T]):
     async def take(self, key: object) -> T | None:
         """Remove and return the newest item with the key `key`; None if there is none."""
         while tasks := self._pooled.get(key):
+            # Removed before the wait, so that no other caller takes the same item.
             pending = tasks[-1]
             self._remove(key, pending)
             try:
+                # Without the shield, a caller that stops waiting would cancel the clearing halfway.
                 item = await asyncio.shield(pending)
             except asyncio.CancelledError:  # the caller stopped waiting
                 pending.add_done_callback(self._dispose_result)

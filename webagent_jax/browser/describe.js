@@ -130,6 +130,7 @@ function nativeKind(element) {
     case "AREA":
       return element.hasAttribute("href") ? (ROLES[element.getAttribute("role")] ?? "link") : "";
   }
+  // Only the outermost editable element is a field; its content is editable too.
   return element.isContentEditable && !element.parentElement?.isContentEditable ? "textbox" : "";
 }
 
@@ -159,6 +160,7 @@ function kindOf(element, style, parentCursor) {
     return ["", false];
   const isListener = hasListener(element);
   if (kind) return [kind, isListener];
+  // The cursor is inherited, so only the outermost element with a pointer counts.
   const hasPointer = style.cursor === "pointer" && parentCursor !== "pointer";
   if (isListener || hasPointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {
     return [element.tagName === "A" ? "link" : "item", isListener];
@@ -192,6 +194,7 @@ const isDisabled = (element) =>
 
 // --- visibility ---------------------------------------------------------------------------------
 
+// Getters of the prototypes, because fields of a form may hide its properties (isClobbered).
 const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
 const childNodesOf = getter(Node.prototype, "childNodes");
 const parentOf = getter(Node.prototype, "parentNode");

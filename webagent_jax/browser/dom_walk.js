@@ -2,6 +2,7 @@
 "use strict";
 const DEPTH_LIMIT = 400;
 
+// Weak in both directions, so that ids do not keep removed elements alive.
 const ids = new WeakMap(); // Element -> id
 const byId = new Map(); // id -> WeakRef(Element)
 let lastId = 0; // highest id in this document, or in other frames of the page
@@ -37,6 +38,7 @@ class Walk {
     this.numVisited += 1;
     if (
       this.numVisited > this.limits.nodes ||
+      // The clock is read for every 128th element only, to keep the traversal fast.
       (this.numVisited % 128 === 0 && performance.now() > this.limits.end)
     )
       this.hasStopped = true;

@@ -58,15 +58,18 @@ class Walk:
         result = await injected.call_json(
             document, "observe", {**self._limits, "frameBox": frame_box}
         )
+        # The entries come from the page, which may have replaced JSON.stringify or Array methods.
         if not all(isinstance(entry, dict) for entry in result["entries"]):
             raise InfraError("the page broke observe(): its entries are no entries")
         self.title = self.title or result["title"]
         self.has_stopped |= result["hasStopped"]
         self.num_skipped += max(result["total"] - result["numVisited"], 0)
+        # The limit on elements and the ids are shared by all frames; the time limit is per frame.
         self._limits["nodes"] -= result["numVisited"]
         self._limits["lastId"] = result["lastId"]
         for entry in result["entries"]:
             self.entries.append(entry)
+            # Each frame is visited once, even if a page repeats its number in its entries.
             frame = self._pending_frames.pop(entry.get("frame"), None)
             if frame is None:
                 continue
@@ -87,6 +90,7 @@ async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool])
     if page.url.startswith(NO_PAGE):
         return Walk(config, {}, 0)
     frames_by_number = await frames.tag_cross_origin_frames(page, allows)
+    # Without cross-origin frames no other frame has ids, and a call per frame is saved.
     last_id = 0
     if frames_by_number:
         last_id = await frames.last_id([page.main_frame, *frames_by_number.values()])

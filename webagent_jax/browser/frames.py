@@ -24,6 +24,7 @@ async def tag_cross_origin_frames(page: Page, allows: Callable[[str], bool]) -> 
         allows: returns whether frames with this address are traversed.
     """
     frames_by_number = {}
+    # The first frame is the main frame, which `collect` starts from.
     for number, frame in enumerate(page.frames[1 : 1 + _MAX_FRAMES]):
         is_allowed = allows(frame.url) or frame.url == _SRCDOC_URL
         tag = number if is_allowed else None
@@ -41,6 +42,7 @@ async def last_id(frames: Iterable[Frame]) -> int:
 async def frame_of_element(page: Page, element_id: str) -> Frame:
     """Return the frame that assigned this id; the main frame of the page if none did."""
     script = "id => window.__webagent?.hasElement(id)"
+    # Ids are unique over all frames, so at most one frame has the element.
     for frame in page.frames:
         if await _or_none(frame.evaluate(script, element_id)):
             return frame
@@ -49,6 +51,7 @@ async def frame_of_element(page: Page, element_id: str) -> Frame:
 
 async def to_page_coordinates(frame: Frame, point: dict[str, Any]) -> dict[str, Any]:
     """Convert a point in `frame` to page coordinates; {"error"} if the frame is covered."""
+    # One step per level of nesting: each parent adds the position of its frame element.
     while frame.parent_frame is not None and "error" not in point:
         point = await _call_in_parent(frame, "toParentCoordinates", point)
         frame = frame.parent_frame
@@ -63,6 +66,7 @@ async def _call_in_parent(frame: Frame, function: str, argument: Any) -> Any:
             f"(frame, argument) => window.__webagent?.{function}(frame, argument)", argument
         )
     finally:
+        # Handles keep their element alive in the page.
         await element.dispose()
 
 

@@ -17,6 +17,7 @@ const HUES = [
 function colorWord(css) {
   const [r, g, b, alpha = 1] = (css.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
   if (!css.startsWith("rgb") || alpha === 0) return "";
+  // The hue of the HSV model in degrees; low saturation gives black, white or gray.
   const high = Math.max(r, g, b);
   const low = Math.min(r, g, b);
   if (high - low < 26) return high < 64 ? "black" : high > 235 ? "white" : "gray";
@@ -28,6 +29,7 @@ function colorWord(css) {
         ? (b - r) / spread + 2
         : (r - g) / spread + 4;
   const hue = sector * 60;
+  // Dark orange is brown, dark magenta purple, and light red pink.
   if (hue >= 15 && hue < 42 && high < 180) return "brown";
   if (hue >= 290 && hue < 325 && high < 180) return "purple";
   if ((hue < 15 || hue >= 325) && low > 150) return "pink";
@@ -68,6 +70,7 @@ function sizeFigures(entries) {
   for (const figures of drawings.values()) {
     const extents = figures.map(({ extent }) => extent);
     const [small, large] = [Math.min(...extents), Math.max(...extents)];
+    // Sizes that are nearly equal have no word. The limit between both is the geometric mean.
     if (large < 1.6 * small) continue;
     for (const { entry, extent } of figures)
       entry.name += extent > Math.sqrt(small * large) ? " large" : " small";

@@ -28,6 +28,7 @@ def _source() -> str:
     folder = resources.files("webagent_jax.browser")
     parts = [folder.joinpath(f"{name}.js").read_text() for name in _FILES]
     exports = f"Object.defineProperty(window, '__webagent', {{value: {{{', '.join(_EXPORTS)}}}}});"
+    # The condition makes repeated injection harmless; a second run would lose ids and listeners.
     return "if (!window.__webagent) (() => {\n" + "\n".join([*parts, exports]) + "\n})();"
 
 
@@ -60,6 +61,7 @@ async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: floa
         except PlaywrightError as error:
             if not any(words in str(error) for words in _NAVIGATION_ERRORS):
                 raise
+        # The script ran in a document that is gone; it runs again in the next one.
         await page.wait_for_load_state("domcontentloaded", timeout=timeout * 1000)
     return await page.evaluate(script, argument)
 
@@ -77,14 +79,17 @@ async def call(page: Page | Frame, function: str, *arguments: Any, timeout: floa
         timeout: seconds to wait for a navigation.
     """
     if isinstance(page, Page) and function in _ELEMENT_FUNCTIONS and len(page.frames) > 1:
+        # 1. Find the frame of the element, and convert the result to page coordinates.
         frame = await frames.frame_of_element(page, arguments[0])
         result = await call(frame, function, *arguments, timeout=timeout)
         return await frames.to_page_coordinates(frame, result) if "x" in result else result
+    # 2. Call the function. The object distinguishes a result of null from missing scripts.
     expression = (
         f"async a => window.__webagent ? {{got: await window.__webagent.{function}(...a)}} : null"
     )
     result = await evaluate(page, expression, list(arguments), timeout)
     if result is None:
+        # 3. Inject the missing scripts and call again.
         await evaluate(page, f"() => {{ {INIT_SCRIPT} }}", None, timeout)
         result = await evaluate(page, expression, list(arguments), timeout)
     return result["got"] if result else None

@@ -15,6 +15,7 @@ const SHORT_TIMER = 500; // ms; actions wait for timers up to this delay
 
 const listeners = new WeakMap(); // Element -> Map(event type -> Set(listener))
 const timers = new Set(); // ids of pending short timers
+// Stored before they are replaced; timers and listeners of these scripts are not recorded.
 const native = {
   addEventListener: EventTarget.prototype.addEventListener,
   removeEventListener: EventTarget.prototype.removeEventListener,
@@ -23,6 +24,7 @@ const native = {
   open: window.open.bind(window),
 };
 
+// The replacements record calls and pass them on unchanged.
 EventTarget.prototype.addEventListener = function addEventListener(type, listener, ...rest) {
   if (listener && this instanceof Node && POINTER_EVENTS.has(type)) {
     if (!listeners.has(this)) listeners.set(this, new Map());
@@ -78,6 +80,7 @@ window.open = function open(url, target = "_blank", ...rest) {
 native.addEventListener.call(
   window,
   "click",
+  // A link may open a tab without a call of window.open.
   (event) => {
     const link = event.composedPath()[0]?.closest?.("a[href], area[href]");
     const hasModifier = event.ctrlKey || event.shiftKey || event.metaKey;

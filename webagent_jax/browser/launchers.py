@@ -54,12 +54,14 @@ class LocalLauncher:
 
     async def start(self, chromium_type: BrowserType, timeout: float) -> LaunchedBrowser:
         """Launch a Chromium within `timeout` seconds."""
+        # Playwright does not report the process id; the unique argument finds it in /proc.
         mark = f"--webagent-instance={uuid.uuid4().hex}"
         browser = await chromium_type.launch(
             executable_path=self._executable,
             args=[*chromium.LAUNCH_ARGS, mark],
             chromium_sandbox=self._sandbox,
             timeout=timeout * 1000,
+            # A signal must not close Chromium under running episodes; the pool closes it.
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
@@ -100,6 +102,7 @@ class RemoteLauncher:
             },
         )
         await self._check_switches(browser)
+        # Memory limits do not apply to processes of another machine.
         return LaunchedBrowser(browser, None)
 
     async def _check_switches(self, browser: Browser) -> None:

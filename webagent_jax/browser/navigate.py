@@ -43,6 +43,7 @@ async def go_to(page: Page, url: str, timeout: float) -> ErrorMessage:
 
 async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> ErrorMessage:
     """Move in the history of the tab, which starts at the first page after the empty one."""
+    # The history also contains the empty tab, to which the agent must not return.
     devtools = await page.context.new_cdp_session(page)
     history = await devtools.send("Page.getNavigationHistory")
     await devtools.detach()
@@ -70,6 +71,7 @@ async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> Err
 async def wait_for_commit(page: Page, timeout: float) -> bool:
     """Return whether the document that the page requested commits within `timeout` seconds."""
     try:
+        # The tab evaluates an expression only after the next document has committed.
         await asyncio.wait_for(injected.evaluate(page, "0", None, timeout), timeout)
     except (TimeoutError, PlaywrightTimeout):
         await _give_up(page)

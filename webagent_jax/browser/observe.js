@@ -4,6 +4,7 @@
 /** Returns JSON of {title, entries, lastId, numVisited, total, hasStopped}. */
 function observe(limits) {
   document.documentElement?.getBoundingClientRect(); // layout before the time limit starts
+  // Ids continue after those of other frames, so that they are unique within the page.
   lastId = Math.max(lastId, limits.lastId);
   const Format = { compact: CompactWalk, webarena_lite: WebArenaLiteWalk }[limits.format];
   const walk = new Format(limits);

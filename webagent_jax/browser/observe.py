@@ -41,6 +41,7 @@ async def observe(
         )
         lines.append(f"[cut here: {rest} left out; scroll to see other parts]")
     return Observation(
+        # Tabs and the note come on top of the character limit.
         text="\n".join([*tabs, *lines]),
         url=page.url,
         title=traversal.title,

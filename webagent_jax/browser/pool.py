@@ -47,6 +47,7 @@ class BrowserPool:
         launchers: list[BrowserLauncher] = [
             RemoteLauncher(endpoint, path, sandbox=sandbox) for endpoint in config.ws_endpoints
         ] or [LocalLauncher(path or chromium.find_executable(), sandbox=sandbox)]
+        # Every endpoint gets at least one worker.
         count = max(config.num_processes, len(launchers))
         self._workers = [
             BrowserWorker(config, launchers[i % len(launchers)], f"browser-{i}")
@@ -91,6 +92,7 @@ class BrowserPool:
             viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
             is_reusable=reuse and self._config.reuse_contexts,
         )
+        # Counted before the context opens, so that concurrent calls spread over the workers.
         index = self._reserve()
         worker = self._workers[index]
         try:
@@ -121,6 +123,7 @@ class BrowserPool:
     def close(self) -> None:
         """End every session with an InfraError, every Chromium and every thread. Idempotent."""
         with self._lock:
+            # Set before the workers close, so that no session starts on a closing worker.
             self._closed = True
         for worker in self._workers:
             worker.close()

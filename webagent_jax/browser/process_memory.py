@@ -31,6 +31,7 @@ def tree_rss_mib(root_pid: int) -> float:
     family = {root_pid}
     has_new = True
     while has_new:
+        # Each pass adds one generation of child processes.
         children = {pid for pid, parent in parents.items() if parent in family} - family
         family |= children
         has_new = bool(children)
@@ -58,6 +59,7 @@ def kill_renderers_above(limit_mib: float, root_pid: int) -> None:
 
 def kill(pid: int) -> None:
     """Kill a Chromium if it still runs; its child processes end with it."""
+    # The system may have given the id to another process; the argument identifies our Chromium.
     if "--webagent-instance=" in _read(pid, "cmdline"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -73,6 +75,7 @@ def _rss_mib(pid: int, *, include_shared: bool) -> float:
     fields = _read(pid, "statm").split()
     if len(fields) < 3:
         return 0.0
+    # statm counts memory pages: size, resident, shared.
     return (int(fields[1]) - (0 if include_shared else int(fields[2]))) * _PAGE_MIB
 
 

@@ -107,6 +107,7 @@ class Session:
 
     def take_timings(self) -> Mapping[str, float]:
         """Return the seconds by phase (load, act, settle, observe) since the last call."""
+        # Swapped, not cleared, because the caller keeps the returned dict.
         seconds, self._context.seconds = self._context.seconds, {}
         return seconds
 
@@ -133,4 +134,5 @@ class Session:
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._closed:
             raise InfraError("the session is closed")
+        # Both limits are equal, but the worker adds slack: the context reports its error first.
         return self._worker.run(lambda: self._context.run(work, timeout), timeout)

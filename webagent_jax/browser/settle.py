@@ -113,6 +113,7 @@ async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:
     deadline = loop.time() + timeout
     while (remaining := deadline - loop.time()) > 0:
         if not tracker.is_busy:
+            # 1. Wait for a quiet document. A page that never rests is limited more strictly.
             limit = min(remaining * 1000, _MAX_UNSETTLED_MS)
             try:
                 quiet = injected.call(page, "quiet", _QUIET_MS, limit, timeout=remaining)
@@ -123,7 +124,9 @@ async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:
                 if page.is_closed():
                     return opens_tab  # a tab that closed itself
                 raise
+        # 2. Scripts may have sent requests meanwhile; both conditions must hold at the same time.
         if not tracker.is_busy:
             return opens_tab
+        # 3. Wait for the requests, whose responses may change the document again.
         await tracker.wait_until_idle(max(deadline - loop.time(), 0))
     return opens_tab

@@ -97,6 +97,7 @@ function attributesOf(element, box) {
 /** Returns `<tag id="7" title="x"> words` without repeated values. */
 function openingTag(tag, id, attributes, text) {
   const values = new Map();
+  // The first attribute with a value keeps it; later ones with the same value are left out.
   for (const [name, value] of attributes) if (!values.has(value)) values.set(value, name);
   const words = [`<${tag}`];
   if (id) words.push(`id="${id}"`);
@@ -207,6 +208,7 @@ class WebArenaLiteWalk extends Walk {
       // no script can access its document, not even to test whether it is an image.
       isClickable: (!crossOrigin || tag === "embed") && isClickable(element) && isOnTop(element),
     };
+    // Pushed before its content but filled in after it, because the content decides about the tag.
     const opening = { ...crossOrigin };
     this.entries.push(opening);
     const inner = this.children(nodes, {
@@ -214,6 +216,7 @@ class WebArenaLiteWalk extends Walk {
       frameBox: root ? frameBoxOf(element, frameBox) : frameBox,
       options: tag === "select" && (own.isVisible || own.isClickable),
     });
+    // Only the innermost clickable element has an id.
     const isLeaf = own.isClickable && !inner.isClickable;
     const isListed = own.isVisible || isLeaf || (tag === "option" && options);
     if (

@@ -23,6 +23,7 @@ def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry
         if entry.get("close"):
             words.append(f"</{open_tags.pop()}>")
             continue
+        # The closing tag is counted with its opening tag, so that it always fits.
         size += len(entry["text"]) + len(f" </{entry['tag']}> ")
         if size > budget:
             break

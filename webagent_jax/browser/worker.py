@@ -63,6 +63,7 @@ class BrowserWorker:
         self._launcher = launcher
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
+        # Held while a Chromium is selected or launched, so that concurrent calls launch only one.
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
         self._current: ChromiumProcess | None = None
@@ -87,6 +88,8 @@ class BrowserWorker:
             InfraError: the timeout has passed, or the pool is closed.
         """
 
+        # The limits grow outwards (the work's own, the loop's, the thread's), so that the innermost
+        # one passes first: its message is the most specific.
         async def bounded() -> T:
             return await asyncio.wait_for(work(), timeout + 1)
 
@@ -118,6 +121,7 @@ class BrowserWorker:
             return
         with contextlib.suppress(InfraError):
             self.run(self._shut_down, 3 * _CLOSE_TIMEOUT)
+        # The loop stops from its own thread; it may be closed only after the thread has ended.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_TIMEOUT)
         for pid in [c.pid for c in self._browsers if c.pid is not None]:
@@ -130,6 +134,7 @@ class BrowserWorker:
         self._loop.run_forever()
 
     def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        # The loop refers to tasks weakly; the set keeps them alive.
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -141,18 +146,21 @@ class BrowserWorker:
     async def _take_pooled(self, spec: ContextSpec) -> _ContextHandle | None:
         while handle := await self._context_pool.take(spec):
             chromium, context = handle
+            # A context of a retired Chromium would delay its end.
             if (
                 chromium is self._current
                 and not context.has_failed
                 and not self._has_reached_limits(chromium)
             ):
                 chromium.num_opened_contexts += 1
+                # A reuse counts as an episode of the process, whose episodes are limited.
                 self.contexts_reused += 1
                 return handle
             self._start_task(self._close_context(chromium, context))
         return None
 
     async def _new_context(self, spec: ContextSpec) -> _ContextHandle:
+        # A dead Chromium may be noticed only here; the second try launches a new one.
         for is_last_try in (False, True):
             async with self._lock:
                 chromium = await self._get_chromium()
@@ -163,6 +171,7 @@ class BrowserWorker:
                 context = await EpisodeContext.open(chromium.browser, spec, self._config)
                 chromium.contexts.add(context)
             except PlaywrightError as error:
+                # An error of a Chromium that still runs would occur again.
                 if is_last_try or chromium.browser.is_connected():
                     raise InfraError(f"no browser context: {error.message}") from error
                 continue
@@ -179,6 +188,7 @@ class BrowserWorker:
         if chromium and chromium.browser.is_connected() and not self._has_reached_limits(chromium):
             return chromium
         if chromium:
+            # A Chromium that is no longer connected crashed, and `_on_disconnected` has counted it.
             self.recycles += chromium.browser.is_connected()
             self._retire(chromium)
         self._current = await self._launch_chromium()
@@ -188,6 +198,7 @@ class BrowserWorker:
         if chromium.num_opened_contexts >= self._config.max_episodes_per_process:
             return True
         if (
+            # The memory is read for one of 20 contexts, because that reads /proc of all processes.
             chromium.pid is None
             or chromium.num_opened_contexts % _CONTEXTS_PER_RSS_CHECK != _CONTEXTS_PER_RSS_CHECK - 1
         ):
@@ -234,6 +245,7 @@ class BrowserWorker:
 
     def _recycle_or_close(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
         if context.spec.is_reusable and not chromium.is_retired:
+            # Pooled before it is cleared: the next episode waits for it instead of opening another.
             self._context_pool.put(
                 context.spec, self._start_task(self._clear_context(chromium, context))
             )
@@ -249,6 +261,7 @@ class BrowserWorker:
         if successor is None:
             await self._close_context(chromium, context)
             return None
+        # The successor shares the browser context; only one of them may receive faults.
         chromium.contexts.remove(context)
         chromium.contexts.add(successor)
         return chromium, successor
@@ -269,6 +282,7 @@ class BrowserWorker:
         with contextlib.suppress(PlaywrightError, TimeoutError):
             await asyncio.wait_for(chromium.browser.close(), _CLOSE_TIMEOUT)
         if chromium.pid is not None:
+            # Ends a Chromium that did not close in time.
             process_memory.kill(chromium.pid)
         self._browsers.discard(chromium)
 
@@ -286,11 +300,13 @@ class BrowserWorker:
                 await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
 
     async def _shut_down(self) -> None:
+        # 1. End the calls of all sessions, so that no rollout thread waits for its timeout.
         for chromium in list(self._browsers):
             for context in chromium.contexts:
                 context.fail("the browser pool is closed")
         if self._memory_guard:
             self._memory_guard.cancel()
+        # 2. Stop all Chromium processes. 3. Wait for tasks that close contexts. 4. Stop the driver.
         await asyncio.gather(*(self._stop_chromium(chromium) for chromium in list(self._browsers)))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT)

@@ -45,6 +45,7 @@ def run_checks(
         checks: names from CHECKS.
         timeout: seconds per check.
     """
+    # At most one check per core. `map` keeps the order of the checks.
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         results = executor.map(lambda name: _run_in_subprocess(name, cfg, workdir, timeout), checks)
         return [finding for findings in results for finding in findings]
@@ -85,6 +86,7 @@ def _run_in_subprocess(name: str, cfg: RunConfig, workdir: Path, timeout: float)
             problem = f"the check exited with {_format_exit_code(code)}" if code else ""
         except subprocess.TimeoutExpired:
             problem = f"the check did not finish in {timeout:g} s"
+        # Read after a timeout too: findings before the hang are valid.
         findings = list(_read_findings(stdout))
         if problem:
             last_line = _last_line(stderr)

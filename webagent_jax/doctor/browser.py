@@ -28,6 +28,8 @@ _INSTALL = "install it with its dependencies: python -m playwright install --wit
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     """Yield the findings about the browser."""
     del workdir
+    # One process and one format make the expected text and the measured memory independent of the
+    # config.
     config = replace(cfg.browser, num_processes=1, observation_format="compact")
     if config.ws_endpoints:
         for endpoint in config.ws_endpoints:
@@ -66,6 +68,7 @@ def _check_remote(config: BrowserConfig, endpoint: str) -> Finding:
 def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]:
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+        # A page of our own separates faults of the browser from those of a site.
         (folder / "index.html").write_text(_PAGE)
         site = resources.enter_context(StaticSite(folder))
         pool = resources.enter_context(BrowserPool(config, executable=path))
@@ -84,6 +87,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
             yield failure("browser", _error_summary(error), _INSTALL)
             return
         seconds = time.monotonic() - start
+        # A Chromium that starts may still lack what the scripts need.
         if text != _EXPECTED_TEXT:
             yield failure(
                 "browser",
@@ -100,6 +104,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
             else "off; set --config.browser.chromium_sandbox=True for untrusted pages"
         )
         yield ok("sandbox", state)
+        # The memory of this process and its children; its growth is that of Chromium.
         mib_per_browser = process_memory.tree_rss_mib(os.getpid()) - rss_without_browser
         for _ in range(_EXTRA_CONTEXTS):
             open_page()
@@ -114,6 +119,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
 
 def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float) -> Finding:
     num_contexts, num_processes = cfg.rollout.max_concurrent_episodes, cfg.browser.num_processes
+    # A lower bound, because the contexts of the test show a page with a single button.
     bytes_needed = (num_processes * mib_per_browser + num_contexts * mib_per_context) * 2**20
     description = (
         f"{mib_per_browser:.0f} MiB for each of {num_processes} Chromium processes, at least "
@@ -129,6 +135,7 @@ def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float
 
 def _error_summary(error: InfraError) -> str:
     """Return the first line, and the first line of Chromium's stderr, such as a missing library."""
+    # Playwright's message contains the complete log of Chromium.
     first, *details = str(error).splitlines()
     messages = [
         line.partition(_CHROMIUM_STDERR)[2].strip() for line in details if _CHROMIUM_STDERR in line

@@ -85,6 +85,7 @@ def _check_cpu_results() -> Finding:
     def row_sums(x: Array) -> Array:  # wrong in jaxlib 0.10.2 to 0.11.2
         return jnp.sum((x @ jnp.ones_like(x)) * x, axis=-1)
 
+    # The error of the first program begins above 2**15 rows, so the last row has the only value.
     rows = jnp.zeros((2**15 + 1, 3)).at[-1, 0].set(2.0**15)
     results = (float(squares(rows)[-1]), float(row_sums(jnp.ones((2, 60, 60)))[-1, -1]))
     expected = (2.0**30, 60.0**2)
@@ -170,6 +171,7 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
             "change --config.engine.max_model_len or --config.engine.kv_cache_mib",
         )
         return
+    # Pages and params are divided among the devices of the engine.
     cache_bytes = (
         shapes.num_pages
         * shapes.page_tokens

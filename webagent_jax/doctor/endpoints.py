@@ -40,6 +40,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
 def _send_test_request(subject: str, config: EndpointConfig, options: str) -> Finding:
     start = time.monotonic()
     try:
+        # Without retries, the finding contains the first error.
         endpoint = ChatEndpoint(replace(config, retries=0))
         endpoint.chat(ChatRequest(_TEST_MESSAGES, _MAX_TOKENS, temperature=0.0), _TIMEOUT)
     except (ConfigError, InfraError) as error:

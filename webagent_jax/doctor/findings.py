@@ -51,6 +51,7 @@ def from_error(subject: str, error: Exception, fix: str = "") -> Finding:
         error: error to report.
         fix: instruction for messages without one.
     """
+    # Messages have the form "problem; fix", so the first line is cut at the semicolon.
     first, _, details = (str(error) or type(error).__name__).partition("\n")
     description, _, rest = first.partition("; ")
     if isinstance(error, ConfigError):

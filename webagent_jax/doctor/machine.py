@@ -39,6 +39,7 @@ def _check_packages() -> Finding:
     problems = []
     for line in _requirements():
         requirement = Requirement(line)
+        # Requirements of extras and of other platforms do not apply.
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
         version = _installed_version(requirement.name)
@@ -69,6 +70,7 @@ def _installed_version(name: str) -> str:
 def _check_workdir(workdir: Path) -> Finding:
     folder = existing(workdir)
     try:
+        # A file is written, because permission bits do not show read-only mounts and quotas.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -103,6 +105,7 @@ def _check_shared_memory() -> Iterator[Finding]:
     if not folder.is_dir():
         return
     size = shutil.disk_usage(folder).total
+    # Chromium does not use /dev/shm with Playwright's switches, but NCCL does.
     if size <= _DOCKER_SHARED_MEMORY:
         yield warning(
             "/dev/shm",
@@ -137,7 +140,9 @@ def available_bytes() -> int:
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        # MemAvailable includes the page cache, which the kernel frees on demand.
         free = int(lines["MemAvailable"].split()[0]) * 1024
+    # In a container, the limit of the control group may be below the free memory of the host.
     group = Path("/sys/fs/cgroup")
     limit, used = group / "memory.max", group / "memory.current"
     if limit.exists() and limit.read_text().strip() != "max":

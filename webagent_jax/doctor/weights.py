@@ -53,12 +53,14 @@ def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Findi
         f"{directory}: {policy.count_params(model):,} params, "
         f"{policy.checkpoint_dtype(directory)} on disk, activations {cfg.policy.dtype}"
     )
+    # Imported params are an Orbax checkpoint without safetensors files.
     if (directory / "params").is_dir():
         return ok("weights", f"{summary}, imported")
     names_on_disk: set[str] = set()
     for file in sorted(directory.glob("*.safetensors")):
         try:
             with safe_open(file, framework="numpy") as tensors:
+                # Only the headers of the files are read, not the tensors.
                 names_on_disk |= set(tensors.keys())
         except (SafetensorError, OSError) as error:
             return failure("weights", f"{file} cannot be read: {error}", _FETCH_AGAIN)
@@ -87,6 +89,7 @@ def _missing_files_fix(directory: Path) -> str:
 def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
     count = policy.count_params(model)
     if cfg.lora.rank:
+        # With LoRA, checkpoints contain the adapters only.
         params = policy.abstract_params(model)
         adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
         count = sum(leaf.size for leaf in jax.tree.leaves(adapters))

@@ -127,11 +127,13 @@ class ChatEndpoint:
         """
         config = self._config
         start = time.monotonic()
+        # The wait for a slot counts against the time of the request.
         if not self._semaphore.acquire(timeout=timeout):
             raise InfraError(
                 f"no request slot of {config.url} became free within {timeout:.0f} s: "
                 "raise policy.endpoint.concurrency, or lower rollout.max_concurrent_episodes"
             )
+        # Seeded by the request, so that a run repeats with the same pauses.
         uniform = np.random.default_rng(request.seed).uniform
         try:
             return retry_with_backoff(
@@ -149,9 +151,11 @@ class ChatEndpoint:
             self._semaphore.release()
 
     def _try(self, request: ChatRequest, timeout: float) -> ChatResponse:
+        # Checked before each try: requests that wait for their turn fail without another call.
         if self._fatal_error:
             raise ConfigError(self._fatal_error)
         try:
+            # A timeout of 0 would make the socket non-blocking, and a negative one is an error.
             response = _read(self._negotiate(request, max(timeout, 1e-3)))
         except TransientError:
             self._add_counts(retries=1)
@@ -161,6 +165,7 @@ class ChatEndpoint:
 
     def _negotiate(self, request: ChatRequest, timeout: float) -> dict[str, Any]:
         """Return the response; stop sending options that an error message of the endpoint names."""
+        # A snapshot: other threads may add options meanwhile, and repeated additions are harmless.
         rejected = self._rejected_options
         while True:
             body = _body(self._config.model, request, rejected)
@@ -168,6 +173,7 @@ class ChatEndpoint:
                 response = self._client.post_chat(body, timeout)
             except PermanentError as fault:
                 options = [o for o in _ALTERNATIVE_NAMES if o in body and o in fault.message]
+                # Only these statuses report an invalid option.
                 if fault.status not in (400, 422) or not options:
                     raise
                 rejected |= {options[0]}
@@ -177,6 +183,7 @@ class ChatEndpoint:
 
     def _store_rejected(self, options: frozenset[str]) -> None:
         with self._lock:
+            # Only the first thread that finds an option logs it.
             new_options = options - self._rejected_options
             self._rejected_options |= new_options
         for option in sorted(new_options):
@@ -203,6 +210,8 @@ class ChatEndpoint:
         """Return the error for a rejection: InfraError if only this prompt is rejected."""
         config, variable = self._config, self._config.api_key_env
         endpoint = f"{config.model} at {config.url}"
+        # 401, 402, 404 and 429 concern key, account or address, so all requests fail. Any other
+        # status concerns only this prompt if an earlier request has succeeded.
         match fault.status:
             case 401 if not self._client.key:
                 fix = f"The endpoint requires a key: export it in {variable or 'a variable'}"
@@ -235,6 +244,7 @@ def _body(model: str, request: ChatRequest, rejected_options: frozenset[str]) ->
     accepted = {
         _ALTERNATIVE_NAMES[o] if o in rejected_options else o: value for o, value in options.items()
     }
+    # Options without another name are left out.
     accepted.pop("", None)
     messages = [{"role": message.role, "content": message.text} for message in request.messages]
     return {"model": model, "messages": messages, **accepted}

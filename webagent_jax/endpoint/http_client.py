@@ -61,6 +61,7 @@ class HttpClient:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"the url {self.url!r} must begin with http:// or https://")
+        # Checked here, because the error of http.client could quote the key.
         if not (self.key.isascii() and self.key.isprintable()) or " " in self.key:
             raise ConfigError(
                 f"the key for {self.url} contains a space, or a character that is not printable "
@@ -86,12 +87,14 @@ class HttpClient:
             f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
         )
         deadline = time.monotonic() + timeout
+        # urllib applies its timeout to each read; `_read` limits the complete response.
         try:
             with _opener().open(request, timeout=timeout) as response:
                 data = to_well_formed(json.loads(_read(response, deadline)))
         except urllib.error.HTTPError as error:
             raise self._fault(error, deadline) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
+            # ValueError includes a body that is not JSON, such as the error page of a proxy.
             raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
         match data:
             case {"choices": [{"message": dict()}, *_]}:
@@ -174,11 +177,13 @@ def retry_with_backoff(
         TransientError: the error of the last try, after `tries` calls or `seconds`.
     """
     deadline = time.monotonic() + seconds
+    # The last try is outside of the loop, because its error is raised without a pause.
     for attempt in range(tries - 1):
         try:
             return request(deadline - time.monotonic())
         except TransientError as fault:
             wait = fault.retry_after + draw() * min(pause * 2**attempt, _MAX_PAUSE_SECONDS)
+            # A pause beyond the deadline leaves no time for another try.
             if time.monotonic() + wait >= deadline:
                 raise
         time.sleep(wait)

@@ -96,6 +96,7 @@ class MiniWobTask(AbstractBrowserTask):
 
     def setup(self, page: Any) -> tuple[str, dict[str, Any]]:
         """Start the task selected by the seed; return its intent and {"task": task id}."""
+        # Created per episode, because the page changes with each reset of BrowserGym.
         self._suite = MiniWob(cast(BrowserPool, SinglePagePool(page)), (self._name,), _NUM_SEEDS)
         task = self._suite.task(self._name, "train", int(self.random.randint(_NUM_SEEDS)))
         self._environment = self._suite.make_env(task)
@@ -112,8 +113,10 @@ class MiniWobTask(AbstractBrowserTask):
         """
         if self._page.is_closed():  # MiniWoB++ cannot continue in another tab
             return 0.0, True, "", {}
+        # "infeasible" is the role of BrowserGym's message that a task cannot be done.
         last = chat_messages[-1]
         answer = last["message"] if last["role"] in ("assistant", "infeasible") else None
+        # `act` does nothing, so this step only reads whether the page has ended the episode.
         done = self._environment.step(Action(ActionKind.WAIT)).terminated or answer is not None
         return self._environment.compute_reward(answer) if done else 0.0, done, "", {}
 

@@ -91,11 +91,13 @@ class WebEnv(gymnasium.Env[str, str]):
             seed: seed of the generator that samples tasks; None keeps its state.
             options: {"task": i} selects the i-th task instead of a random one.
         """
+        # Seeds `self.np_random`, from which the task is drawn.
         super().reset(seed=seed)
         index = (options or {}).get("task")
         self._task = self._tasks[
             int(self.np_random.integers(len(self._tasks))) if index is None else index
         ]
+        # Closed first, so that two episodes never hold a browser context at the same time.
         self._close_env()
         self._env = self._suite.make_env(self._task)
         start = self._env.reset()
@@ -110,6 +112,7 @@ class WebEnv(gymnasium.Env[str, str]):
         """
         env = self._require_env()
         self._turns += 1
+        # A response without an action leaves the page, and thus the observation, as it was.
         observation, done, answer, parse_error = self._observation, False, None, None
         parsed = actions.parse(action)
         if isinstance(parsed, ParseError):
@@ -119,6 +122,7 @@ class WebEnv(gymnasium.Env[str, str]):
         else:
             result = env.step(parsed)
             observation, done = result.observation, result.terminated
+        # An episode that ends with its last turn is terminated, not truncated.
         truncated = not done and self._turns >= self._max_turns
         reward = env.compute_reward(answer) if done or truncated else 0.0
         text, info = self._format_observation(observation, parse_error)
@@ -141,6 +145,7 @@ class WebEnv(gymnasium.Env[str, str]):
         return self._env
 
     def _close_env(self) -> None:
+        # Cleared first, so that a failure of `close` cannot leave a closed environment in place.
         env, self._env = self._env, None
         if env:
             env.close()
@@ -150,6 +155,7 @@ class WebEnv(gymnasium.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         self._observation = observation
         error = parse_error or observation.error
+        # Only its texts for task and error are used, which are those of the agent.
         template = TEMPLATES["compact"]
         error_text = template.error.format(error=error) if error else ""
         info = {
@@ -185,5 +191,6 @@ def make_miniwob_env(
         suite = MiniWob(pool, (page,))
         resources.callback(suite.close)
         environment = WebEnv(suite, suite.tasks(split), **options)
+        # The environment owns suite and pool from now on; its `close` closes the suite first.
         environment.resources = resources.pop_all()
     return environment

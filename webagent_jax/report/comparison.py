@@ -82,6 +82,7 @@ def compare(candidate: Json, baseline: Json) -> EvalComparison:
         lost=tuple(
             task for task in result.common_keys if candidate_rewards[task] < baseline_rewards[task]
         ),
+        # Tasks with a reward in both are exactly the pairs.
         only_candidate=len(candidate_rewards) - result.n,
         only_baseline=len(baseline_rewards) - result.n,
     )

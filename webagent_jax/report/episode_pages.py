@@ -48,11 +48,13 @@ def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
     """
     folder = workdir / "report"
     directory = tokenizer_directory(workdir) if logs else None
+    # The tokenizer is loaded at most once, and not at all if no log has changed.
     open_decoder = cache(lambda: TokenDecoder(directory))
     tasks: dict[str, int] = {}
     rows: list[Json] = []
     for number, log in enumerate(logs):
         for entry in _entries(log, folder, directory is not None, open_decoder):
+            # Attempts at one task share its intent, so the index stores each task once.
             key = json.dumps(entry["task"])
             task_index = tasks.setdefault(key, len(tasks))
             rows.append({**entry, "task": task_index, "log": number})
@@ -72,17 +74,20 @@ def _entries(
     """Return the index entries of a log; rebuild its files if the log changed."""
     cache_path = folder / log.id / "entries.json"
     status = log.path.stat()
+    # Size and time of the log detect changes; `has_text` a tokenizer that was added later.
     source_version = [_FORMAT_VERSION, status.st_size, status.st_mtime_ns, has_text]
     if cache_path.exists():
         record = atomic_files.read_json(cache_path)
         if record.get("source_version") == source_version:
             return record["entries"]
     entries = []
+    # A chunk is written before the next one is built, so memory holds the steps of one chunk.
     for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder()))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
         atomic_files.write_text(folder / log.id / f"{number}.js", call)
         entries += [{**entry, "chunk": number, "index": i} for i, (entry, _) in enumerate(chunk)]
+    # Written last: after an interruption the log has no valid version and is rebuilt.
     atomic_files.write_text(
         cache_path, _ascii_json({"source_version": source_version, "entries": entries})
     )

@@ -112,6 +112,7 @@ def figure(entries: Sequence[EvalEntry]) -> str:
     for group_index, group in enumerate(groups):
         group_entries = [entry for entry in entries if entry.group == group]
         for number, entry in enumerate(group_entries):
+            # The bars of a group are centered at its integer position.
             x = group_index + (number - (len(group_entries) - 1) / 2) * _WIDTH / len(series)
             _bar(axes, x, 0.9 * _WIDTH / len(series), entry, series.index(entry.series))
     axes.margins(y=0.12)
@@ -134,6 +135,7 @@ def _bar(axes: Axes, x: float, width: float, entry: EvalEntry, series: int) -> N
     rate = entry.record["success_rate"]
     low, high = entry.record["ci95"]
     axes.bar(x, 100 * rate, width, color=_color(series))
+    # Rounding can put the rate outside of its interval; matplotlib rejects negative errors.
     errors = [[100 * max(rate - low, 0.0)], [100 * max(high - rate, 0.0)]]
     axes.errorbar(
         x, 100 * rate, errors, fmt="none", ecolor=plots.INK, elinewidth=1, capsize=3, alpha=0.8
@@ -170,5 +172,6 @@ def _difference(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
 def _to_svg_file(drawing: str) -> str:
     """Return an <svg> element as a standalone file with namespaces and styles."""
     namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    # The first ">" ends the opening <svg> tag.
     head, body = drawing.split(">", 1)
     return f"{head} {namespaces}>{_STYLE}{body.removeprefix(chr(10))}"

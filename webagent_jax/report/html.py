@@ -60,6 +60,7 @@ def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
     """
     run = run_loader.load_run(path)
     extra_runs = [run_loader.load_run(other) for other in extra_workdirs]
+    # The episodes first, so that the page never refers to files that do not exist.
     episodes = episode_pages.write(path, run.logs)
     atomic_files.write_text(path / "report.html", render(run, extra_runs, episodes))
     return path / "report.html"
@@ -76,6 +77,7 @@ def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
+        # A misspelled name in a template is an error, not an empty cell.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -118,6 +120,7 @@ def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0) -> str:
 def _scaling(run: Run) -> list[Scaling]:
     """Return the plots in which some stage has more than one point."""
     stages = run.evaluations
+    # A single point shows no dependence on the limit.
     plots_by_limit = (
         _scaling_plot("Success by turn limit", {s: stages[s].by_max_turns for s in stages}),
         _scaling_plot("Success within k attempts", {s: stages[s].pass_at_k for s in stages}),
@@ -158,6 +161,7 @@ def _site_rows(run: Run) -> list[SiteRow]:
     for site in sorted({site for stage in stages for site in stage.by_site}):
         rates = {stage.stage: stage.by_site[site] for stage in stages if site in stage.by_site}
         values = [rate.rate for rate in rates.values()]
+        # Stages are in the order of the run, so the gain is last minus first.
         rows.append(SiteRow(site, rates, values[-1] - values[0]))
     return sorted(rows, key=lambda row: -row.gain)
 

@@ -68,12 +68,14 @@ def smooth(values: npt.ArrayLike, window: int) -> np.ndarray:
     """
     array = np.asarray(values, float)
     is_finite = np.isfinite(array)
+    # An odd window is centered on its point.
     box = np.ones(window | 1)
     half = len(box) // 2
 
     def windowed_sum(x: np.ndarray) -> np.ndarray:
         return np.convolve(np.pad(x, half), box, mode="valid")
 
+    # Sum and count of the finite values; their quotient ignores NaN and the padding.
     count = windowed_sum(is_finite.astype(float))
     total = windowed_sum(np.where(is_finite, array, 0.0))
     return np.divide(total, count, out=np.full(len(array), math.nan), where=count > 0)
@@ -152,11 +154,13 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
 def _draw(axes: Axes, line: Line, scale: float) -> None:
     color, dashes = COLORS[line.series % SERIES], _DASHES[line.series % SERIES]
     smooth_lines = smooth_line(line) * scale
+    # One seed: raw points. Several: the range of their running means.
     if len(line.values) == 1:
         points = np.asarray(line.values[0], float) * scale
         axes.plot(line.steps, points, "o", color=INK, markersize=3.2, alpha=0.45, markeredgewidth=0)
     else:
         is_finite = np.isfinite(smooth_lines)
+        # The infinities never win, and a step without values has low > high and is not filled.
         low = np.where(is_finite, smooth_lines, np.inf).min(axis=0)
         high = np.where(is_finite, smooth_lines, -np.inf).max(axis=0)
         axes.fill_between(
@@ -170,6 +174,7 @@ def _draw(axes: Axes, line: Line, scale: float) -> None:
 def format_axes(axes: Axes, rate: bool) -> None:
     """Format ticks, grid and spines; `rate` selects a percent axis that includes 0."""
     if rate:
+        # Rates share the baseline 0, so that the heights of plots are comparable.
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:g}%")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -187,6 +192,7 @@ def svg(figure: Figure, label: str) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     drawing = buffer.getvalue()
+    # An element within HTML has no XML declaration and doctype.
     drawing = drawing[drawing.index("<svg") :]
     # Ids and styles apply to the entire page: keep only the ids that the plot itself references.
     drawing = re.sub(r"<(metadata|style).*?</\1>", "", drawing, flags=re.DOTALL)

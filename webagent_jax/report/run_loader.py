@@ -139,6 +139,7 @@ def compare(baseline: Evaluation, candidate: Evaluation) -> StageComparison | No
 def _evaluations(workdir: Path, summary: Mapping[str, Any]) -> dict[str, Evaluation]:
     evaluations = {}
     for stage in STAGES:
+        # A finished run has a summary; a run in progress only the files of its finished stages.
         record = summary.get(stage) or _read_optional(_eval_dir(workdir, stage) / "eval.json")
         if record:
             evaluations[stage] = _evaluation(stage, record)
@@ -181,6 +182,7 @@ def _rewards(tasks: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]
     counts: Counter[str] = Counter()
     rewards = {}
     for task in tasks:
+        # Counted before the filter, so that an attempt without a reward keeps its index.
         key = task["task_id"], counts[task["task_id"]]
         counts[task["task_id"]] += 1
         if task["reward"] is not None:
@@ -209,6 +211,7 @@ def _logs(workdir: Path) -> list[EpisodeLogFile]:
         for stage, name in STAGES.items()
     ]
     eval_logs = [log for log in eval_logs if log.path.exists()]
+    # The policy of these evaluations exists only after training.
     final_logs = [log for log in eval_logs if log.id in ("grpo", "eval")]
     return [*(log for log in eval_logs if log not in final_logs), *training_logs, *final_logs]
 

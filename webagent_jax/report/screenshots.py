@@ -39,6 +39,7 @@ def content_area(screenshots: Sequence[bytes]) -> Rect | None:
     if not boxes:
         return None
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    # One box for the whole episode, so that its steps have the same crop and scale.
     left, top = min(lefts), min(tops)
     return left, top, max(rights) - left, max(bottoms) - top
 
@@ -86,6 +87,7 @@ def _content_box(screenshot: bytes) -> tuple[int, int, int, int] | None:
     width, height = image.size
     blank = Image.new("RGB", image.size, image.getpixel((width - 1, height - 1)))
     difference = ImageChops.difference(image, blank).convert("L").point(_is_content)
+    # A blank page has no bounding box and is shown as a whole.
     left, top, right, bottom = difference.getbbox() or (0, 0, width, height)
     return (
         max(left - _MARGIN, 0),

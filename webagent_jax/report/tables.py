@@ -110,6 +110,7 @@ def _success(record: Json) -> list[list[str]]:
         return _by_column(record, _ARENA_COLUMNS)
     if record["config"]["suite"]["name"] != "webarena_lite":
         return _by_row(record)
+    # Published rates are shown for the test split only, on which they were measured.
     rows = _by_column(record, paper_results.COLUMNS)
     return [*rows, *_published_rows()] if _is_published_split(record) else rows
 
@@ -165,6 +166,7 @@ def _notes(record: Json) -> Iterator[str]:
             f"Published rows: {paper_results.SOURCE}, {paper_results.TASKS} tasks, of which this "
             f"evaluation has {len({result['task_id'] for result in record['tasks']})}."
         )
+    # The site of a task across sites is a list: "gitlab,reddit".
     num_cross_site = sum(entry["n"] for site, entry in record["by_site"].items() if "," in site)
     if num_cross_site and suite in ("arena", "webarena_lite"):
         yield f"Avg includes {num_cross_site} episodes of tasks across sites."

@@ -115,6 +115,7 @@ def _format_last(metric: Metric, values: Sequence[float]) -> str:
 def _sparkline(values: Sequence[float]) -> str:
     """Return bars of block means, scaled from the lowest to the highest mean."""
     parts = np.array_split(np.asarray(values, float), min(_WIDTH, len(values)))
+    # A constant curve has spread 0 and is drawn at the lowest level.
     means = np.asarray([part.mean() for part in parts])
     spread = np.ptp(means) or 1.0
     return "".join(_BARS[int(level)] for level in (means - means.min()) / spread * (len(_BARS) - 1))

@@ -28,6 +28,7 @@ class TokenDecoder:
         """Return the text of each token; empty for a token that ends the response."""
         if self._tokenizer is None:
             return None
+        # Tokens are decoded one by one, so the texts of all tokens are cached by id.
         for token in {int(i) for i in ids} - self._text_by_id.keys():
             self._text_by_id[token] = self._tokenizer.decode([token])
         return [self._text_by_id[int(token)] for token in ids]
@@ -42,6 +43,7 @@ def directory(workdir: Path) -> Path | None:
 
 
 def _candidates(workdir: Path) -> Iterator[Path]:
+    # Copies within the workdir first: they remain if the original policy is moved.
     yield from (workdir / phase / "policy" for phase in ("grpo", "bc", "."))
     yield from (_policy(folder) for folder in (workdir, workdir / "grpo", workdir / "bc"))
 

@@ -91,6 +91,7 @@ def by_config(runs: Sequence[Run]) -> list[SeedGroup]:
     """Group runs by config without the seed, in the order of first occurrence."""
     groups: dict[str, list[Run]] = {}
     for number, run in enumerate(runs):
+        # Keys of the groups are the configs as JSON, in a fixed order of names.
         config = {k: v for k, v in run.config.items() if k != "seed"}
         # A run without a config forms its own group.
         groups.setdefault(json.dumps(config, sort_keys=True) if config else str(number), []).append(
@@ -116,6 +117,7 @@ def curves(
     result = []
     for metric in metrics:
         lines = [line for group in enumerate(groups) if (line := _line(*group, phase, metric.key))]
+        # Other runs are shown for comparison only: without the first run there is no plot.
         if not lines or lines[0].series != 0:
             continue
         last = metric.value_format.format(
@@ -136,11 +138,14 @@ def find_phases(group: SeedGroup) -> list[Phase]:
     if any(line is None for line in lines):
         return []
     means = [dict(zip(line.steps, _raw_mean(line), strict=True)) for line in lines if line]
+    # 1. Keep the updates at which every metric has a value.
     steps = sorted(
         step for step in means[0] if all(math.isfinite(m.get(step, math.nan)) for m in means)
     )
     values = np.asarray([[mean[step] for step in steps] for mean in means])
+    # 2. Find the change points of all metrics together; values have the shape [metrics, updates].
     cuts = change_points.find_change_points(values)
+    # 3. Describe each phase by the line through its points. A single phase is not shown.
     edges = [0, *cuts, len(steps)] if cuts else []
     return [
         Phase(
@@ -168,6 +173,7 @@ def _line(number: int, group: SeedGroup, phase: str, key: str) -> plots.Line | N
     series_by_run = [
         values for run in group.runs if len(values := series(run.metrics[phase], key)) > 1
     ]
+    # Seeds may have different numbers of updates; missing values are NaN.
     steps = sorted(set().union(*series_by_run))
     if not steps:
         return None

@@ -56,6 +56,7 @@ def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     and the rest. Complete prompts of a long episode would consist mostly of repetitions.
     """
     images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
+    # All screenshots of an episode have the same crop.
     crop = screenshots.content_area([picture for picture in images if picture])
     steps = []
     previous = ""
@@ -64,6 +65,7 @@ def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
         steps.append(_step(turn, next_observation, crop) | _tokens(turn, decoder))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
+            # JavaScript counts UTF-16 units, Python counts code points.
             steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
             previous = prompt
     return {"steps": steps, "last": _view(episode.final_screenshot, crop, None)}
@@ -171,6 +173,7 @@ def _page_changes(
     differences = difflib.unified_diff(
         previous.text.splitlines(), next_observation.text.splitlines(), n=0, lineterm=""
     )
+    # The first two lines of a diff are its file names.
     changes = [(line[0], line[1:]) for line in list(differences)[2:] if line[0] in "+-"]
     parts += changes[:_MAX_CHANGES]
     if len(changes) > _MAX_CHANGES:

@@ -71,6 +71,7 @@ class ArenaSuite:
         Raises:
             InfraError: the server or the browser fails.
         """
+        # The world exists before its session, because its slot is the origin of the session.
         world = self._server.new()
         try:
             origins = [self._server.origin(world)]
@@ -116,6 +117,7 @@ def load_tasks(
     data = seed_data()
     selected = selection.select_tasks(TEMPLATES, data)
     if config.task_seed >= 0:
+        # The test split stays that of the selection, so that its results are comparable.
         stream = selection.generate_tasks(
             TEMPLATES, data, config.task_seed, excluded=selected["test"]
         )
@@ -130,6 +132,7 @@ def load_tasks(
         generated for tasks_of_split in by_name.values() for generated in tasks_of_split.items()
     ]
     for name in names:
+        # A name that matches a task of one split only is valid for both.
         if not any(_has_prefix(task, name) for task, _ in all_tasks):
             template_names = sorted({generated.template.name for _, generated in all_tasks})
             suggestions = difflib.get_close_matches(name, template_names, n=3) or template_names[:3]
@@ -150,6 +153,7 @@ def _is_selected(task: str, names: Sequence[str]) -> bool:
 
 
 def _has_prefix(task: str, name: str) -> bool:
+    # The slashes prevent "shop/buy" from matching "shop/buyer/1".
     return f"{task}/".startswith(f"{name}/")
 
 
@@ -161,6 +165,7 @@ class ArenaEnvironment(BrowserEnvironment):
         self._server, self._world = server, world
         self._addresses = server.addresses(world)
         self._task = replace(
+            # The addresses of a world are known only here; tasks have placeholders until then.
             task,
             start_url=task_file.fill_placeholders(task.start_url, self._addresses),
             eval=task_file.fill_placeholders(dict(task.eval), self._addresses),

@@ -131,6 +131,7 @@ def _string_match(context: _EvalContext) -> bool:
     # A missing answer is not "N/A": running out of turns must not be rewarded.
     if context.answer is None:
         return False
+    # The comparisons normalize again, as in the harnesses (`matching.normalize`).
     answer = normalize(context.answer, context.rules)
     references = context.task.eval["reference_answers"]
     return all(_matches(context, answer, *item, page=False) for item in references.items())
@@ -175,12 +176,15 @@ def _matches(
 
 def _fuzzy_match(context: _EvalContext, contents: str | Sequence[str], text: str) -> bool:
     task, judge = context.task, context.judge
+    # 1. The exact text N/A needs no judge.
     if contents == UNACHIEVABLE and exact_match(UNACHIEVABLE, text, context.rules):
         return True
     if judge is None:
         raise ConfigError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
     if contents == UNACHIEVABLE:
+        # 2. An answer without N/A may give the reason why the task cannot be done.
         return judge.unachievable(task.intent, task.eval["string_note"], text)
+    # 3. Compare the meaning with each reference, or with all in one request.
     references = [", ".join(contents)] if context.rules.joins_references else contents
     return all(judge.same_meaning(task.intent, reference, text) for reference in references)
 
@@ -194,13 +198,16 @@ def extract_target_text(target: Mapping[str, Any], site_state: SiteState) -> str
     Other values are converted with `str`, as in the harnesses: True, None, 2.
     """
     url = _resolve_call(target["url"], site_state)
+    # 1. Open the page of the target; "last" is the page on which the agent stopped.
     if url != "last":
         if not url.startswith(("http://", "https://")):
             return ""
         site_state.goto(url)
+    # 2. Read the text: from a function, from JavaScript expressions, or the complete page.
     locator = target["locator"]
     if parse_call(locator):
         return _resolve_call(locator, site_state)
+    # An error in the preparation is ignored; the text of the locator decides.
     if target["prep_actions"]:
         _evaluate_all(site_state, target["prep_actions"])
     values = _evaluate_all(site_state, [locator or "document.documentElement.outerHTML"])
@@ -276,6 +283,7 @@ def post_url(site_state: SiteState, url: str) -> str:
 def member_role(site_state: SiteState, account: str) -> str:
     """Return the role of an account on a project's page of members; empty for other accounts."""
     accounts = _query_all("td[data-label='Account'] span.gl-avatar-labeled-sublabel")
+    # Accounts and roles are in two lists of equal order; the index of the account selects the role.
     row = f"{accounts}.findIndex((name) => name.outerText === {json.dumps('@' + account)})"
     values = _evaluate_all(site_state, [f"{_query_all('td.col-max-role span')}[{row}].outerText"])
     return str(values[0]) if values else ""

@@ -84,6 +84,7 @@ class EndpointJudge:
     constrained: bool = True  # send the verdicts as a JSON schema; False if not supported
 
     def __post_init__(self) -> None:
+        # Checks url and key at the start of a run, not at the first answer that needs the judge.
         HttpClient(self.url, self.api_key)
         if self.tries < 1:
             raise ConfigError(f"the judge's tries={self.tries} must be at least 1")
@@ -110,6 +111,7 @@ class EndpointJudge:
         """Return one of the allowed verdicts, from the cache or from the model."""
         if self.cache is None:
             return self._request_verdict(prompt, allowed_verdicts)
+        # The prompt contains all texts and the instructions, so another wording has another key.
         key = hashlib.sha256(json.dumps([self.model, prompt]).encode()).hexdigest()
         path = self.cache / f"{key}.json"
         verdict = _read_cache(path, allowed_verdicts)
@@ -126,6 +128,7 @@ class EndpointJudge:
                 ),
                 tries=self.tries,
                 pause=self.pause,
+                # A slow response takes up to twice its timeout (`HttpClient.post_chat`).
                 seconds=2 * self.tries * self.timeout,
             )
         except TransientError as fault:
@@ -184,6 +187,7 @@ def read_verdict(response: str, allowed_verdicts: Sequence[str]) -> str:
     try:
         value = json.loads(response)
     except ValueError:
+        # Models without support for JSON schemas may respond with the verdict alone.
         value = response
     verdict = value.get("verdict") if isinstance(value, dict) else value
     word = str(verdict).strip().strip("\"'.").lower()

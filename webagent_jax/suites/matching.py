@@ -85,6 +85,7 @@ def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, 
     """
     text = normalize(text, rules)
     words = _words(text, rules)
+    # WebArena requires a whole word only of an answer with one reference of one character.
     is_single_answer = len(references) == 1 and not page
 
     def contains(reference: str) -> bool:
@@ -155,6 +156,7 @@ def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") 
     if not rules.parses_urls:
         return any(reference in url for reference in references)
     location, queries = _location_and_query(url)
+    # Query fields are collected over all alternatives, as in WebArena: any mixture of them passes.
     allowed: dict[str, set[str]] = {}
     for reference in references:
         for name, values in _location_and_query(reference)[1].items():
@@ -165,6 +167,7 @@ def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") 
 
 
 def _normalize_url(url: str, rules: MatchingRules) -> str:
+    # Both names mean the same server.
     url = url.replace("localhost", "127.0.0.1")
     return url.removesuffix("/") if rules.strips_one_slash else url.rstrip("/")
 

@@ -161,6 +161,7 @@ class MiniWob:
             InfraError: the browser fails.
         """
         _resolve_pages(task.sites, available_pages=self.pages)
+        # An episode has one embedded site, so its context can be cleared and reused.
         session = self._pool.session(origins=[self._site.address], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
 
@@ -190,6 +191,7 @@ class MiniWobEnvironment(BrowserEnvironment):
         self._url = url
         self._seed = task.seed
         (self._page,) = task.sites
+        # Marks the document of this episode; a document that is loaded later lacks it.
         self._nonce = secrets.token_hex(8)
 
     def reset(self) -> ResetResult:
@@ -199,6 +201,7 @@ class MiniWobEnvironment(BrowserEnvironment):
             InfraError: the browser fails.
         """
         self._session.goto(self._url)
+        # The page generates the problem from the seed, so its intent is known only now.
         intent = str(self._session.evaluate(_START_SCRIPT, [self._seed, self._nonce]))
         return ResetResult(intent, self._session.observe(), self._session.take_timings())
 
@@ -221,6 +224,7 @@ class MiniWobEnvironment(BrowserEnvironment):
         return float(verdict.is_done and verdict.reward > 0.0 and verdict.reward >= min_reward)
 
     def _act(self, action: Action) -> str | None:
+        # Refused here, before the page unloads and its problem is lost.
         if action.kind is ActionKind.GOTO:
             return _refusal(action.value or "")
         return super()._act(action)
@@ -262,6 +266,7 @@ class _Tasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
+        # `range` checks bounds and accepts negative indices. Consecutive tasks change the page.
         seed, page = divmod(range(len(self))[index], len(self.pages))
         return _task(self.pages[page], self.seeds[seed])
 

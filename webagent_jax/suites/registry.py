@@ -30,6 +30,7 @@ def make_suite(
         ConfigError: the suite lacks a requirement; the message says how to fix it.
         InfraError: an embedded site does not start.
     """
+    # Only embedded sites can delay their responses.
     latency = config.response_delay_ms / 1000
     match config.name:
         case "miniwob":

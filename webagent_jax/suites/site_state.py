@@ -8,6 +8,7 @@ from typing import Any
 from webagent_jax.browser import Session
 from webagent_jax.types import InfraError
 
+# Status of the document after redirects; 0 for one without a status, such as about:blank.
 _STATUS = "() => performance.getEntriesByType('navigation')[0]?.responseStatus ?? 0"
 
 ShopJson = Callable[[str, str], Any]
@@ -25,6 +26,7 @@ def open_tabs(session: Session, urls: Sequence[str]) -> None:
     for url in rest:
         _load_page(session.open_tab, session, url, min_error_status=400)
     if rest:
+        # The last opened tab is active.
         session.switch_tab(0)
 
 

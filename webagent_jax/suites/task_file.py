@@ -74,6 +74,7 @@ def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
     """
     path = Path(path)
     rows = _read_rows(path)
+    # Checked for all rows first, so that the message names every missing site at once.
     _check_addresses(rows, addresses, path.name)
     normalized = {site: address.rstrip("/") for site, address in addresses.items()}
     tasks = tuple(
@@ -133,6 +134,7 @@ def fill_placeholders(
     """
     match value:
         case str():
+            # Placeholders occur in nested fields too, such as the locators of evaluators.
             return site.sub(lambda placeholder: addresses[placeholder[1].lower()], value)
         case list():
             return [fill_placeholders(item, addresses, site) for item in value]
@@ -192,6 +194,7 @@ def _check_addresses(
     rows: Sequence[Mapping[str, Any]], addresses: Mapping[str, str], file: str
 ) -> None:
     """Check that every site that a row names or refers to has a valid address."""
+    # A row may refer to a site that its field `sites` omits, such as in an evaluator.
     required_sites = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))}
     for index, row in enumerate(rows):
         required_sites.update(_row_fields(row, index, file).texts("sites", allowed_values=SITES))
@@ -276,6 +279,7 @@ def _html_target(fields: _Fields) -> dict[str, Any]:
 
 def _required_contents(fields: _Fields) -> dict[str, Any]:
     """Return the references of a text by the name of their comparison."""
+    # Empty comparisons mean "not used" in the files.
     contents = {name: value for name, value in fields.values.items() if value}
     unknown = [name for name in contents if name not in _COMPARISONS]
     if unknown:
@@ -283,6 +287,7 @@ def _required_contents(fields: _Fields) -> dict[str, Any]:
     if not contents:
         fields.refuse("exact_match", f"must be given, or {' or '.join(_COMPARISONS[1:])}")
     return {
+        # The fuzzy reference N/A is a marker, not a list of references, and stays a text.
         name: fields.text(name)
         if name == "exact_match" or (name, value) == ("fuzzy_match", UNACHIEVABLE)
         else fields.texts(name)
@@ -336,6 +341,7 @@ class _Fields:
 
     def _value(self, name: str, default: Iterable[str] | None) -> Any:
         """Return the field, or its default if the field is empty; without default it must exist."""
+        # The files write unused fields as "", [] or null.
         value = self.values.get(name) or default
         if value is None:
             self.refuse(name, "must be given")

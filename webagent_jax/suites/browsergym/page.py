@@ -42,6 +42,7 @@ _SCROLL_PIXELS = 480  # CSS pixels, two thirds of the height of BrowserGym's def
 
 def to_browsergym_action(action: Action) -> str:
     """Return the equivalent calls of BrowserGym's high-level action set."""
+    # BrowserGym parses actions as Python calls, so arguments become Python literals.
     bid, text = repr(action.element_id or ""), repr(action.value or "")
     match action.kind:
         case ActionKind.CLICK:
@@ -60,9 +61,11 @@ def to_browsergym_action(action: Action) -> str:
             return f"press({bid}, 'Enter')" if action.element_id else "keyboard_press('Enter')"
         case ActionKind.SCROLL_UP | ActionKind.SCROLL_DOWN:
             distance = _SCROLL_PIXELS if action.kind is ActionKind.SCROLL_DOWN else -_SCROLL_PIXELS
+            # The wheel scrolls the box under the pointer.
             hover_call = f"hover({bid})\n" if action.element_id else ""
             return f"{hover_call}scroll(0, {distance})"
         case ActionKind.SWITCH_TAB:
+            # Another value stays a text, so that the agent receives the error of BrowserGym.
             number = (action.value or "").strip()
             return f"tab_focus({int(number) if number.isdecimal() else text})"
         case ActionKind.WAIT:
@@ -91,6 +94,7 @@ def from_browsergym_obs(page: Mapping[str, Any], budget: int) -> Observation:
         f"[tab {index}{', open' if index == active_tab else ''}] {title}"
         for index, title in enumerate(titles)
     ]
+    # Rendered by the code for embedded sites, so that a policy reads the same format.
     lines, rendered_entries, is_complete = compact.render(
         _AccessibilityTree(page).entries(), budget
     )
@@ -116,12 +120,14 @@ class _AccessibilityTree:
         self._nodes: dict[str, Node] = {node["key"]: node for node in page["nodes"]}
         self._root = page["nodes"][0]
         self._properties = page["properties"]  # properties of elements by bid
+        # Names of fields; the text of their labels is then not listed again.
         self._labels = {n["name"] for n in page["nodes"] if _KINDS.get(n["role"]) in _LABELED}
 
     def entries(self) -> list[Entry]:
         """Return the entries for `browser.compact`: {text}, or {id, kind, name, ...}."""
         entries: list[Entry] = []
         label = None  # previous entry if it is the text of a label
+        # A stack, because pages may be deeper than the recursion limit of Python.
         stack = [(self._root, False)]
         while stack:
             node, in_label = stack.pop()
@@ -132,16 +138,19 @@ class _AccessibilityTree:
                     entries.append({"text": name})
                     label = entries[-1] if in_label else None
             elif entry:
+                # An unnamed field takes the text of the label right before it, which is removed.
                 if label and not entry["name"] and entry["kind"] in _LABELED:
                     entry["name"] = entries.pop()["text"]
                 entries.append(entry)
                 label = None
             elif role == "row" and not self._contains_elements(node):
+                # A row of plain cells becomes one line, as in `compact.js`.
                 entries.append({"text": " | ".join(filter(None, self._cell_texts(node)))})
             else:
                 if role == "image" and name:
                     entries.append({"text": f"image {name}"})
                 in_child_label = in_label or role == "LabelText"
+                # Reversed, because the stack returns the last child first.
                 stack += [(child, in_child_label) for child in reversed(self._children(node))]
         return entries
 
@@ -174,6 +183,7 @@ class _AccessibilityTree:
             node: node of the tree.
             is_marked: whether BrowserGym's heuristic takes the node for an element.
         """
+        # Drop-down lists, editable fields and buttons share this role.
         if node["role"] == "combobox":
             if any(child["role"] == "MenuListPopup" for child in self._children(node)):
                 return "select"
@@ -192,6 +202,7 @@ class _AccessibilityTree:
         return " ".join(n["name"] for n in self._descendants(node) if n["role"] == "StaticText")
 
     def _children(self, node: Node) -> list[Node]:
+        # A node may list itself or a node that the tree omits; a cycle would never end.
         keys = (key for key in node["children"] if key != node["key"])
         return [self._nodes[key] for key in keys if key in self._nodes]
 

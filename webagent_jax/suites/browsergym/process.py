@@ -29,6 +29,7 @@ class BrowserGymProcess:
 
     def __init__(self, python: str) -> None:
         self._pipe, worker_pipe = multiprocessing.Pipe()
+        # A file, because a pipe that nobody reads would block the process when it is full.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self.is_alive = True
         try:
@@ -40,10 +41,12 @@ class BrowserGymProcess:
                 stderr=self._stderr,
             )
         except OSError as error:
+            # `end` is not called for an object that was never created.
             self._stderr.close()
             self._pipe.close()
             raise InfraError(f"{python} does not start: {error}") from error
         finally:
+            # With this copy closed, `recv_bytes` raises EOFError when the process ends.
             worker_pipe.close()
 
     def call(self, method: str, timeout: float, **arguments: Any) -> Any:
@@ -62,11 +65,13 @@ class BrowserGymProcess:
             raise InfraError("the process of BrowserGym has ended")
         try:
             self._pipe.send_bytes(json.dumps([method, arguments]).encode())
+            # A late response would be taken for that of the next call, so the process ends.
             if not self._pipe.poll(timeout):
                 self.end()
                 raise InfraError(f"BrowserGym did not respond in {timeout:g} s")
             response = to_well_formed(json.loads(self._pipe.recv_bytes()))
         except (EOFError, OSError) as error:
+            # Read before `end`, which closes the file.
             stderr = self._stderr_tail()
             self.end()
             raise InfraError(f"the process of BrowserGym ended: {stderr}") from error

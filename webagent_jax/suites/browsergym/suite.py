@@ -77,9 +77,12 @@ class BrowserGym:
         self._python = python or sys.executable
         self._config = config or BrowserConfig()
         path = self._config.executable_path or chromium.find_executable()
+        # Explicit options have priority over the isolated defaults.
         self._options = _env_options(path, checked_origins(origins)) | dict(options or {})
+        # Only `allows` and `refusal` are used; BrowserGym opens the contexts.
         self._origins = ContextSpec(checked_origins(origins), "", None, (0, 0))
         self._lock = threading.Lock()
+        # The first process checks installation and ids, then serves the first environment.
         self._idle = [self._start_first_worker()]
 
     def task_names(self, split: Split) -> Sequence[str]:
@@ -105,6 +108,7 @@ class BrowserGym:
             InfraError: the process does not start.
         """
         with self._lock:
+            # An idle process has imported BrowserGym already.
             worker = self._idle.pop() if self._idle else None
         return BrowserGymEnvironment(
             worker or BrowserGymProcess(self._python),
@@ -186,6 +190,7 @@ class BrowserGymEnvironment:
         Raises:
             InfraError: BrowserGym fails.
         """
+        # The proxy would block the address too, but only with an error page.
         if action.kind is ActionKind.GOTO and not self._origins.allows(action.value or ""):
             refusal = self._origins.refusal(action.value or "")
             return StepResult(replace(self._last_observation, error=refusal), terminated=False)
@@ -202,6 +207,7 @@ class BrowserGymEnvironment:
             InfraError: BrowserGym fails.
         """
         if answer is not None:
+            # The reward of the answer is added to the sum.
             self._act(Action(ActionKind.EXIT, value=answer))
         return float(self._total_reward >= _FULL_REWARD)
 
@@ -211,6 +217,7 @@ class BrowserGymEnvironment:
 
     def close(self) -> None:
         """Close the browser and make the process available for another task; never raise."""
+        # Cleared first, so that a second call has no effect.
         worker, self._worker = self._worker, None
         if worker is None:
             return

@@ -48,6 +48,7 @@ class EnvServer:
 
     def unknown(self, ids: list[str]) -> list[str]:
         """Return the ids that no installed package of BrowserGym registers."""
+        # Importing the package of a benchmark registers its ids.
         for benchmark in {f"browsergym.{name.split('/')[-1].split('.')[0]}" for name in ids}:
             if importlib.util.find_spec(benchmark):
                 importlib.import_module(benchmark)
@@ -62,7 +63,9 @@ class EnvServer:
             options: further arguments of the environment.
         """
         self.close()
+        # Imports the benchmark of the id, which this process may not have registered yet.
         self.unknown([id])
+        # multiaction, because one of our actions may take two calls.
         actions = HighLevelActionSet(["chat", "bid", "nav", "tab", "coord"], multiaction=True)
         self._environment = gymnasium.make(
             id, disable_env_checker=True, action_mapping=actions.to_python_code, **options
@@ -125,6 +128,7 @@ def _serialize_node(node: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Serve requests until the other end closes the pipe."""
     pipe = Connection(int(sys.argv[1]))
+    # Replaced before the first environment is created.
     browsergym.core.env.Chat = Messages
     server = EnvServer()
     while True:

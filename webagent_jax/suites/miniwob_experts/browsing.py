@@ -24,6 +24,7 @@ def search_engine(intent: str, page: Observation) -> Expert:
     (box,) = all_of(page, "textbox")
     page = yield type_in(page, name, box)
     page = yield click(page, "Search")
+    # The site shows three results per page, and links to the pages by their numbers.
     if position > 3:
         page = yield click(page, str((position - 1) // 3 + 1))
     yield click_on(page, all_of(page, "link")[(position - 1) % 3])
@@ -45,6 +46,7 @@ def use_autocomplete(intent: str, page: Observation) -> Expert:
     start, end = [*quotations(intent), ""][:2]
     (box,) = all_of(page, "textbox")
     page = yield type_in(page, start, box)
+    # Suggestions appear some time after the text is typed.
     while (suggestion := _find_suggestion(page, start, end)) is None:
         page = yield wait(start)
     page = yield click_on(page, suggestion)

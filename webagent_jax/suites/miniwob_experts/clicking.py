@@ -120,6 +120,7 @@ def click_menu(intent: str, page: Observation) -> Expert:
     """Select Ada>Bea>Cleo."""
     *parents, leaf = intent.removeprefix("Select ").split(">")
     for parent, child in itertools.pairwise([*parents, leaf]):
+        # A submenu opens with a delay while the pointer is over its parent.
         page = yield hover(page, parent)
         while not has(page, child):
             page = yield wait(child)
@@ -156,6 +157,7 @@ def _is_accepted(intent: str, page: Observation) -> bool:
 
 def odd_or_even(intent: str, page: Observation) -> Expert:
     """Mark the numbers below as odd or even and press submit when done."""
+    # Each number has two buttons, odd and even; the last button of the page is Submit.
     rows = zip(
         plain_lines(page), all_of(page, "button")[:-1:2], all_of(page, "button")[1::2], strict=True
     )

@@ -63,6 +63,7 @@ def login_user_popup(intent: str, page: Observation) -> Expert:
     user, password = quotations(intent)
     for text, field in ((user, "Username"), (password, "Password")):
         page = yield type_into(page, text, field)
+        # The dialog may interrupt the typing, so the text is typed again.
         if has(page, "Cancel"):
             page = yield click(page, "Cancel")
             page = yield type_into(page, text, field)

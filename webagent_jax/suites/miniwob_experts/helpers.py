@@ -89,6 +89,7 @@ def find_below(page: Observation, text: str, name: str) -> list[str]:
     Returns:
         Ids of the elements, in the order of the page.
     """
+    # Whole words only, so that the name of a user is not found inside a longer one.
     words = re.compile(rf"(?<!\S){re.escape(text)}(?!\S)")
     ids: list[str] = []
     is_searching = False
@@ -106,6 +107,7 @@ def _id_of(page: Observation, line: str) -> str | None:
     """Return the id of the element that the line describes."""
     for element_id in re.findall(r" \[(\d+)\]", line):
         element = page.elements.get(element_id)
+        # Text may contain a number in brackets too; a line of an element starts with its kind.
         if element is not None and line.startswith(element.kind):
             return element_id
     return None

@@ -149,6 +149,7 @@ class AuthStateStore:
             ConfigError: two sites overwrite one another's cookies.
         """
         with ExitStack() as stack:
+            # Each state stays reserved until the episode ends.
             paths = [
                 stack.enter_context(self._borrow_one(site, address))
                 for site, address in addresses.items()
@@ -156,6 +157,7 @@ class AuthStateStore:
             if len(paths) < 2:
                 yield next(iter(paths), None)
                 return
+            # The name consists of reserved names, so no other episode uses it.
             merged_path = self._folder / f"{'+'.join(path.stem for path in paths)}.json"
             states = [state for path in paths if (state := _read_state(path))]
             _write_state(merged_path, _merge_states(states, tuple(addresses)))
@@ -191,6 +193,7 @@ class AuthStateStore:
             if site != _SINGLE_SESSION_SITE:
                 return None
             with self._borrow_one(site, address):
+                # Create a second state while the first is reserved, then check the first.
                 if self._is_signed_in(site, address, path):
                     return None
         return f"{site} at {address} allows one session per account: {_SHARING_FIX}"
@@ -198,6 +201,7 @@ class AuthStateStore:
     @contextmanager
     def _borrow_one(self, site: str, address: str) -> Iterator[Path]:
         path = self._reserve(site, address)
+        # Requests run outside of the lock; the reservation protects the file.
         try:
             if not self._is_signed_in(site, address, path):
                 self._sign_in(site, address, path)
@@ -211,6 +215,7 @@ class AuthStateStore:
         origin = (origin_of(address) or "").replace(":", "_")
         user = quote(self._accounts[site].user, safe="")
         with self._lock:
+            # A reserved state belongs to a running episode, so the next number is used.
             number = 0
             while (
                 path := self._folder / f"{user}@{site}@{origin}-{number}.json"
@@ -227,9 +232,11 @@ class AuthStateStore:
         """Return whether the site shows the protected page to a browser with this state."""
         login_page = _LOGIN_PAGES[site]
         url = f"{address}{login_page.protected_path.format(user=quote(self._accounts[site].user))}"
+        # A plain request is enough: the sites keep sessions in cookies.
         response = _fetch(site, address, url, {"Cookie": _cookie_header(state, url)})
         if login_page.marker_text:
             return response.status < 300 and login_page.marker_text in response.text
+        # Without a login, the site redirects to its login page.
         return response.status < 300 and response.url.rstrip("/") == url.rstrip("/")
 
     def _sign_in(self, site: str, address: str, path: Path) -> None:
@@ -243,10 +250,12 @@ class AuthStateStore:
         form_url = f"{address}{_LOGIN_PAGES[site].login_path}"
         # After a cache flush the page takes longer than the browser's timeout.
         _fetch(site, address, form_url)
+        # A browser submits the form, because scripts of the page may take part.
         with self._pool.session(origins=origins) as session:
             page_error = _submit_login_form(session, form_url, account)
             _write_state(path, session.storage_state())
         if not self._is_signed_in(site, address, path):
+            # A file without a login must not be used by a later run.
             path.unlink()
             prefix = f"WEBAGENT_{site.upper()}"
             raise InfraError(
@@ -295,6 +304,7 @@ def _read_state(path: Path) -> dict[str, Any] | None:
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state to a file that only its owner can read."""
+    # The mode applies from the creation on; chmod afterwards would leave a gap.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(state, file)
@@ -306,6 +316,7 @@ def _cookie_header(state: Mapping[str, Any], url: str) -> str:
     return "; ".join(
         f"{cookie['name']}={cookie['value']}"
         for cookie in state["cookies"]
+        # A cookie of a domain also applies to its subdomains, but not to hosts that only end alike.
         if f".{host}".endswith(f".{cookie['domain'].lstrip('.')}")
         and path.startswith(cookie["path"])
     )

@@ -86,17 +86,20 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
             " see docs/webarena.md"
         )
     _check_sites(config.sites)
+    # 1. Read the files and check all names over both splits: a name may be in one of them only.
     tasks_by_split = {split: _load(file, split) for split, file in file_names.items()}
     _check_names(names, set().union(*tasks_by_split.values()), ", ".join(file_names.values()))
     splits: dict[Split, Mapping[str, Task]] = {}
     notes: list[str] = []
     for split, tasks in tasks_by_split.items():
+        # 2. Select by name, and by site: every site of a task must be selected.
         selected = {
             name: task
             for name, task in tasks.items()
             if (not names or name in names)
             and (not config.sites or set(task.sites) <= set(config.sites))
         }
+        # 3. Leave out tasks that cannot be scored.
         splits[split], note = _select_scorable(selected, split, config)
         notes += note
     if not any(splits.values()):
@@ -107,6 +110,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
 def modified_sites(task: Task) -> tuple[str, ...]:
     """Return the sites that a task may modify, by the rules in the docstring of this module."""
     answers = task.eval.get("reference_answers", {}).values()
+    # N/A is a text in exact_match and fuzzy_match, and a list of one in must_include.
     is_unachievable = any(answer in (UNACHIEVABLE, [UNACHIEVABLE]) for answer in answers)
     if "program_html" not in task.eval["eval_types"] and not is_unachievable:
         return ()

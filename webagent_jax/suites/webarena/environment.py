@@ -50,6 +50,7 @@ class Scoring:
         Raises:
             InfraError: the request fails.
         """
+        # A new token per call: none is stored, and none can expire.
         token = _call_rest_api(
             f"{shop}/rest/default/V1/integration/admin/token",
             data={"username": self.shop_admin.user, "password": self.shop_admin.password},
@@ -122,6 +123,7 @@ class WebArenaEnvironment(BrowserEnvironment):
             score = evaluators.score(
                 self._task, answer, state, self._scoring.judge, self._scoring.rules
             )
+            # A failure may be that of a site which ended the session, not that of the agent.
             if score < 1 and not self._agent_signed_out:
                 session_error = self._find_session_error(self._session.storage_state())
                 if session_error:
@@ -133,6 +135,7 @@ class WebArenaEnvironment(BrowserEnvironment):
         self._resources.close()
 
     def _act(self, action: Action) -> str | None:
+        # Checked before the action, while the elements of its observation are still known.
         self._agent_signed_out |= self._is_sign_out(action)
         return super()._act(action)
 
@@ -161,6 +164,7 @@ class WebArenaEnvironment(BrowserEnvironment):
 
 
 def _call_rest_api(url: str, **request: Any) -> Any:
+    # Messages leave out the query, which may be long.
     endpoint = url.partition("?")[0]
     try:
         response = http.fetch(url, timeout=_REST_TIMEOUT, **request)

@@ -71,12 +71,14 @@ def fetch(
     if data is not None:
         request.data = json.dumps(data).encode()
         request.add_header("Content-Type", "application/json")
+    # urllib applies its timeout to each read; `_read_body` limits the complete response.
     end = time.monotonic() + timeout
     try:
         with _OPENER.open(request, timeout=timeout) as response:
             return HttpResponse(response.url, response.status, _read_body(response, end))
     except urllib.error.HTTPError as error:
         with error:
+            # A redirect to another origin arrives here as an error, because it is not followed.
             location = error.headers.get("Location", "") if 300 <= error.code < 400 else ""
             return HttpResponse(error.url or url, error.code, b"", location)
     except urllib.error.URLError as error:
@@ -102,9 +104,11 @@ def _read_body(response: http.client.HTTPResponse, end: float) -> bytes:
 class _SameOriginRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: urllib.request.Request, *rest: Any) -> Any:
         """Return the next request if the new address, the last of `rest`, has the same origin."""
+        # None makes urllib raise HTTPError with the status of the redirect.
         if origin_of(req.full_url) != origin_of(rest[-1]):
             return None
         return super().redirect_request(req, *rest)
 
 
+# The empty handler ignores the proxies in environment variables.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _SameOriginRedirects)

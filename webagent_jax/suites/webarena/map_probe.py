@@ -60,6 +60,7 @@ def check(
                 f"map at {address} requests no {kind} at {_ROUTE_PATH}: their server is not checked"
             )
         elif not any(has_loaded for _, _, has_loaded in requests):
+            # None has loaded. One would be enough: single tiles may fail on a server that works.
             servers = {origin_of(url) or url[:200] for url, _, _ in requests}
             errors += [_format_error(address, kind, server, origins) for server in sorted(servers)]
     if errors:

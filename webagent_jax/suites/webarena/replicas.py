@@ -30,6 +30,7 @@ class Replica:
 
     def is_free(self, is_exclusive: bool) -> bool:
         """Return whether an episode can use it: a reader, or a writer if `is_exclusive`."""
+        # A reader that must reset the replica first needs it exclusively as well.
         return not self.has_writer and not (self.num_readers and (is_exclusive or self.needs_reset))
 
 
@@ -104,6 +105,7 @@ class ReplicaPool:
         }
         self._reset_groups = _group_by_reset(self._replicas, reset_group_key)
         for replica, group in self._reset_groups.items():
+            # A reset restores all sites of its group, so one that can be modified is enough.
             replica.needs_reset = reset is not None and any(
                 r.site in resettable_sites for r in group
             )
@@ -122,6 +124,7 @@ class ReplicaPool:
         Raises:
             InfraError: no replica became free in time, or one is not healthy or cannot be reset.
         """
+        # The locks are held during the reset and the probe, which run without the condition.
         lease = self._acquire(_Waiter(frozenset(sites), frozenset(writes)))
         try:
             self._reset_and_probe(lease)
@@ -141,6 +144,7 @@ class ReplicaPool:
         with self._condition:
             self._waiters.append(waiter)
             try:
+                # Every release wakes all waiters; only those whose sites are free continue.
                 while (lease := self._try_acquire(waiter)) is None:
                     remaining = end - time.monotonic()
                     if self._closed:
@@ -149,8 +153,10 @@ class ReplicaPool:
                         raise InfraError(self._timeout_message(waiter))
                     self._condition.wait(remaining)
             finally:
+                # Later waiters for the same sites may be first now, also after a timeout.
                 self._waiters.remove(waiter)
                 self._condition.notify_all()
+            # All locks are taken in one step under the condition, so episodes cannot deadlock.
             for site, replica in lease.replicas.items():
                 replica.has_writer = site in lease.exclusive_sites
                 replica.num_readers += site not in lease.exclusive_sites
@@ -160,6 +166,7 @@ class ReplicaPool:
 
     def _try_acquire(self, waiter: _Waiter) -> ReplicaLease | None:
         """Return a lease of the least busy replica of each site; None if the episode must wait."""
+        # An earlier waiter for a common site goes first, which keeps the order of arrival per site.
         earlier_waiters = self._waiters[: self._waiters.index(waiter)]
         if any(other.sites & waiter.sites for other in earlier_waiters):
             return None
@@ -170,15 +177,18 @@ class ReplicaPool:
             ]
             if not free:
                 return None
+            # Prefer a replica without a reset, then the one with the fewest readers.
             selected[site] = min(
                 free, key=lambda replica: (replica.needs_reset, replica.num_readers)
             )
+        # A reset needs exclusive access even for a reader; `_downgrade` returns it afterwards.
         exclusive_sites = {
             site for site, r in selected.items() if site in waiter.writes or r.needs_reset
         }
         resets = {self._reset_groups[r] for r in selected.values() if r.needs_reset}
         lease = ReplicaLease(selected, waiter.writes, exclusive_sites, resets)
         return (
+            # Other replicas of the reset group must be unused too.
             lease if all(r.is_free(is_exclusive=True) for r in lease.reset_only_replicas) else None
         )
 
@@ -192,6 +202,7 @@ class ReplicaPool:
             if replica.needs_probe:
                 problem = self._probe(replica.site, replica.address)
                 if problem:
+                    # The flag stays set, so that the next episode probes again.
                     raise InfraError(problem)
                 replica.needs_probe = False
 
@@ -221,6 +232,7 @@ class ReplicaPool:
                     replica.num_readers -= 1
                 replica.needs_probe |= lease.has_fault
                 if (
+                    # Counted at the end of the episode, and also if it failed: it may have written.
                     site in lease.modified_sites
                     and self._reset is not None
                     and not replica.needs_reset

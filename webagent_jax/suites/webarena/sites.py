@@ -94,6 +94,7 @@ def health_error(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -
             f"{site} at {address} does not respond ({error}): check its container and the network; "
             f"{_HELP}"
         )
+    # A site configured with another base URL sends the agent to an origin that is not allowed.
     if response.location:
         return (
             f"{site} at {address} redirects to {response.location}, another address: set its base "
@@ -163,6 +164,7 @@ class ResetHook:
         Raises:
             InfraError: the reset failed, or a site is not healthy in time.
         """
+        # 1. Request the reset. 2. Wait for its status. 3. Wait until all replicas are healthy.
         end = time.monotonic() + self.timeout
         site, address = replicas[0]
         self._request_reset(site, self.url_of(site, address))
@@ -182,6 +184,7 @@ class ResetHook:
         # Replicas are reset before their next episode, so a reset in progress began after the last.
         if response.status == _IN_PROGRESS and self.status_url:
             return
+        # These responses come before the reset is done, so a status address is required.
         if response.status in (_ACCEPTED, _IN_PROGRESS) or response.text.startswith(
             "Reset initiated"
         ):
@@ -199,6 +202,7 @@ class ResetHook:
             try:
                 response = http.fetch(url, timeout=max(end - time.monotonic(), 1.0))
             except InfraError as error:
+                # The server may not respond during the reset, so the request is repeated.
                 status = str(error)
             else:
                 if response.status >= 300:
@@ -216,6 +220,7 @@ class ResetHook:
 
 def _check_template(option: str, url: str) -> None:
     try:
+        # `Formatter.parse` returns None as the name for text after the last field.
         fields = {name for _, name, _, _ in string.Formatter().parse(url)} - {None}
     except ValueError as error:
         raise ConfigError(f"suite.webarena.{option}={url!r}: {error}") from error

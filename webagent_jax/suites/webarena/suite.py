@@ -44,6 +44,7 @@ def read(
         ConfigError: as `catalog.read`, or sites that the tasks need have no address; the message
             names all of them.
     """
+    # Without any address, the message names all sites, before a missing task file is reported.
     if not task_file.addresses_from_environment(environ):
         required_sites = config.sites or tuple(
             site for site in task_file.SITES if site != "homepage"
@@ -89,6 +90,7 @@ class WebArena:
             judge=_make_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
         )
+        # Everything that a user can get wrong is checked here, before the first episode.
         reset = _make_reset_hook(config)
         sites.check_health(addresses)
         for address in addresses.get("map", ()):
@@ -139,6 +141,7 @@ class WebArena:
             InfraError: no replica became free in time, or a site fails.
         """
         with ExitStack() as resources:
+            # Replicas, then state, then browser; a failure releases what was acquired.
             lease = resources.enter_context(
                 self._replicas.acquire(task.sites, writes=catalog.modified_sites(task))
             )
@@ -152,6 +155,7 @@ class WebArena:
             except InfraError:
                 lease.has_fault = True
                 raise
+            # Released in reverse order: the session ends before its state and replicas are free.
             resources.callback(session.close)
             return WebArenaEnvironment(
                 task_file.with_addresses(task, addresses),
@@ -159,6 +163,7 @@ class WebArena:
                 lease,
                 scoring=self._scoring,
                 find_session_error=partial(self._auth_states.find_session_error, login_addresses),
+                # The environment owns the resources from now on.
                 resources=resources.pop_all(),
             )
 
