@@ -17,9 +17,8 @@ from webagent_jax.types import Episode, Group, Suite, Task
 class Batch:
     """Groups that one update trains on, and all episodes collected for it."""
 
-    groups: Sequence[
-        Group
-    ]  # groups to train on: with `filter_groups`, those with a policy gradient
+    # Groups to train on; with `filter_groups`, those with a policy gradient.
+    groups: Sequence[Group]
     all_episodes: Sequence[Episode]  # episodes of all groups, filtered ones included
     num_filtered: int  # number of groups dropped by `filter_groups`
 
