@@ -113,7 +113,7 @@ class _BestPolicy:
         """Save the params if their success rate is the highest."""
         if self.record is None or success > self.record["success"]:
             self.record = {"update": update, "success": success}
-            # The next checkpoint contains the record; a run killed before it validates again.
+            # The record is in the next checkpoint; a run killed earlier repeats this validation.
             weights.save_params(self._directory, params)
 
     def restore(self, params: policy.Params, progress: Progress) -> policy.Params | None:
