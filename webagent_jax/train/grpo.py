@@ -120,7 +120,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
             is_last = update + 1 == total
-            # Before the end, no checkpoint of params beyond a limit: a resumed run starts before them.
+            # Before the end, no checkpoint beyond a limit: a resumed run starts from older params.
             if is_last or (
                 (update + 1) % cfg.grpo.checkpoint_interval == 0 and guards.all_within_limits
             ):
