@@ -41,10 +41,12 @@ class Checkpointer:
             if read_only
             else ocp.CheckpointManagerOptions(
                 max_to_keep=max_to_keep,
+                # A killed save leaves its temporary directory.
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,
             )
         )
+        # Orbax requires an absolute path.
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
 
     def save(self, step: int, state: TrainState, loop_state: LoopState) -> None:
@@ -71,6 +73,7 @@ class Checkpointer:
             ValueError: no checkpoint of the directory can be read into `abstract_state`.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
+        # The checkpoint is read into these shardings, whatever mesh wrote it.
         targets = jax.tree.map(ocp.utils.to_shape_dtype_struct, abstract_state)
         items = {
             "state": ocp.args.StandardRestore(targets),
@@ -79,6 +82,7 @@ class Checkpointer:
         for step in steps:
             try:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
+            # Damage raises errors of many types. ValueError follows if no checkpoint is readable.
             except Exception as error:
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
@@ -104,6 +108,7 @@ class Checkpointer:
             raise ValueError(
                 f"no checkpoint {step or ''} in {self._manager.directory}; available: {steps}"
             )
+        # Only the params of the item are read, not the moments.
         directory = Path(self._manager.directory) / str(step) / "state"
         return restore_params(directory, abstract_params, key_path=("params",))
 

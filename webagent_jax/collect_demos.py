@@ -47,6 +47,7 @@ def collect_demos(
         raise ConfigError(
             f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
         )
+    # Experts need no policy.
     model, snapshot = initial_policy(cfg) if source == "policy" else (None, None)
     with RolloutRuntime(cfg, progress, model, snapshot) as runtime:
         max_turns = _MAX_EXPERT_TURNS if source == "expert" else cfg.rollout.max_turns
@@ -67,11 +68,13 @@ def collect_demos(
         episodes = runtime.run(jobs, lambda episode: progress.advance())
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
+    # Three filters: success, prompts that fit rollouts, responses with actions.
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     in_limit = [episode for episode in successes if _longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if _has_only_actions(episode)]
     if len(successes) < len(episodes):
         progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
+    # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.
     num_too_long = sum(e.truncated and len(e.turns) < max_turns for e in episodes)
     if num_too_long:
         progress.log(
@@ -79,6 +82,7 @@ def collect_demos(
             f"increase engine.max_model_len={cfg.engine.max_model_len}"
         )
     if len(in_limit) < len(successes):
+        # `max_model_len` covers the prompt and a response of full length.
         required_len = max(map(_longest_prompt, successes)) + cfg.rollout.max_new_tokens
         message = (
             f"{len(successes) - len(in_limit)} of {len(episodes)} demonstrations have prompts too "

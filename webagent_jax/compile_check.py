@@ -166,6 +166,7 @@ def model_config(config: PolicyConfig) -> ModelConfig:
     attention = "tpu" if config.attention == "auto" else config.attention
     model = presets.find_preset(config.path)
     if model is None or policy.is_policy_dir(config.path):
+        # "auto" would select the attention of this machine's backend; it is replaced below.
         model = policy.load_config(config.path, attention="dense")
     return dataclasses.replace(
         model,
@@ -213,6 +214,7 @@ def _devices(topology: str) -> Sequence[Any]:
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    # The import distinguishes a missing compiler from an invalid topology.
     except Exception as error:
         try:
             import libtpu  # noqa: F401
@@ -227,6 +229,7 @@ def _devices(topology: str) -> Sequence[Any]:
 
 
 def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Program]:
+    # 1. Training: abstract arrays with shardings, nothing is allocated.
     abstract_params = policy.abstract_params(model)
     params = sharding.with_shardings(
         abstract_params, sharding.param_shardings(abstract_params, mesh)
@@ -237,10 +240,12 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
         trainable = sharding.with_shardings(adapters, sharding.param_shardings(adapters, mesh))
         base = FrozenBase(params, cfg.lora.alpha / cfg.lora.rank)
+    # The number of updates affects only the learning rate.
     optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
     state = learn.abstract_state(trainable, optimizer)
     microbatch = cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(mesh)
 
+    # 2. Engine: the first devices of the mesh also serve.
     engine_devices = list(mesh.devices.flat)[: cfg.engine.tensor_parallel_size]
     engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor_parallel_size, devices=engine_devices)
     policy_params = jax.eval_shape(lora.attach, base, trainable)
@@ -257,6 +262,8 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     )
     engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
 
+    # 3. Programs, each with the other arrays that remain on its devices. During an update, these
+    # are the params of the sleeping engine, without its KV cache.
     loss_fn = learn.GRPOLoss.from_config(model, cfg.grpo, cfg.rollout.temperature, mesh)
     train_step = learn.make_train_step(loss_fn, optimizer, mesh)
     yield _Program(
@@ -283,6 +290,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             resident=bytes_per_device(serving) + bytes_per_device(state),
         )
     training_bytes = bytes_per_device(state)
+    # Base of the adapters and reference are the same arrays: count them once.
     training_bytes += bytes_per_device(params) if base or reference else 0
     yield _Program(
         "prefill",
@@ -309,6 +317,7 @@ def _rows(batch: tuple[int, ...], row_tokens: int, mesh: Mesh) -> ForestRows:
     token, num_responses = abstract_array(row_tokens, jnp.int32), _response_tokens(row_tokens)
     number = abstract_array(num_responses, jnp.float32)
     targets = abstract_array(num_responses, jnp.int32)
+    # In the order of the fields.
     return ForestRows(token, token, token, token, targets, number, number, number, number)
 
 
@@ -330,18 +339,23 @@ def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate
     layers, head = _row_flops(cfg, model, mesh)
     recomputes = model.remat in ("attention", "full")
     reference = cfg.grpo.kl_beta > 0
+    # Bytes: weights in the dtype of the activations; params in float32, as gradient and moments.
     weights, params = policy.weight_bytes(model), 4 * policy.count_params(model)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     remote_fraction = 1 - 1 / fsdp
+    # Gathered for forward, backward and reference pass; the gradient is reduced in float32.
     fsdp_bytes = (2 + reference) * weights + params
     row_bytes = (
         cfg.mesh.microbatch_rows_per_device * cfg.grpo.row_tokens * model.d_model * model.itemsize
     )
     passes = 2 + recomputes + reference
+    # Each pass has two all-reduces per layer; in a ring, each sends 2 (1 - 1 / tensor) row_bytes.
     tensor_bytes = 2 * passes * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
     return CostEstimate(
+        # In forward passes: forward 1, backward 2, recomputation 1 (logits always), reference 1.
         _MICROBATCHES * ((3 + recomputes + reference) * layers + (4 + reference) * head),
         _MICROBATCHES * (3 + recomputes + reference) * weights / tensor
+        # The optimizer reads and writes params and two moments.
         + 6 * params / (fsdp * tensor),
         _MICROBATCHES * (fsdp_bytes * remote_fraction / tensor + tensor_bytes),
     )
@@ -366,6 +380,7 @@ def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, f
 def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
     """Return the cost of the longest prompt, over all its prefill batches."""
     tokens, tensor = shapes.max_model_len, cfg.engine.tensor_parallel_size
+    # Ceiling division; each batch reads all weights.
     batches = -(-tokens // shapes.prefill_tokens)
     work = flops.layer_flops(model, tokens, _causal_pairs(tokens))
     return CostEstimate(work / tensor, batches * policy.weight_bytes(model) / tensor)
@@ -373,6 +388,7 @@ def _prefill_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> C
 
 def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> CostEstimate:
     """Return the cost of one decode step with all slots and pages in use."""
+    # Page 0 (NULL_PAGE) belongs to no request.
     tokens = min(shapes.slots * shapes.max_model_len, (shapes.num_pages - 1) * shapes.page_tokens)
     work = flops.layer_flops(model, shapes.slots, tokens)
     work += flops.logits_flops(model, shapes.slots)
@@ -396,9 +412,11 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
+        # The compiler reports no sizes of a rejected program, so they stay 0.
         refusal = _memory_message(str(error))
     else:
         arguments = memory.argument_size_in_bytes
+        # Donated arguments and the outputs in their memory count once, as arguments.
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
         temporaries = memory.temp_size_in_bytes
     total = arguments + outputs + temporaries + program.resident

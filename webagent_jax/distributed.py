@@ -31,6 +31,7 @@ _COORDINATOR_ADDRESS = flags.DEFINE_string(
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", 0, "Number of processes of the job.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", -1, "Index of this process, from 0.")
 
+# The other processes end this long after the last heartbeat of a failed one.
 _HEARTBEAT_TIMEOUT_SECONDS = 60
 
 
@@ -98,6 +99,7 @@ def allgather(value: Any) -> list[Any]:
     """Return the values of all processes, by process index; for small JSON values."""
     if process_count() == 1:
         return [value]
+    # process_allgather requires equal shapes: exchange the lengths, then pad to the longest.
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = np.ravel(multihost_utils.process_allgather(np.asarray(len(data), np.int32)))
     buffer = np.pad(data, (0, int(lengths.max()) - len(data)))

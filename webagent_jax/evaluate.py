@@ -66,6 +66,7 @@ def evaluate(
     run_metadata.init_workdir(workdir, cfg)
     state = _State(workdir / "episodes")
     keys = _completed_keys(workdir / "eval.json", state)
+    # Complete: build the report again, without browsers and policy.
     if keys:
         report = _report(cfg, state, keys)
     else:
@@ -157,6 +158,7 @@ def _task(runtime: RolloutRuntime, cfg: RunConfig, name: str, index: int) -> Tas
 
 def _task_number(task_id: str) -> int:
     """Return a number that depends only on the task id, not on the other tasks."""
+    # Unlike hash(), equal in every process.
     return zlib.crc32(task_id.encode())
 
 
@@ -168,11 +170,13 @@ def _run_jobs(
     jobs: Sequence[Job], runtime: RolloutRuntime, state: _State, progress: Progress
 ) -> None:
     """Run the jobs that the journal does not contain; run those without a reward once more."""
+    # 1. Run what the journal lacks.
     pending = [job for job in jobs if _key(job) not in state.episodes]
     with state.record_time(lambda: runtime.usage):
         episodes = runtime.run(
             pending, lambda episode: _record(episode, state, progress, is_last_run=False)
         )
+        # 2. Run the episodes without a reward again, after all others.
         pending = [job for job, e in zip(pending, episodes, strict=True) if e.reward is None]
         if pending:
             progress.log(f"{len(pending)} episodes have no reward: running them once more")
@@ -182,6 +186,7 @@ def _run_jobs(
 
 
 def _record(episode: Episode, state: _State, progress: Progress, *, is_last_run: bool) -> None:
+    # An episode that runs again is recorded after its last run only.
     if is_last_run or episode.reward is not None:
         state.add(episode)
         progress.advance()
@@ -202,6 +207,7 @@ class _State:
         self.episodes: dict[_Key, Episode] = self._journal.load()
         self._totals_file = file = folder / "spent.json"
         content = atomic_files.read_json(file) if file.exists() else {}
+        # Costs of earlier calls; `_write_totals` adds those of this call.
         self._previous_totals: dict[str, Any] = {"seconds": 0.0, "engine": 0.0} | content
         self.totals = self._previous_totals
         self.wait_timer = _WaitTimer()
@@ -218,6 +224,7 @@ class _State:
     def add(self, episode: Episode) -> None:
         """Add a completed episode."""
         self._journal.add(episode)
+        # `RolloutRuntime.run` calls this on the thread of its caller, so no lock is needed.
         self.episodes[episode.task.id, episode.attempt] = episode
         self._write_totals()
 
@@ -256,12 +263,14 @@ class _WaitTimer:
             self._change_waiting(-1)
 
     def seconds(self) -> float:
+        # Adds the time since the last change to the total.
         self._change_waiting(0)
         return self._total
 
     def _change_waiting(self, change: int) -> None:
         with self._lock:
             now = time.monotonic()
+            # An interval counts once, however many agents wait in it.
             self._total += now - self._last_change if self._num_waiting else 0.0
             self._last_change = now
             self._num_waiting += change

@@ -33,6 +33,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
 
     def run_phase(name: str, work: Callable[[], object]) -> None:
         seconds[name] = _run_once(workdir / "phases" / f"{name}.json", work)
+        # After every phase, so an unfinished run has a report.
         _write(workdir, seconds)
 
     def evaluation(stage: str, path: str) -> Callable[[], object]:
@@ -59,6 +60,7 @@ def _run_once(marker: Path, work: Callable[[], object]) -> float:
     """Run the work unless the marker exists, and return its duration in seconds."""
     if not marker.exists():
         start = time.monotonic()
+        # The marker follows the work: an interrupted phase runs again, and resumes itself.
         work()
         atomic_files.write_json(marker, {"seconds": time.monotonic() - start})
     return float(atomic_files.read_json(marker)["seconds"])

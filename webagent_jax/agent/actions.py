@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from webagent_jax.types import Action, ActionKind, ParseError
 from webagent_jax.unicode import to_well_formed
 
+# A response cut at the length limit lacks the closing tag: the text up to its end counts.
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
 _CALL = re.compile(r"\b(do|exit|go_backward|go_forward)\s*\(")
@@ -55,6 +56,7 @@ def parse(response: str) -> Action | ParseError:
     answers = _ANSWER.findall(response)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
+    # Thoughts and comment lines may mention calls that are not the action.
     body = answers[0] if answers else _THOUGHT.sub("", response)
     body = "\n".join(line for line in body.split("\n") if not line.lstrip().startswith("#"))
     calls = list(_calls(body))
@@ -97,6 +99,7 @@ def format_action(action: Action) -> str:
 
 
 def _quote(text: str) -> str:
+    # One line, because `parse` drops lines that begin with #. ast.parse rejects null bytes.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\x00") + '"'
 
@@ -115,6 +118,7 @@ def _find_end(text: str, start: int) -> int:
     while index < len(text) and depth:
         char = text[index]
         if quote:
+            # An escaped quote does not end the string.
             if char == "\\":
                 index += 1
             elif char == quote:
@@ -124,6 +128,7 @@ def _find_end(text: str, start: int) -> int:
         else:
             depth += (char == "(") - (char == ")")
         index += 1
+    # A backslash as the last character moves the index past the end.
     return min(index, len(text))
 
 
@@ -131,12 +136,13 @@ def _read(call: str) -> Action | ParseError:
     error = ParseError(f"the action cannot be read: {call[:100]}")
     if len(call) > _MAX_CALL_CHARS:
         return error
+    # ast.parse executes nothing, and below only constants are accepted as arguments.
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # invalid escapes in responses are no problem of the code
+            # Python warns of invalid escapes, which are a matter of the response.
+            warnings.simplefilter("ignore")
             node = ast.parse(call, mode="eval").body
+    # Null bytes and deep nesting raise other errors than SyntaxError.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return error
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -145,12 +151,13 @@ def _read(call: str) -> Action | ParseError:
     names = ("message",) if node.func.id == "exit" else ("action", "argument", "element")
     pairs = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
     for name, value in pairs:
+        # The name is None for `**mapping`.
         if not isinstance(value, ast.Constant) or name is None:
             return error
         if value.value is not None:
-            arguments[name] = to_well_formed(
-                str(value.value)
-            )  # Python decodes escapes such as "\ud83d"
+            # Python decodes escapes such as "\ud83d" to lone surrogates.
+            arguments[name] = to_well_formed(str(value.value))
+    # zip ignores surplus positional arguments, so their number is checked here.
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")
     return _build(node.func.id, arguments)

@@ -67,6 +67,7 @@ Use exit with the answer when the task asks for one, and with an empty message w
 answer N/A when it cannot be done."""
 
 TEMPLATES = {
+    # Task, rounds and placeholder are worded as in the demonstrations of WebRL.
     "webarena": Template(
         thinking=_WEBARENA
         + "\n\nThink first, then act, in this form:\n"
@@ -110,6 +111,7 @@ def build_messages(
         observation: current page.
     """
     conversation = [Message("system", template.thinking if thinking else template.plain)]
+    # Only the first user message contains the task.
     opening = template.task.format(intent=intent)
     for number, turn in enumerate(past):
         page = template.page(number, turn.observation.error, template.placeholder)
@@ -148,11 +150,14 @@ class TaskQuoter:
         Returns:
             The decision alone if the rest of the task does not contain `intent_phrase`.
         """
+        # Whole words. \b would not match next to a phrase that begins or ends with punctuation.
         pattern = re.compile(rf"(?<!\w){re.escape(intent_phrase)}(?!\w)", re.IGNORECASE)
+        # From the end of the last match, because a task may mention the same thing twice.
         match = pattern.search(self.intent, self._end) if intent_phrase else None
         if match is None:
             return decision
         quote = self._prefix + self.intent[self._end : match.end()]
+        # The next quotation starts with this decision, up to its words of the task.
         mention = pattern.search(decision)
         self._prefix = decision[: mention.end()] if mention else match[0]
         self._end = match.end()

@@ -49,6 +49,7 @@ class ChatTokenizer:
                 f"no tokenizer.json in {directory}; "
                 "save the tokenizer there with transformers, as a fast tokenizer"
             )
+        # split_special_tokens: text that spells a control token is encoded as ordinary characters.
         self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(
             str(directory), split_special_tokens=True
         )
@@ -58,9 +59,12 @@ class ChatTokenizer:
                 "use an instruction-tuned model, or add chat_template.jinja to the directory"
             )
         self._mark = secrets.token_hex(8)  # random, so that no page can contain it
+        # Later turns and other attempts contain the same texts.
         self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
         self._control_tokens = self._find_control_tokens()
         self._control_ids = {token: number for number, token in self._control_tokens.items()}
+        # Alternation takes the first match, so a token comes before those that it begins with.
+        # (?!) matches nothing.
         longest_first = sorted(self._control_ids, key=len, reverse=True)
         self._control = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._escaped = re.compile(rf"\[{self._mark}:(\d+)\]")
@@ -84,6 +88,7 @@ class ChatTokenizer:
 
     def prompt_ids(self, conversation: Sequence[Message]) -> IntArray:
         """Return the int32 ids [P] of the conversation up to the start of the next response."""
+        # 1. Render the template with a mark for each response.
         responses = [m for m in conversation if m.role == "assistant"]
         marks = iter(self._marks(len(responses)))
         rendered = self._render(
@@ -92,6 +97,7 @@ class ChatTokenizer:
                 for m in conversation
             ]
         )
+        # 2. Encode the text between the marks, and insert the sampled ids.
         segments: list[IntArray] = []
         for mark, response in zip(self._marks(len(responses)), responses, strict=True):
             prefix, rendered = rendered.split(mark, 1)
@@ -104,6 +110,8 @@ class ChatTokenizer:
     def _encode_next(self, segments: list[IntArray], text: str) -> IntArray:
         """Return the ids of rendered text; do not repeat the stop token of a sampled response."""
         ids = self._encode_rendered(text)
+        # The template ends every response with a stop token. Sampled ids contain it already, unless
+        # the response was cut at the length limit.
         has_stop = (
             bool(segments) and len(segments[-1]) > 0 and int(segments[-1][-1]) in self.stop_ids
         )
@@ -147,6 +155,7 @@ class ChatTokenizer:
         """Return the control tokens by id, after flagging those that the config names."""
         tokenizer = self._tokenizer
         config_tokens = set(map(str, tokenizer.all_special_tokens))
+        # The config may name special tokens that tokenizer.json does not flag.
         unflagged = [t for t in tokenizer.added_tokens_decoder.values() if not t.special]
         tokenizer.add_tokens(
             [t for t in unflagged if t.content in config_tokens], special_tokens=True
@@ -155,8 +164,10 @@ class ChatTokenizer:
 
     def _check(self, directory: str | Path) -> None:
         """Raise ValueError if the tokenizer does not separate text from control tokens."""
+        # Written as text, no control token may be encoded as a control id.
         text_ids = [i for token in self._control_ids for i in self._encode_uncached(token)]
         rendered = self._render([("user", "Say a"), ("assistant", "b"), ("user", "c")])
+        # The ids of a conversation must be those of the tokenizer itself.
         expected_ids = self._tokenizer.encode(
             rendered, add_special_tokens=False, split_special_tokens=False
         )
@@ -171,6 +182,7 @@ class ChatTokenizer:
         """Return the token that the chat template puts after a response, and the end of text."""
         (mark,) = self._marks(1)
         suffix = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
+        # A stop token is the control token that directly follows a response.
         token = self._control.match(suffix)
         ids = [self._control_ids[token[0]]] if token else []
         if self._tokenizer.eos_token_id is not None:
@@ -180,4 +192,5 @@ class ChatTokenizer:
                 "neither the chat template nor the tokenizer defines an end of the response; "
                 "use an instruction-tuned model"
             )
+        # The token of the template stays first: `encode_response` appends it.
         return tuple(dict.fromkeys(ids))

@@ -40,6 +40,7 @@ def make_batches(
         raise ValueError(f"size is {size}: set it to 1 or more demonstrations per batch")
     source: grain.MapDataset[Demonstration] = grain.MapDataset.source(demonstrations)
     shuffled = source.seed(seeds.derive_seed(seed, RandomStream.BC_ORDER)).shuffle()
+    # `repeat` reseeds the shuffle in each epoch. It follows `batch`, so no batch spans two epochs.
     return shuffled.batch(size, batch_fn=list).repeat(epochs)
 
 
@@ -50,4 +51,5 @@ def iterate(batches: grain.MapDataset[_Batch], *, start: int = 0) -> Iterator[_B
         batches: batches of `make_batches`, possibly mapped.
         start: index of the first batch; a resumed run passes the number of completed batches.
     """
+    # Sliced before it is read, so skipped batches cost nothing.
     return iter(batches.slice(slice(start, None)).to_iter_dataset(_READ_OPTIONS))

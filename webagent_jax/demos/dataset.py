@@ -57,6 +57,7 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
             builder=self,
             description="Successful episodes of web agents.",
             features=tfds.features.FeaturesDict(episode),
+            # Keep the order of writing.
             disable_shuffling=True,
         )
 
@@ -94,6 +95,7 @@ class Demonstrations:
             raise IndexError(f"index {index} is out of range: there are {len(self)} demonstrations")
         try:
             example = self._source[index]
+        # ArrayRecord raises RuntimeError if a record cannot be read.
         except RuntimeError as damage:
             raise _damage_error(self._directory, damage) from damage
         return _from_example(example)
@@ -131,6 +133,7 @@ def write(
             )
         shutil.rmtree(_version_dir(directory))
     remaining = iter(demonstrations)
+    # Drawn before any file is written, so an empty iterable leaves no dataset.
     first = next(remaining, None)
     if first is None:
         raise DemosError(f"no demonstrations to write to {directory}: no episode has reward 1")
@@ -183,6 +186,7 @@ def _to_example(demonstration: Demonstration) -> dict[str, Any]:
                 "observation": turn.observation.text,
                 "url": turn.observation.url,
                 "title": turn.observation.title,
+                # Features have no null: an empty text means no error.
                 "error": turn.observation.error or "",
                 "truncated": turn.observation.truncated,
                 "thought": turn.decision.thought,
@@ -196,6 +200,7 @@ def _to_example(demonstration: Demonstration) -> dict[str, Any]:
 def _from_example(example: Mapping[str, Any]) -> Demonstration:
     columns = example["turns"]  # tfds stores a sequence of dicts as a dict of sequences
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    # Only the intent of the episode is stored; the task receives the same one.
     intent = example["intent"].decode()
     task = Task(
         id=example["task_id"].decode(),

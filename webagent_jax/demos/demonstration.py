@@ -76,6 +76,7 @@ def to_episode(
     """
     turns: list[Turn] = []
     for turn in demonstration.turns:
+        # `turns` contains the earlier responses as ids, so prompts are built as in rollouts.
         conversation = build_messages(
             template, thinking, demonstration.intent, turns, turn.observation
         )

@@ -25,6 +25,7 @@ from webagent_jax.types import ActionKind, Decision, Observation, ParseError, Ta
 from webagent_jax.unicode import to_well_formed
 
 _PLACEHOLDER = TEMPLATES["webarena"].placeholder
+# The intent ends at the first line `Round k`, or at the end of the message.
 _TASK = re.compile(r"\s*Task Instruction:\s*(?P<intent>.*?)\s*(?=^Round \d+\s*$|\Z)", re.S | re.M)
 _ROUND = re.compile(r"\s*Round \d+\s*\n")
 _HUMAN_ROLES, _MODEL_ROLES = ("human", "user"), ("gpt", "assistant")
@@ -47,6 +48,7 @@ class _Conversation:
     def continues(self, earlier: _Conversation) -> bool:
         """Return whether `earlier` is a prefix: equal responses, and pages equal where present."""
         same_responses = self.responses[: len(earlier.responses)] == earlier.responses
+        # zip ends with the shorter list: only common turns are compared.
         pages = zip(earlier.pages, self.pages, strict=False)
         same_pages = all(a is None or b is None or a == b for a, b in pages)
         return self.intent == earlier.intent and same_responses and same_pages
@@ -63,6 +65,7 @@ def load(path: Path | str) -> Imported:
     """
     path = Path(path)
     try:
+        # JSON escapes may decode to lone surrogates, which tokenizers reject.
         rows = to_well_formed(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise DemosError(f"{path} is not JSON: {error}") from error
@@ -93,6 +96,7 @@ def _read(row: Any, number: int, path: Path) -> _Conversation:
     task = _TASK.match(prompts[0][1])
     if task is None:
         raise DemosError(f"{position}: the first message must begin with Task Instruction:")
+    # The first message contains the task before its page.
     texts = [prompts[0][1][task.end() :], *(text for _, text in prompts[1:])]
     pages = [_ROUND.sub("", text, count=1).strip() for text in texts]
     return _Conversation(
@@ -107,6 +111,7 @@ def _episodes(conversations: Iterable[_Conversation]) -> Iterator[_Conversation]
     current: _Conversation | None = None
     for conversation in conversations:
         if current is not None and conversation.continues(current):
+            # The later conversation has all responses; earlier ones may have pages that it lacks.
             padded = current.pages + [None] * (len(conversation.pages) - len(current.pages))
             pages = [b if a is None else a for a, b in zip(padded, conversation.pages, strict=True)]
             current = _Conversation(conversation.intent, pages, conversation.responses)

@@ -23,6 +23,7 @@ AWR_CAP = 20.0  # upper bound of exponential advantages, from the AWR paper
 
 def has_equal_rewards(rewards: FloatArray) -> bool:
     """Return whether all rewards [G] of a group are equal."""
+    # np.min raises without rewards, so the length comes first.
     return len(rewards) == 0 or float(np.min(rewards)) == float(np.max(rewards))
 
 
@@ -40,6 +41,7 @@ def group_advantages(rewards: FloatArray, *, std_eps: float) -> FloatArray:
         [G], exactly 0 if all rewards are equal.
     """
     rewards = np.asarray(rewards, np.float64)
+    # The mean of equal rewards can differ from them in the last bit, which 1 / eps would amplify.
     if has_equal_rewards(rewards):
         return np.zeros(len(rewards), np.float32)
     advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + std_eps)
@@ -62,6 +64,7 @@ def leave_one_out_advantages(rewards: FloatArray) -> FloatArray:
 
     Maps [G] to [G]; exactly 0 if all rewards are equal, or for a single attempt without a baseline.
     """
+    # r_i - mean(others) = (r_i - mean(all)) G / (G - 1). The max avoids a division by 0 for G = 1.
     num_others = max(len(rewards) - 1, 1)
     return centered_advantages(rewards) * np.float32(len(rewards) / num_others)
 

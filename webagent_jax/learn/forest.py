@@ -103,6 +103,7 @@ def branches_from_episodes(
         advantages: advantage of each episode.
         token_weight_fn: returns the loss weights of the response tokens of `episodes`, by turn.
     """
+    # One call for all episodes: by default, the weights are normalized over the arguments.
     weights = token_weight_fn([[len(t.completion.token_ids) for t in e.turns] for e in episodes])
     return [
         Branch(
@@ -133,6 +134,7 @@ def pack_branches(branches: Sequence[Branch], *, row_tokens: int, row_multiple: 
         raise ValueError("no branches to pack: every episode was dropped or has no turns")
     for branch in branches:
         check_length(len(branch.prompt_ids) + len(branch.response_ids), row_tokens)
+        # The hidden state of its parent scores a token, so the first response token needs a prompt.
         if len(branch.prompt_ids) == 0 or len(branch.response_ids) == 0:
             raise ValueError("a turn needs at least one token of prompt and one of response")
     rows = [_fill_row(leaves, row_tokens) for leaves in _assign_rows(branches, row_tokens)]
@@ -173,6 +175,7 @@ def _assign_rows(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf
     Each branch goes to the row that contains most of its prompt, or else to the fullest row with
     enough space.
     """
+    # Big-endian bytes sort like the token ids, and a prompt before its extensions.
     ordered = sorted(branches, key=lambda b: b.prompt_ids.astype(">u4").tobytes())
     rows: list[list[_Leaf]] = []
     # Per row, of which there are at most as many as branches: its tokens, and the tokens of the
@@ -181,10 +184,14 @@ def _assign_rows(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf
     shared = np.zeros(len(ordered), np.int64)
     previous = ordered[0].prompt_ids
     for branch in ordered:
+        # In sorted order, the prefix shared with an earlier prompt is the minimum over the pairs of
+        # neighbors in between.
         np.minimum(shared, common_prefix(previous, branch.prompt_ids), out=shared)
         previous = branch.prompt_ids
+        # Tokens of each row if it received the branch; the entry at `num_rows` is a new row.
         new_used = used + len(branch.prompt_ids) + len(branch.response_ids) - shared
         num_rows = len(rows)
+        # Order by shared tokens, then by `used`, which is below row_tokens where the branch fits.
         preference = np.where(new_used <= row_tokens, shared * row_tokens + used, -1)[:num_rows]
         best = int(np.argmax(preference)) if num_rows and preference.max() >= 0 else num_rows
         if best == num_rows:
@@ -198,6 +205,7 @@ def _assign_rows(branches: Sequence[Branch], row_tokens: int) -> list[list[_Leaf
 def common_prefix(a: IntArray, b: IntArray) -> int:
     """Return the length of the longest common prefix."""
     length = min(len(a), len(b))
+    # The argmax of booleans is the index of the first True.
     differs = a[:length] != b[:length]
     return int(np.argmax(differs)) if differs.any() else length
 
@@ -223,6 +231,7 @@ def _fill_row(leaves: Sequence[_Leaf], row_tokens: int) -> PackedRow:
     path = np.zeros(0, np.int32)
     used = 0
     for branch, shared in leaves:
+        # New tokens: the rest of the prompt at [start, fork), the response at [fork, used).
         start, fork = used, used + len(branch.prompt_ids) - shared
         used = fork + len(branch.response_ids)
         # No later branch descends from the rest of the previous path.
@@ -232,9 +241,12 @@ def _fill_row(leaves: Sequence[_Leaf], row_tokens: int) -> PackedRow:
         tokens[fork:used] = branch.response_ids
         positions[start:used] = np.arange(shared, shared + used - start)
         parents[start:used] = np.arange(start - 1, used - 1)
+        # The first new token continues the shared prefix. Without one it is a root, its own parent.
         parents[start] = path[shared - 1] if shared else start
+        # Only later tokens of the same response descend from a response token.
         ends[fork:used] = used
         targets.append(np.arange(fork, used, dtype=np.int32))
+    # No branch follows the last one, so its path ends with the row.
     ends[path] = used
 
     lengths = [len(leaf.branch.response_ids) for leaf in leaves]
@@ -257,6 +269,7 @@ def _fill_row(leaves: Sequence[_Leaf], row_tokens: int) -> PackedRow:
 
 def padding(row_tokens: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return tokens, positions, parents and subtree ends [L] of an empty row."""
+    # A padding token is its own parent, and its subtree contains only itself.
     index = np.arange(row_tokens, dtype=np.int32)
     return np.zeros_like(index), np.zeros_like(index), index, index + 1
 
@@ -272,6 +285,8 @@ def stack_rows(
         row_multiple: B is this times a power of two.
         num_path_tokens: number of tokens of the same turns with one row each.
     """
+    # B is row_multiple times a power of two; R is a quarter, half or all of L. Each new shape costs
+    # a compilation.
     max_targets = max((len(row.target_indices) for row in packed_rows), default=1)
     rows = _empty_rows(
         _round_up(max(len(packed_rows), 1), row_multiple),
@@ -285,6 +300,7 @@ def stack_rows(
         rows.target_indices[targets] = row.target_indices
         rows.loss_weights[targets] = row.loss_weights
         rows.advantages[targets] = row.advantages
+        # On policy both are equal; otherwise `compute_prox_logp` replaces prox_logp.
         rows.behavior_logp[targets] = rows.prox_logp[targets] = row.behavior_logp
     used = sum(row.used for row in packed_rows)
     if not packed_rows:
@@ -316,6 +332,7 @@ def pad_to_shape(rows: ForestRows, *, count: int, row_targets: int) -> ForestRow
             f"{num_rows} rows of {num_targets} response tokens do not fit {count} of "
             f"{row_targets}: pass the largest shape of all processes"
         )
+    # Parents and subtree ends of padding are not 0, so zero padding would be wrong.
     padded = _empty_rows(count, rows.tokens.shape[1], row_targets)
     for field in fields(ForestRows):
         values = getattr(rows, field.name)
@@ -325,6 +342,7 @@ def pad_to_shape(rows: ForestRows, *, count: int, row_targets: int) -> ForestRow
 
 def _empty_rows(count: int, row_tokens: int, row_targets: int) -> ForestRows:
     """Return rows of padding."""
+    # [count, L]; np.tile copies, so that rows can be written independently.
     tokens, positions, parents, ends = (np.tile(x, (count, 1)) for x in padding(row_tokens))
     size = (count, row_targets)
     return ForestRows(

@@ -104,21 +104,27 @@ def grpo_loss(
 
     logp, advantage, behavior = mask(logp), mask(advantages), mask(behavior_logp)
     prox = behavior if prox_logp is None else mask(prox_logp)
+    # Without a reference, both the KL metric and the penalty are 0.
     k3 = penalty = jnp.zeros_like(logp)
     if ref_logp is not None:
+        # [B, R]; k3 is at least 0 for every token.
         log_ratio = mask(ref_logp) - logp
         k3 = jnp.exp(log_ratio) - log_ratio - 1
+        # k1 acts through the advantage, because its own derivative is 0 in expectation.
         if surrogate.kl_estimator == "k1":
             advantage = advantage + surrogate.kl_beta * jax.lax.stop_gradient(log_ratio)
         else:
             penalty = surrogate.kl_beta * k3
 
+    # Masked tokens have a ratio of 1 here; their weight of 0 removes them from all sums.
     ratio = jnp.exp(logp - prox)
+    # c has no gradient: neither `prox` nor `behavior` depends on the trained params.
     uncapped_importance = jnp.exp(prox - behavior)
     importance = jnp.minimum(uncapped_importance, surrogate.importance_weight_cap)
     if surrogate.policy_loss == "clip":
         unclipped = ratio * advantage
         clipped = jnp.clip(ratio, 1 - surrogate.clip_low, 1 + surrogate.clip_high) * advantage
+        # Where the minimum is the clipped term, the ratio is out of bounds and the gradient is 0.
         gain, is_clipped = jnp.minimum(unclipped, clipped), clipped < unclipped
     else:
         gain, is_clipped = logp * advantage, jnp.zeros_like(logp, bool)
@@ -150,6 +156,7 @@ def bc_loss(logp: Array, weights: ArrayLike) -> Array:
     """
     _check_arrays(logp, weights=weights)
     weights = jnp.asarray(weights)
+    # Mask before the product, as in `grpo_loss`: 0 · inf would be NaN.
     return -jnp.sum(weights * jnp.where(weights != 0, logp, 0.0))
 
 

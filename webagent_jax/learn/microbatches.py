@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from webagent_jax.policy import sharding
 from webagent_jax.types import FloatArray, ForestRows
 
+# types.py must not import JAX, so the pytree registration is here.
 jax.tree_util.register_dataclass(ForestRows)
 
 Params = Any
@@ -45,11 +46,13 @@ def split_microbatches(rows: ForestRows, microbatch: int, mesh: Mesh | None = No
             f"{len(rows.tokens)} rows on each of {num_processes} processes do not divide into "
             f"microbatches of {microbatch}: pack them with row_multiple={max(num_local, 1)}"
         )
+    # Consecutive rows form a microbatch, so trailing empty rows form trailing empty microbatches.
     parts = jax.tree.map(lambda x: np.reshape(x, (-1, num_local, *x.shape[1:])), rows)
     if mesh is None:
         return parts
 
     def shard(x: Any) -> Array:
+        # Global shape [n, b, ...]; this process provides `num_local` of the b rows.
         shape = (len(x), microbatch, *x.shape[2:])
         batch_sharding = sharding.batch_sharding(mesh, shape, rows_axis=1)
         return jax.make_array_from_process_local_data(batch_sharding, x, shape)
@@ -86,6 +89,7 @@ def _num_processes(mesh: Mesh | None) -> int:
 
 def gather_local_rows(parts: Array) -> FloatArray:
     """Return the part of [n, b, ...] that belongs to the rows of this process."""
+    # Devices that differ only in the tensor axis hold equal rows; the dict keeps one copy of them.
     shards = {shard.index[1].start or 0: shard.data for shard in parts.addressable_shards}
     return np.concatenate([np.asarray(shards[start]) for start in sorted(shards)], axis=1)
 
@@ -106,6 +110,7 @@ def accumulate_gradients(
     def constrain(sums: tuple[Params, Sums]) -> tuple[Params, Sums]:
         if mesh is None:
             return sums
+        # Sharded like the params, the accumulator takes no more memory per device than they do.
         shardings = sharding.param_shardings(sums[0], mesh)
         return jax.lax.with_sharding_constraint(sums[0], shardings), sums[1]
 
@@ -113,8 +118,10 @@ def accumulate_gradients(
         part = constrain(gradient(params, take_microbatch(parts, i)))
         return constrain(jax.tree.map(jnp.add, sums, part))
 
+    # The loop starts from zeros in the structure of the result; only shapes are computed here.
     shapes = jax.eval_shape(gradient, params, take_microbatch(parts, 0))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    # The number of iterations is a value and not a shape, so empty microbatches cost nothing.
     return jax.lax.fori_loop(0, num_nonempty(parts), add, constrain(zeros))
 
 
@@ -126,5 +133,6 @@ def take_microbatch(parts: ForestRows, i: Array | int) -> ForestRows:
 
 def num_nonempty(parts: ForestRows) -> Array:
     """Return the number of microbatches up to the last one that is not empty."""
+    # [n]; an empty microbatch before the last one with weights is not skipped.
     weighted = jnp.any(parts.loss_weights != 0, axis=(1, 2))
     return jnp.max(jnp.where(weighted, jnp.arange(len(weighted)) + 1, 0))

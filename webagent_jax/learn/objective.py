@@ -58,6 +58,7 @@ def count_totals(
     for group in groups:
         for episode, reward in _scored(group, grpo):
             scored, rewards = scored + 1, rewards + reward
+            # A masked episode counts in the baseline (`scored`, `rewards`), but not in the loss.
             if _is_trainable(episode, reward, grpo):
                 episodes, tokens = episodes + 1, tokens + sum(layout.turn_lengths(episode))
     return BatchTotals(float(len(groups)), scored, rewards, episodes, tokens)
@@ -72,6 +73,7 @@ def has_signal(group: Group, grpo: GRPOConfig) -> bool:
     """
     scored = _scored(group, grpo)
     is_trainable = any(_is_trainable(episode, reward, grpo) for episode, reward in scored)
+    # Their baseline is not the mean of the group, so equal rewards can have a gradient.
     if grpo.advantage_estimator in ("success", "batch_mean"):
         return is_trainable
     return is_trainable and not advantages.has_equal_rewards(_rewards(scored))
@@ -112,12 +114,14 @@ def pack_groups(
             "no episode of the batch can be trained on: each is INFRA, or excluded by "
             "grpo.advantage_estimator or grpo.truncated_episodes"
         )
+    # Weights are normalized over the groups present, so a smaller batch scales the advantages.
     scale = min(1.0, totals.groups / full_size) if full_size else 1.0
     pairs = list(_with_advantages(groups, grpo, totals))
     episodes = [episode for episode, _ in pairs]
     gains = [scale * gain for _, gain in pairs]
     weight_fn = _token_weight_fn(grpo, rollout, totals)
     size = {"row_tokens": grpo.row_tokens, "row_multiple": row_multiple}
+    # Only other processes have episodes to train on: contribute empty rows to their step.
     if not episodes:
         return forest.stack_rows([], **size, num_path_tokens=0)
     return layout.pack(episodes, gains, weight_fn, **size)
@@ -140,6 +144,7 @@ def _with_advantages(
 
 def _scored(group: Group, grpo: GRPOConfig) -> list[tuple[Episode, float]]:
     """Return the episodes with a reward, and the reward that the objective uses."""
+    # Truncation is separate from the reward: an episode can solve the task at the turn limit.
     zero_truncated = grpo.truncated_episodes == "zero"
     return [
         (e, 0.0 if zero_truncated and e.truncated else e.reward)
@@ -167,8 +172,10 @@ def _advantages(rewards: FloatArray, grpo: GRPOConfig, totals: BatchTotals) -> F
             return advantages.centered_advantages(rewards)
         case "leave_one_out":
             return advantages.leave_one_out_advantages(rewards)
+        # REINFORCE with a baseline. `scored` is 0 only if `rewards` is empty.
         case "batch_mean":
             return (rewards - totals.rewards / max(totals.scored, 1)).astype(np.float32)
+        # `_is_trainable` excludes the failures.
         case "success":
             return np.ones_like(rewards)
         case "exponential":
@@ -184,6 +191,7 @@ def _token_weight_fn(
         case "token_mean":
             return partial(advantages.token_mean_weights, total=totals.tokens)
         case "constant_length":
+            # Upper bound of the response tokens of one episode.
             max_length = rollout.max_turns * rollout.max_new_tokens
             return partial(
                 advantages.constant_length_weights, length=max_length, episodes=totals.episodes

@@ -22,11 +22,13 @@ def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax
     warmup = math.ceil(config.warmup_fraction * total_updates)
     peak = config.learning_rate
     if config.schedule == "cosine":
+        # optax requires at least one decay step, even if the warmup covers the whole run.
         schedule = optax.cosine_decay_schedule(peak, max(total_updates - warmup, 1))
     else:
         schedule = optax.constant_schedule(peak)
     if warmup == 0:
         return schedule
+    # Step s of the warmup has the rate peak (s + 1) / warmup, which is above 0 at s = 0.
     ramp = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
     return optax.join_schedules([ramp, schedule], [warmup])
 

@@ -74,8 +74,10 @@ def init_state(params: Params, optimizer: Optimizer) -> TrainState:
     It contains a copy of `params`, because steps donate the state.
     """
 
+    # NumPy arrays have no sharding to copy to the moments.
     params = jax.tree.map(jnp.asarray, params)
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(params, optimizer))
+    # Under jit with `out_shardings`, the moments are created in their shards.
     state: TrainState = jax.jit(partial(_first_state, optimizer), out_shardings=shardings)(params)
     return state
 
@@ -96,6 +98,7 @@ def _first_state(optimizer: Optimizer, params: Params) -> TrainState:
 def state_shardings(state: TrainState, param_shardings: Any) -> Any:
     """Return the shardings of a state, which may be abstract: moments are sharded like params."""
     first: Sharding = jax.tree.leaves(param_shardings)[0]
+    # Leaves that are no copies of the params, such as step counts, are replicated.
     replicated = (
         NamedSharding(first.mesh, PartitionSpec()) if isinstance(first, NamedSharding) else first
     )
@@ -129,11 +132,13 @@ def make_train_step(
     ) -> tuple[TrainState, Sums]:
         objective = partial(loss_fn, frozen)
         grads, sums = accumulate_gradients(objective, state.params, microbatches, mesh)
+        # The norm before clipping; it is not finite if any element of the gradient is not.
         metrics = sums | {"grad_norm": optax.tree.norm(grads), "step": state.step + 1}
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         is_finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
         new_state = TrainState(metrics["step"], params, opt_state)
+        # Selected on the device, so the host need not wait for the result to reject a step.
         state = jax.tree.map(partial(jnp.where, is_finite), new_state, state)
         # XLA may otherwise choose other shardings for the result than those of the input.
         if mesh is not None:
@@ -158,6 +163,7 @@ def fetch_metrics(sums: Sums) -> dict[str, float]:
     step = int(values.pop("step"))
     # The weight of empty rows is 0, and so are their sums.
     weight = values.pop("weight") or 1.0
+    # Weights of constant_length sum to less than 1; divided by the sum, metrics are token means.
     values |= {k: v / weight for k, v in values.items() if k not in ("loss", "grad_norm")}
     if not np.isfinite([values["loss"], values["grad_norm"]]).all():
         raise NonFiniteStepError(
@@ -202,6 +208,7 @@ class GRPOLoss:
         mesh: Mesh | None = None,
     ) -> GRPOLoss:
         """Return the loss with the options of `grpo` that affect the compiled step."""
+        # The fields have the names of their options in GRPOConfig.
         names = PolicyLossConfig._fields
         options = PolicyLossConfig(**{name: getattr(grpo, name) for name in names})
         return cls(model, options, temperature, mesh)
@@ -221,6 +228,7 @@ class GRPOLoss:
         if self.options.kl_beta > 0 and frozen.reference is None:
             raise ValueError("kl_beta is above 0: pass a reference policy, or set grpo.kl_beta=0")
         scores = score_rows(lora.attach(frozen.base, params))
+        # The reference does not depend on `params`, so its pass is not differentiated.
         ref_logp = score_rows(frozen.reference).logp if self.options.kl_beta > 0 else None
         loss, stats = losses.grpo_loss(
             scores.logp,
@@ -261,6 +269,7 @@ def compute_prox_logp(
         mesh: as in `make_train_step`.
     """
     parts = split_microbatches(rows, microbatch, mesh)
+    # [n, b, R] of this process; its microbatches are in the order of `rows`.
     logp = gather_local_rows(_score_parts(config, params, parts, temperature, base=base, mesh=mesh))
     return dataclasses.replace(rows, prox_logp=logp.reshape(rows.loss_weights.shape))
 
@@ -281,12 +290,15 @@ def _score_parts(
     def score_microbatch(i: Array, logp: Array) -> Array:
         rows = take_microbatch(parts, i)
         scores = score(config, params, rows, temperature=temperature, mesh=mesh)
+        # [b, R]; padding points at token 0, whose score has no meaning.
         weighted = jnp.where(rows.loss_weights != 0, scores.logp, 0.0)
         return jax.lax.dynamic_update_index_in_dim(logp, weighted, i, 0)
 
+    # Microbatches that the loop skips have no weights, so 0 is correct for them too.
     initial = jnp.zeros_like(parts.loss_weights)
     logp = jax.lax.fori_loop(0, num_nonempty(parts), score_microbatch, initial)
     if mesh is not None:
+        # `gather_local_rows` requires the sharding of `parts`: over axis 1, the rows.
         batch_sharding = sharding.batch_sharding(mesh, logp.shape, rows_axis=1)
         logp = jax.lax.with_sharding_constraint(logp, batch_sharding)
     return logp

@@ -77,6 +77,7 @@ def to_sequence(episode: Episode, decode: Decode) -> EpisodeSequence:
     Raises:
         ValueError: the last prompt does not contain a response as it was sampled.
     """
+    # 1. Find each earlier response in the last prompt, in order.
     *earlier, last = episode.turns
     starts: list[int] = []
     end = 0
@@ -90,8 +91,10 @@ def to_sequence(episode: Episode, decode: Decode) -> EpisodeSequence:
             )
         starts.append(start)
         end = start + len(turn.completion.token_ids)
+    # 2. The last response follows the last prompt.
     starts.append(len(last.prompt_ids))
 
+    # 3. Score the tokens of each response after its thought.
     targets, logp = [], []
     for start, turn in zip(starts, episode.turns, strict=True):
         num_thought = _count_thought_tokens(turn, decode)
@@ -109,9 +112,11 @@ def _find_response(turn: Turn, history: IntArray, start: int) -> int:
     It follows the token that ended its own prompt.
     """
     response, prompt = turn.completion.token_ids, turn.prompt_ids
+    # At least 1, because a match needs a token before the response.
     start = max(start, forest.common_prefix(prompt, history), 1)
     if len(history) - len(response) < start:
         return -1
+    # windows [W, C]: all slices of C tokens from `start`. previous [W]: the token before each.
     windows = np.lib.stride_tricks.sliding_window_view(history, len(response))[start:]
     previous = history[start - 1 :][: len(windows)]
     is_match = (windows == response).all(axis=1) & (previous == prompt[-1])
@@ -123,6 +128,8 @@ def _count_thought_tokens(turn: Turn, decode: Decode) -> int:
     if _THOUGHT_ENDS not in turn.response_text:
         return 0
     ids = turn.completion.token_ids
+    # A longer prefix still contains the end tag, so bisection decodes few prefixes. The result is
+    # below len(ids): at least the last token is scored.
     return bisect_left(range(len(ids) - 1), True, key=lambda n: _THOUGHT_ENDS in decode(ids[:n]))
 
 
@@ -176,6 +183,8 @@ def _fill_row(items: Sequence[tuple[EpisodeSequence, float, float]], row_tokens:
         positions[start:used] = np.arange(len(sequence.tokens))
         parents[start + 1 : used] = np.arange(start, used - 1)
         targets.append(start + sequence.targets)
+        # The whole sequence attends to the first prompt, and later tokens to scored ones. Others
+        # keep a subtree of one token, so they are hidden.
         ends[start : start + sequence.first] = used
         ends[targets[-1]] = used
 

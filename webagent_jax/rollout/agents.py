@@ -79,6 +79,7 @@ class EngineAgent:
         try:
             return future.result(timeout=self._timeout)
         except TimeoutError as error:
+            # The engine removes canceled requests from its slots.
             future.cancel()
             raise InfraError(f"the engine gave no response within {self._timeout:.0f} s") from error
         except CancelledError as error:
@@ -125,6 +126,7 @@ class EndpointAgent:
         )
         encoded = _encode_completion(self._tokenizer, response.text, response.finish)
         num_prompt, num_completion = response.prompt_tokens, response.completion_tokens
+        # Endpoints without usage counts are counted with the tokenizer of the policy.
         self._endpoint.add_usage(
             len(request.prompt_ids) if num_prompt is None else num_prompt,
             len(encoded.token_ids) if num_completion is None else num_completion,
@@ -150,6 +152,7 @@ class ExpertAgent:
             InfraError: the expert ended, or it failed on the observation.
         """
         try:
+            # An expert is a generator: next() returns its first decision, send() each later one.
             if self._expert is None:
                 self._expert = self._suite.make_expert(
                     request.task, ResetResult(request.intent, request.observation)
@@ -171,6 +174,7 @@ def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason
     Raises:
         InfraError: the text cannot be tokenized.
     """
+    # A response that was cut at the length limit ends without the stop token.
     encode = tokenizer.encode_response if finish == "stop" else tokenizer.encode
     with faults_as_infra("the response cannot be tokenized"):
         ids = encode(text)

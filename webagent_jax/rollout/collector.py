@@ -88,6 +88,7 @@ class Collector:
 
     def run_job(self, job: Job) -> Episode:
         """Run one job with its retries on the caller's thread."""
+        # `num_retries` is the number of retries left.
         for num_retries in reversed(range(self._infra_retries + 1)):
             episode = replace(
                 self._run_once(job), group=job.group_index, attempt=job.attempt, update=job.update
@@ -135,6 +136,7 @@ class WorkerPool:
         self._stop = threading.Event()
         self._num_running = size
         self._workers = [
+            # Daemon threads do not keep the process alive if a call blocks.
             threading.Thread(target=self._run, name=f"rollout-{number}", daemon=True)
             for number in range(size)
         ]
@@ -163,6 +165,7 @@ class WorkerPool:
                 raise result
             if isinstance(result, tuple):
                 return result
+            # `_WORKER_EXITED`: one thread less to wait for.
             self._num_running -= 1
         raise StopIteration
 
@@ -189,6 +192,7 @@ class WorkerPool:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                # `next` may block until a job exists. The other threads then wait for the lock.
                 with self._jobs_lock:
                     item = next(self._jobs, None)
                 if item is None:
@@ -198,4 +202,5 @@ class WorkerPool:
         except BaseException as error:
             # The consumer raises it.
             self._results.put(error)
+        # Last, also after an error, so that `next_result` counts the threads correctly.
         self._results.put(_WORKER_EXITED)

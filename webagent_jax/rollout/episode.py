@@ -87,14 +87,18 @@ class _EpisodeRunner:
         self._intent = reset.intent
         observation = reset.observation
         for _ in range(self._config.max_turns):
+            # Checked between turns only: browser calls and responses have their own timeouts.
             if time.monotonic() - self._start_time > self._config.timeout:
                 raise InfraError(f"the episode took more than {self._config.timeout:.0f} s")
             turn = self._next_turn(observation)
+            # The prompt is too long; the pages so far still receive a reward.
             if turn is None:
                 break
             step = self._execute(turn)
+            # The seconds since the previous turn; the first turn includes the reset.
             self._turns.append(replace(turn, seconds=self._seconds))
             self._seconds = {}
+            # The outcome for a reward of 0.
             if step.terminated:
                 return self._finish_with_reward(Outcome.FAILURE)
             if self._is_stuck():
@@ -112,6 +116,7 @@ class _EpisodeRunner:
             answer=self._answer,
             seconds=time.monotonic() - self._start_time,
             infra_error=infra_error,
+            # After a fault, the page may be gone.
             final_screenshot=self._take_screenshot() if outcome is not Outcome.INFRA else None,
         )
 
@@ -125,6 +130,7 @@ class _EpisodeRunner:
             prompt_ids = config.tokenizer.prompt_ids(conversation)
         if len(prompt_ids) > config.max_prompt_tokens:
             return None
+        # Before the response, so it is the page of the observation.
         screenshot = self._take_screenshot()
         request = AgentRequest(
             task=self._task,
@@ -146,6 +152,7 @@ class _EpisodeRunner:
         """Execute the action of a turn; a parse error becomes the error of the same observation."""
         match turn.action:
             case ParseError(reason):
+                # The page is not touched; the next prompt contains the reason.
                 return StepResult(replace(turn.observation, error=reason), terminated=False)
             case Action(kind=ActionKind.EXIT, value=answer):
                 self._answer = answer
@@ -171,6 +178,7 @@ class _EpisodeRunner:
         """Return the episode with its reward; `outcome` applies if the reward is 0."""
         with self._measure("reward"):
             reward = self._environment.compute_reward(self._answer)
+        # `truncated` is separate: a truncated episode can have a reward.
         episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else outcome)
         return replace(episode, truncated=outcome is Outcome.TRUNCATED)
 
@@ -202,4 +210,5 @@ def faults_as_infra(message: str) -> Iterator[None]:
 
 
 def _turn_seed(seed: int, turn: int) -> int:
+    # In [0, 2^31), as in `seeds.derive_seed`.
     return int(np.random.SeedSequence([seed, turn]).generate_state(1)[0] >> 1)

@@ -93,6 +93,7 @@ class GroupScheduler:
         self._condition = threading.Condition()
         self._queue: deque[Job] = deque()
         self._is_closed = False
+        # Queued before the threads start, so these groups run first.
         for index, update in (resume or {}).items():
             self._schedule(index, update)
         self._pool = collector.start(self._job_stream(), on_episode)
@@ -143,7 +144,9 @@ class GroupScheduler:
                 group = self._pending[index]
                 is_excluded = max_update is not None and group.update > max_update
                 if not is_excluded and (group.is_full or self._has_timed_out(group)):
+                    # `_receive_episode` discards later episodes of the group.
                     del self._pending[index]
+                    # In the order of attempts, whatever the order of completion.
                     episodes = (group.episodes[attempt] for attempt in sorted(group.episodes))
                     return CompletedGroup(index, Group(group.task, tuple(episodes)))
             self._receive_episode()
@@ -152,6 +155,7 @@ class GroupScheduler:
         """Start no more episodes, and wait for the running ones."""
         with self._condition:
             self._is_closed = True
+            # Threads in `_job_stream` wait for this; the pool then waits for the threads.
             self._condition.notify_all()
         self._pool.close()
 
@@ -176,6 +180,7 @@ class GroupScheduler:
             if episode is not None and abs(update - episode.update) <= self._max_staleness
         }
         update = min([update, *(episode.update for episode in episodes.values())])
+        # Before its jobs are queued, because `_job_stream` skips jobs without a pending group.
         self._pending[index] = _PendingGroup(jobs[0].task, len(jobs), update, episodes)
         missing = [replace(job, update=update) for job in jobs if job.attempt not in episodes]
         with self._condition:
@@ -192,6 +197,7 @@ class GroupScheduler:
         """Yield queued jobs; worker threads wait here while the queue is empty."""
         while True:
             with self._condition:
+                # Lock order: the caller holds the job lock of WorkerPool, then this one.
                 self._condition.wait_for(lambda: self._queue or self._is_closed)
                 if self._is_closed:
                     return
@@ -205,6 +211,7 @@ class GroupScheduler:
 
     def _receive_episode(self) -> None:
         """Wait for the next episode or the next timeout of a group."""
+        # Without two rewards, a group has no deadline: only another episode can complete it.
         deadlines = [
             group.start_time + self._timeout
             for group in self._pending.values()
@@ -212,12 +219,14 @@ class GroupScheduler:
             and group.start_time is not None
             and group.num_scored >= _MIN_SCORED_EPISODES
         ]
+        # 10 ms after the deadline, so that `_has_timed_out` finds it passed.
         timeout = max(0.0, min(deadlines) - time.monotonic()) + 0.01 if deadlines else None
         result = self._pool.next_result(timeout)
         if result is None:
             return
         _, episode = result
         group = self._pending.get(episode.group)
+        # A group that completed by timeout is no longer pending: drop its episode.
         if group is not None:
             group.episodes[episode.attempt] = episode
 

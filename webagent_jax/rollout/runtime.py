@@ -64,6 +64,7 @@ class RolloutRuntime:
                 self._engine = stack.enter_context(
                     make_engine(cfg, self.tokenizer, model, snapshot)
                 )
+            # Closed in reverse order: engine, suite, browsers.
             self._exit_stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -101,6 +102,7 @@ class RolloutRuntime:
             template=TEMPLATES[cfg.prompt.template],
             thinking=cfg.prompt.thinking,
             max_turns=max_turns,
+            # The engine needs space for a response of full length after the prompt.
             max_prompt_tokens=cfg.engine.max_model_len
             - self._sampling_options(evaluation).max_new_tokens,
             timeout=cfg.rollout.episode_timeout,
@@ -162,6 +164,7 @@ class RolloutRuntime:
         """Return a collector on this suite that reports every run to the progress."""
 
         def report(episode: Episode) -> None:
+            # n is 0, because the phase may count updates instead of episodes.
             self._progress.advance(
                 0,
                 success=None if episode.reward is None else episode.reward > 0,
@@ -189,6 +192,7 @@ class RolloutRuntime:
 
     def update_policy(self, snapshot: PolicySnapshot) -> None:
         """Sample from a new policy from now on, including the rest of running responses."""
+        # The KV cache of running requests belongs to the old params, so it is recomputed.
         self.engine.update_weights(snapshot.params, version=snapshot.version, in_flight="recompute")
 
 
@@ -228,11 +232,13 @@ def _engine_mesh(tensor: int) -> Mesh | None:
 def _shared_prompt_prefix(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
     """Return the token ids of the common prefix of all prompts, probed with different intents."""
     template, thinking = TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
+    # The intents begin with different characters, so the ids agree only before the intent.
     observation = Observation("", "")
     first, *others = (
         tokenizer.prompt_ids(build_messages(template, thinking, intent, (), observation))
         for intent in ("A", "b", "7", "(", '"')
     )
     shortest = min(len(first), *map(len, others))
+    # [shortest]; the prefix ends at the first index where one prompt differs.
     is_equal = np.all([ids[:shortest] == first[:shortest] for ids in others], axis=0)
     return first[: int(np.logical_and.accumulate(is_equal).sum())]

@@ -14,6 +14,8 @@ from absl import logging
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` atomically: a reader gets the complete old or the complete new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, because os.replace is atomic within one file system. Processes may write
+    # the same file, so the name contains the pid.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)
@@ -48,7 +50,9 @@ def append_jsonl(path: Path, records: Iterable[Any]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
+    # Otherwise, the new record would continue the incomplete line and be lost with it.
     _truncate_incomplete_line(path)
+    # json.dumps escapes all other characters.
     with path.open("a", encoding="ascii") as file:
         file.write(lines)
 
@@ -68,6 +72,7 @@ def read_jsonl(path: Path) -> Iterator[Any]:
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            # Only the last line of a file can lack its newline.
             if not line.endswith(b"\n"):
                 logging.warning("%s: skipped the half-written line %d", path, number)
                 return
@@ -81,6 +86,7 @@ def _truncate_incomplete_line(path: Path) -> None:
     if not path.exists() or _ends_with_newline(path):
         return
     content = path.read_bytes()
+    # 0 without any newline: the whole file is one incomplete line.
     length = content.rfind(b"\n") + 1
     logging.warning("%s: removed %d bytes of a half-written line", path, len(content) - length)
     os.truncate(path, length)

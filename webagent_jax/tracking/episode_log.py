@@ -70,6 +70,7 @@ class EpisodeJournal(Generic[Key]):
 
     def add(self, episode: types.Episode, file: str = "episodes.jsonl") -> None:
         """Append an episode to a file of the folder; it is on disk when the method returns."""
+        # Worker threads add episodes, and a log supports one writer at a time.
         with self._lock:
             append_episodes(self._folder / file, [episode])
 
@@ -147,6 +148,7 @@ def _task_result(episode: types.Episode, config: RunConfig) -> Json:
         "reward": episode.reward,
         "outcome": str(episode.outcome),
         "turns": len(episode.turns),
+        # Every episode runs to the largest limit; lower limits are computed from it.
         "max_turns_used": max(config.eval.max_turns),
         "response_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
         "parse_errors": episode_stats.parse_errors(episode),
@@ -212,6 +214,7 @@ def _write_screenshot(screenshot: bytes | None, folder: Path) -> str | None:
     if screenshot is None:
         return None
     name = screenshot_name(screenshot)
+    # The name is a hash of the content, so an existing file is equal.
     if not (folder / name).exists():
         atomic_files.write_bytes(folder / name, screenshot)
     return name
@@ -223,6 +226,7 @@ def _write_screenshot(screenshot: bytes | None, folder: Path) -> str | None:
 def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
     task = record["task"]
     return types.Episode(
+        # JSON has no tuples.
         task=types.Task(**{**task, "sites": tuple(task["sites"])}),
         intent=record["intent"],
         turns=tuple(_decode_turn(turn, pictures) for turn in record["turns"]),
@@ -278,6 +282,7 @@ def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _decode_array(text: str, dtype: str, native: type[np.generic]) -> Any:
+    # frombuffer returns a read-only view of little-endian data; astype copies it.
     return np.frombuffer(base64.b64decode(text), dtype).astype(native)
 
 

@@ -35,6 +35,7 @@ def summarize(
     token_stats = statistics.summary_stats([len(turn.completion.token_ids) for turn in turns])
     sites = dict.fromkeys(site(episode) for episode in scored_episodes)
     total = rate(scored_episodes)
+    # All episodes count, because a task may have lost attempts to INFRA.
     attempts = max(Counter(episode.task.id for episode in episodes).values(), default=1)
     return EvalReport(
         success_rate=total.success_rate,
@@ -72,6 +73,7 @@ def rate(
         [is_solved(episode) for episode in task_episodes] for task_episodes in _by_task(episodes)
     ]
     rates = [sum(attempts) / len(attempts) for attempts in by_task]
+    # One attempt per task: outcomes are independent and 0 or 1, as Wilson's interval requires.
     if len(rates) == len(episodes):
         ci95 = statistics.wilson(sum(is_solved(episode) for episode in episodes), len(episodes))
     else:
@@ -119,6 +121,7 @@ def parse_errors(episode: Episode) -> int:
 def invalid_actions(episode: Episode) -> int:
     """Return the number of parsed actions that led to an error; the last turn is not counted."""
     return sum(
+        # The error of an action is part of the next observation.
         next_turn.observation.error is not None and not isinstance(turn.action, ParseError)
         for turn, next_turn in pairwise(episode.turns)
     )

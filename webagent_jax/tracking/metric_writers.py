@@ -57,6 +57,7 @@ class JsonlWriter:
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
         """Append one line."""
+        # JSON has neither NaN nor infinity.
         finite = {k: _finite(float(v)) for k, v in scalars.items()}
         atomic_files.append_jsonl(self._path, [{"update": int(step), **finite}])
 
@@ -165,6 +166,7 @@ def make_writer(workdir: Path, wandb_project: str = "") -> MetricsWriter:
     Raises:
         ConfigError: `wandb_project` is set and the package wandb is not installed.
     """
+    # W&B first: if its package is missing, no other writer is open.
     writers: list[MetricsWriter] = [WandbWriter(workdir, wandb_project)] if wandb_project else []
     writers.append(JsonlWriter(workdir / "metrics.jsonl"))
     writers.append(TensorBoardWriter(workdir / "tensorboard"))

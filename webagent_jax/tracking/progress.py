@@ -92,6 +92,7 @@ class PhaseStats:
 
     def figures(self) -> str:
         """Return `success 41.7% of 24 · 12.3 steps/s · 310 tokens/s` without the parts at zero."""
+        # The lower bound avoids a division by 0.
         seconds = max(self._clock() - self._start, 1e-9)
         parts = []
         if self._episodes:
@@ -104,6 +105,7 @@ class PhaseStats:
 
     def eta(self) -> str:
         """Return `1:05 left`, from the mean pace of the phase; empty before the first unit."""
+        # Units of an earlier start have no time in this one, so they do not count in the pace.
         done_now = self.done - self._initial_done
         if not done_now or self.done >= self.total:
             return ""
@@ -196,6 +198,7 @@ class LineProgress:
     def _print(self, line: str) -> None:
         self._last_print_time = self._clock()
         self._stream.write(line + "\n")
+        # The stream may be a pipe or a file, which would hold back lines.
         self._stream.flush()
 
 
@@ -218,6 +221,7 @@ class TerminalProgress:
             MofNCompleteColumn(),
             _RatesColumn(self._rates),
             console=self._console,
+            # The bar disappears at the end; the lines of the phases remain.
             transient=True,
         )
         self._task = self._bar.add_task("", visible=False)
@@ -238,6 +242,7 @@ class TerminalProgress:
                 return
             self._phase.add(n, success, steps, tokens)
             done = self._phase.done
+        # Without `_lock`: see the lock order in the docstring of the class.
         self._bar.update(self._task, completed=done)
 
     def log(self, line: str) -> None:
@@ -256,6 +261,7 @@ class TerminalProgress:
         with self._lock:
             line = self._phase.line() if self._phase else ""
             self._phase = None
+        # Without `_lock`, as above.
         if line:
             self._bar.update(self._task, visible=False)
             self.log(line)

@@ -24,6 +24,7 @@ def init_workdir(workdir: Path, cfg: RunConfig) -> None:
     config = dataclasses.asdict(cfg)
     if path.exists():
         previous = atomic_files.read_json(path)["config"]
+        # The first difference is enough. config.json has lists where the config has tuples.
         for name, old, new in _differences(previous, _to_json_types(config)):
             raise ConfigError(
                 f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
@@ -37,6 +38,7 @@ def init_workdir(workdir: Path, cfg: RunConfig) -> None:
 def commit() -> str:
     """Return the commit of the source tree, `+` if modified; empty outside a checkout."""
     try:
+        # --exclude=* ignores tags, so the output is a commit in every clone.
         result = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
             cwd=Path(__file__).parent,

@@ -31,8 +31,10 @@ def wilson(successes: int, n: int) -> Interval:
     if n == 0:
         return 0.0, 1.0
     rate, z2 = successes / n, Z95**2
+    # The rates p with |rate - p| <= z sqrt(p (1 - p) / n) are center ± half.
     center = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
+    # Exact at the bounds, where rounding leaves a difference.
     low = 0.0 if successes == 0 else center - half
     high = 1.0 if successes == n else center + half
     return low, high
@@ -66,8 +68,10 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 10_000) -> 
     n = len(values)
     if n == 0 or set(values) in ({0.0}, {1.0}):
         return wilson(round(sum(values)), n)
+    # There are few distinct rates: one multinomial draw per sample replaces n indices.
     levels, counts = np.unique(np.asarray(values, float), return_counts=True)
     resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=samples)
+    # [samples, levels] @ [levels] / n is the mean of each sample.
     low, high = np.quantile(resampled @ levels / n, [0.025, 0.975])
     return float(low), float(high)
 
@@ -129,6 +133,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, In
     def score(delta: float) -> float:
         return _tango_score(num_gained, num_lost, n, delta)
 
+    # The score decreases in delta: it is +z at the lower bound and -z at the upper bound.
     low = _decreasing_root(lambda delta: score(delta) - Z95, -1.0, difference)
     high = _decreasing_root(lambda delta: score(delta) + Z95, difference, 1.0)
     return difference, (low, high)
@@ -146,6 +151,7 @@ def mcnemar_p(a: Sequence[float], b: Sequence[float]) -> float:
     num_gained, num_lost = _discordant(a, b)
     n = num_gained + num_lost
     tail = sum(math.comb(n, k) for k in range(min(num_gained, num_lost) + 1))
+    # Integers of any size: 0.5 ** n is 0 for large n.
     return min(1.0, 2 * tail / (1 << n))
 
 
@@ -168,9 +174,11 @@ def _tango_score(num_gained: int, num_lost: int, n: int, delta: float) -> float:
     distance = num_gained - num_lost - n * delta
     linear = -num_gained - num_lost + (2 * n - num_gained + num_lost) * delta
     constant = -num_lost * delta * (1 - delta)
+    # q is the larger root of 2 n q² + linear q + constant = 0; max removes rounding errors below 0.
     root = math.sqrt(max(linear**2 - 8 * n * constant, 0.0))
     q = (root - linear) / (4 * n)
     variance = n * (2 * q + delta * (1 - delta))
+    # The limit of the score as the variance approaches 0.
     if variance <= 0:
         return math.copysign(math.inf, distance) if distance else 0.0
     return distance / math.sqrt(variance)
@@ -178,6 +186,7 @@ def _tango_score(num_gained: int, num_lost: int, n: int, delta: float) -> float:
 
 def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the root of a decreasing function in [low, high]; the nearer end without a root."""
+    # An interval of length 2 halves to less than the resolution of float64 at 1.
     for _ in range(60):
         middle = (low + high) / 2
         if function(middle) > 0:

@@ -17,9 +17,8 @@ from webagent_jax.types import Episode, Group, Suite, Task
 class Batch:
     """Groups that one update trains on, and all episodes collected for it."""
 
-    groups: Sequence[
-        Group
-    ]  # groups to train on: with `filter_groups`, those with a policy gradient
+    # Groups to train on; with `filter_groups`, those with a policy gradient.
+    groups: Sequence[Group]
     all_episodes: Sequence[Episode]  # episodes of all groups, filtered ones included
     num_filtered: int  # number of groups dropped by `filter_groups`
 
@@ -38,20 +37,27 @@ def collect_batch(cfg: GRPOConfig, scheduler: GroupScheduler, update: int) -> Ba
         update: index of the update, from 0.
     """
     target = cfg.tasks_per_update
+    # `filter_groups` replaces filtered groups until `max_extra_groups` extra ones are collected.
     budget = target + (cfg.max_extra_groups if cfg.filter_groups else 0)
+    # Groups that are sampled during training; none for updates after the last one.
     num_ahead = min(cfg.max_staleness, cfg.updates - 1 - update) * target
+    # A pending group scheduled by then would exceed max_staleness at the next update.
     oldest = update - cfg.max_staleness
     trainable: dict[int, Group] = {}
     collected: dict[int, Group] = {}
     while True:
+        # 1. Schedule the groups that this batch still lacks, and those ahead.
         missing = max(0, min(target - len(trainable), budget - len(collected)))
         scheduler.schedule(missing + num_ahead - len(scheduler.pending), update=update)
+        # 2. Stop once the batch is complete and no pending group is too old for the next one.
         if not missing and not scheduler.num_scheduled_by(oldest):
             break
+        # 3. Wait for any group; for a complete batch only for those that are too old.
         completed = scheduler.next_group(max_update=None if missing else oldest)
         collected[completed.index] = completed.group
         if not cfg.filter_groups or learn.has_signal(completed.group, cfg):
             trainable[completed.index] = completed.group
+    # Sorted by index, because the order of completion varies between runs.
     return Batch(
         groups=[trainable[index] for index in sorted(trainable)],
         all_episodes=[e for index in sorted(collected) for e in collected[index].episodes],
@@ -74,6 +80,7 @@ def split_minibatches(groups: Sequence[Group], cfg: GRPOConfig) -> list[Minibatc
     """
     count = cfg.minibatches
     return [
+        # full_size: number of groups of this minibatch in a batch of `tasks_per_update` groups.
         Minibatch(groups[number::count], full_size=len(range(number, cfg.tasks_per_update, count)))
         for number in range(count)
     ]
@@ -87,6 +94,7 @@ def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job
         runtime: suite, options and agent of the episodes.
         number: index of the group in the task stream of the run.
     """
+    # Task and seeds depend on index and attempt only, so retries and resumed runs repeat them.
     task = sample_task(cfg, runtime.suite, number)
     config = runtime.episode_config(cfg.rollout.max_turns)
     return [
@@ -109,6 +117,7 @@ def sample_task(cfg: RunConfig, suite: Suite, number: int) -> Task:
     """
     names = suite.task_names("train")
     epoch, position = divmod(number, len(names))
+    # One generator per pass and one per position: any index can be drawn without its predecessors.
     order = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch)
     name = names[order.permutation(len(names))[position]]
     task_seed = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch, position)

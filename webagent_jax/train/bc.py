@@ -50,11 +50,13 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     progress = progress or NullProgress()
     require_local_policy(cfg)
     init_shared_workdir(workdir, cfg)
+    # 1. Collect on one process; all processes read the same files after the barrier.
     if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
         collect_demos(cfg, workdir / "demos", progress)
     distributed.barrier("demonstrations")
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
+        # 2. Select the validation tasks before the split, which holds out their demonstrations.
         validation = None
         if cfg.bc.eval_interval and cfg.bc.eval_episodes:
             validation = Validation(cfg, progress, learner.model, learner.snapshot())
@@ -63,6 +65,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         train, held_out = _split(cfg, demos.read(workdir / "demos"), validation)
         _check_lengths(cfg, train, tokenizer, progress)
         decisions = DecisionAccuracy(cfg, tokenizer, {"train": train, "held_out": held_out})
+        # 3. Define the batches; they are read and packed on access.
         forests = demos.make_batches(
             train, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
         ).map(partial(make_forest, cfg, learner.row_multiple, tokenizer))
@@ -72,6 +75,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         done = loop_state.get("update", 0)
         best = _BestPolicy(workdir / "best", loop_state.get("best"))
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
+        # A resumed run repeats the updates after its checkpoint, and writes their records again.
         writer.truncate_after(done)
         step_writer = metrics.StepWriter(writer)
         log = _DecisionLog(workdir, done)
@@ -79,6 +83,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         progress.start_phase("behavior cloning", total, "updates", done=done)
         forest: learn.Forest
         for update, forest in enumerate(demos.iterate(forests, start=done), done + 1):
+            # 4. Train. `step` only dispatches; `step_writer` reads the metrics one update later.
             pending = learner.step(learner.pad_across_processes(forest.rows))
             stats = metrics.packing_metrics(forest, learner.model.attention)
             is_last = update == total
@@ -91,6 +96,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
             step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
             if update % cfg.bc.checkpoint_interval == 0 or is_last:
+                # Metrics before the checkpoint: a run resumed from it does not write them again.
                 step_writer.flush()
                 learner.save(update, {"update": update, "best": best.record})
         return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
@@ -107,6 +113,7 @@ class _BestPolicy:
         """Save the params if their success rate is the highest."""
         if self.record is None or success > self.record["success"]:
             self.record = {"update": update, "success": success}
+            # The record is in the next checkpoint; a run killed earlier repeats this validation.
             weights.save_params(self._directory, params)
 
     def restore(self, params: policy.Params, progress: Progress) -> policy.Params | None:
@@ -136,6 +143,7 @@ def _split(
         ConfigError: no demonstration remains to train on.
     """
     task_ids = frozenset() if validation is None else validation.task_ids
+    # Nothing is held out: keep the dataset on disk instead of a list in memory.
     if not (task_ids or cfg.bc.held_out_demos):
         return demonstrations, []
     others = [demo for demo in demonstrations if demo.task.id not in task_ids]
@@ -146,6 +154,7 @@ def _split(
             "demonstrations to train on: lower it, or collect more (bc.demos_per_task)"
         )
     order = seeds.make_generator(cfg.seed, RandomStream.HELD_OUT).permutation(len(others))
+    # Sorted, so that both parts keep the order of the dataset.
     held_out_indices = np.sort(order[: cfg.bc.held_out_demos])
     held_out += [others[i] for i in held_out_indices]
     return [others[i] for i in np.sort(order[cfg.bc.held_out_demos :])], held_out
@@ -163,10 +172,12 @@ def _evaluate(
     if validation is None:
         if not cfg.bc.eval_decisions:
             return {}, []
+        # Without validation there is no runtime; the engine exists for the decisions only.
         with make_engine(cfg, tokenizer, learner.model, snapshot) as engine:
             return decisions.measure(engine)
     with validation.engine(snapshot) as engine:
         stats, records = decisions.measure(engine)
+        # Every process runs all validation tasks; with the mean, all select the same policy.
         success = distributed.allgather(validation.success_rate())
     return stats | {"validation/success": float(np.mean(success))}, records
 
@@ -198,10 +209,12 @@ def _check_lengths(
         turns = demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking).turns
         pairs = [(len(turn.prompt_ids), len(turn.completion.token_ids)) for turn in turns]
         lengths.append(np.array(pairs, int).reshape(-1, 2))
+    # [turns, 2] over all demonstrations; the empty array is for a `train` without any.
     turn_lengths = np.concatenate([np.zeros((0, 2), int), *lengths])
     prompt, response = turn_lengths.max(axis=0, initial=0)
     max_new_tokens = cfg.rollout.max_new_tokens
     engine_tokens = prompt + max_new_tokens
+    # Number of turns of each demonstration that do not fit a row.
     too_long = [np.count_nonzero(demo.sum(axis=1) > cfg.bc.row_tokens) for demo in lengths]
     if any(too_long):
         raise ConfigError(
@@ -211,6 +224,7 @@ def _check_lengths(
             f"Rollouts with such prompts also need engine.max_model_len={engine_tokens}, and "
             "bc.row_tokens and grpo.row_tokens of at least that."
         )
+    # In rollouts, the engine needs space for max_new_tokens after the prompt.
     num_over = sum(
         demo[:, 0].max(initial=0) + max_new_tokens > cfg.engine.max_model_len for demo in lengths
     )
@@ -254,6 +268,7 @@ def make_forest(
             f"{distributed.process_count()}: raise bc.batch_episodes"
         )
     return learn.pack_branches(
+        # BC reads no advantages, so they are 0.
         learn.branches_from_episodes(episodes, [0.0] * len(episodes), _token_weights(cfg, batch)),
         row_tokens=cfg.bc.row_tokens,
         row_multiple=row_multiple,
@@ -285,8 +300,10 @@ class Validation:
             self._runtime.suite.task(
                 name, "train", int(draw.integers(cfg.suite.train_seeds_per_task))
             )
+            # np.resize repeats the names until there are enough.
             for name in draw.permutation(np.resize(names, cfg.bc.eval_episodes))
         ]
+        # Training uses the memory of the KV cache until the first validation.
         self._runtime.engine.sleep()
 
     @property

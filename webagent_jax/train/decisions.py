@@ -68,6 +68,7 @@ class DecisionAccuracy:
         A metric is the fraction of correct decisions of a split, `decisions/<split>`, or of its
         first or later turns, `decisions/<split>/first_turn`.
         """
+        # Submit all requests before the first wait, so that the engine batches them.
         futures = [self._submit(engine, decision) for decision in self._decisions]
         records = []
         counts: dict[str, list[int]] = {}
@@ -77,6 +78,7 @@ class DecisionAccuracy:
             for name in (decision.split, f"{decision.split}/{decision.key}"):
                 correct, total = counts.get(name, (0, 0))
                 counts[name] = [correct + record["correct"], total + 1]
+        # Add counts, not fractions: processes sample different numbers of turns, or none of a kind.
         gathered = distributed.allgather(counts)
         names = sorted({name for process in gathered for name in process})
         sums = {name: np.sum([c[name] for c in gathered if name in c], axis=0) for name in names}
@@ -89,20 +91,25 @@ class DecisionAccuracy:
         self, split: str, demonstrations: list[Demonstration], number: int
     ) -> Iterator[_Decision]:
         """Sample turns that fit the engine, half of them first turns if enough exist."""
+        # Pairs of demonstration index and turn index.
         turns = [(d, t) for d, demo in enumerate(demonstrations) for t in range(len(demo.turns))]
         rng = seeds.make_generator(self._cfg.seed, RandomStream.DECISIONS, number)
         shuffled = [turns[i] for i in rng.permutation(len(turns))]
         count = self._cfg.bc.eval_decisions
         first = [turn for turn in shuffled if turn[1] == 0]
         later = [turn for turn in shuffled if turn[1] > 0]
+        # Half first turns; more of them if there are too few later turns.
         num_first = max(min(len(first), count // 2), count - len(later))
         sampled = first[:num_first] + later[: count - num_first]
         template, thinking = TEMPLATES[self._cfg.prompt.template], self._cfg.prompt.thinking
+        # The engine needs space for a response of full length after the prompt.
         limit = self._cfg.engine.max_model_len - self._cfg.rollout.max_new_tokens
+        # Every process draws the same sample and takes every n-th turn of it.
         for demo_index, turn_index in sampled[
             distributed.process_index() :: distributed.process_count()
         ]:
             demo = demonstrations[demo_index]
+            # A prompt contains all earlier responses, so the whole demonstration is converted.
             turn = demos.to_episode(demo, self._tokenizer, template, thinking).turns[turn_index]
             if len(turn.prompt_ids) <= limit:
                 yield _Decision(split, demo.task, turn_index, turn)

@@ -55,6 +55,7 @@ def export_adapter(
         raise ValueError(f"{workdir} trained all weights (lora.rank=0): omit --adapter")
     policy_dir = policy.resolve_dir(run.policy.path)
     config = policy.load_config(policy_dir)
+    # Only shapes of the base: its weights are not part of an adapter.
     abstract_adapters = lora.abstract_adapters(
         policy.abstract_params(config), run.lora.rank, run.lora.target_modules
     )
@@ -91,14 +92,17 @@ def _trained_params(workdir: Path, step: int | None) -> tuple[Path, ModelConfig,
     mesh = weights.mesh_for(policy_dir)
     base = None
     if run.lora.rank:
+        # The checkpoint contains only the adapters; the base is the initial policy.
         config, params = weights.load(policy_dir, mesh=mesh)
         base = FrozenBase(params, run.lora.alpha / run.lora.rank)
         abstract_params = lora.abstract_adapters(params, run.lora.rank, run.lora.target_modules)
     else:
+        # The checkpoint contains all params, so the initial weights are not read.
         config = policy.load_config(policy_dir)
         abstract_params = policy.abstract_params(config)
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
         trained = checkpoints.restore_params(
             weights.with_default_shardings(abstract_params, mesh), step
         )
+    # Without a base, attach and merge leave the params as they are.
     return policy_dir, config, lora.merge(lora.attach(base, trained))

@@ -57,6 +57,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
         steps = cfg.grpo.minibatches * cfg.grpo.epochs
+        # `steps`: optimizer steps per update; the learning rate schedule counts them, not updates.
         loss_fn = learn.GRPOLoss.from_config(
             learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
         )
@@ -65,6 +66,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         )
         stream = TaskStreamState.from_checkpoint(loop_state)
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
+        # A resumed run repeats the updates after its checkpoint, and writes their records again.
         writer.truncate_after(stream.update)
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
@@ -73,6 +75,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         timer = metrics.UpdateTimer(runtime)
 
         def record_episode(episode: Episode) -> None:
+            # On a worker thread, before the scheduler receives the episode, so the journal contains
+            # every episode of a batch.
             journal.add(episode, episode_file(episode.update, distributed.process_index()))
             timer.add(episode)
 
@@ -83,6 +87,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             stride=distributed.process_count(),
             resume=stream.pending,
             backlog=stream.backlog,
+            # Pending groups are at most max_staleness updates old, so older files are not needed.
             finished=journal.load(
                 episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
             ),
@@ -90,26 +95,32 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             timeout=cfg.rollout.group_timeout,
             on_episode=record_episode,
         )
+        # Entered last, so closed first: running episodes need browsers and engine until they end.
         stack.enter_context(scheduler)
         guards = Guards(cfg.guard)
         progress.log(learner.describe())
         progress.start_phase("M-GRPO", total, "updates", done=stream.update)
         for update in range(stream.update, total):
+            # 1. Collect. With max_staleness above 0, sampling goes on during the steps below.
             batch = collect_batch(process_options, scheduler, update)
             timer.mark_batch_ready()
             process_metrics = metrics.batch_metrics(batch)
             process_metrics |= metrics.staleness_metrics(batch, int(learner.state.step), steps)
+            # 2. Train. A sleeping engine receives the new params before it wakes up.
             with _profile_update(cfg, workdir, update + 1), _engine_mode(cfg, runtime):
                 step_metrics = _train_on_batch(cfg, runtime, learner, batch)
                 runtime.update_policy(learner.snapshot())
+            # 3. Merge the metrics of rollouts; the sums of the loss already cover all processes.
             process_metrics |= timer.finish_update() | metrics.memory_metrics()
             record = (
                 metrics.merge_process_metrics(distributed.allgather(process_metrics)) | step_metrics
             )
             writer.write(update + 1, record)
+            # All processes check the same values, so a guard stops all of them at the same update.
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
             is_last = update + 1 == total
+            # Before the end, no checkpoint beyond a limit: a resumed run starts from older params.
             if is_last or (
                 (update + 1) % cfg.grpo.checkpoint_interval == 0 and guards.all_within_limits
             ):
@@ -152,6 +163,7 @@ def _process_options(grpo: GRPOConfig) -> GRPOConfig:
             f"grpo.minibatches={grpo.minibatches} is more than the {tasks} tasks of each of "
             f"{processes} processes: raise grpo.tasks_per_update or lower grpo.minibatches"
         )
+    # Rounded up, so that every process can replace a group.
     extra_groups = math.ceil(grpo.max_extra_groups / processes)
     return replace(grpo, tasks_per_update=tasks, max_extra_groups=extra_groups)
 
@@ -165,12 +177,15 @@ def _train_on_batch(
     """
     grpo, layout = cfg.grpo, learn.make_layout(cfg.grpo, runtime.tokenizer.decode)
     minibatches = split_minibatches(batch.groups, _process_options(grpo))
+    # 1. Exchange the counts of all minibatches, which normalize the loss weights.
     process_totals = distributed.allgather(
         [learn.count_totals(minibatch.groups, grpo, layout) for minibatch in minibatches]
     )
+    # 2. Pack all before the first step: the proximal policy is the policy before the update.
     forests: list[learn.Forest] = []
     for number, minibatch in enumerate(minibatches):
         totals = learn.BatchTotals(*np.sum([process[number] for process in process_totals], axis=0))
+        # The totals are equal on all processes: all skip the minibatch and its collective calls.
         if totals.episodes == 0:
             continue
         forest = learn.pack_groups(
@@ -178,10 +193,12 @@ def _train_on_batch(
             grpo,
             cfg.rollout,
             row_multiple=learner.row_multiple,
+            # `totals` counts the groups of all processes, so the full size does too.
             full_size=minibatch.full_size * distributed.process_count(),
             totals=totals,
             layout=layout,
         )
+        # All processes run one program, so their rows need one shape.
         rows = learner.pad_across_processes(forest.rows)
         forests.append(
             replace(forest, rows=learner.compute_prox_logp(rows) if grpo.max_staleness else rows)

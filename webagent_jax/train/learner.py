@@ -42,8 +42,10 @@ class Learner:
                 "number of processes"
             )
         self.model, params = load_policy(cfg, self.mesh)
+        # A resumed run needs the same initial params, as the base of adapters and as reference.
         self._initial_params_checksum = int(_checksum(params))
         self._base, trained = _split_trainable(cfg, params, self.mesh)
+        # `restore_or_init` drops the reference if the objective does not use it.
         self._frozen = FrozenParams(self._base, reference=params)
         # `restore_or_init` replaces this state.
         self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
@@ -68,6 +70,7 @@ class Learner:
         """
         transform = learn.make_optimizer(optimizer, steps)
         self._train_step = learn.make_train_step(loss_fn, transform, self.mesh)
+        # The state of a new run, and the shapes and shardings into which a checkpoint is restored.
         initial = learn.init_state(self.state.params, transform)
         self.state, loop_state = self._checkpoints.restore(initial) or (initial, {})
         if loop_state and loop_state.pop("begun_with") != self._initial_params_checksum:
@@ -99,6 +102,7 @@ class Learner:
 
     def pad_across_processes(self, rows: ForestRows) -> ForestRows:
         """Return the rows, padded with empty ones to the largest shape of any process."""
+        # [B, R] of each process; L is the same everywhere.
         shapes = np.max(distributed.allgather(rows.target_indices.shape), axis=0)
         return learn.pad_to_shape(rows, count=int(shapes[0]), row_targets=int(shapes[1]))
 
@@ -122,7 +126,10 @@ class Learner:
 
     def find_nonfinite_rows(self, rows: ForestRows) -> str:
         """Describe the rows whose inputs or log-probabilities are not finite."""
+        # [3, B, R]; the sum over axis 0 is not finite if one of the three values is not.
         inputs = np.stack([rows.behavior_logp, rows.advantages, rows.loss_weights])
+        # The tuple is complete before the loop starts. So every process calls the collective
+        # `compute_prox_logp`, even if its own inputs contain the cause.
         for problem, values in (
             (
                 "have behavior log-probabilities, advantages or loss weights that are not finite",
@@ -174,10 +181,12 @@ class Learner:
             `directory`.
         """
         params = self.state.params if trained is None else trained
+        # Collective, so it precedes the branch on the process index.
         merged = sharding.copy_to_each_process(lora.merge(lora.attach(self._base, params)))
         if distributed.process_index() == 0:
             policy.save_hf(directory, self.model, merged)
             policy.copy_tokenizer(policy.resolve_dir(self._cfg.policy.path), directory)
+        # No process returns before the files are complete.
         distributed.barrier("export")
         return directory
 
@@ -207,6 +216,7 @@ def _split_trainable(
     """Return the frozen base and its adapters, or None and all params without LoRA."""
     if cfg.lora.rank == 0:
         return None, params
+    # The key depends on the run seed only, so all processes create the same adapters.
     key = jax.random.key(seeds.derive_seed(cfg.seed, RandomStream.ADAPTERS))
     adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.target_modules)
     adapters = jax.device_put(adapters, sharding.param_shardings(adapters, mesh))
@@ -217,4 +227,6 @@ def _split_trainable(
 def _checksum(params: policy.Params) -> jax.Array:
     """Return a checksum of the params as integers, which does not depend on their sharding."""
     bits = (jax.lax.bitcast_convert_type(x, jnp.int32) for x in jax.tree.leaves(params))
+    # Integer sums wrap around and do not depend on the order of the terms. The odd factors make
+    # the order of the leaves count.
     return jnp.stack([jnp.sum(x) * (2 * i + 1) for i, x in enumerate(bits)]).sum()

@@ -118,6 +118,7 @@ def _merge(name: str, processes: Sequence[dict[str, float]]) -> float:
         return float(np.sum(values))
     if name.startswith("memory/"):
         return max(values)
+    # np.average needs weights above 0, also if no process has an episode.
     weights = [max(process["episodes/total"], 1.0) for process in processes]
     return float(np.average(values, weights=weights))
 
@@ -138,6 +139,7 @@ def staleness_metrics(batch: Batch, version: int, steps: int) -> dict[str, float
     ]
     if not versions:
         return {}
+    # [tokens of all turns]; versions count optimizer steps, ages count updates.
     age = (version - np.concatenate(versions)) / steps
     return {"staleness/mean": float(np.mean(age)), "staleness/max": float(np.max(age))}
 
@@ -169,6 +171,7 @@ class StepWriter:
     def flush(self) -> None:
         """Wait for the last step and write its record; raises like `write`."""
         if self._unwritten:
+            # Cleared before the fetch: after an error, the next flush must not raise it again.
             update, pending, others = self._unwritten
             self._unwritten = None
             self._writer.write(update, pending.fetch() | dict(others))
@@ -181,6 +184,7 @@ class UpdateTimer:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._browser_seconds = 0.0
+        # These counters never reset; metrics are differences to the previous snapshot.
         self._engine_stats, self._pool_stats = runtime.engine.stats(), runtime.pool.stats()
         self._start_time = self._batch_ready_time = time.monotonic()
 
@@ -203,7 +207,9 @@ class UpdateTimer:
         pool_stats, previous = self._runtime.pool.stats(), self._pool_stats
         self._pool_stats = pool_stats
         with self._lock:
+            # Worker threads add to the sum at any time: read and reset it as one operation.
             browser_seconds, self._browser_seconds = self._browser_seconds, 0.0
+        # The update is rollout until `_batch_ready_time`, then learner time.
         wall, learner = now - self._start_time, now - self._batch_ready_time
         delta = engine_stats.delta(self._engine_stats)
         self._start_time, self._engine_stats = now, engine_stats
@@ -268,6 +274,7 @@ class Guards:
         warnings = []
         for name, is_exceeded, violation in self._limits(metrics):
             count = self._num_consecutive.get(name, 0) + 1 if is_exceeded else 0
+            # A count of 0 is stored too: one update within the limit ends the sequence.
             self._num_consecutive[name] = count
             if is_exceeded:
                 warnings.append(f"update {update}: {violation}")
@@ -295,6 +302,7 @@ class Guards:
                 bool(cfg.max_infra_fraction) and fraction > cfg.max_infra_fraction,
                 message,
             )
+        # An update without a step has no such metrics; a missing metric is within its limit.
         for name, limit in lower_limits.items():
             value = metrics.get(name, math.inf)
             yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"

@@ -38,6 +38,7 @@ class TaskStreamState:
         if not saved:
             return cls(0, process, {}, ())
         states: Sequence[Mapping[str, Any]] = saved["processes"]
+        # Each process continues with its own state.
         if len(states) == num_processes:
             state = states[process]
             return cls(
@@ -46,6 +47,7 @@ class TaskStreamState:
                 dict(state["pending"]),
                 tuple(state["backlog"]),
             )
+        # Of N old processes, process i took the numbers that are i modulo N, below `ends[i]`.
         ends = [state["next_index"] for state in states]
         unreached = (n for n in range(min(ends), max(ends)) if n >= ends[n % len(ends)])
         # The numbers of process i are i modulo the number of processes.
@@ -87,6 +89,7 @@ def episode_file(update: int, process: int) -> str:
 def episode_files(folder: Path, first_update: int) -> list[str]:
     """Return the files of all processes with groups scheduled at `first_update` or later."""
     names = sorted(path.name for path in folder.glob("update-*.jsonl"))
+    # File names count updates from 1, so the file of `first_update` has the number above it.
     return [name for name in names if int(Path(name).stem.split("-")[1]) > first_update]
 
 
@@ -100,6 +103,7 @@ def init_shared_workdir(workdir: Path, cfg: RunConfig) -> None:
         run_metadata.init_workdir(workdir, cfg)
     distributed.barrier("workdir")
     if distributed.process_index() > 0:
+        # config.json exists after the barrier: these calls compare their config with it.
         run_metadata.init_workdir(workdir, cfg)
 
 
