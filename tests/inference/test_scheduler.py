@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from webagent_jax.inference.engine_shapes import EngineShapes
@@ -122,6 +124,42 @@ def test_equal_prompts_prefill_common_pages_once():
     for _ in range(2):
         scheduler.admit(_request(11))
     assert [start for start, _ in _prefill_pages(scheduler)] == [0, 4, 8, 8]
+
+
+def test_fully_matched_prompt_decodes_after_matched_pages_are_filled():
+    scheduler = Scheduler(SHAPES)
+    first, second = scheduler.admit(_request(25)), scheduler.admit(_request(17))
+    assert first and second and second.num_computed_tokens == len(second.prefix) == 16
+    assert scheduler.decode() is None
+    assert [start for start, _ in _prefill_pages(scheduler)] == [0, 4, 8, 12]
+    assert scheduler.decode() is None
+    assert [start for start, _ in _prefill_pages(scheduler)] == [16, 20]
+    assert _decode_batch(scheduler).sequences == (first, second)
+    scheduler.release(second)
+    third = scheduler.admit(_request(17))
+    assert third and _decode_batch(scheduler).sequences == (first, third)
+
+
+def test_fully_matched_prompt_decodes_after_canceled_prefill():
+    scheduler = Scheduler(replace(SHAPES, slots=3))
+    first = scheduler.admit(_request(9))
+    assert first and _prefill_pages(scheduler)
+    canceled = scheduler.admit(_request(20, first_token=7))
+    second = scheduler.admit(_request(9))
+    assert canceled and second and _decode_batch(scheduler).sequences == (first,)
+    scheduler.release(canceled)
+    assert scheduler.prefill() is None
+    assert _decode_batch(scheduler).sequences == (first, second)
+
+
+def test_preempted_dependents_leave_no_prefill_work():
+    scheduler = Scheduler(SHAPES)
+    first, second = scheduler.admit(_request(17)), scheduler.admit(_request(17))
+    assert first and second
+    scheduler.release(first)
+    assert scheduler.preempt_all() == [second.request]
+    assert scheduler.prefill() is None
+    assert scheduler.num_free_pages == 16
 
 
 def test_admit_requires_free_slot_and_pages():

@@ -29,13 +29,11 @@ class RunningSequence:
     prefix_len: int  # length of the shared prefix before the sequence's own tokens
     prefix: IntArray  # int32, own tokens whose keys and values decoding needs
     control: IntArray  # int32 [SlotField.TABLE + P], control row without the mode
-    num_computed_tokens: int  # leading tokens of `prefix` that are cached or dispatched
+    # Leading tokens of `prefix` that are dispatched, or in pages of other sequences; these may still
+    # be in the prefill queue.
+    num_computed_tokens: int
+    is_prefilled: bool = False  # whether all keys and values of `prefix` are dispatched
     is_decoding: bool = False  # whether decoding has started
-
-    @property
-    def is_prefilled(self) -> bool:
-        """True if the prompt is prefilled."""
-        return self.num_computed_tokens >= len(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,10 @@ class Scheduler:
             allocation.num_cached_tokens,
         )
         self._slots[slot] = sequence
-        if not sequence.is_prefilled:
-            self._prefill_queue.append(sequence)
+        # A sequence without tokens to compute waits in the queue too: another one that is before it
+        # there may have to fill the matched pages first.
+        self._prefill_queue.append(sequence)
+        self._pop_prefilled()
         return sequence
 
     def release(self, sequence: RunningSequence) -> None:
@@ -124,6 +124,18 @@ class Scheduler:
             self._pages.free(sequence.allocation)
         else:
             self._drop_orphans()
+
+    def _pop_prefilled(self) -> None:
+        """Remove the sequences at the head of the prefill queue that have no tokens to compute."""
+        while self._prefill_queue:
+            sequence = self._prefill_queue[0]
+            if sequence.num_computed_tokens < len(sequence.prefix):
+                return
+            self._prefill_queue.popleft()
+            sequence.is_prefilled = True
+            # An orphan that was filled only for the sequences that depend on its pages.
+            if not self.owns_slot(sequence):
+                self._pages.free(sequence.allocation)
 
     def _drop_orphans(self) -> None:
         """Free the pages of sequences that lost their slot before their prefill was complete.
@@ -135,6 +147,7 @@ class Scheduler:
             if not self.owns_slot(sequence) and not sequence.allocation.has_dependents:
                 self._prefill_queue.remove(sequence)
                 self._pages.free(sequence.allocation, is_filled=False)
+        self._pop_prefilled()
 
     def preempt_all(self) -> list[Request]:
         """Free all slots and pages, empty the prefix cache; return the requests in slot order."""
@@ -170,11 +183,7 @@ class Scheduler:
             # Dispatches run in order, so later work may rely on chunks that are only dispatched.
             sequence.num_computed_tokens += len(part)
             num_chunks, num_tokens = num_chunks + 1, num_tokens + len(part)
-            if sequence.is_prefilled:
-                self._prefill_queue.popleft()
-                # An orphan that was filled only for the sequences that depend on its pages.
-                if not self.owns_slot(sequence):
-                    self._pages.free(sequence.allocation)
+            self._pop_prefilled()
         batches = chunks.reshape(shapes.prefill_batches, shapes.chunks_per_batch, width)
         return PrefillBatch(batches, -(-num_chunks // shapes.chunks_per_batch), num_tokens)
 
