@@ -29,8 +29,8 @@ class RunningSequence:
     prefix_len: int  # length of the shared prefix before the sequence's own tokens
     prefix: IntArray  # int32, own tokens whose keys and values decoding needs
     control: IntArray  # int32 [SlotField.TABLE + P], control row without the mode
-    # Leading tokens of `prefix` that are dispatched, or in pages of other sequences; these may still
-    # be in the prefill queue.
+    # Leading tokens of `prefix` that are dispatched or in pages of other sequences. Those sequences
+    # may still be in the prefill queue.
     num_computed_tokens: int
     is_prefilled: bool = False  # whether all keys and values of `prefix` are dispatched
     is_decoding: bool = False  # whether decoding has started

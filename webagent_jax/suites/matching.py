@@ -74,7 +74,7 @@ def exact_match(reference: str, text: str, rules: MatchingRules) -> bool:
 def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, page: bool) -> bool:
     """Return whether the text contains each reference or one of its alternatives.
 
-    Some references must equal a word of the text (`MatchingRules.whole_words`), so that 10 does not
+    Some references must equal a word of the text (`MatchingRules.matches_whole_words`), so that 10 does not
     contain 0. The others may be anywhere in it.
 
     Args:
@@ -140,7 +140,7 @@ def tokenize(text: str) -> list[str]:
 def url_matches(reference: str, url: str, rules: MatchingRules, note: str = "") -> bool:
     """Return whether an address equals the reference or, under "GOLD in PRED", contains it.
 
-    With `rules.parsed_urls`, host and path of `url` must contain those of one alternative, and each
+    With `rules.parses_urls`, host and path of `url` must contain those of one alternative, and each
     query field must have a value that any of the alternatives gives it.
 
     Args:

@@ -71,7 +71,7 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = Fa
 
 
 class _BackwardInputs(NamedTuple):
-    """Operands of both backward kernels, with shapes as in `_Saved`."""
+    """Operands of both backward kernels, with shapes as in `_Residuals`."""
 
     q: Array
     k: Array

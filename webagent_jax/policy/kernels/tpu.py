@@ -56,7 +56,7 @@ def attention(
 
 
 class _BackwardInputs(NamedTuple):
-    """Operands of both backward kernels, with shapes as in `_Saved`."""
+    """Operands of both backward kernels, with shapes as in `_Residuals`."""
 
     q: Array
     k: Array
