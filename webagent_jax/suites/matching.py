@@ -74,8 +74,8 @@ def exact_match(reference: str, text: str, rules: MatchingRules) -> bool:
 def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, page: bool) -> bool:
     """Return whether the text contains each reference or one of its alternatives.
 
-    Some references must equal a word of the text (`MatchingRules.matches_whole_words`), so that 10 does not
-    contain 0. The others may be anywhere in it.
+    Some references must equal a word of the text (`MatchingRules.matches_whole_words`), so that 10
+    does not contain 0. The others may be anywhere in it.
 
     Args:
         references: texts that may contain alternatives separated by " |OR| ".
