@@ -1,14 +1,28 @@
-"""Settings of all tests: CPU unless JAX_PLATFORMS is set, no implicit rank promotion."""
+"""Settings of all tests: CPU unless JAX_PLATFORMS is set, shared compiled programs."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 import pytest
 
 # JAX reads these variables at its first import; child processes of tests inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share compiled programs between the test workers and child processes of this run."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    directory = tempfile.mkdtemp(prefix="webagent_jax-test-")
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    # Workers inherit the variables, because the controller runs this before it starts them.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = directory
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
