@@ -5,9 +5,10 @@ python tools/redraw_results.py --check  # exit with 1 if a table differs from it
 python tools/redraw_results.py --store=WORKDIR --as=quickstart/seed0  # store a run first
 
 A stored run is a folder with the small files of a workdir. A training run has config.json and
-metrics.jsonl; a quickstart has config.json, summary.json and the metrics of BC and M-GRPO. The
-stored summary contains only rates and the reward of each episode. A table is the text between
-`<!-- table: NAME -->` and `<!-- end of table -->` in docs/results.md.
+metrics.jsonl, and eval_NAME.json for an evaluation of its policy; a quickstart has config.json,
+summary.json and the metrics of BC and M-GRPO. The stored summary contains only rates and the reward
+of each episode. A table is the text between `<!-- table: NAME -->` and `<!-- end of table -->` in
+docs/results.md.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Run:
         self.name = folder.name
         self.config: Json = json.loads((folder / "config.json").read_text())
         self.metrics = _read_jsonl(folder / "metrics.jsonl")
+        self.evals: dict[str, Json] = {
+            path.stem.removeprefix("eval_"): json.loads(path.read_text())
+            for path in sorted(folder.glob("eval_*.json"))
+        }
         summary = folder / "summary.json"
         self.summary: Json = json.loads(summary.read_text()) if summary.exists() else {}
 
@@ -190,11 +195,28 @@ def bc_decisions() -> str:
     return table_of(["commit", "run", "update", "trained on, %", "held out, %"], rows)
 
 
+def arena_shop() -> str:
+    """Return the table of decision accuracy and success of SmolLM2-135M on the shop."""
+    rows = []
+    for run in load_runs("arena_shop"):
+        kinds = ("decisions/train", "decisions/held_out")
+        steps, train = run.series(kinds[0])
+        for step, train_value, held_out in zip(steps, train, run.series(kinds[1])[1], strict=True):
+            is_last = step == steps[-1]
+            success = [
+                interval(run.evals[name]) if is_last else "" for name in ("greedy", "sampled")
+            ]
+            rows.append([run.name, str(step), percent(train_value), percent(held_out), *success])
+    header = ["run", "update", "decisions, trained on, %", "held out, %"]
+    return table_of([*header, "success, greedy, %", "success, temperature 1, %"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "quickstart_tasks": quickstart_tasks,
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
+    "arena_shop": arena_shop,
 }
 
 
