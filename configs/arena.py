@@ -13,8 +13,7 @@ read pages of this size. Hardware: two CPU cores.
         --config.policy.path=runs/arena/grpo/policy
 
 `:smollm2` trains LoRA adapters of SmolLM2-135M-Instruct on thoughts that restate the task.
-docs/results.md has its decision accuracy on the first turns of one site; success has not been
-measured.
+docs/results.md has its decision accuracy and success on one site after one epoch.
 """
 
 from __future__ import annotations
