@@ -18,7 +18,9 @@ def find_process(mark: str) -> int | None:
     Some systems wrap Chromium in a start script, which has the argument too. The result is its
     child process.
     """
-    pids = {pid for pid in _pids() if mark in _read(pid, "cmdline").split("\0")}
+    lines = {pid: line for pid in _pids() if mark in (line := _read(pid, "cmdline")).split("\0")}
+    # A child that Chromium has forked has the arguments of its parent until it calls exec.
+    pids = {pid for pid, line in lines.items() if lines.get(_parent(pid)) != line}
     return next(iter(pids - {_parent(pid) for pid in pids}), None)
 
 
