@@ -1,0 +1,52 @@
+"""Tests of finding Chromium among the processes of the machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from webagent_jax.browser import process_memory
+
+FORK_SCRIPT = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(60)"
+SLEEP_SCRIPT = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@contextmanager
+def run_processes(*command: str, count: int) -> Iterator[list[int]]:
+    """Run a command whose `count` processes print their ids; yield the ids."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout
+    try:
+        yield [int(process.stdout.readline()) for _ in range(count)]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def test_find_process_ignores_forked_child() -> None:
+    mark = f"--webagent-instance={uuid.uuid4().hex}"
+    with run_processes(sys.executable, "-c", FORK_SCRIPT, mark, count=2) as pids:
+        (parent,) = [pid for pid in pids if process_memory._parent(pid) == os.getpid()]
+        assert process_memory.find_process(mark) == parent
+
+
+def test_find_process_returns_child_of_start_script() -> None:
+    mark = f"--webagent-instance={uuid.uuid4().hex}"
+    script = ["sh", "-c", '"$0" "$@"; true', sys.executable, "-c", SLEEP_SCRIPT, mark]
+    with run_processes(*script, count=1) as (child,):
+        assert process_memory._parent(child) != os.getpid()
+        assert process_memory.find_process(mark) == child
+
+
+def test_find_process_returns_none_without_process() -> None:
+    assert process_memory.find_process(f"--webagent-instance={uuid.uuid4().hex}") is None
