@@ -3,6 +3,7 @@
 python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
 python tools/redraw_results.py --store=WORKDIR --as=quickstart/seed0  # store a run first
+python tools/redraw_results.py --store=WORKDIR --as=arena_shop/bc_308/eval_greedy  # an evaluation
 
 A stored run is a folder with the small files of a workdir. A training run has config.json and
 metrics.jsonl, and eval_NAME.json for an evaluation of its policy; a quickstart has config.json,
@@ -28,6 +29,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 RUNS = DOCS / "results"
 PAGE = DOCS / "results.md"
 
+EVAL_FIELDS = ("commit", "by_outcome", "mean_turns", "parse_error_rate", "invalid_action_rate")
 STAGES = ("base", "bc", "grpo")
 NAMES = {"base": "base", "bc": "BC", "grpo": "M-GRPO"}
 
@@ -68,7 +70,15 @@ def _read_jsonl(path: Path) -> list[Json]:
 
 
 def store(workdir: Path, folder: Path) -> None:
-    """Copy the small files of a training run or a quickstart to a folder."""
+    """Copy the small files of a training run or a quickstart to a folder.
+
+    An evaluation becomes one file, `folder` with the suffix .json.
+    """
+    if (workdir / "eval.json").exists():
+        evaluation = json.loads((workdir / "eval.json").read_text())
+        stored = {name: evaluation[name] for name in EVAL_FIELDS} | small_evaluation(evaluation)
+        folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
+        return
     folder.mkdir(parents=True, exist_ok=True)
     names = {
         "config.json": "config.json",
@@ -83,12 +93,16 @@ def store(workdir: Path, folder: Path) -> None:
         return
     summary = json.loads((workdir / "summary.json").read_text())
     for stage in STAGES:
-        evaluation = summary[stage]
-        summary[stage] = {name: evaluation[name] for name in ("success_rate", "ci95", "n")} | {
-            "by_site": {site: v["success_rate"] for site, v in evaluation["by_site"].items()},
-            "rewards": {task["task_id"]: task["reward"] for task in evaluation["tasks"]},
-        }
+        summary[stage] = small_evaluation(summary[stage])
     (folder / "summary.json").write_text(json.dumps(summary, separators=(",", ":")) + "\n")
+
+
+def small_evaluation(evaluation: Json) -> Json:
+    """Return the rates of an evaluation and the reward of each episode."""
+    return {name: evaluation[name] for name in ("success_rate", "ci95", "n")} | {
+        "by_site": {site: v["success_rate"] for site, v in evaluation["by_site"].items()},
+        "rewards": {task["task_id"]: task["reward"] for task in evaluation["tasks"]},
+    }
 
 
 def load_runs(table: str) -> list[Run]:
@@ -239,7 +253,7 @@ def main() -> None:
         "--check", action="store_true", help="exit with 1 if a table differs; write nothing"
     )
     parser.add_argument("--store", type=Path, metavar="WORKDIR", help="workdir to store first")
-    parser.add_argument("--as", dest="name", metavar="TABLE/NAME", help="folder of the stored run")
+    parser.add_argument("--as", dest="name", metavar="TABLE/NAME", help="path in docs/results/")
     arguments = parser.parse_args()
     if arguments.store and not (arguments.name and (arguments.store / "config.json").exists()):
         sys.exit(f"--store={arguments.store} needs --as=TABLE/NAME and a workdir with config.json")

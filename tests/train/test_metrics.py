@@ -6,6 +6,7 @@ import mmap
 
 import pytest
 
+from webagent_jax.tracking import metric_writers
 from webagent_jax.train import metrics
 
 
@@ -41,3 +42,31 @@ def test_memory_metrics_report_allocated_memory() -> None:
     for name in ("memory/process_mib", "memory/with_browsers_mib"):
         assert final_metrics[name] - initial_metrics[name] == pytest.approx(256, abs=40)
     assert final_metrics["memory/with_browsers_mib"] >= final_metrics["memory/process_mib"] > 0
+
+
+class RecordingPending:
+    """Pending metrics that record when they are fetched."""
+
+    def __init__(self, loss, fetched_losses):
+        self._loss, self._fetched_losses = loss, fetched_losses
+
+    def fetch(self):
+        self._fetched_losses.append(self._loss)
+        return {"loss": self._loss}
+
+
+def test_step_writer_fetches_one_step_late_and_loses_none(tmp_path):
+    fetched_losses: list[float] = []
+    step_writer = metrics.StepWriter(metric_writers.JsonlWriter(tmp_path / "metrics.jsonl"))
+    for update in (1, 2, 3):
+        pending = RecordingPending(float(update), fetched_losses)
+        step_writer.write(update, pending, {"padding": 0.5})
+        assert fetched_losses == [1.0, 2.0][: update - 1]
+    step_writer.flush()
+    step_writer.flush()
+    records = metric_writers.read_metrics(tmp_path / "metrics.jsonl")
+    assert [(r["update"], r["loss"], r["padding"]) for r in records] == [
+        (1, 1.0, 0.5),
+        (2, 2.0, 0.5),
+        (3, 3.0, 0.5),
+    ]
