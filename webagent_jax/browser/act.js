@@ -29,12 +29,14 @@ function boxOf(element) {
   return { x, y, width: rect.width, height: rect.height };
 }
 
+const notOnPage = (id) => `element ${id} is not on the page any more`;
+
 function find(id) {
-  const element = byId.get(Number(id))?.deref();
-  if (!element) return { error: `there is no element ${id}` };
-  const message = `element ${id} is not on the page any more`;
-  if (!element.isConnected) return { error: message };
-  return { element };
+  const number = Number(id);
+  if (!byId.has(number)) return { error: `there is no element ${id}` };
+  let element = byId.get(number).deref();
+  if (!element?.isConnected) element = replacementOf(number);
+  return element ? { element } : { error: notOnPage(id) };
 }
 
 /** Returns the innermost element drawn at a point of the element's frame. */
@@ -50,7 +52,6 @@ function hitAt(element, x, y) {
   return hit;
 }
 
-const parentOrHost = (node) => parentOf.call(node) ?? node.host;
 const isInside = (element, hit) => {
   for (let node = hit; node; node = parentOrHost(node)) if (node === element) return true;
   return false;
@@ -101,6 +102,66 @@ function hittingPoint(element) {
   return { hit: coveredPoint?.hit ?? null, none: true, isCovered: coveredPoint !== null };
 }
 
+/** Returns whether a user can scroll the box along an axis, "X" or "Y". */
+function canScroll(box, axis) {
+  if (isClobbered(box)) return false;
+  const isX = axis === "X";
+  const hidden = isX ? box.scrollWidth - box.clientWidth : box.scrollHeight - box.clientHeight;
+  if (hidden <= 1) return false;
+  const overflow = (element) => getComputedStyle(element)[`overflow${axis}`];
+  const { documentElement: root, scrollingElement: page, body } = box.ownerDocument;
+  if (box !== page) return /auto|scroll/.test(overflow(box));
+  // The viewport has the overflow of the root element, or that of the body if that is visible.
+  return !/hidden|clip/.test(overflow(overflow(root) === "visible" && body ? body : root));
+}
+
+/**
+ * Scrolls the boxes around an element until it is in their centers, those outside its frame too.
+ * Boxes that a user cannot scroll stay as they are, unlike with `scrollIntoView`: no action of the
+ * agent could scroll them back. With `onlyIfOutside`, so do boxes that show all of the element.
+ */
+function reveal(element, onlyIfOutside = false) {
+  const { defaultView: view, documentElement: root, scrollingElement } = element.ownerDocument;
+  const page = scrollingElement ?? root;
+  const scroll = (box, area) => {
+    const rect = element.getBoundingClientRect();
+    const isInside =
+      rect.left >= area.x &&
+      rect.top >= area.y &&
+      rect.right <= area.x + area.width &&
+      rect.bottom <= area.y + area.height;
+    if (onlyIfOutside && isInside) return;
+    const left = rect.x + rect.width / 2 - (area.x + area.width / 2);
+    const top = rect.y + rect.height / 2 - (area.y + area.height / 2);
+    if (canScroll(box, "X")) box.scrollBy({ left, behavior: "instant" });
+    if (canScroll(box, "Y")) box.scrollBy({ top, behavior: "instant" });
+  };
+  let box = scrollParent(element);
+  for (; box && box !== root && box !== page; box = scrollParent(box)) {
+    const { x, y } = box.getBoundingClientRect();
+    const [width, height] = [box.clientWidth, box.clientHeight];
+    scroll(box, { x: x + box.clientLeft, y: y + box.clientTop, width, height });
+  }
+  // A fixed element does not move with the page.
+  if (box) scroll(page, { x: 0, y: 0, width: view.innerWidth, height: view.innerHeight });
+  if (view.frameElement) reveal(view.frameElement, onlyIfOutside);
+}
+
+/**
+ * Returns a point that hits the element after scrolling the boxes that only scripts scroll, as its
+ * own scroll bar in a page does; null, with the boxes scrolled back, if that does not help.
+ */
+function pointByForce(element, target) {
+  const offsets = [];
+  for (let box = target; box; box = parentOrHost(box))
+    offsets.push([box, box.scrollLeft, box.scrollTop]);
+  target.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+  const point = hittingPoint(element);
+  if (!point.none) return point;
+  for (const [box, left, top] of offsets) box.scrollTo?.({ left, top, behavior: "instant" });
+  return null;
+}
+
 /** Returns {x, y} in the top viewport, after scrolling the element into view if necessary. */
 function locate(id) {
   const { element, error } = find(id);
@@ -113,9 +174,10 @@ function locate(id) {
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
   if (point.none) {
-    target.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+    reveal(target);
     point = hittingPoint(element);
   }
+  if (point.none) point = pointByForce(element, target) ?? point;
   if (point.none && point.hit)
     return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
@@ -140,6 +202,12 @@ const DIRECT_VALUE_TYPES = new Set([
   "range",
 ]);
 
+/** Focuses an element without the scrolling of the browser, which `reveal` replaces. */
+function focusInView(element) {
+  reveal(element, true);
+  element.focus({ preventScroll: true });
+}
+
 /** Focuses a field and selects its content; returns {done} if it could set the value directly. */
 function prepareTyping(id, text) {
   const { element, error } = find(id);
@@ -151,13 +219,31 @@ function prepareTyping(id, text) {
   if (element.readOnly) return { error: `element ${id} is read-only` };
   if (!element.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
-  element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
-  element.focus();
+  focusInView(element);
   if (DIRECT_VALUE_TYPES.has(element.type)) return setValue(element, id, text);
   // Typed text replaces a selection, so no key for deletion is needed.
   if (element.select) element.select();
   else element.ownerDocument.getSelection().selectAllChildren(element);
   return { empty: !(element.value ?? element.textContent) };
+}
+
+/**
+ * Focuses the field again, behind its text, if the page has rendered it again for what was typed.
+ * The next key would go to the page itself, where it may be a shortcut. Returns {isCleared}: whether
+ * the page rendered it without the text.
+ */
+function resumeTyping(id) {
+  let element = byId.get(Number(id))?.deref();
+  const isReplaced = !element?.isConnected;
+  if (isReplaced) element = replacementOf(Number(id), { isOwnChange: true });
+  const focused = (element ?? document).getRootNode().activeElement;
+  const isUnfocused = !focused || focused === focused.ownerDocument.body;
+  // A page may move the focus to another field, or to a replacement that is not recognized.
+  if (!element) return isUnfocused ? { error: notOnPage(id) } : { isCleared: false };
+  if (isUnfocused) focusInView(element);
+  else if (!isReplaced || focused !== element) return { isCleared: false };
+  element.ownerDocument.getSelection().modify("move", "forward", "documentboundary");
+  return { isCleared: isReplaced && !(element.value ?? element.textContent) };
 }
 
 function setValue(element, id, text) {
@@ -201,7 +287,7 @@ function choose(id, optionText) {
     const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
     return { error: `element ${id} has no option "${optionText}"; it has: ${names}` };
   }
-  element.focus();
+  focusInView(element);
   option.selected = true;
   for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
   return { done: true };
@@ -212,25 +298,25 @@ function choose(id, optionText) {
  * largest box that can scroll.
  */
 function scroll(id, direction) {
-  const canScroll = (box) =>
-    box.scrollHeight > box.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(box).overflowY);
+  // What a script or `pointByForce` has scrolled down can be scrolled up, even if no user can.
+  const scrolls = (box) => canScroll(box, "Y") || (direction < 0 && box.scrollTop > 0);
   const page = document.scrollingElement ?? document.documentElement;
   let box = page;
   if (id !== null) {
     const { element, error } = find(id);
     if (error) return { error };
     box = element;
-    while (box && !canScroll(box)) box = box.parentElement;
+    while (box && !scrolls(box)) box = box.parentElement;
     box ??= page;
-  } else if (page.scrollHeight <= page.clientHeight + 1) {
+  } else if (!scrolls(page)) {
     const area = (e) => e.clientWidth * e.clientHeight;
     // The limit bounds the number of computed styles on a large page.
-    const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(canScroll);
+    const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(scrolls);
     box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
   }
   const oldScrollTop = box.scrollTop;
   const height = box === page ? window.innerHeight : box.clientHeight;
-  box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
+  if (scrolls(box)) box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
   if (box.scrollTop === oldScrollTop)
     return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
   return { done: true };
@@ -239,7 +325,7 @@ function scroll(id, direction) {
 function focusOn(id) {
   const { element, error } = find(id);
   if (error) return { error };
-  element.focus();
+  focusInView(element);
   const focusedElement = element.getRootNode().activeElement;
   if (!focusedElement || !element.contains(focusedElement))
     return { error: `element ${id} takes no keys` };

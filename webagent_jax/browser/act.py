@@ -85,6 +85,14 @@ async def _type(page: Page, action: Action) -> ErrorMessage:
     head, last_char = (text[:-1], text[-1]) if text[-1] != "\n" else (text, "")
     if head:
         await page.keyboard.insert_text(head)
+    if head and last_char:
+        field = await injected.call(page, "resumeTyping", action.element_id)
+        if "error" in field:
+            return str(field["error"])
+        # The page stores the text only as a whole.
+        if field["isCleared"]:
+            await page.keyboard.insert_text(text)
+            return None
     # A final line end was inserted with the text: as a key it would be Enter and submit the form.
     if last_char:
         await page.keyboard.type(last_char)
@@ -94,6 +102,8 @@ async def _type(page: Page, action: Action) -> ErrorMessage:
 async def _search(page: Page, action: Action) -> ErrorMessage:
     # A field that takes no text must not submit its form.
     refusal = await _type(page, action)
+    if refusal is None:
+        refusal = _refusal(await injected.call(page, "resumeTyping", action.element_id))
     if refusal is None:
         await page.keyboard.press("Enter")
     return refusal

@@ -29,8 +29,11 @@ class CompactWalk extends TextWalk {
     this.flush();
     // Only now are all figures of a drawing known, whose sizes are relative to each other.
     sizeFigures(this.entries);
+    assignIds(this.entries.filter(({ element }) => element));
     return this.entries.map(({ element, node, ...entry }) =>
-      element ? { id: String(idOf(element)), ...entry, box: boxAt(element, frameBox) } : entry,
+      element
+        ? { id: String(ids.get(element)), ...entry, box: boxAt(element, frameBox) }
+        : entry,
     );
   }
 
@@ -304,7 +307,7 @@ class CompactWalk extends TextWalk {
       innerEntry.name ||= shorten(ariaName(element));
       this.push(innerEntry);
     } else if (
-      (isListener || (words && nativeKind(element))) &&
+      (isListener || (words && (nativeKind(element) || style.cursor === "pointer"))) &&
       (kind !== "item" || isCard({ element, style, words, actionable }))
     ) {
       // Several, or text beside one: the element is a target of its own, and so is its content.

@@ -160,8 +160,10 @@ function kindOf(element, style, parentCursor) {
     return ["", false];
   const isListener = hasListener(element);
   if (kind) return [kind, isListener];
-  // The cursor is inherited, so only the outermost element with a pointer counts.
-  const hasPointer = style.cursor === "pointer" && parentCursor !== "pointer";
+  // The cursor is inherited, so only the outermost element with a pointer counts, and a link whose
+  // address only scripts know: they may listen for it alone, not for the row around it.
+  const hasPointer =
+    style.cursor === "pointer" && (parentCursor !== "pointer" || element.tagName === "A");
   if (isListener || hasPointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {
     return [element.tagName === "A" ? "link" : "item", isListener];
   }
@@ -198,14 +200,20 @@ const isDisabled = (element) =>
 const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
 const childNodesOf = getter(Node.prototype, "childNodes");
 const parentOf = getter(Node.prototype, "parentNode");
+const attributesIn = getter(Element.prototype, "attributes");
+const slotOf = getter(Element.prototype, "assignedSlot");
+const offsetParentOf = getter(HTMLElement.prototype, "offsetParent");
 const fieldsIn = getter(HTMLFormElement.prototype, "elements");
+const isShadowRoot = (node) => node?.nodeType === Node.DOCUMENT_FRAGMENT_NODE;
+// Links have a `host` too, and documents if an element is named so.
+const parentOrHost = (node) => parentOf.call(node) ?? (isShadowRoot(node) ? node.host : null);
 
 const REQUIRED_PROPERTIES = new Set(
   (
     "tagName localName hidden style onclick tabIndex ownerDocument ownerSVGElement parentElement " +
     "parentNode firstChild childNodes children shadowRoot getAttribute hasAttribute matches " +
     "closest contains querySelector getBoundingClientRect getClientRects checkVisibility " +
-    "hasChildNodes isContentEditable"
+    "hasChildNodes isContentEditable scrollWidth scrollHeight clientWidth clientHeight scrollBy"
   ).split(" "),
 );
 
@@ -216,11 +224,31 @@ const isClobbered = (node) =>
     ({ name, id }) => REQUIRED_PROPERTIES.has(name) || REQUIRED_PROPERTIES.has(id),
   );
 
-/** Returns whether no scrolling can bring the box into view. */
+/** Returns the nearest box that moves the element when it scrolls; null for a fixed element. */
+function scrollParent(element) {
+  const { position } = getComputedStyle(element);
+  if (position === "fixed") return null;
+  // An absolute position is relative to the nearest ancestor with a position.
+  if (position === "absolute") return "offsetParent" in element ? offsetParentOf.call(element) : null;
+  const parent = slotOf.call(element) ?? parentOf.call(element);
+  return isShadowRoot(parent) ? parent.host : parent;
+}
+
+/** Returns whether no scrolling, of the page or of a box in it, can bring the element into view. */
 function isOutOfReach(element, rect) {
-  const view = element.ownerDocument.defaultView;
-  const isEmpty = rect.width * rect.height === 0;
-  return !isEmpty && view && (rect.right + view.scrollX <= 0 || rect.bottom + view.scrollY <= 0);
+  const { defaultView: view, documentElement: root, scrollingElement: page } = element.ownerDocument;
+  if (rect.width * rect.height === 0 || !view) return false;
+  let [right, bottom] = [rect.right + view.scrollX, rect.bottom + view.scrollY];
+  // Elements in view need no look at the boxes around them.
+  for (let box = element; right <= 0 || bottom <= 0; ) {
+    box = scrollParent(box);
+    if (!box || box === root) return true;
+    if (box === page) continue; // the offsets of the view contain it
+    // No numbers where fields of a form hide its properties.
+    right += Number(box.scrollLeft) || 0;
+    bottom += Number(box.scrollTop) || 0;
+  }
+  return false;
 }
 
 const INLINE = new Set([
@@ -233,9 +261,46 @@ const INLINE = new Set([
   "ruby",
 ]);
 
+const hoverRules = new WeakMap(); // style sheet -> {numRules, selectors}
+
+/** Returns the selectors, without :hover, by which a style sheet makes elements opaque. */
+function hoverSelectors(sheet) {
+  const selectors = [];
+  const collect = (rules) => {
+    for (const rule of rules) {
+      if (rule.selectorText?.includes(":hover") && parseFloat(rule.style.opacity) > 0)
+        selectors.push(rule.selectorText.replaceAll(":hover", ":is(*)"));
+      collect(rule.cssRules ?? rule.styleSheet?.cssRules ?? []);
+    }
+  };
+  try {
+    // The rules of large sheets take milliseconds, so they are read again only if some were added.
+    const numRules = sheet.cssRules.length;
+    if (hoverRules.get(sheet)?.numRules !== numRules) {
+      collect(sheet.cssRules);
+      hoverRules.set(sheet, { numRules, selectors });
+    }
+  } catch {
+    return []; // scripts cannot read a sheet of another origin
+  }
+  return hoverRules.get(sheet).selectors;
+}
+
+const HOVER_CONTROLS = `a, summary, [role], [tabindex], [onclick], ${CONTROLS}`;
+
+/** Returns whether a transparent element has controls and becomes opaque under the pointer. */
+function isShownOnHover(element) {
+  if (!element.matches(HOVER_CONTROLS) && !element.querySelector(HOVER_CONTROLS)) return false;
+  const { styleSheets = [], adoptedStyleSheets = [] } = element.getRootNode();
+  const selectors = [...styleSheets, ...adoptedStyleSheets].flatMap(hoverSelectors);
+  // Inside :is(), a selector that is invalid on its own does not invalidate the others.
+  return selectors.length > 0 && element.matches(`:is(${selectors.join()})`);
+}
+
 /** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
-  if (element.hidden || style.display === "none" || style.opacity === "0") return true;
+  if (element.hidden || style.display === "none") return true;
+  if (style.opacity === "0" && !isShownOnHover(element)) return true;
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;

@@ -2,20 +2,6 @@
 "use strict";
 const DEPTH_LIMIT = 400;
 
-// Weak in both directions, so that ids do not keep removed elements alive.
-const ids = new WeakMap(); // Element -> id
-const byId = new Map(); // id -> WeakRef(Element)
-let lastId = 0; // highest id in this document, or in other frames of the page
-
-function idOf(element) {
-  if (!ids.has(element)) {
-    lastId += 1;
-    ids.set(element, lastId);
-    byId.set(lastId, new WeakRef(element));
-  }
-  return ids.get(element);
-}
-
 /** Returns the rendered child nodes: those of the shadow root, of the slot, or of the element. */
 function nodesIn(element) {
   if (element.shadowRoot) return element.shadowRoot.childNodes;

@@ -14,9 +14,9 @@ from webagent_jax.types import InfraError
 
 # In order of dependency; all files share one scope.
 _FILES = (
-    "instrument describe graphics dom_walk text compact webarena_lite frames act observe".split()
+    "instrument describe graphics identity dom_walk text compact webarena_lite frames act observe".split()
 )
-_ELEMENT_FUNCTIONS = "locate prepareTyping choose scroll focusOn".split()  # take an element id
+_ELEMENT_FUNCTIONS = "locate prepareTyping resumeTyping choose scroll focusOn".split()  # take an element id
 _EXPORTS = [
     *"listensToPointer quiet observe".split(),
     *"frameNumbers numberFrame hasElement highestId toParentCoordinates".split(),

@@ -1,6 +1,6 @@
 // Runs before the scripts of the page and records what is not observable later: the elements with
-// pointer listeners, and the pending short timers. All data in the page is a property of one global
-// name, which `for ... in` does not list.
+// pointer listeners, the pending short timers and animation frames. All data in the page is a
+// property of one global name, which `for ... in` does not list.
 "use strict";
 const POINTER_EVENTS = new Set([
   "click",
@@ -12,15 +12,21 @@ const POINTER_EVENTS = new Set([
   "touchstart",
 ]);
 const SHORT_TIMER = 500; // ms; actions wait for timers up to this delay
+const MAX_FRAMES = 3; // nested requests of animation frames that actions wait for
+const FRAMES_LIMIT = 200; // ms; longest wait for animation frames
 
 const listeners = new WeakMap(); // Element -> Map(event type -> Set(listener))
 const timers = new Set(); // ids of pending short timers
+const frameRequests = new Set(); // ids of pending animation frames, not nested deeper than above
 // Stored before they are replaced; timers and listeners of these scripts are not recorded.
 const native = {
   addEventListener: EventTarget.prototype.addEventListener,
   removeEventListener: EventTarget.prototype.removeEventListener,
   setTimeout: window.setTimeout.bind(window),
   clearTimeout: window.clearTimeout.bind(window),
+  requestAnimationFrame: window.requestAnimationFrame.bind(window),
+  cancelAnimationFrame: window.cancelAnimationFrame.bind(window),
+  getAnimations: Document.prototype.getAnimations.bind(document),
   open: window.open.bind(window),
 };
 
@@ -63,6 +69,30 @@ window.clearTimeout = function clearTimeout(id) {
   native.clearTimeout(id);
 };
 
+// A script that fades an element in adds it in one frame and changes its style in the next, or in
+// the one after. Deeper requests do not count; otherwise a page that draws would never be quiet.
+let frameDepth = 0;
+window.requestAnimationFrame = function requestAnimationFrame(callback) {
+  if (typeof callback !== "function") return native.requestAnimationFrame(callback);
+  const depth = frameDepth + 1;
+  const id = native.requestAnimationFrame((time) => {
+    frameRequests.delete(id);
+    frameDepth = depth;
+    try {
+      callback.call(window, time);
+    } finally {
+      frameDepth = 0;
+    }
+  });
+  if (depth <= MAX_FRAMES) frameRequests.add(id);
+  return id;
+};
+
+window.cancelAnimationFrame = function cancelAnimationFrame(id) {
+  frameRequests.delete(id);
+  native.cancelAnimationFrame(id);
+};
+
 /** Returns whether `element` has listeners of pointer events, or of the event `type`. */
 function listensToPointer(element, type) {
   const byType = listeners.get(element);
@@ -91,11 +121,39 @@ native.addEventListener.call(
   true,
 );
 
+// Animations of these properties change neither what is visible nor where.
+const COSMETIC = /color|shadow|filter|outline|background|border|decoration|^(fill|stroke)/i;
+const KEYFRAME_FIELDS = new Set(["offset", "computedOffset", "easing", "composite"]);
+
+function isCosmetic(animation) {
+  if (animation.transitionProperty) return COSMETIC.test(animation.transitionProperty);
+  return animation.effect
+    .getKeyframes()
+    .flatMap(Object.keys)
+    .every((name) => KEYFRAME_FIELDS.has(name) || COSMETIC.test(name));
+}
+
+/**
+ * Returns the ms until transitions and animations end that change what is visible, 0 without any.
+ * Those that last longer than `limit` ms, or forever, do not count.
+ */
+function animationTime(limit) {
+  let longest = 0;
+  for (const animation of native.getAnimations()) {
+    const { playState, playbackRate, currentTime, timeline, effect } = animation;
+    if (playState !== "running" || timeline !== document.timeline) continue;
+    const { endTime } = effect.getComputedTiming();
+    const rest = (playbackRate < 0 ? -currentTime : endTime - currentTime) / playbackRate;
+    if (rest > longest && rest <= limit && !isCosmetic(animation)) longest = rest;
+  }
+  return longest;
+}
+
 let isUnsettled = false; // after one timeout, changes of the document are not waited for again
 
 /**
- * Waits until nothing has changed for `quietMs` ms and no short timer is pending, or for `limit`
- * ms.
+ * Waits until nothing has changed for `quietMs` ms and no short timer, animation frame or animation
+ * is pending, or for `limit` ms.
  * Resolves to whether the page has requested a new tab since the last call.
  */
 function quiet(quietMs, limit) {
@@ -111,14 +169,20 @@ function quiet(quietMs, limit) {
   return new Promise((resolve) => {
     const check = () => {
       const now = performance.now();
-      const quietFor = now - (isUnsettled ? startTime : lastChange);
-      if (now - startTime > limit && quietFor < quietMs) isUnsettled = true;
-      if (now - startTime > limit || (quietFor >= quietMs && timers.size === 0)) {
+      const elapsed = now - startTime;
+      const quietFor = isUnsettled ? elapsed : now - lastChange;
+      const isWaiting = timers.size > 0 || (frameRequests.size > 0 && elapsed < FRAMES_LIMIT);
+      if (elapsed > limit && quietFor < quietMs) isUnsettled = true;
+      const isQuiet = quietFor >= quietMs && !isWaiting;
+      const animated = isQuiet ? animationTime(limit - elapsed) : 0;
+      if (elapsed > limit || (isQuiet && animated === 0)) {
         observer.disconnect();
         resolve(tabRequested);
         tabRequested = false;
       } else {
-        native.setTimeout(check, Math.max(5, quietMs - quietFor));
+        // The end of an animation is a change too: scripts may respond to it.
+        if (animated > 0) lastChange = now + animated;
+        native.setTimeout(check, Math.max(5, quietMs - quietFor, animated && animated + quietMs));
       }
     };
     native.setTimeout(check, quietMs);

@@ -1,6 +1,8 @@
 // Entry point of observations: one traversal of the document in the requested format.
 "use strict";
 
+let lastObservation = null; // {limits, entries}
+
 /** Returns JSON of {title, entries, lastId, numVisited, total, hasStopped}. */
 function observe(limits) {
   document.documentElement?.getBoundingClientRect(); // layout before the time limit starts
@@ -9,6 +11,7 @@ function observe(limits) {
   const Format = { compact: CompactWalk, webarena_lite: WebArenaLiteWalk }[limits.format];
   const walk = new Format(limits);
   const entries = walk.collectEntries();
+  lastObservation = { limits, entries };
   return JSON.stringify({
     title: document.title,
     entries,
@@ -17,4 +20,18 @@ function observe(limits) {
     total: walk.hasStopped ? document.getElementsByTagName("*").length : walk.numVisited,
     hasStopped: walk.hasStopped,
   });
+}
+
+/**
+ * Returns the element that takes over the id of a removed one, null if none does. The page has to
+ * read as in the last observation, which the agent chose the id from, unless `isOwnChange`: what the
+ * agent types changes the page.
+ */
+function replacementOf(id, { isOwnChange = false } = {}) {
+  if (!lastObservation) return null;
+  const words = () => lastObservation.entries.map((e) => `${e.id} ${e.kind} ${e.name} ${e.text}`);
+  const oldWords = words().join("\n");
+  observe(lastObservation.limits);
+  const element = byId.get(id)?.deref();
+  return element?.isConnected && (isOwnChange || words().join("\n") === oldWords) ? element : null;
 }

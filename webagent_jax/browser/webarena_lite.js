@@ -152,7 +152,7 @@ function isOnTop(element) {
   return area >= 1;
 }
 
-/** Returns the entry data of an actionable element, in the words of both formats. */
+/** Returns the entry data of an actionable element but its id, in the words of both formats. */
 function action(element, frameBox) {
   const style = getComputedStyle(element);
   const kind = kindOf(element, style, "")[0] || "item";
@@ -164,9 +164,8 @@ function action(element, frameBox) {
     (!isField && textOf(element)) ||
     squeeze(nameAttributes.map((key) => element.getAttribute(key)).find(Boolean) ?? "") ||
     hint(element, style);
-  const id = String(idOf(element));
   const { value = "" } = stateOf(element, kind);
-  return { id, kind, name: shorten(name), value, box: boxAt(element, frameBox) };
+  return { element, kind, name: shorten(name), value, box: boxAt(element, frameBox) };
 }
 
 // --- traversal ----------------------------------------------------------------------------------
@@ -175,6 +174,7 @@ class WebArenaLiteWalk extends Walk {
   constructor(limits) {
     super(limits);
     this.boxes = limits.boxes;
+    this.numNew = 0; // actionable elements without an id
     this.frameBox = limits.frameBox ?? wholeViewport();
   }
 
@@ -182,7 +182,13 @@ class WebArenaLiteWalk extends Walk {
   collectEntries() {
     const root = document.documentElement;
     if (root) this.element(root, { depth: 0, frameBox: this.frameBox, options: false });
-    return this.entries.filter((entry) => entry.text || entry.close);
+    const entries = this.entries.filter((entry) => entry.render || entry.close);
+    assignIds(entries.filter(({ element }) => element));
+    return entries.map(({ element, render, ...entry }) => {
+      if (entry.close) return entry;
+      const id = element && String(ids.get(element));
+      return { ...entry, ...(element && { id }), text: render(id) };
+    });
   }
 
   /**
@@ -225,9 +231,11 @@ class WebArenaLiteWalk extends Walk {
     ) {
       if (isLeaf) Object.assign(opening, action(element, this.frameBox));
       opening.tag = tag;
-      opening.text = openingTag(tag, opening.id, attributes, text);
+      opening.render = (id) => openingTag(tag, id, attributes, text);
       this.entries.push({ close: true });
-      this.countChars(opening.text.length + tag.length + 5);
+      // The id that the element gets unless it takes one over.
+      const id = isLeaf && (ids.get(element) ?? lastId + (this.numNew += 1));
+      this.countChars(opening.render(id).length + tag.length + 5);
     }
     return {
       hasText: own.hasText || inner.numWithText > 0,
