@@ -48,6 +48,62 @@ def test_click_scrolls_to_element(show: Show) -> None:
     assert session.observe().text.endswith("ok")
 
 
+LIST_IN_HIDDEN_BOX = """<div id=box style='height:300px; overflow:hidden'>
+    <p style='height:100px'>head</p><div id=list style='height:150px; overflow:auto'><p style='height:900px'>tall</p>
+    <button onclick='this.textContent = "done"'>In list</button></div>
+    <p style='height:600px'>also tall</p><button onclick='this.textContent = "clipped"'>Below</button>
+    </div>"""
+
+
+def test_click_does_not_scroll_boxes_that_no_user_can_scroll(show: Show) -> None:
+    session = show(f"<style>body {{ overflow: hidden }}</style>{LIST_IN_HIDDEN_BOX}")
+    assert act(session, ActionKind.CLICK, "In list") is None
+    assert "button done" in session.observe().text
+    offsets = "[list.scrollTop > 0, box.scrollTop, document.documentElement.scrollTop]"
+    assert session.evaluate(offsets) == [True, 0, 0]
+
+
+def test_scroll_up_undoes_the_scrolling_of_a_click_on_a_clipped_element(show: Show) -> None:
+    session = show(LIST_IN_HIDDEN_BOX)
+    assert act(session, ActionKind.CLICK, "Below") is None
+    observation = session.observe()
+    assert session.evaluate("box.scrollTop") > 0
+    # Nothing is left out, although no user can scroll the box back.
+    assert [e.name for e in observation.elements.values()] == ["In list", "clipped"]
+    while session.evaluate("box.scrollTop") > 0:
+        assert act(session, ActionKind.SCROLL_UP) is None
+    assert act(session, ActionKind.SCROLL_UP) == "the page does not scroll further up"
+
+
+def test_refused_click_restores_scrolled_boxes(show: Show) -> None:
+    session = show(
+        f"{LIST_IN_HIDDEN_BOX}<div style='position:fixed; inset:0; background:#fff8'>Wait</div>"
+    )
+    error = act(session, ActionKind.CLICK, "Below")
+    assert error == "element 2 is outside the visible part of the page"
+    assert session.evaluate("box.scrollTop") == 0
+
+
+def test_scroll_skips_page_that_no_user_can_scroll(show: Show) -> None:
+    session = show(
+        """<style>body { overflow: hidden }</style>
+        <div id=d style='height:90px; overflow:auto'><p style='height:900px'>x</p></div>
+        <p style='height:2000px'>clipped</p>"""
+    )
+    assert act(session, ActionKind.SCROLL_DOWN) is None
+    assert session.evaluate("[scrollY, d.scrollTop > 0]") == [0, True]
+
+
+def test_focus_does_not_scroll_boxes_that_no_user_can_scroll(show: Show) -> None:
+    session = show(
+        """<div id=box style='height:60px; overflow:hidden'><p style='height:300px'>x</p>
+        <input aria-label=A><select aria-label=B><option>1<option>2</select></div>"""
+    )
+    assert act(session, ActionKind.SELECT, "B", "2") is None
+    assert act(session, ActionKind.PRESS, "A", "Home") is None
+    assert session.evaluate("box.scrollTop") == 0
+
+
 def test_click_hits_svg_path_with_empty_center(show: Show) -> None:
     session = show(
         """<svg width=200 height=200><path d="M0 0 L200 0 L200 10 L10 10 L10 200 L0 200 Z" fill=red
@@ -103,6 +159,64 @@ def test_type_replaces_value_and_fires_events(show: Show) -> None:
     assert session.evaluate("p.textContent").endswith("change")
     assert act(session, ActionKind.TYPE, "Name", "") is None
     assert session.evaluate("i.value") == ""
+
+
+# Renders the field again for each change, as pages do that rebuild all of their content.
+RENDERED_FIELD = """<div id=box></div><script>
+let text = "";
+const draw = () => {
+  box.innerHTML = `<FIELD><p>${text.length} characters</p>`;
+  field.oninput = () => { text = field.value ?? field.textContent; draw(); FOCUS };
+};
+draw();
+document.onkeydown = ({target, key}) => { if (target === document.body) document.title += key };
+</script>"""
+
+
+@pytest.mark.parametrize(
+    ("field", "focus"),
+    [
+        ("input id=field aria-label=A value='${text}'", ""),
+        ("input id=field aria-label=A value='${text}'", "field.focus()"),
+        ("input id=field aria-label=A type=number value='${text}'", "field.focus()"),
+        ("textarea id=field aria-label=A>${text}</textarea", ""),
+        ("div id=field aria-label=A contenteditable>${text}</div", "field.focus()"),
+        ("input id=field aria-label=A", ""),  # the page keeps the text only in its own state
+    ],
+)
+def test_type_continues_in_field_that_is_rendered_again(
+    field: str, focus: str, show: Show
+) -> None:
+    session = show(RENDERED_FIELD.replace("FIELD", field).replace("FOCUS", focus))
+    assert act(session, ActionKind.TYPE, "A", "1234") is None
+    assert session.evaluate("text") == "1234"
+    assert session.observe().title == "page"  # no key went to the page itself
+
+
+def test_search_presses_enter_in_field_that_is_rendered_again(show: Show) -> None:
+    session = show(
+        RENDERED_FIELD.replace("FIELD", "input id=field aria-label=A value='${text}'").replace(
+            "FOCUS", "field.onkeydown = ({key}) => { if (key === 'Enter') document.title = text }"
+        )
+    )
+    assert act(session, ActionKind.SEARCH, "A", "1234") is None
+    assert session.observe().title == "1234"
+
+
+def test_type_stops_if_field_disappears(show: Show) -> None:
+    session = show(
+        """<input aria-label=A oninput="this.remove()"><script>
+        document.onkeydown = ({key}) => { document.title += key }</script>"""
+    )
+    error = act(session, ActionKind.TYPE, "A", "1234")
+    assert error == "element 1 is not on the page any more"
+    assert session.observe().title == "page"
+
+
+def test_type_follows_focus_that_page_moves(show: Show) -> None:
+    session = show("""<input aria-label=A id=a oninput="b.focus()"><input aria-label=B id=b>""")
+    assert act(session, ActionKind.TYPE, "A", "12") is None
+    assert session.evaluate("[a.value, b.value]") == ["1", "2"]
 
 
 def test_type_supports_all_field_kinds(show: Show) -> None:
@@ -229,15 +343,57 @@ def test_click_continues_after_alert(show: Show) -> None:
     [
         ("a slow navigation", "location.href = '/slow'"),
         ("a slow request", "fetch('/slow').then((r) => r.text()).then((t) => p.innerHTML = t)"),
-        ("a short timer", "setTimeout(() => { p.textContent = 'slow page' }, 300)"),
+        ("a short timer", "setTimeout(show, 300)"),
+        ("frames", "const f = requestAnimationFrame; f(() => f(() => f(show)))"),
     ],
 )
 def test_action_waits_for_page_changes(name: str, script: str, show: Show, site: Any) -> None:
     site.add_page("<p>slow page</p>", "/slow")
     site.delays["/slow"] = 0.7
-    session = show(f'<button onclick="{script}">A</button><p id=p></p>')
+    session = show(
+        f"""<button onclick="{script}">A</button><p id=p></p>
+        <script>const show = () => {{ p.textContent = 'slow page' }}</script>"""
+    )
     assert act(session, ActionKind.CLICK, "A") is None
     assert session.observe().text.endswith("slow page")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "d.animate({opacity: [0, 0, 1]}, {duration: 300, easing: 'steps(2)'})",
+        "d.animate({opacity: [1, 0]}, {duration: 300, easing: 'steps(1, start)'}).reverse()",
+        "d.animate({opacity: [0, 0]}, {duration: 1, delay: 200, fill: 'backwards'})",
+    ],
+)
+def test_action_waits_for_animation(script: str, show: Show) -> None:
+    session = show(f'<button onclick="d.hidden = false; {script}">A</button><p id=d hidden>shown')
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text.endswith("shown")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "d.animate({opacity: [0, 0]}, {duration: 9, iterations: Infinity})",
+        "d.animate({opacity: [0, 0]}, {duration: 60000})",
+        "d.animate({opacity: [0, 0]}, {duration: 300}).pause()",
+        "d.animate({color: ['red', 'blue']}, {duration: 9500})",
+        "(function draw() { requestAnimationFrame(draw) })()",
+        "(async () => { for (;;) await new Promise(requestAnimationFrame) })()",
+    ],
+)
+def test_quiet_ignores_endless_and_cosmetic_animations(script: str, show: Show) -> None:
+    """The limit of `quiet` is far above the time that a loaded machine takes for a quiet page."""
+    session = show("<p id=d>x</p>")
+    session.evaluate(f"() => {{ {script} }}")
+    result = session.evaluate(
+        """async () => {
+        const later = new Promise((resolve) => setTimeout(resolve, 9000, "not quiet"));
+        return await Promise.race([__webagent.quiet(20, 10000), later]);
+        }"""
+    )
+    assert result is False
 
 
 def test_action_wait_is_bounded(site: Any) -> None:

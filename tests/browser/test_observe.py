@@ -9,7 +9,7 @@ import pytest
 
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.browser.compact import line, render
-from webagent_jax.types import InfraError
+from webagent_jax.types import Action, ActionKind, InfraError
 
 Show = Callable[[str], Session]
 
@@ -58,6 +58,13 @@ GOLDENS: dict[str, tuple[str, str]] = {
         textbox Story [6] = two lines
         textbox Rich [7] = some bold
         textbox Day [8] = 2024-12-31""",
+    ),
+    "toggle buttons": (
+        """<button aria-pressed="true">Bold</button><button aria-pressed="false">Italic</button>
+        <button aria-pressed="true" disabled>Locked</button>""",
+        """button Bold [1] pressed
+        button Italic [2]
+        button Locked [3] disabled pressed""",
     ),
     "selects": (
         """<label>Country <select><option>Chile<option selected>Peru<option>Cuba</select></label>
@@ -174,6 +181,110 @@ def test_element_ids_are_stable(show: Show) -> None:
     assert session.observe().text == "button New [3]\nbutton A [1]\nbutton B [2]"
     session.evaluate("d.children[1].remove()")
     assert session.observe().text == "button New [3]\nbutton B [2]"
+
+
+@pytest.mark.browser
+def test_replacements_take_over_ids(show: Show) -> None:
+    session = show(
+        """<ul id=list><li>Ann <button>Open</button></li><li>Bob <button>Open</button></li></ul>
+        <label>Note <input></label><button id=save>Save</button>"""
+    )
+    text = session.observe().text
+    session.evaluate("() => { document.body.innerHTML = document.body.innerHTML }")
+    assert session.observe().text == text
+    # A new row, a changed name and another attribute make other controls of them.
+    session.evaluate(
+        """() => { list.innerHTML = "<li>Bob <button>Open</button></li><li>Cleo <button>Open";
+        save.outerHTML = "<button id=other>Save</button>"; }"""
+    )
+    assert session.observe().text.splitlines() == [
+        *("Bob", "button Open [2]", "Cleo", "button Open [5]"),
+        *("textbox Note [3]", "button Save [6]"),
+    ]
+
+
+@pytest.mark.browser
+def test_twins_take_over_no_ids(show: Show) -> None:
+    rows = [f"<li>Ann <button data-row={i}>Open</button></li>" for i in range(3)]
+    session = show(f"<ul id=list>{''.join(rows)}</ul>")
+    assert list(session.observe().elements) == ["1", "2", "3"]
+    # The attributes number the rows, so those of the first row, which is removed, go to the second.
+    session.evaluate(f"() => {{ list.innerHTML = '{rows[0]}{rows[1]}' }}")
+    assert list(session.observe().elements) == ["4", "5"]
+
+
+@pytest.mark.browser
+def test_replaced_element_is_clicked_if_page_reads_the_same(show: Show) -> None:
+    session = show(
+        """<div id=box></div><p id=out>x</p><script>let shown; const draw = (name) => {
+        shown = name; box.innerHTML = `<p>${name}</p><button>Open</button>` };
+        onclick = (e) => { if (e.target.matches("button")) out.textContent = `opened ${shown}` };
+        draw("Ann")</script>"""
+    )
+    assert session.observe().text == "Ann\nbutton Open [1]\nx"
+    click = Action(ActionKind.CLICK, "1")
+    session.evaluate("draw('Ann')")
+    assert session.act(click) is None
+    assert session.observe().text == "Ann\nbutton Open [1]\nopened Ann"
+    session.evaluate("draw('Bob')")
+    assert session.act(click) == "element 1 is not on the page any more"
+    assert session.observe().text == "Bob\nbutton Open [1]\nopened Ann"
+
+
+@pytest.mark.browser
+def test_hidden_element_keeps_its_id(show: Show) -> None:
+    session = show("<div id=box><button>Open</button></div>")
+    assert session.observe().text == "button Open [1]"
+    session.evaluate(
+        "() => { box.firstChild.hidden = true; box.insertAdjacentHTML('beforeend', box.innerHTML);"
+        " box.lastChild.hidden = false; }"
+    )
+    assert session.observe().text == "button Open [2]"
+    session.evaluate("() => { box.firstChild.hidden = false }")
+    assert session.observe().text == "button Open [1]\nbutton Open [2]"
+
+
+@pytest.mark.browser
+def test_element_that_is_put_back_gets_a_new_id(show: Show) -> None:
+    session = show("<div id=box><button>Open</button></div>")
+    assert session.observe().text == "button Open [1]"
+    session.evaluate(
+        "() => { window.old = box.firstChild; box.innerHTML = '<button>Open</button>' }"
+    )
+    assert session.observe().text == "button Open [1]"
+    session.evaluate("() => box.append(old)")
+    assert session.observe().text == "button Open [1]\nbutton Open [2]"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "style",
+    [
+        "position: relative",
+        "position: relative; border: 9px solid",
+        "display: flex; flex-direction: column",
+    ],
+)
+def test_content_scrolled_out_of_inner_box_is_observed(style: str, show: Show) -> None:
+    rows = "".join(f"<p style='flex: none'><button>Row {i}</button></p>" for i in range(60))
+    session = show(f"<div id=d style='height: 200px; overflow: auto; {style}'>{rows}</div>")
+    text = session.observe().text
+    session.evaluate("() => { d.scrollTop = 1e6 }")
+    observation = session.observe()
+    assert observation.text == text and len(observation.elements) == 60
+
+
+@pytest.mark.browser
+def test_element_outside_scrolled_box_stays_hidden(show: Show) -> None:
+    """A link to skip the menu and a closed drawer do not move with the box around them."""
+    session = show(
+        """<div id=d style='height:90px; overflow:auto'><p style='height:900px'>x</p>
+        <a href=#a style='position:absolute; top:-60px'>Skip</a>
+        <div style='position:fixed; top:-60px'><a href=#b>Drawer</a></div></div>"""
+    )
+    assert session.observe().text == "x"
+    session.evaluate("() => { d.scrollTop = 1e6 }")
+    assert session.observe().text == "x"
 
 
 @pytest.mark.browser

@@ -226,6 +226,17 @@ def test_element_ids_are_stable_and_equal_in_both_formats(show: Show) -> None:
 
 
 @pytest.mark.browser
+def test_replacements_take_over_ids(show: Show) -> None:
+    session = show("<p>Ann <button>Open</button></p><p>Bob <button>Open</button></p><a>Other</a>")
+    text = session.observe().text
+    session.evaluate("() => { document.body.innerHTML = document.body.innerHTML }")
+    assert session.observe().text == text
+    session.evaluate("() => { document.body.innerHTML += '<a>New</a>' }")
+    assert [e.name for e in session.observe().elements.values()] == ["Open", "Open", "Other", "New"]
+    assert list(session.observe().elements) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.browser
 def test_type_select_and_click_change_html(show: Show) -> None:
     session = show(
         """<label>Name <input></label><select><option>Chile<option>Peru</select>

@@ -53,12 +53,12 @@ function hitAt(element, x, y) {
 }
 
 const isInside = (element, hit) => {
-  for (let node = hit; node; node = parentOrHost(node)) if (node === element) return true;
+  for (let node = hit; node; node = outerElement(node)) if (node === element) return true;
   return false;
 };
 /** Returns whether no other listed element is between `hit` and `element`. */
 const isOwn = (element, hit) => {
-  for (let node = hit; node && node !== element; node = parentOrHost(node))
+  for (let node = hit; node && node !== element; node = outerElement(node))
     if (ids.has(node)) return false;
   return true;
 };
@@ -115,50 +115,56 @@ function canScroll(box, axis) {
   return !/hidden|clip/.test(overflow(overflow(root) === "visible" && body ? body : root));
 }
 
+/** Returns the box of an element without its borders and scroll bars. */
+function contentBox(element) {
+  const { x, y } = element.getBoundingClientRect();
+  const { clientLeft, clientTop, clientWidth, clientHeight } = element;
+  return new DOMRect(x + clientLeft, y + clientTop, clientWidth, clientHeight);
+}
+
 /**
  * Scrolls the boxes around an element until it is in their centers, those outside its frame too.
- * Boxes that a user cannot scroll stay as they are, unlike with `scrollIntoView`: no action of the
- * agent could scroll them back. With `onlyIfOutside`, so do boxes that show all of the element.
+ * Boxes that a user cannot scroll stay as they are, unlike with `scrollIntoView`: the agent could
+ * not scroll them back. With `onlyIfOutside`, so do boxes that show all of the element.
  */
 function reveal(element, onlyIfOutside = false) {
   const { defaultView: view, documentElement: root, scrollingElement } = element.ownerDocument;
   const page = scrollingElement ?? root;
-  const scroll = (box, area) => {
+  // A fixed element does not move with the page: the last box is null.
+  for (let box = scrollParent(element); box; box = box === page ? null : scrollParent(box)) {
+    if (box === root) box = page;
+    const [scrollsX, scrollsY] = [canScroll(box, "X"), canScroll(box, "Y")];
+    if (!scrollsX && !scrollsY) continue;
+    const area =
+      box === page ? new DOMRect(0, 0, view.innerWidth, view.innerHeight) : contentBox(box);
     const rect = element.getBoundingClientRect();
     const isInside =
-      rect.left >= area.x &&
-      rect.top >= area.y &&
-      rect.right <= area.x + area.width &&
-      rect.bottom <= area.y + area.height;
-    if (onlyIfOutside && isInside) return;
-    const left = rect.x + rect.width / 2 - (area.x + area.width / 2);
-    const top = rect.y + rect.height / 2 - (area.y + area.height / 2);
-    if (canScroll(box, "X")) box.scrollBy({ left, behavior: "instant" });
-    if (canScroll(box, "Y")) box.scrollBy({ top, behavior: "instant" });
-  };
-  let box = scrollParent(element);
-  for (; box && box !== root && box !== page; box = scrollParent(box)) {
-    const { x, y } = box.getBoundingClientRect();
-    const [width, height] = [box.clientWidth, box.clientHeight];
-    scroll(box, { x: x + box.clientLeft, y: y + box.clientTop, width, height });
+      rect.left >= area.left &&
+      rect.top >= area.top &&
+      rect.right <= area.right &&
+      rect.bottom <= area.bottom;
+    if (onlyIfOutside && isInside) continue;
+    box.scrollBy({
+      left: scrollsX ? rect.x + rect.width / 2 - (area.x + area.width / 2) : 0,
+      top: scrollsY ? rect.y + rect.height / 2 - (area.y + area.height / 2) : 0,
+      behavior: "instant",
+    });
   }
-  // A fixed element does not move with the page.
-  if (box) scroll(page, { x: 0, y: 0, width: view.innerWidth, height: view.innerHeight });
   if (view.frameElement) reveal(view.frameElement, onlyIfOutside);
 }
 
 /**
- * Returns a point that hits the element after scrolling the boxes that only scripts scroll, as its
- * own scroll bar in a page does; null, with the boxes scrolled back, if that does not help.
+ * Returns a point that hits the element after scrolling boxes that only scripts scroll, as a page
+ * with its own scroll bars does; null, with the boxes scrolled back, if that does not help.
  */
 function pointByForce(element, target) {
   const offsets = [];
-  for (let box = target; box; box = parentOrHost(box))
-    offsets.push([box, box.scrollLeft, box.scrollTop]);
+  for (let box = outerElement(target); box; box = outerElement(box))
+    if (!isClobbered(box)) offsets.push([box, box.scrollLeft, box.scrollTop]);
   target.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
   const point = hittingPoint(element);
   if (!point.none) return point;
-  for (const [box, left, top] of offsets) box.scrollTo?.({ left, top, behavior: "instant" });
+  for (const [box, left, top] of offsets) box.scrollTo({ left, top, behavior: "instant" });
   return null;
 }
 

@@ -1,6 +1,6 @@
 // DOM traversal of the `compact` format: visible text and actionable elements in document order.
-//   {text}                                              one run of plain text
-//   {id, kind, name, value, options, disabled, box}     one actionable element
+//   {text}                                                      one run of plain text
+//   {id, kind, name, value, options, disabled, pressed, box}    one actionable element
 // An entry with {frame, frameBox} precedes the entries of a cross-origin frame (frames.js).
 "use strict";
 const LABEL_LIMIT = 40; // maximum length of the text before a field that becomes its label
@@ -200,6 +200,7 @@ class CompactWalk extends TextWalk {
       above: rect.bottom < 0,
     };
     if (isDisabled(control)) entry.disabled = true;
+    if (control.getAttribute("aria-pressed") === "true") entry.pressed = true;
     this.push(entry);
     return entry;
   }

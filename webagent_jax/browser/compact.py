@@ -47,6 +47,5 @@ def line(entry: Entry) -> str:
         words += ["=", value]
     if "options" in entry:
         words.append(f"({', '.join(entry['options'])})")
-    if entry.get("disabled"):
-        words.append("disabled")
+    words += [state for state in ("disabled", "pressed") if entry.get(state)]
     return " ".join(words)

@@ -200,20 +200,30 @@ const isDisabled = (element) =>
 const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
 const childNodesOf = getter(Node.prototype, "childNodes");
 const parentOf = getter(Node.prototype, "parentNode");
-const attributesIn = getter(Element.prototype, "attributes");
 const slotOf = getter(Element.prototype, "assignedSlot");
 const offsetParentOf = getter(HTMLElement.prototype, "offsetParent");
 const fieldsIn = getter(HTMLFormElement.prototype, "elements");
-const isShadowRoot = (node) => node?.nodeType === Node.DOCUMENT_FRAGMENT_NODE;
-// Links have a `host` too, and documents if an element is named so.
-const parentOrHost = (node) => parentOf.call(node) ?? (isShadowRoot(node) ? node.host : null);
+const typeOf = getter(Node.prototype, "nodeType");
+
+/** Returns the parent element, that of a shadow root for its children; null at the top. */
+function outerElement(element) {
+  const parent = parentOf.call(element);
+  switch (parent && typeOf.call(parent)) {
+    case Node.ELEMENT_NODE:
+      return parent;
+    case Node.DOCUMENT_FRAGMENT_NODE:
+      return parent.host ?? null;
+  }
+  return null;
+}
 
 const REQUIRED_PROPERTIES = new Set(
   (
     "tagName localName hidden style onclick tabIndex ownerDocument ownerSVGElement parentElement " +
     "parentNode firstChild childNodes children shadowRoot getAttribute hasAttribute matches " +
     "closest contains querySelector getBoundingClientRect getClientRects checkVisibility " +
-    "hasChildNodes isContentEditable scrollWidth scrollHeight clientWidth clientHeight scrollBy"
+    "hasChildNodes isContentEditable scrollWidth scrollHeight scrollLeft scrollTop clientWidth " +
+    "clientHeight clientLeft clientTop scrollBy scrollTo"
   ).split(" "),
 );
 
@@ -230,8 +240,7 @@ function scrollParent(element) {
   if (position === "fixed") return null;
   // An absolute position is relative to the nearest ancestor with a position.
   if (position === "absolute") return "offsetParent" in element ? offsetParentOf.call(element) : null;
-  const parent = slotOf.call(element) ?? parentOf.call(element);
-  return isShadowRoot(parent) ? parent.host : parent;
+  return slotOf.call(element) ?? outerElement(element);
 }
 
 /** Returns whether no scrolling, of the page or of a box in it, can bring the element into view. */
@@ -244,9 +253,9 @@ function isOutOfReach(element, rect) {
     box = scrollParent(box);
     if (!box || box === root) return true;
     if (box === page) continue; // the offsets of the view contain it
-    // No numbers where fields of a form hide its properties.
-    right += Number(box.scrollLeft) || 0;
-    bottom += Number(box.scrollTop) || 0;
+    if (isClobbered(box)) continue;
+    right += box.scrollLeft;
+    bottom += box.scrollTop;
   }
   return false;
 }
@@ -289,7 +298,8 @@ function hoverSelectors(sheet) {
 const HOVER_CONTROLS = `a, summary, [role], [tabindex], [onclick], ${CONTROLS}`;
 
 /** Returns whether a transparent element has controls and becomes opaque under the pointer. */
-function isShownOnHover(element) {
+function isShownOnHover(element, style) {
+  if (style.pointerEvents === "none") return false; // the pointer may not reach it
   if (!element.matches(HOVER_CONTROLS) && !element.querySelector(HOVER_CONTROLS)) return false;
   const { styleSheets = [], adoptedStyleSheets = [] } = element.getRootNode();
   const selectors = [...styleSheets, ...adoptedStyleSheets].flatMap(hoverSelectors);
@@ -300,7 +310,7 @@ function isShownOnHover(element) {
 /** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
   if (element.hidden || style.display === "none") return true;
-  if (style.opacity === "0" && !isShownOnHover(element)) return true;
+  if (style.opacity === "0" && !isShownOnHover(element, style)) return true;
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;

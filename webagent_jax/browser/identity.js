@@ -1,28 +1,23 @@
-// Element ids. An element keeps its id for its lifetime. A script that renders a part of the page
-// again replaces elements by new ones; a replacement takes over the id if it is the same control.
+// Element ids. An element keeps its id for its lifetime. Scripts that render a part of the page again
+// replace its elements by new ones; such a replacement takes over the id.
 "use strict";
-const ROW_LIMIT = 200; // characters of the text of a row that distinguish it from other rows
-// Other attributes contain state, such as class, or are part of the name.
+const ROW_LIMIT = 200; // characters of the text of a row that identify it
+// Other attributes contain state, as `class` does, or are part of the name.
 const IDENTIFYING = /^(id|name|type|href|role|onclick|data-.+)$/;
+const { getAttribute: attributeOf, getAttributeNames: attributeNamesOf } = Element.prototype;
 
 // Weak in both directions, so that ids do not keep removed elements alive.
 const ids = new WeakMap(); // Element -> id
 const byId = new Map(); // id -> WeakRef(Element)
 let lastId = 0; // highest id in this document, or in other frames of the page
-let uniqueIds = new Map(); // identity -> id, if one element of the last observation has it
+let idsByIdentity = new Map(); // identity -> id, of the last observation
 
 function setId(element, id) {
   ids.set(element, id);
   byId.set(id, new WeakRef(element));
 }
 
-/** Returns the elements around an element, from the inside. */
-function* ancestorsOf(element) {
-  for (let node = parentOrHost(element); node; node = parentOrHost(node))
-    if (node.nodeType === Node.ELEMENT_NODE) yield node;
-}
-
-/** Groups [key, value] pairs: returns a map from each key to its values. */
+/** Returns a map from each key of the [key, value] pairs to its values. */
 function groupByKey(pairs) {
   const groups = new Map();
   for (const [key, value] of pairs) {
@@ -33,65 +28,62 @@ function groupByKey(pairs) {
 }
 
 /**
- * Returns the identity of each entry with an element, as [identity, element]: what the entry is and
- * where, in words that do not change if a script renders it again.
+ * Returns a map from identities to the elements of the entries. An identity says what an element is
+ * and where, in words that stay when a script renders it again. Elements that read alike have none,
+ * even if their attributes differ: those may number the rows and go to another row with the number.
  */
 function identify(entries) {
   const places = new Map();
   const place = (element) => {
     if (!element) return "";
-    if (!places.has(element)) {
-      const attributes = [...attributesIn.call(element)].filter(({ name }) => IDENTIFYING.test(name));
-      const own = [element.localName, ...attributes.map(({ name, value }) => `${name}=${value}`)];
+    let path = places.get(element);
+    if (path === undefined) {
+      path = element.localName;
+      for (const name of attributeNamesOf.call(element))
+        if (IDENTIFYING.test(name)) path += ` ${name}=${attributeOf.call(element, name)}`;
       // An id is unique in its document.
-      const hasId = attributes.some(({ name }) => name === "id");
-      const outer = hasId ? "" : place(ancestorsOf(element).next().value);
-      places.set(element, `${outer} > ${own.join(" ")}`);
+      if (!element.id) path = `${place(outerElement(element))} > ${path}`;
+      places.set(element, path);
     }
-    return places.get(element);
+    return path;
   };
-  const groups = groupByKey(
-    entries.map(({ element, kind, name }) => [`${kind} ${name}${place(element)}`, element]),
-  );
-  return [...groups].flatMap(([identity, elements]) =>
-    elements.length === 1
-      ? [[identity, elements[0]]]
-      : rowTexts(elements).map((text, i) => [`${identity} in ${text}`, elements[i]]),
-  );
+  const identities = new Map();
+  const groups = groupByKey(entries.map(({ element, kind, name }) => [`${kind} ${name}`, element]));
+  for (const [words, elements] of groups) {
+    const rows = elements.length > 1 ? rowTexts(elements) : [""];
+    const byRow = groupByKey(elements.map((element, i) => [rows[i], element]));
+    for (const [row, [element, ...others]] of byRow)
+      if (others.length === 0) identities.set([words, row, place(element)].join("\n"), element);
+  }
+  return identities;
 }
 
-/** Returns the text of the row of each element: of what is around it and around no other. */
+/** Returns the text of the row of each element: of the largest part of the page with no other. */
 function rowTexts(elements) {
   const counts = new Map();
   for (const element of elements)
-    for (const ancestor of ancestorsOf(element))
-      counts.set(ancestor, (counts.get(ancestor) ?? 0) + 1);
+    for (let outer = outerElement(element); outer; outer = outerElement(outer))
+      counts.set(outer, (counts.get(outer) ?? 0) + 1);
   return elements.map((element) => {
     let row = element;
-    for (const ancestor of ancestorsOf(element)) {
-      if (counts.get(ancestor) > 1) break;
-      row = ancestor;
-    }
-    return firstOf(squeeze(row.textContent), ROW_LIMIT);
+    for (let outer = outerElement(row); counts.get(outer) === 1; outer = outerElement(row)) row = outer;
+    const text = squeeze(row.textContent);
+    return `${text.length} ${text.slice(0, ROW_LIMIT)}`;
   });
 }
 
-/**
- * Gives ids to the elements of all entries. A replacement takes over the id of a removed element if
- * nothing else on the page was or is like it, so that no id changes its meaning.
- */
+/** Gives all entries with an element an id; replacements take over those of removed elements. */
 function assignIds(entries) {
-  const groups = groupByKey(identify(entries));
-  for (const [identity, [element, ...others]] of groups) {
-    const id = uniqueIds.get(identity);
-    if (id === undefined || others.length > 0 || ids.has(element)) continue;
+  const identities = identify(entries);
+  for (const [identity, element] of identities) {
+    const id = idsByIdentity.get(identity);
+    if (id === undefined || ids.has(element)) continue;
     const predecessor = byId.get(id).deref();
     if (predecessor?.isConnected) continue;
     ids.delete(predecessor); // a script may put it back
     setId(element, id);
   }
   for (const { element } of entries) if (!ids.has(element)) setId(element, (lastId += 1));
-  uniqueIds = new Map();
-  for (const [identity, [element, ...others]] of groups)
-    if (others.length === 0) uniqueIds.set(identity, ids.get(element));
+  idsByIdentity = new Map();
+  for (const [identity, element] of identities) idsByIdentity.set(identity, ids.get(element));
 }
