@@ -49,10 +49,11 @@ def test_click_scrolls_to_element(show: Show) -> None:
 
 
 LIST_IN_HIDDEN_BOX = """<div id=box style='height:300px; overflow:hidden'>
-    <p style='height:100px'>head</p><div id=list style='height:150px; overflow:auto'><p style='height:900px'>tall</p>
+    <p style='height:100px'>head</p><div id=list style='height:150px; overflow:auto'>
+    <p style='height:900px'>tall</p>
     <button onclick='this.textContent = "done"'>In list</button></div>
-    <p style='height:600px'>also tall</p><button onclick='this.textContent = "clipped"'>Below</button>
-    </div>"""
+    <p style='height:600px'>also tall</p>
+    <button onclick='this.textContent = "clipped"'>Below</button></div>"""
 
 
 def test_click_does_not_scroll_boxes_that_no_user_can_scroll(show: Show) -> None:
@@ -122,6 +123,15 @@ def test_click_works_in_frame(show: Show) -> None:
     assert session.observe().title == "1"
 
 
+def test_click_scrolls_to_element_deep_in_frame(show: Show) -> None:
+    session = show(
+        """<iframe style='height:3000px' srcdoc="<p style='height:2500px'>x</p><button
+        onclick='parent.document.title = 1'>In</button>"></iframe>"""
+    )
+    assert act(session, ActionKind.CLICK, "In") is None
+    assert session.observe().title == "1"
+
+
 def test_click_refusal_states_reason(show: Show) -> None:
     session = show(
         """<button id=b>Under</button><button id=c>Gone</button><button id=d>Off</button>
@@ -184,9 +194,7 @@ document.onkeydown = ({target, key}) => { if (target === document.body) document
         ("input id=field aria-label=A", ""),  # the page keeps the text only in its own state
     ],
 )
-def test_type_continues_in_field_that_is_rendered_again(
-    field: str, focus: str, show: Show
-) -> None:
+def test_type_continues_in_field_that_is_rendered_again(field: str, focus: str, show: Show) -> None:
     session = show(RENDERED_FIELD.replace("FIELD", field).replace("FOCUS", focus))
     assert act(session, ActionKind.TYPE, "A", "1234") is None
     assert session.evaluate("text") == "1234"

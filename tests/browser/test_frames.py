@@ -95,6 +95,23 @@ def test_actions_work_inside_frame(show_frame: ShowFrame) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("overflow", ["auto", "hidden"])
+def test_click_scrolls_boxes_around_frame(overflow: str, show_frame: ShowFrame) -> None:
+    """The element is in the lower part of a frame that is larger than the box around it."""
+    session = show_frame(
+        inner=f"<p style='margin: 0; height: 220px'>x</p>{INNER}",
+        style="border: 0; height: 400px",
+        suffix=f"""<p style='height: 900px'>tall</p><style>body {{ overflow: {overflow};
+        height: 300px; margin: 0 }} html {{ overflow: hidden }}</style>""",
+    )
+    ids = ids_by_name(session.observe())
+    session.evaluate("() => { document.body.scrollTop = 1e6 }")
+    assert session.act(Action(ActionKind.CLICK, ids["Press"])) is None
+    session.evaluate("() => { document.body.scrollTop = 0 }")
+    assert session.observe().elements[ids["Press"]].name == "Pressed"
+
+
+@pytest.mark.browser
 def test_ids_are_stable_and_unique_across_frames(show_frame: ShowFrame) -> None:
     session = show_frame()
     old_ids = ids_by_name(session.observe())

@@ -102,72 +102,6 @@ function hittingPoint(element) {
   return { hit: coveredPoint?.hit ?? null, none: true, isCovered: coveredPoint !== null };
 }
 
-/** Returns whether a user can scroll the box along an axis, "X" or "Y". */
-function canScroll(box, axis) {
-  if (isClobbered(box)) return false;
-  const isX = axis === "X";
-  const hidden = isX ? box.scrollWidth - box.clientWidth : box.scrollHeight - box.clientHeight;
-  if (hidden <= 1) return false;
-  const overflow = (element) => getComputedStyle(element)[`overflow${axis}`];
-  const { documentElement: root, scrollingElement: page, body } = box.ownerDocument;
-  if (box !== page) return /auto|scroll/.test(overflow(box));
-  // The viewport has the overflow of the root element, or that of the body if that is visible.
-  return !/hidden|clip/.test(overflow(overflow(root) === "visible" && body ? body : root));
-}
-
-/** Returns the box of an element without its borders and scroll bars. */
-function contentBox(element) {
-  const { x, y } = element.getBoundingClientRect();
-  const { clientLeft, clientTop, clientWidth, clientHeight } = element;
-  return new DOMRect(x + clientLeft, y + clientTop, clientWidth, clientHeight);
-}
-
-/**
- * Scrolls the boxes around an element until it is in their centers, those outside its frame too.
- * Boxes that a user cannot scroll stay as they are, unlike with `scrollIntoView`: the agent could
- * not scroll them back. With `onlyIfOutside`, so do boxes that show all of the element.
- */
-function reveal(element, onlyIfOutside = false) {
-  const { defaultView: view, documentElement: root, scrollingElement } = element.ownerDocument;
-  const page = scrollingElement ?? root;
-  // A fixed element does not move with the page: the last box is null.
-  for (let box = scrollParent(element); box; box = box === page ? null : scrollParent(box)) {
-    if (box === root) box = page;
-    const [scrollsX, scrollsY] = [canScroll(box, "X"), canScroll(box, "Y")];
-    if (!scrollsX && !scrollsY) continue;
-    const area =
-      box === page ? new DOMRect(0, 0, view.innerWidth, view.innerHeight) : contentBox(box);
-    const rect = element.getBoundingClientRect();
-    const isInside =
-      rect.left >= area.left &&
-      rect.top >= area.top &&
-      rect.right <= area.right &&
-      rect.bottom <= area.bottom;
-    if (onlyIfOutside && isInside) continue;
-    box.scrollBy({
-      left: scrollsX ? rect.x + rect.width / 2 - (area.x + area.width / 2) : 0,
-      top: scrollsY ? rect.y + rect.height / 2 - (area.y + area.height / 2) : 0,
-      behavior: "instant",
-    });
-  }
-  if (view.frameElement) reveal(view.frameElement, onlyIfOutside);
-}
-
-/**
- * Returns a point that hits the element after scrolling boxes that only scripts scroll, as a page
- * with its own scroll bars does; null, with the boxes scrolled back, if that does not help.
- */
-function pointByForce(element, target) {
-  const offsets = [];
-  for (let box = outerElement(target); box; box = outerElement(box))
-    if (!isClobbered(box)) offsets.push([box, box.scrollLeft, box.scrollTop]);
-  target.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
-  const point = hittingPoint(element);
-  if (!point.none) return point;
-  for (const [box, left, top] of offsets) box.scrollTo({ left, top, behavior: "instant" });
-  return null;
-}
-
 /** Returns {x, y} in the top viewport, after scrolling the element into view if necessary. */
 function locate(id) {
   const { element, error } = find(id);
@@ -183,7 +117,13 @@ function locate(id) {
     reveal(target);
     point = hittingPoint(element);
   }
-  if (point.none) point = pointByForce(element, target) ?? point;
+  if (point.none) {
+    const attempt = () => {
+      const forcedPoint = hittingPoint(element);
+      return forcedPoint.none ? null : forcedPoint;
+    };
+    point = withForcedScroll(target, attempt) ?? point;
+  }
   if (point.none && point.hit)
     return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
@@ -210,7 +150,7 @@ const DIRECT_VALUE_TYPES = new Set([
 
 /** Focuses an element without the scrolling of the browser, which `reveal` replaces. */
 function focusInView(element) {
-  reveal(element, true);
+  reveal(element, { onlyIfOutside: true });
   element.focus({ preventScroll: true });
 }
 
@@ -235,8 +175,8 @@ function prepareTyping(id, text) {
 
 /**
  * Focuses the field again, behind its text, if the page has rendered it again for what was typed.
- * The next key would go to the page itself, where it may be a shortcut. Returns {isCleared}: whether
- * the page rendered it without the text.
+ * The next key would go to the page itself, where it may be a shortcut. Returns {isCleared}:
+ * whether the page rendered it without the text.
  */
 function resumeTyping(id) {
   let element = byId.get(Number(id))?.deref();
@@ -296,35 +236,6 @@ function choose(id, optionText) {
   focusInView(element);
   option.selected = true;
   for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
-  return { done: true };
-}
-
-/**
- * Scrolls by 2/3 of the height: the box around the element, otherwise the page, otherwise the
- * largest box that can scroll.
- */
-function scroll(id, direction) {
-  // What a script or `pointByForce` has scrolled down can be scrolled up, even if no user can.
-  const scrolls = (box) => canScroll(box, "Y") || (direction < 0 && box.scrollTop > 0);
-  const page = document.scrollingElement ?? document.documentElement;
-  let box = page;
-  if (id !== null) {
-    const { element, error } = find(id);
-    if (error) return { error };
-    box = element;
-    while (box && !scrolls(box)) box = box.parentElement;
-    box ??= page;
-  } else if (!scrolls(page)) {
-    const area = (e) => e.clientWidth * e.clientHeight;
-    // The limit bounds the number of computed styles on a large page.
-    const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(scrolls);
-    box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
-  }
-  const oldScrollTop = box.scrollTop;
-  const height = box === page ? window.innerHeight : box.clientHeight;
-  if (scrolls(box)) box.scrollBy({ top: (direction * height * 2) / 3, behavior: "instant" });
-  if (box.scrollTop === oldScrollTop)
-    return { error: `the page does not scroll further ${direction > 0 ? "down" : "up"}` };
   return { done: true };
 }
 

@@ -1,4 +1,4 @@
-// DOM traversal shared by all formats: element ids, boxes and child nodes.
+// DOM traversal shared by all formats: limits, child nodes and frame boxes.
 "use strict";
 const DEPTH_LIMIT = 400;
 

@@ -22,19 +22,15 @@ const highestId = () => lastId;
 
 /** Converts a point in a frame to parent coordinates, after scrolling it into view there. */
 function toParentCoordinates(frame, point) {
-  const view = frame.ownerDocument.defaultView;
-  const convert = () => {
-    const rect = frame.getBoundingClientRect();
-    return { x: rect.x + frame.clientLeft + point.x, y: rect.y + frame.clientTop + point.y };
-  };
-  let { x, y } = convert();
-  if (x < 0 || y < 0 || x >= view.innerWidth || y >= view.innerHeight) {
-    const [left, top] = [x - view.innerWidth / 2, y - view.innerHeight / 2];
-    view.scrollBy({ left, top, behavior: "instant" });
-    ({ x, y } = convert());
+  const rectOf = () => toParentRect(frame, point);
+  const hit = () => hitAt(frame, rectOf().x, rectOf().y);
+  const attempt = () => (hit() === frame ? rectOf() : null);
+  let rect = attempt();
+  if (!rect) {
+    reveal(frame, { rectOf });
+    rect = attempt() ?? withForcedScroll(frame, attempt);
   }
-  const hit = hitAt(frame, x, y);
-  if (!hit) return { error: "the frame of the element is outside the visible part of the page" };
-  if (hit !== frame) return { error: `the frame of the element is covered by ${describe(hit)}` };
-  return { ...point, x, y };
+  if (rect) return { ...point, x: rect.x, y: rect.y };
+  if (hit()) return { error: `the frame of the element is covered by ${describe(hit())}` };
+  return { error: "the frame of the element is outside the visible part of the page" };
 }

@@ -1,5 +1,5 @@
-// Element ids. An element keeps its id for its lifetime. Scripts that render a part of the page again
-// replace its elements by new ones; such a replacement takes over the id.
+// Element ids. An element keeps its id for its lifetime. Scripts that render a part of the page
+// again replace its elements by new ones; such a replacement takes over the id.
 "use strict";
 const ROW_LIMIT = 200; // characters of the text of a row that identify it
 // Other attributes contain state, as `class` does, or are part of the name.
@@ -66,7 +66,8 @@ function rowTexts(elements) {
       counts.set(outer, (counts.get(outer) ?? 0) + 1);
   return elements.map((element) => {
     let row = element;
-    for (let outer = outerElement(row); counts.get(outer) === 1; outer = outerElement(row)) row = outer;
+    for (let outer = outerElement(row); counts.get(outer) === 1; outer = outerElement(row))
+      row = outer;
     const text = squeeze(row.textContent);
     return `${text.length} ${text.slice(0, ROW_LIMIT)}`;
   });

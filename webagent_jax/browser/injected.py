@@ -13,10 +13,12 @@ from webagent_jax.browser import frames
 from webagent_jax.types import InfraError
 
 # In order of dependency; all files share one scope.
-_FILES = (
-    "instrument describe graphics identity dom_walk text compact webarena_lite frames act observe".split()
-)
-_ELEMENT_FUNCTIONS = "locate prepareTyping resumeTyping choose scroll focusOn".split()  # take an element id
+_FILES = [
+    *"instrument describe visibility graphics identity dom_walk text".split(),
+    *"compact webarena_lite frames scroll act observe".split(),
+]
+# These take an element id.
+_ELEMENT_FUNCTIONS = "locate prepareTyping resumeTyping choose scroll focusOn".split()
 _EXPORTS = [
     *"listensToPointer quiet observe".split(),
     *"frameNumbers numberFrame hasElement highestId toParentCoordinates".split(),

@@ -24,8 +24,8 @@ function observe(limits) {
 
 /**
  * Returns the element that takes over the id of a removed one, null if none does. The page has to
- * read as in the last observation, which the agent chose the id from, unless `isOwnChange`: what the
- * agent types changes the page.
+ * read as in the last observation, which the agent chose the id from, unless `isOwnChange`: what
+ * the agent types changes the page.
  */
 function replacementOf(id, { isOwnChange = false } = {}) {
   if (!lastObservation) return null;

@@ -1,4 +1,4 @@
-"""Detection of quiet pages: no open request, no navigation, no recent change of the document.
+"""Detection of quiet pages: no open request, no navigation, no recent or running change.
 
 The detection is event-driven. A static page takes a few hundredths of a second, a slow one as long
 as it needs, up to a limit.
@@ -17,7 +17,7 @@ from webagent_jax.browser import injected
 
 _QUIET_MS = 20  # time without a change of the document
 _SLACK_SECONDS = 1.0  # time for the result of a page after its own limit
-_MAX_UNSETTLED_MS = 700  # longest wait for a document that keeps changing
+_MAX_UNSETTLED_MS = 700  # longest wait for a document that keeps changing, animations included
 _ABORTED = "net::ERR_ABORTED"  # another navigation replaced the request, or it is a download
 # Images count: without its data, an image may have no size and be neither visible nor clickable.
 # Fonts, videos, sockets and beacons do not change observations.

@@ -182,13 +182,16 @@ class WebArenaLiteWalk extends Walk {
   collectEntries() {
     const root = document.documentElement;
     if (root) this.element(root, { depth: 0, frameBox: this.frameBox, options: false });
-    const entries = this.entries.filter((entry) => entry.render || entry.close);
-    assignIds(entries.filter(({ element }) => element));
-    return entries.map(({ element, render, ...entry }) => {
-      if (entry.close) return entry;
-      const id = element && String(ids.get(element));
-      return { ...entry, ...(element && { id }), text: render(id) };
-    });
+    assignIds(this.entries.filter(({ element }) => element));
+    return this.entries
+      .filter((entry) => entry.text || entry.close)
+      .map((entry) => (entry.element ? this.withId(entry) : entry));
+  }
+
+  /** Returns the entry of an actionable element with its id. */
+  withId({ element, attributes, words, ...entry }) {
+    const id = String(ids.get(element));
+    return { ...entry, id, text: openingTag(entry.tag, id, attributes, words) };
   }
 
   /**
@@ -229,13 +232,14 @@ class WebArenaLiteWalk extends Walk {
       isListed &&
       (own.hasText || inner.numWithText > 1 || (own.isVisible && (isLeaf || crossOrigin)))
     ) {
-      if (isLeaf) Object.assign(opening, action(element, this.frameBox));
-      opening.tag = tag;
-      opening.render = (id) => openingTag(tag, id, attributes, text);
-      this.entries.push({ close: true });
+      if (isLeaf)
+        Object.assign(opening, action(element, this.frameBox), { attributes, words: text });
       // The id that the element gets unless it takes one over.
       const id = isLeaf && (ids.get(element) ?? lastId + (this.numNew += 1));
-      this.countChars(opening.render(id).length + tag.length + 5);
+      opening.tag = tag;
+      opening.text = openingTag(tag, id, attributes, text);
+      this.entries.push({ close: true });
+      this.countChars(opening.text.length + tag.length + 5);
     }
     return {
       hasText: own.hasText || inner.numWithText > 0,

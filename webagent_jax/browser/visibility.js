@@ -1,0 +1,137 @@
+// What is visible: hidden elements, elements that no scrolling shows, controls shown on hover.
+"use strict";
+// Getters of the prototypes, because fields of a form may hide its properties (isClobbered).
+const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
+const childNodesOf = getter(Node.prototype, "childNodes");
+const parentOf = getter(Node.prototype, "parentNode");
+const slotOf = getter(Element.prototype, "assignedSlot");
+const offsetParentOf = getter(HTMLElement.prototype, "offsetParent");
+const fieldsIn = getter(HTMLFormElement.prototype, "elements");
+const typeOf = getter(Node.prototype, "nodeType");
+
+/** Returns the parent element, that of a shadow root for its children; null at the top. */
+function outerElement(element) {
+  const parent = parentOf.call(element);
+  switch (parent && typeOf.call(parent)) {
+    case Node.ELEMENT_NODE:
+      return parent;
+    case Node.DOCUMENT_FRAGMENT_NODE:
+      return parent.host ?? null;
+  }
+  return null;
+}
+
+const REQUIRED_PROPERTIES = new Set(
+  (
+    "tagName localName hidden style onclick tabIndex ownerDocument ownerSVGElement parentElement " +
+    "parentNode firstChild childNodes children shadowRoot getAttribute hasAttribute matches " +
+    "closest contains querySelector getBoundingClientRect getClientRects checkVisibility " +
+    "hasChildNodes isContentEditable scrollWidth scrollHeight scrollLeft scrollTop clientWidth " +
+    "clientHeight clientLeft clientTop scrollBy scrollTo"
+  ).split(" "),
+);
+
+/** Returns whether fields of a form hide its properties, as <input name=tagName> does. */
+const isClobbered = (node) =>
+  node instanceof HTMLFormElement &&
+  Array.from(fieldsIn.call(node)).some(
+    ({ name, id }) => REQUIRED_PROPERTIES.has(name) || REQUIRED_PROPERTIES.has(id),
+  );
+
+/** Returns the nearest box that moves the element when it scrolls; null for a fixed element. */
+function scrollParent(element) {
+  const { position } = getComputedStyle(element);
+  if (position === "fixed") return null;
+  // An absolute position is relative to the nearest ancestor with a position.
+  if (position === "absolute")
+    return "offsetParent" in element ? offsetParentOf.call(element) : null;
+  return slotOf.call(element) ?? outerElement(element);
+}
+
+/** Returns whether no scrolling, of the page or of a box in it, can bring the element into view. */
+function isOutOfReach(element, rect) {
+  const { defaultView: view, documentElement, scrollingElement: page } = element.ownerDocument;
+  if (rect.width * rect.height === 0 || !view) return false;
+  let [right, bottom] = [rect.right + view.scrollX, rect.bottom + view.scrollY];
+  // Elements in view need no look at the boxes around them.
+  for (let box = element; right <= 0 || bottom <= 0; ) {
+    box = scrollParent(box);
+    if (!box || box === documentElement) return true;
+    if (box === page) continue; // the offsets of the view contain it
+    if (isClobbered(box)) continue;
+    right += box.scrollLeft;
+    bottom += box.scrollTop;
+  }
+  return false;
+}
+
+const INLINE = new Set([
+  "inline",
+  "inline-block",
+  "inline-flex",
+  "inline-grid",
+  "inline-table",
+  "contents",
+  "ruby",
+]);
+
+const hoverRules = new WeakMap(); // style sheet -> {numRules, selectors}
+
+/** Returns the selectors, without :hover, by which a style sheet makes elements opaque. */
+function hoverSelectors(sheet) {
+  const selectors = [];
+  const collect = (rules) => {
+    for (const rule of rules) {
+      if (rule.selectorText?.includes(":hover") && parseFloat(rule.style.opacity) > 0)
+        selectors.push(rule.selectorText.replaceAll(":hover", ":is(*)"));
+      collect(rule.cssRules ?? rule.styleSheet?.cssRules ?? []);
+    }
+  };
+  try {
+    // The rules of large sheets take milliseconds, so they are read again only if some were added.
+    const numRules = sheet.cssRules.length;
+    if (hoverRules.get(sheet)?.numRules !== numRules) {
+      collect(sheet.cssRules);
+      hoverRules.set(sheet, { numRules, selectors });
+    }
+  } catch {
+    return []; // scripts cannot read a sheet of another origin
+  }
+  return hoverRules.get(sheet).selectors;
+}
+
+const HOVER_CONTROLS = `a, summary, [role], [tabindex], [onclick], ${CONTROLS}`;
+
+/** Returns whether a transparent element has controls and becomes opaque under the pointer. */
+function isShownOnHover(element, style) {
+  if (style.pointerEvents === "none") return false; // the pointer may not reach it
+  if (!element.matches(HOVER_CONTROLS) && !element.querySelector(HOVER_CONTROLS)) return false;
+  const { styleSheets, adoptedStyleSheets } = element.getRootNode();
+  // Array.from also takes what is no list: an element of that name.
+  const sheets = [styleSheets, adoptedStyleSheets].flatMap((list) => Array.from(list ?? []));
+  const selectors = sheets.flatMap(hoverSelectors);
+  // Inside :is(), a selector that is invalid on its own does not invalidate the others.
+  return selectors.length > 0 && element.matches(`:is(${selectors.join()})`);
+}
+
+/** Returns whether the element and all its content are hidden. */
+function isHidden(element, style, rect) {
+  if (element.hidden || style.display === "none") return true;
+  if (style.opacity === "0" && !isShownOnHover(element, style)) return true;
+  // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
+  const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
+  if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;
+  if (isOutOfReach(element, rect)) return true;
+  const isTiny = rect.width * rect.height === 0 || (rect.width <= 1 && rect.height <= 1);
+  return isTiny && style.overflow !== "visible" && style.display !== "contents";
+}
+
+/** Returns whether the element has a box to click, or is a link around a floated image. */
+function hasBox(element, style, rect) {
+  if (rect.width * rect.height > 0 || style.display === "contents") return true;
+  return element.firstElementChild !== null && ["A", "BUTTON"].includes(element.tagName);
+}
+
+const isOnlyControl = (element) =>
+  element.parentElement !== element.ownerDocument.body &&
+  element.parentElement?.querySelectorAll(CONTROLS).length === 1;
