@@ -10,7 +10,7 @@ const { getAttribute: attributeOf, getAttributeNames: attributeNamesOf } = Eleme
 const ids = new WeakMap(); // Element -> id
 const byId = new Map(); // id -> WeakRef(Element)
 let lastId = 0; // highest id in this document, or in other frames of the page
-let idsByIdentity = new Map(); // identity -> id, of the last observation
+let lastIdentities = []; // [identity, id] of elements of the last observation
 
 function setId(element, id) {
   ids.set(element, id);
@@ -28,9 +28,9 @@ function groupByKey(pairs) {
 }
 
 /**
- * Returns a map from identities to the elements of the entries. An identity says what an element is
- * and where, in words that stay when a script renders it again. Elements that read alike have none,
- * even if their attributes differ: those may number the rows and go to another row with the number.
+ * Returns [identity, element] of the entries. An identity says what an element is and where, in
+ * words that stay when a script renders it again. Elements that read alike have none, even if their
+ * attributes differ: those may number the rows and go to another row with the number.
  */
 function identify(entries) {
   const places = new Map();
@@ -47,13 +47,13 @@ function identify(entries) {
     }
     return path;
   };
-  const identities = new Map();
+  const identities = [];
   const groups = groupByKey(entries.map(({ element, kind, name }) => [`${kind} ${name}`, element]));
   for (const [words, elements] of groups) {
     const rows = elements.length > 1 ? rowTexts(elements) : [""];
     const byRow = groupByKey(elements.map((element, i) => [rows[i], element]));
     for (const [row, [element, ...others]] of byRow)
-      if (others.length === 0) identities.set([words, row, place(element)].join("\n"), element);
+      if (others.length === 0) identities.push([`${words}\n${row}\n${place(element)}`, element]);
   }
   return identities;
 }
@@ -61,9 +61,14 @@ function identify(entries) {
 /** Returns the text of the row of each element: of the largest part of the page with no other. */
 function rowTexts(elements) {
   const counts = new Map();
-  for (const element of elements)
-    for (let outer = outerElement(element); outer; outer = outerElement(outer))
-      counts.set(outer, (counts.get(outer) ?? 0) + 1);
+  for (const element of elements) {
+    // Around an element that contains two of them, all elements do.
+    let count = 0;
+    for (let outer = outerElement(element); outer && count < 2; outer = outerElement(outer)) {
+      count = (counts.get(outer) ?? 0) + 1;
+      counts.set(outer, count);
+    }
+  }
   return elements.map((element) => {
     let row = element;
     for (let outer = outerElement(row); counts.get(outer) === 1; outer = outerElement(row))
@@ -76,15 +81,16 @@ function rowTexts(elements) {
 /** Gives all entries with an element an id; replacements take over those of removed elements. */
 function assignIds(entries) {
   const identities = identify(entries);
-  for (const [identity, element] of identities) {
+  const newPairs = identities.filter(([, element]) => !ids.has(element));
+  // Strings become keys only if there are new elements, because that takes time.
+  const idsByIdentity = new Map(newPairs.length > 0 ? lastIdentities : []);
+  for (const [identity, element] of newPairs) {
     const id = idsByIdentity.get(identity);
-    if (id === undefined || ids.has(element)) continue;
-    const predecessor = byId.get(id).deref();
-    if (predecessor?.isConnected) continue;
+    const predecessor = byId.get(id)?.deref();
+    if (id === undefined || predecessor?.isConnected) continue;
     ids.delete(predecessor); // a script may put it back
     setId(element, id);
   }
   for (const { element } of entries) if (!ids.has(element)) setId(element, (lastId += 1));
-  idsByIdentity = new Map();
-  for (const [identity, element] of identities) idsByIdentity.set(identity, ids.get(element));
+  lastIdentities = identities.map(([identity, element]) => [identity, ids.get(element)]);
 }
