@@ -370,7 +370,8 @@ def test_action_waits_for_page_changes(name: str, script: str, show: Show, site:
     "script",
     [
         "d.animate({opacity: [0, 0, 1]}, {duration: 300, easing: 'steps(2)'})",
-        "d.animate({opacity: [1, 0]}, {duration: 300, easing: 'steps(1, start)'}).reverse()",
+        "const a = d.animate({opacity: [1, 0]}, {duration: 300, fill: 'both',"
+        " easing: 'step-start'}); a.finish(); a.reverse()",
         "d.animate({opacity: [0, 0]}, {duration: 1, delay: 200, fill: 'backwards'})",
     ],
 )
