@@ -192,6 +192,9 @@ class SuiteConfig:
     """Tasks and sites of a run."""
 
     name: SuiteName = "miniwob"  # suite of the run
+    # Function that creates a suite of your own, as module:function (docs/your_site.md); replaces
+    # `name`. The module is found in the current folder or an installed package.
+    factory: str = ""
     # Names of tasks, MiniWoB++ pages, arena sites or arena templates; empty: the complete suite.
     tasks: tuple[str, ...] = ()
     # Seeds per name in the training split; names from task files have one.
@@ -201,6 +204,11 @@ class SuiteConfig:
     arena: ArenaConfig = field(default_factory=ArenaConfig)
     webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
     browsergym: BrowserGymConfig = field(default_factory=BrowserGymConfig)
+
+    @property
+    def label(self) -> str:
+        """Factory or name of the suite, for messages."""
+        return self.factory or self.name
 
 
 @dataclass(frozen=True)
@@ -401,12 +409,13 @@ def _check(cfg: RunConfig) -> None:
             "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
         ),
         (
-            cfg.suite.name != "browsergym" or bool(cfg.suite.tasks),
+            cfg.suite.name != "browsergym" or bool(cfg.suite.tasks or cfg.suite.factory),
             "suite.tasks must name BrowserGym's environments: browsergym/miniwob.click-test",
         ),
         (cfg.suite.response_delay_ms >= 0, "suite.response_delay_ms must not be negative"),
         (
-            cfg.suite.response_delay_ms == 0 or cfg.suite.name in ("miniwob", "arena"),
+            cfg.suite.response_delay_ms == 0
+            or (cfg.suite.name in ("miniwob", "arena") and not cfg.suite.factory),
             "suite.response_delay_ms needs an embedded suite: miniwob or arena",
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),

@@ -37,7 +37,7 @@ class _CachedStaticFiles(StaticFiles):
     """Static files with a cache in memory: every episode requests the same few files."""
 
     def __init__(self, *, directory: Path) -> None:
-        super().__init__(directory=directory)
+        super().__init__(directory=directory, html=True)  # a folder's address shows its index.html
         self._responses: dict[str, Response] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
