@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from webagent_jax.config import ConfigError, InfinityConfig, RunConfig, SuiteConfig
+from webagent_jax.config import (
+    ConfigError,
+    InfinityConfig,
+    RunConfig,
+    SuiteConfig,
+    from_config_dict,
+)
 from webagent_jax.suites import registry
 from webagent_jax.suites.infinity import catalog
 from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
@@ -107,6 +114,17 @@ def test_list_tasks_needs_no_browser(tmp_path: Path) -> None:
     tasks = list(registry.list_tasks(suite, "test"))
     assert [task.id for task in tasks] == ["infinity/mail/real_0", "infinity/mail/real_1"]
     assert tasks[0].intent == "Do it." and tasks[0].eval["difficulty"] == "easy"
+
+
+def test_config_file_needs_only_a_path(tmp_path: Path) -> None:
+    file = Path(__file__).parents[3] / "configs" / "infinity.py"
+    values = runpy.run_path(str(file))["get_config"]()
+    with pytest.raises(ConfigError, match="must be a checkout"):
+        registry.check_requirements(from_config_dict(values).suite)
+    values.suite.infinity.path = write_checkout(tmp_path, {"mail": 1}).path
+    values.suite.infinity.test_apps = ("mail",)
+    cfg = from_config_dict(values)
+    assert [task.id for task in registry.list_tasks(cfg.suite, "test")] == ["infinity/mail/real_0"]
 
 
 # --- the real checkout ----------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_reward_is_verdict_on_state(suite: Infinity) -> None:
         assert rewards == [0.0, 0.0, 1.0, 0.0]
 
 
-def test_state_survives_reload(suite: Infinity, environment: InfinityEnvironment) -> None:
+def test_reload_reports_state_again(environment: InfinityEnvironment) -> None:
     page = environment.reset().observation
     assert add_note(environment, page, "tea").error is None
     assert environment.compute_reward(None) == 1.0
@@ -127,7 +127,8 @@ def test_clock_of_pages_starts_at_fixed_time(suite: Infinity) -> None:
         assert json.loads(environment.read_state())["date"].startswith("2026-03-07T10:0")
         dates = environment._session.evaluate(
             "[new Date(0).getTime(), Date().slice(0, 15), new Date() instanceof Date,"
-            " new Date(2026, 0, 2).getDate(), Date.UTC(1970, 0, 1), Date.now() <= Date.now()]"
+            " new Date(2026, 0, 2).getDate(), Date.UTC(1970, 0, 1),"
+            " Math.abs(Date.now() - new Date()) < 60_000]"
         )
         assert dates == [0, "Sat Mar 07 2026", True, 2, 0, True]
 

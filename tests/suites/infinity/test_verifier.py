@@ -61,7 +61,11 @@ def test_printed_text_is_no_verdict(tmp_path: Path) -> None:
 def test_verifiers_share_no_state(tmp_path: Path) -> None:
     changing = write(tmp_path, verifier('state.pop("a") == 1'), "first.py")
     reading = write(tmp_path, verifier('"a" in state'), "second.py")
-    assert verify_all([changing, reading, changing], b'{"a": 1}', TIMEOUT) == [True, True, True]
+    assert verify_all([changing, reading, changing], b'{"a": 1, "b": 2}', TIMEOUT) == [
+        True,
+        True,
+        True,
+    ]
 
 
 def test_verifier_folder_stays_unchanged(tmp_path: Path) -> None:
