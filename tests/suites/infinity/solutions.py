@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.suites.infinity.steps import Step, choose, click, hover, select, type_text
+from tests.suites.infinity.steps import Step, choose, click, hover, select, type_text, wait
 
 _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
     "elation-clinical-records": {
@@ -212,12 +212,13 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
         "task_h63": tuple(
             step
             for layer in ("Arabic Welcome", "Hebrew Body", "Japanese Heading")
-            for step in (hover(layer), click("Lock", after=layer))
+            for step in (hover(layer), wait, click("Lock", after=layer))
         ),
         "task_h75": (
             hover("Arabic Welcome"),
             click("Hide"),
             hover("Hebrew Body"),
+            wait,
             click("Lock", after="Hebrew Body"),
         ),
     },
@@ -444,15 +445,17 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("🏷 Label"),
             click("Urgent", after="Apply Label"),
         ),
-        "task_e5": (click("⚙"), click("", after="Show notification banners")),
-        "task_e13": (click("⚙"), *choose("Trash", after="Swipe Left")),
+        "task_e5": (click("⚙"), wait, click("", after="Show notification banners")),
+        "task_e13": (click("⚙"), wait, *choose("Trash", after="Swipe Left")),
         "task_m7": (
             click("⚙"),
+            wait,
             click("Reminders", after="Read Statuses"),
             click("All external emails"),
         ),
         "task_h4": (
             click("⚙"),
+            wait,
             *choose("Dark", after="Appearance"),
             click("", after="Show notification banners"),
             click("", after="Play a sound for new emails"),
@@ -470,7 +473,7 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("🗑", after="Quick Check-in"),
             click("🗑", after="Decline Politely"),
         ),
-        "task_e4": (click("⚙"), *choose("Dark", after="Appearance")),
+        "task_e4": (click("⚙"), wait, *choose("Dark", after="Appearance")),
     },
 }
 

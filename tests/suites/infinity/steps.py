@@ -51,23 +51,14 @@ def type_text(value: str, text: str = "", *, after: str = "") -> Step:
     return partial(_act, ActionKind.TYPE, value=value, text=text, after=after, kind="textbox")
 
 
-def search(value: str, text: str = "", *, after: str = "") -> Step:
-    """Return a step that replaces the content of a field and presses Enter."""
-    return partial(_act, ActionKind.SEARCH, value=value, text=text, after=after, kind="textbox")
-
-
 def select(option: str, text: str) -> Step:
     """Return a step that selects an option of a `select` element with a name."""
     return partial(_act, ActionKind.SELECT, value=option, text=text, kind="select")
 
 
-def press(key: str) -> Step:
-    """Return a step that presses a key."""
-
-    def step(page: Observation) -> Moves:
-        return (yield Move(f"press {key}", Action(ActionKind.PRESS, value=key)))
-
-    return step
+def wait(page: Observation) -> Moves:
+    """Wait a second, for a panel that slides in or controls that fade in."""
+    return (yield Move("wait", Action(ActionKind.WAIT)))
 
 
 def _act(
