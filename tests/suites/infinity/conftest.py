@@ -18,15 +18,18 @@ from webagent_jax.suites.infinity import Infinity
 
 SHARED = Path(__file__).parents[4] / "shared" / "third_party" / "webarena-infinity"
 
-# An app with the protocol of the real ones, which inserts a note as HTML. Its state is the note and
-# the number of clicks on a button.
+# An app with the protocol of the real ones. It inserts a note as HTML and stores its state in the
+# browser: the note and the number of clicks on a button.
 NOTES_PAGE = """<!doctype html><title>Notes</title><link rel=stylesheet href=css/styles.css>
 <input aria-label=Note><button id=add>Add</button><button id=count>Count</button><div id=note></div>
 <script src=js/app.js></script>"""
 NOTES_SCRIPT = """
-const state = { note: "", count: 0, date: new Date().toISOString() };
-const push = () =>
+const stored = localStorage.getItem("state");
+const state = stored ? JSON.parse(stored) : { note: "", count: 0, date: new Date().toISOString() };
+const push = () => {
+  localStorage.setItem("state", JSON.stringify(state));
   fetch("/api/state", { method: "PUT", body: JSON.stringify(state) });
+};
 const render = () => { document.getElementById("note").innerHTML = state.note; push(); };
 document.getElementById("add").onclick = () => {
   state.note = document.querySelector("input").value;

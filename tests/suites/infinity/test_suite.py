@@ -10,6 +10,7 @@ import pytest
 
 from tests.suites.infinity.conftest import open_suite
 from tests.suites.infinity.steps import find
+from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.infinity import Infinity, audit, server
 from webagent_jax.suites.infinity.suite import InfinityEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -64,13 +65,13 @@ def test_reward_is_verdict_on_state(suite: Infinity) -> None:
         assert rewards == [0.0, 0.0, 1.0, 0.0]
 
 
-def test_reload_reports_state_again(environment: InfinityEnvironment) -> None:
+def test_state_survives_reload(environment: InfinityEnvironment) -> None:
     page = environment.reset().observation
     assert add_note(environment, page, "tea").error is None
     assert environment.compute_reward(None) == 1.0
     page = environment.step(Action(ActionKind.GOTO, value="/")).observation
-    # The small app stores nothing in the browser, so it reports its first state again.
-    assert find(page, "Add") and environment.compute_reward(None) == 0.0
+    assert find(page, "Add") and "tea" in page.text
+    assert environment.compute_reward(None) == 1.0
 
 
 @pytest.mark.parametrize("html", INSERTED_HTML)
@@ -153,8 +154,10 @@ def test_failed_verifier_raises_infra_error(
 
 
 def test_audit_finds_task_solved_at_reset(small_checkout: Path, suite: Infinity) -> None:
+    config = InfinityConfig(path=str(small_checkout), test_apps=())
+
     def solved() -> list[str]:
-        return [task.id for task in audit.tasks_solved_at_reset(suite._pool, suite.config)]
+        return [task.id for task in audit.tasks_solved_at_reset(suite._pool, config)]
 
     assert solved() == []
     task = small_checkout / "apps" / "notes" / "function-tasks" / "task_1.py"

@@ -49,7 +49,7 @@ class Infinity:
     def __init__(
         self, pool: BrowserPool, config: InfinityConfig, names: Sequence[str] = ()
     ) -> None:
-        self.config = config
+        self._config = config
         self._pool = pool
         self._tasks = catalog.read(config, names)
         all_tasks = [task for tasks in self._tasks.values() for task in tasks.values()]
@@ -87,7 +87,9 @@ class Infinity:
         except BaseException:
             self._server.drop(app, world)
             raise
-        return InfinityEnvironment(self._server, world, session, task, self.config.verifier_timeout)
+        return InfinityEnvironment(
+            self._server, world, session, task, self._config.verifier_timeout
+        )
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise KeyError, because the suite has no experts."""
