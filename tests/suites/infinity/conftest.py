@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,17 @@ def checkout() -> str:
     return path
 
 
-def open_suite(
-    path: str, names: tuple[str, ...] = (), observation_format: ObservationFormat = "compact"
-) -> Iterator[Infinity]:
+@contextmanager
+def open_pool(observation_format: ObservationFormat = "compact") -> Iterator[BrowserPool]:
     # Long timeouts: test machines are often busy.
-    browser_config = BrowserConfig(
+    config = BrowserConfig(
         observation_format=observation_format, call_timeout=60.0, navigation_timeout=60.0
     )
-    with BrowserPool(browser_config) as pool:
-        suite = Infinity(pool, InfinityConfig(path=path, test_apps=()), names)
+    with BrowserPool(config) as pool:
+        yield pool
+
+
+@contextmanager
+def open_suite(pool: BrowserPool, path: str | Path) -> Iterator[Infinity]:
+    with closing(Infinity(pool, InfinityConfig(path=str(path), test_apps=()))) as suite:
         yield suite
-        suite.close()

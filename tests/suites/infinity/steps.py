@@ -24,31 +24,35 @@ def solve(steps: Iterable[Step], page: Observation) -> Expert:
     yield from finish()
 
 
-def click(text: str, *, after: str = "", before: str = "", kind: str = "") -> Step:
+def click(text: str, *, after_text: str = "", before_text: str = "", kind: str = "") -> Step:
     """Return a step that clicks the element with a text.
 
     Args:
         text: text of the element, or of a line inside it; "" for any.
-        after: text before the element, which distinguishes it from others with the same text.
-        before: text after the element; the last element before it is meant.
+        after_text: text that precedes the element; elements before it do not count.
+        before_text: text that follows the element; the last element with the text counts.
         kind: kind of the element; "" for any.
     """
-    return partial(_act, ActionKind.CLICK, text=text, after=after, before=before, kind=kind)
+    return partial(
+        _act, ActionKind.CLICK, text=text, after_text=after_text, before_text=before_text, kind=kind
+    )
 
 
-def hover(text: str, *, after: str = "") -> Step:
+def hover(text: str, *, after_text: str = "") -> Step:
     """Return a step that moves the mouse over the element with a text."""
-    return partial(_act, ActionKind.HOVER, text=text, after=after)
+    return partial(_act, ActionKind.HOVER, text=text, after_text=after_text)
 
 
-def choose(option: str, *, after: str) -> tuple[Step, Step]:
+def choose(option: str, *, after_text: str) -> tuple[Step, Step]:
     """Return the steps that open the drop-down list after a text and click an option."""
-    return click("", after=after), click(option, after=after)
+    return click("", after_text=after_text), click(option, after_text=after_text)
 
 
-def type_text(value: str, text: str = "", *, after: str = "") -> Step:
+def type_text(value: str, text: str = "", *, after_text: str = "") -> Step:
     """Return a step that replaces the content of the field with a name, or the first one."""
-    return partial(_act, ActionKind.TYPE, value=value, text=text, after=after, kind="textbox")
+    return partial(
+        _act, ActionKind.TYPE, value=value, text=text, after_text=after_text, kind="textbox"
+    )
 
 
 def select(option: str, text: str) -> Step:
@@ -66,32 +70,34 @@ def _act(
     page: Observation,
     *,
     text: str,
-    after: str = "",
-    before: str = "",
+    after_text: str = "",
+    before_text: str = "",
     kind: str = "",
     value: str | None = None,
 ) -> Moves:
     for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
-        while (element := find(page, text, after, before, kind)) is None and is_lite(page):
+        while (element := find(page, text, after_text, before_text, kind)) is None and is_lite(
+            page
+        ):
             previous_text = page.text
             page = yield Move(direction.value, Action(direction))
             if page.text == previous_text:
                 break
         if element is not None:
             return (yield Move(f"{action.value} {text}", Action(action, element, value)))
-    raise LookupError(f"no {kind or 'element'} {text!r} after {after!r} on:\n{page.text}")
+    raise LookupError(f"no {kind or 'element'} {text!r} after {after_text!r} on:\n{page.text}")
 
 
 def find(
-    page: Observation, text: str, after: str = "", before: str = "", kind: str = ""
+    page: Observation, text: str, after_text: str = "", before_text: str = "", kind: str = ""
 ) -> str | None:
     """Return the id of the element with a text; None if the page has none.
 
     An element whose name is the text goes before one whose name contains it, and this one before
     the last element that begins before the text. The other arguments are those of `click`.
     """
-    start = _position(page.text, after, 0) if after else 0
-    end = _position(page.text, before, 0) if before else len(page.text)
+    start = _position(page.text, after_text, 0) if after_text else 0
+    end = _position(page.text, before_text, 0) if before_text else len(page.text)
     if start < 0 or end < 0:
         return None
     marker = ' id="{}"' if is_lite(page) else " [{}]"
@@ -110,7 +116,7 @@ def find(
     candidates = exact or containing or enclosing
     if not candidates:
         return None
-    return candidates[-1] if before else candidates[0]
+    return candidates[-1] if before_text else candidates[0]
 
 
 def _position(text: str, words: str, start: int) -> int:

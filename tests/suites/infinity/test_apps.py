@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.suites.infinity import steps
-from tests.suites.infinity.conftest import open_suite
+from tests.suites.infinity.conftest import open_pool, open_suite
 from tests.suites.infinity.solutions import LITE_SOLUTIONS, SOLUTIONS
-from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig, InfinityConfig
+from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.infinity import Infinity, audit, catalog
 from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
 from webagent_jax.types import ActionKind, Task
@@ -25,12 +24,14 @@ def tasks(checkout: str) -> dict[str, Task]:
 
 @pytest.fixture(scope="module")
 def suite(checkout: str) -> Iterator[Infinity]:
-    yield from open_suite(checkout)
+    with open_pool() as pool, open_suite(pool, checkout) as suite:
+        yield suite
 
 
 @pytest.fixture(scope="module")
 def lite_suite(checkout: str) -> Iterator[Infinity]:
-    yield from open_suite(checkout, observation_format="webarena_lite")
+    with open_pool("webarena_lite") as pool, open_suite(pool, checkout) as suite:
+        yield suite
 
 
 def run_steps(suite: Infinity, task: Task, solution: tuple[steps.Step, ...]) -> float:
@@ -62,7 +63,7 @@ def test_solution_pays_in_webarena_lite(
 
 
 def test_no_task_pays_for_doing_nothing(checkout: str) -> None:
-    with BrowserPool(BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)) as pool:
+    with open_pool() as pool:
         solved = audit.tasks_solved_at_reset(pool, InfinityConfig(path=checkout, test_apps=()))
         names = {catalog.task_name(task) for task in solved}
     reason = "the verifier accepts the app as it opens"
@@ -98,7 +99,7 @@ def test_notification_settings_save_first_provider_only(
     solution = (
         steps.click("Settings"),
         steps.click("Admin Settings"),
-        *steps.choose("Do not notify me", after="Michael Torres"),
+        *steps.choose("Do not notify me", after_text="Michael Torres"),
         steps.click("Save Notification Settings"),
     )
     assert run_steps(suite, tasks["elation-patient-communication/task_41"], solution) == 0.0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.suites.infinity.conftest import open_suite
+from tests.suites.infinity.conftest import open_pool, open_suite
 from tests.suites.infinity.steps import find
+from webagent_jax.browser import BrowserPool
 from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.infinity import Infinity, audit, server
 from webagent_jax.suites.infinity.suite import InfinityEnvironment
@@ -27,20 +29,28 @@ INSERTED_HTML = (
 )
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[BrowserPool]:
+    with open_pool() as pool:
+        yield pool
+
+
 @pytest.fixture
-def suite(small_checkout: Path) -> Iterator[Infinity]:
-    yield from open_suite(str(small_checkout))
+def suite(pool: BrowserPool, small_checkout: Path) -> Iterator[Infinity]:
+    with open_suite(pool, small_checkout) as suite:
+        yield suite
 
 
 @pytest.fixture
 def environment(suite: Infinity) -> Iterator[InfinityEnvironment]:
-    yield from open_environment(suite, "notes/task_h1")
+    with open_environment(suite, "notes/task_h1") as environment:
+        yield environment
 
 
+@contextmanager
 def open_environment(suite: Infinity, name: str) -> Iterator[InfinityEnvironment]:
-    environment = suite.make_env(suite.task(name, "train", 0))
-    yield environment
-    environment.close()
+    with closing(suite.make_env(suite.task(name, "train", 0))) as environment:
+        yield environment
 
 
 def click(environment: InfinityEnvironment, page: Observation, name: str) -> Observation:
@@ -54,7 +64,7 @@ def add_note(environment: InfinityEnvironment, page: Observation, text: str) -> 
 
 
 def test_reward_is_verdict_on_state(suite: Infinity) -> None:
-    for environment in open_environment(suite, "notes/task_e1"):
+    with open_environment(suite, "notes/task_e1") as environment:
         result = environment.reset()
         assert result.intent == "Count to two."
         rewards = [environment.compute_reward(None)]
@@ -84,13 +94,15 @@ def test_inserted_html_runs_no_script(environment: InfinityEnvironment, html: st
 
 
 def test_inserted_script_pays_without_policy(
-    small_checkout: Path, monkeypatch: pytest.MonkeyPatch
+    pool: BrowserPool, small_checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_CONTENT_SECURITY_POLICY", "")
-    for suite in open_suite(str(small_checkout)):
-        for environment in open_environment(suite, "notes/task_h1"):
-            add_note(environment, environment.reset().observation, INSERTED_HTML[0])
-            assert environment.compute_reward(None) == 1.0
+    with (
+        open_suite(pool, small_checkout) as suite,
+        open_environment(suite, "notes/task_h1") as environment,
+    ):
+        add_note(environment, environment.reset().observation, INSERTED_HTML[0])
+        assert environment.compute_reward(None) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -114,16 +126,17 @@ def test_goto_reaches_no_other_world_or_host(suite: Infinity) -> None:
         environment.close()
 
 
-def test_worlds_are_separate_and_contexts_are_reused(suite: Infinity) -> None:
+def test_worlds_are_separate_and_contexts_are_reused(pool: BrowserPool, suite: Infinity) -> None:
+    num_reused = pool.stats().contexts_reused
     for expected_count in (1, 1):
-        for environment in open_environment(suite, "notes/task_e1"):
+        with open_environment(suite, "notes/task_e1") as environment:
             click(environment, environment.reset().observation, "Count")
             assert json.loads(environment.read_state())["count"] == expected_count
-    assert suite._pool.stats().contexts_reused == 1 and len(suite._server) == 0
+    assert pool.stats().contexts_reused == num_reused + 1 and len(suite._server) == 0
 
 
 def test_clock_of_pages_starts_at_fixed_time(suite: Infinity) -> None:
-    for environment in open_environment(suite, "notes/task_e1"):
+    with open_environment(suite, "notes/task_e1") as environment:
         environment.reset()
         assert json.loads(environment.read_state())["date"].startswith("2026-03-07T10:0")
         dates = environment._session.evaluate(
@@ -134,13 +147,15 @@ def test_clock_of_pages_starts_at_fixed_time(suite: Infinity) -> None:
         assert dates == [0, "Sat Mar 07 2026", True, 2, 0, True]
 
 
-def test_app_without_state_raises_infra_error(small_checkout: Path) -> None:
+def test_app_without_state_raises_infra_error(pool: BrowserPool, small_checkout: Path) -> None:
     script = small_checkout / "apps" / "notes" / "js" / "app.js"
     script.write_text("throw new Error();")
-    for suite in open_suite(str(small_checkout)):
-        for environment in open_environment(suite, "notes/task_e1"):
-            with pytest.raises(InfraError, match="notes has not reported its state"):
-                environment.reset()
+    with (
+        open_suite(pool, small_checkout) as suite,
+        open_environment(suite, "notes/task_e1") as environment,
+        pytest.raises(InfraError, match="notes has not reported its state"),
+    ):
+        environment.reset()
 
 
 def test_failed_verifier_raises_infra_error(
@@ -153,11 +168,11 @@ def test_failed_verifier_raises_infra_error(
         environment.compute_reward(None)
 
 
-def test_audit_finds_task_solved_at_reset(small_checkout: Path, suite: Infinity) -> None:
+def test_audit_finds_task_solved_at_reset(pool: BrowserPool, small_checkout: Path) -> None:
     config = InfinityConfig(path=str(small_checkout), test_apps=())
 
     def solved() -> list[str]:
-        return [task.id for task in audit.tasks_solved_at_reset(suite._pool, config)]
+        return [task.id for task in audit.tasks_solved_at_reset(pool, config)]
 
     assert solved() == []
     task = small_checkout / "apps" / "notes" / "function-tasks" / "task_1.py"
