@@ -31,7 +31,7 @@ from webagent_jax.types import (
     Task,
 )
 
-_SINGLE_TASKS = ("arena", "webarena_lite")
+_SINGLE_TASKS = ("arena", "infinity", "webarena_lite")
 """Suites with one seed per task."""
 
 _Key = tuple[str, int]

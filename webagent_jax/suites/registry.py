@@ -13,6 +13,8 @@ from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
 from webagent_jax.suites import browsergym, miniwob, webarena
 from webagent_jax.suites.arena import ArenaSuite, load_tasks
 from webagent_jax.suites.browsergym import BrowserGym
+from webagent_jax.suites.infinity import Infinity
+from webagent_jax.suites.infinity import catalog as infinity_catalog
 from webagent_jax.suites.miniwob import MiniWob
 from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
@@ -54,6 +56,8 @@ def make_suite(
                 python=config.browsergym.python,
                 train_seeds=config.train_seeds_per_task,
             )
+        case "infinity":
+            return Infinity(pool, config.infinity, config.tasks)
 
 
 def check_requirements(config: SuiteConfig) -> None:
@@ -66,6 +70,8 @@ def check_requirements(config: SuiteConfig) -> None:
         load_factory(config.factory)
     elif config.name == "webarena_lite":
         webarena.read(config.webarena, config.tasks, os.environ)
+    elif config.name == "infinity":
+        infinity_catalog.read(config.infinity, config.tasks)
 
 
 def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
@@ -95,6 +101,8 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
             yield from (tasks.task(name, split) for name in tasks.names(split))
         case "browsergym":
             yield from browsergym.first_tasks(config.tasks, split)
+        case "infinity":
+            yield from infinity_catalog.read(config.infinity, config.tasks)[split].values()
 
 
 def load_factory(spec: str) -> SuiteFactory:
