@@ -47,9 +47,17 @@ def compile_options(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` unless JAX_PLATFORMS names an accelerator."""
+    """Start with the longest tests, and skip tests marked `gpu` without an accelerator."""
+    # Long tests have a longer timeout. Last, one worker would run them while the others are idle.
+    items.sort(key=lambda item: -_timeout(item))
     if os.environ["JAX_PLATFORMS"] == "cpu":
         skip = pytest.mark.skip(reason="needs an accelerator: JAX_PLATFORMS=cuda make test")
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(skip)
+
+
+def _timeout(item: pytest.Item) -> float:
+    """Return the timeout that the test sets itself, in seconds; 0 for none."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0.0
