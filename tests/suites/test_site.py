@@ -36,7 +36,7 @@ def suite(pool: BrowserPool) -> Iterator[SiteSuite]:
 def make_suite(pool: BrowserPool, site: Path, **fields) -> SiteSuite:
     """Return a suite of one task on a page that shows the cookie of earlier episodes."""
     (site / "index.html").write_text(
-        "<button onclick=\"document.cookie='seen=1'\">Go</button><p id=c></p>"
+        "<button onclick=\"document.cookie='visited=1'\">Go</button><p id=c></p>"
         "<script>c.textContent = 'cookie ' + document.cookie</script>"
     )
     task = SiteTask(**{"intent": "Go.", "reward": lambda page, answer: 1, **fields})
@@ -86,8 +86,8 @@ def test_episodes_have_separate_browser_contexts(pool, tmp_path):
     observation = environments[0].reset().observation
     (button,) = observation.elements
     environments[0].step(Action(ActionKind.CLICK, button))
-    assert "cookie seen=1" in environments[0].reset().observation.text
-    assert "seen=1" not in environments[1].reset().observation.text
+    assert "cookie visited=1" in environments[0].reset().observation.text
+    assert "visited=1" not in environments[1].reset().observation.text
     for environment in environments:
         environment.close()
     suite.close()
