@@ -18,7 +18,7 @@ quickstart: setup  ## BC, M-GRPO and evaluations; ARGS="--config.grpo.updates=10
 	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
 
 test: lint  ## lint and the tests of CI
-	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)

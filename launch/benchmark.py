@@ -7,6 +7,7 @@ Baselines (third_party/README.md); one without its flag is skipped:
 - `update`, `generate`: google-tunix, in the environment of --baseline_python.
 - `language_model`: transformers on torch (--baseline_python=.venv/bin/python works) and llama.cpp
   (--baseline_checkout).
+- `infinity`: the servers of the apps of --baseline_checkout, which this benchmark needs.
 - `browser`: BrowserGym (--baseline_python), the parser of VisualAgentBench (--baseline_python and
   --baseline_checkout) and Playwright, which needs no flag.
 """
@@ -37,10 +38,13 @@ _BASELINE_PYTHON = flags.DEFINE_string(
 _BASELINE_CHECKOUT = flags.DEFINE_string(
     "baseline_checkout",
     "",
-    "Checkout of VisualAgentBench (browser) or folder with llama.cpp (language_model).",
+    "Checkout of VisualAgentBench (browser) or WebArena-Infinity (infinity), or folder with "
+    "llama.cpp (language_model).",
 )
 _POLICY = flags.DEFINE_string(
-    "policy", "webagent-tiny", "Policy of `evaluate` and `language_model`: name or directory."
+    "policy",
+    "webagent-tiny",
+    "Policy of `evaluate`, `infinity` (tokenizer) and `language_model`: name or directory.",
 )
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 

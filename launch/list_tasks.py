@@ -35,10 +35,10 @@ def main(argv: Sequence[str]) -> None:
     cli.parse_workdir(argv, default_workdir=".")  # writes no files
     with cli.exit_on_user_error():
         suite = cli.run_config().suite
-        if _SUITE.value not in (None, suite.name):
+        if _SUITE.value is not None and (suite.factory or _SUITE.value != suite.name):
             # suite.tasks of the config contains names of another suite.
             name = typing.cast(SuiteName, _SUITE.value)
-            suite = dataclasses.replace(suite, name=name, tasks=())
+            suite = dataclasses.replace(suite, name=name, factory="", tasks=())
         for task in registry.list_tasks(suite, typing.cast(Split, _SPLIT.value)):
             print(json.dumps(dataclasses.asdict(task)) if _JSON.value else _line(task))
 

@@ -184,7 +184,7 @@ def test_evaluation_uses_configured_split(run, tmp_path):
     assert [t["task_id"] for t in record["tasks"]] == ["fake/train/a/0", "fake/train/b/0"]
 
 
-@pytest.mark.parametrize("name", ["arena", "webarena_lite"])
+@pytest.mark.parametrize("name", ["arena", "infinity", "webarena_lite"])
 def test_task_file_suites_use_one_seed_per_task(run, tmp_path, monkeypatch, name):
     assert run(tmp_path, name=name, seeds_per_task=4)["n"] == 2
 

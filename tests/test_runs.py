@@ -16,6 +16,7 @@ from absl.testing import flagsaver
 from configs import quickstart as quickstart_config
 from tests.metric_records import without_timings
 from webagent_jax import config, policy
+from webagent_jax.config import SuiteConfig
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
@@ -62,6 +63,16 @@ def test_quickstart_writes_summary_evals_and_report(workdir):
     assert tasks[0] == tasks[1] == tasks[2]
     assert (workdir / "report.html").stat().st_size > 10_000
     assert len(read_metrics(workdir / "grpo" / "metrics.jsonl")) == SMOKE.grpo.updates
+
+
+@pytest.mark.slow
+def test_quickstart_runs_on_site_of_user(tmp_path):
+    from launch import quickstart
+
+    _launch(quickstart, tmp_path, suite=SuiteConfig(factory="examples.my_site.suite:make_suite"))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["grpo"]["by_site"]) == {"order", "save-name"}
+    assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
 def test_quickstart_rerun_changes_no_logs(workdir):

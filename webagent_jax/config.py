@@ -184,7 +184,22 @@ class ArenaConfig:
     num_generated_tasks: int = 10_000  # number of training tasks generated from task_seed
 
 
-SuiteName = Literal["miniwob", "arena", "webarena_lite", "browsergym"]
+@dataclass(frozen=True)
+class InfinityConfig:
+    """WebArena-Infinity: apps, tasks and verifiers of a checkout (docs/infinity.md)."""
+
+    path: str = ""  # folder of the checkout, which contains apps/
+    # Difficulties to use: easy, medium, hard, function; empty: all. Function tasks are for training
+    # only.
+    difficulties: tuple[str, ...] = ()
+    # Apps without training tasks.
+    test_apps: tuple[str, ...] = ("gitlab-plan-and-track", "superhuman-general")
+    # Tasks of the test split: those of test_apps, or held-out tasks of the other apps.
+    test_split: Literal["apps", "tasks"] = "apps"
+    verifier_timeout: float = 20.0  # time limit of a verifier, in seconds
+
+
+SuiteName = Literal["miniwob", "arena", "webarena_lite", "browsergym", "infinity"]
 
 
 @dataclass(frozen=True)
@@ -192,7 +207,11 @@ class SuiteConfig:
     """Tasks and sites of a run."""
 
     name: SuiteName = "miniwob"  # suite of the run
-    # Names of tasks, MiniWoB++ pages, arena sites or arena templates; empty: the complete suite.
+    # Function that creates a suite of your own, as module:function (docs/your_site.md); replaces
+    # `name`. The module is found in the current folder or an installed package.
+    factory: str = ""
+    # Names of tasks, MiniWoB++ pages, arena sites, arena templates or apps; empty: the complete
+    # suite.
     tasks: tuple[str, ...] = ()
     # Seeds per name in the training split; names from task files have one.
     train_seeds_per_task: int = 10_000
@@ -201,6 +220,12 @@ class SuiteConfig:
     arena: ArenaConfig = field(default_factory=ArenaConfig)
     webarena: WebArenaConfig = field(default_factory=WebArenaConfig)
     browsergym: BrowserGymConfig = field(default_factory=BrowserGymConfig)
+    infinity: InfinityConfig = field(default_factory=InfinityConfig)
+
+    @property
+    def label(self) -> str:
+        """Factory or name of the suite, for messages."""
+        return self.factory or self.name
 
 
 @dataclass(frozen=True)
@@ -401,15 +426,24 @@ def _check(cfg: RunConfig) -> None:
             "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
         ),
         (
-            cfg.suite.name != "browsergym" or bool(cfg.suite.tasks),
+            cfg.suite.name != "browsergym" or bool(cfg.suite.tasks or cfg.suite.factory),
             "suite.tasks must name BrowserGym's environments: browsergym/miniwob.click-test",
         ),
         (cfg.suite.response_delay_ms >= 0, "suite.response_delay_ms must not be negative"),
         (
-            cfg.suite.response_delay_ms == 0 or cfg.suite.name in ("miniwob", "arena"),
+            cfg.suite.response_delay_ms == 0
+            or (cfg.suite.name in ("miniwob", "arena") and not cfg.suite.factory),
             "suite.response_delay_ms needs an embedded suite: miniwob or arena",
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
+        (
+            set(cfg.suite.infinity.difficulties) <= {"easy", "medium", "hard", "function"},
+            "suite.infinity.difficulties must list some of: easy, medium, hard, function",
+        ),
+        (
+            cfg.suite.infinity.verifier_timeout > 0,
+            "suite.infinity.verifier_timeout must be above 0 seconds",
+        ),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         *_endpoint_rules(cfg),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),

@@ -31,7 +31,7 @@ from webagent_jax.types import (
     Task,
 )
 
-_SINGLE_TASKS = ("arena", "webarena_lite")
+_SINGLE_TASKS = ("arena", "infinity", "webarena_lite")
 """Suites with one seed per task."""
 
 _Key = tuple[str, int]
@@ -143,7 +143,8 @@ def _jobs(cfg: RunConfig, runtime: RolloutRuntime, wait_timer: _WaitTimer) -> li
 
 
 def _seeds_per_task(cfg: RunConfig) -> int:
-    return 1 if cfg.suite.name in _SINGLE_TASKS else cfg.eval.seeds_per_task
+    has_single_tasks = cfg.suite.name in _SINGLE_TASKS and not cfg.suite.factory
+    return 1 if has_single_tasks else cfg.eval.seeds_per_task
 
 
 def _task(runtime: RolloutRuntime, cfg: RunConfig, name: str, index: int) -> Task:

@@ -1,4 +1,4 @@
-"""Static site server and latency middleware for local sites."""
+"""Server thread of local sites, static sites, and latency middleware."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -37,7 +38,7 @@ class _CachedStaticFiles(StaticFiles):
     """Static files with a cache in memory: every episode requests the same few files."""
 
     def __init__(self, *, directory: Path) -> None:
-        super().__init__(directory=directory)
+        super().__init__(directory=directory, html=True)  # a folder's address shows its index.html
         self._responses: dict[str, Response] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
@@ -53,32 +54,30 @@ class _CachedStaticFiles(StaticFiles):
         return self._responses[path]
 
 
-class StaticSite:
-    """HTTP server of a folder, on a free port of 127.0.0.1 and in its own thread.
-
-    Pages need a real server because the proxy of a browser context restricts the hosts that it
-    reaches, and `file://` URLs bypass proxies.
+class LocalServer:
+    """HTTP server of an ASGI application, on a free port of 127.0.0.1 and in its own thread.
 
     Args:
-        folder: folder to serve.
+        app: application to serve.
         latency: delay of every response in seconds.
 
     Attributes:
-        host: "127.0.0.1:PORT".
+        port: port of the server.
+        address: "127.0.0.1:PORT".
         url: "http://127.0.0.1:PORT".
 
     Raises:
         InfraError: the server does not start.
     """
 
-    def __init__(self, folder: Path, latency: float = 0.0) -> None:
+    def __init__(self, app: ASGIApp, latency: float = 0.0) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.port = int(self._socket.getsockname()[1])
+        self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
-        pages = Starlette(routes=[Mount("/", _CachedStaticFiles(directory=folder))])
         self._server = uvicorn.Server(
             uvicorn.Config(
-                LatencyMiddleware(pages, latency) if latency else pages,
+                LatencyMiddleware(app, latency) if latency else app,
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
@@ -89,7 +88,7 @@ class StaticSite:
         self._thread = threading.Thread(
             target=self._server.run,
             kwargs={"sockets": [self._socket]},
-            name="static-site",
+            name="local-server",
             daemon=True,
         )
         self._thread.start()
@@ -109,8 +108,27 @@ class StaticSite:
         self._thread.join(_STOP_SECONDS)
         self._socket.close()
 
-    def __enter__(self) -> StaticSite:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class StaticSite(LocalServer):
+    """HTTP server of a folder.
+
+    Pages need a real server because the proxy of a browser context restricts the hosts that it
+    reaches, and `file://` URLs bypass proxies.
+
+    Args:
+        folder: folder to serve.
+        latency: delay of every response in seconds.
+
+    Raises:
+        InfraError: the server does not start.
+    """
+
+    def __init__(self, folder: Path, latency: float = 0.0) -> None:
+        pages = Starlette(routes=[Mount("/", _CachedStaticFiles(directory=folder))])
+        super().__init__(pages, latency)

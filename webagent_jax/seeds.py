@@ -6,6 +6,9 @@ import enum
 
 import numpy as np
 
+FIRST_TEST_SEED = 1_000_000
+"""First seed of generated test tasks; training seeds are below it: the splits are disjoint."""
+
 
 class RandomStream(enum.IntEnum):
     """Random stream of a run. Never renumber: the values make runs reproducible."""

@@ -14,8 +14,10 @@ import pytest
 
 from webagent_jax.browser import process_memory
 
-FORK_SCRIPT = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(60)"
-SLEEP_SCRIPT = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+# One write per process: two calls of print may interleave, as print writes the newline separately.
+PRINT_PID = r'os.write(1, b"%d\n" % os.getpid())'
+FORK_SCRIPT = f"import os, time; os.fork(); {PRINT_PID}; time.sleep(60)"
+SLEEP_SCRIPT = f"import os, time; {PRINT_PID}; time.sleep(60)"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

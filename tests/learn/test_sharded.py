@@ -6,7 +6,7 @@ import pytest
 
 from tests.devices import run_on_eight_devices
 
-MESHES = ("8x1x1", "2x4x1", "2x2x2", "1x2x4")  # data, fsdp, tensor
+MESHES = ("8x1x1", "2x2x2", "1x2x4")  # data, fsdp, tensor
 
 
 @pytest.fixture(scope="module")

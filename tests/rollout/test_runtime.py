@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from webagent_jax import config
-from webagent_jax.config import EvalConfig, RolloutConfig
+from webagent_jax import config, policy
+from webagent_jax.agent import ChatTokenizer
+from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig
 from webagent_jax.policy.loading import initial_policy
-from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.rollout.runtime import RolloutRuntime, make_engine
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import AgentRequest, Completion, Observation, Task
 
@@ -50,3 +51,16 @@ def test_runtime_uses_separate_eval_sampling_options(monkeypatch):
     assert requests == [(1.0, 1.0, 0, 96), (0.5, 0.9, 7, 200)]
     assert (train_config.max_prompt_tokens, train_config.max_repeats) == (512 - 96, 0)
     assert (eval_config.max_prompt_tokens, eval_config.max_repeats) == (512 - 200, 5)
+
+
+def test_engine_longer_than_positions_of_policy_raises_config_error():
+    # A training row must fit a sequence of the engine.
+    cfg = dataclasses.replace(
+        SMOKE,
+        engine=dataclasses.replace(SMOKE.engine, max_model_len=1_000_000),
+        bc=dataclasses.replace(SMOKE.bc, row_tokens=1_000_000),
+        grpo=dataclasses.replace(SMOKE.grpo, row_tokens=1_000_000),
+    )
+    model, snapshot = initial_policy(cfg)
+    with pytest.raises(ConfigError, match=r"max_model_len=1000000 exceeds the \d+ positions"):
+        make_engine(cfg, ChatTokenizer(policy.resolve_dir(cfg.policy.path)), model, snapshot)

@@ -15,6 +15,7 @@ from tools.benchmarks import (
     browser,
     evaluate,
     generate,
+    infinity,
     language_model,
     packing,
     timing,
@@ -29,7 +30,8 @@ class Options:
 
     repeats: int  # number of runs per measurement
     baseline_python: str  # Python interpreter of the baselines; empty: skip them
-    baseline_checkout: str  # checkout of VisualAgentBench or folder with llama.cpp; empty: skip it
+    # Checkout of VisualAgentBench or WebArena-Infinity, or folder with llama.cpp; empty: skip it.
+    baseline_checkout: str
     policy: str  # name or directory of the policy
 
 
@@ -41,6 +43,9 @@ SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
     ),
     "evaluate": lambda options: evaluate.run(options.repeats, options.policy),
     "generate": lambda options: generate.run(options.repeats, options.baseline_python),
+    "infinity": lambda options: infinity.run(
+        options.repeats, options.policy, options.baseline_checkout
+    ),
     "language_model": lambda options: language_model.run(
         options.repeats, options.policy, options.baseline_python, options.baseline_checkout
     ),
@@ -66,9 +71,10 @@ def run(
         repeats: number of runs per measurement; results are medians.
         baseline_python: Python interpreter of an environment with the baselines; empty skips them.
         show: receives each result as text.
-        baseline_checkout: checkout of VisualAgentBench for `browser`, or folder with llama.cpp for
-            `language_model`; empty skips this baseline.
-        policy: name or directory of the policy of `evaluate` and `language_model`.
+        baseline_checkout: checkout of VisualAgentBench for `browser`, folder with llama.cpp for
+            `language_model`; empty skips this baseline. Checkout of WebArena-Infinity for
+            `infinity`, which needs it.
+        policy: name or directory of the policy of `evaluate`, `infinity` and `language_model`.
     """
     device = jax.devices()[0]
     first_rate = timing.matmul_rate() / 1e9

@@ -15,6 +15,7 @@ from typing import Any
 import webagent_jax
 from webagent_jax.arena.registry import SITES
 from webagent_jax.types import InfraError
+from webagent_jax.world_names import hostname, slot_origin
 
 # The first start builds the data, possibly on a busy machine.
 _START_TIMEOUT_SECONDS = 180.0
@@ -76,13 +77,11 @@ class ArenaServerHandle:
 
     def addresses(self, world: str) -> Mapping[str, str]:
         """Return the URLs of all sites in a world by WebArena's site names."""
-        return {s.task_name: f"http://{s.name}.{world}.localhost:{self.port}" for s in SITES}
+        return {s.task_name: f"http://{hostname(s.name, world)}:{self.port}" for s in SITES}
 
     def origin(self, world: str) -> str:
         """Return the allow-list of a world's browser: all sites of its slot and nothing else."""
-        # Names of worlds end in their slot: "2.w1" has the slot "w1".
-        slot = world.rpartition(".")[2]
-        return f".{slot}.localhost:{self.port}"
+        return slot_origin(world, self.port)
 
     def close(self) -> None:
         """Stop the server. Repeated calls have no effect."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -28,8 +27,7 @@ from webagent_jax.arena.registry import SITES
 from webagent_jax.arena.site import Site
 from webagent_jax.arena.worlds import WorldStore
 from webagent_jax.local_site import LatencyMiddleware
-
-_HOSTNAME = re.compile(r"(?P<site>[a-z]+)\.(?P<world>(\d+\.)?w\d+)\.localhost(?::\d+)?")
+from webagent_jax.world_names import parse_host
 
 
 class ArenaApp:
@@ -49,11 +47,10 @@ class ArenaApp:
         """Handle an HTTP request; ignore other protocols."""
         if scope["type"] != "http":
             return
-        hostname = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        match = _HOSTNAME.fullmatch(hostname)
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        site_name, world_name = parse_host(host) or ("", "")
         # A dropped world is missing here, so that late requests of its pages reach no other world.
-        router = self._routers.get(match["site"]) if match else None
-        world = self.worlds.get(match["world"]) if match else None
+        router, world = self._routers.get(site_name), self.worlds.get(world_name)
         if router is None or world is None:
             await self.fallback_app(scope, receive, send)
             return

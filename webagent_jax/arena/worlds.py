@@ -7,13 +7,13 @@ own database, a memory copy of a few megabytes.
 from __future__ import annotations
 
 import copy
-import itertools
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from webagent_jax.arena import database
+from webagent_jax.world_names import WorldNames
 
 
 @dataclass(slots=True)
@@ -83,10 +83,6 @@ class SeedDatabase:
 class WorldStore:
     """Existing worlds of a server. Use a store and its connections from one thread only.
 
-    A world has a slot, such as w1, which no other existing world shares: its browser has access to
-    this slot only. The next world of the slot has a new name (w1, 2.w1, 3.w1), so late requests of
-    an earlier page do not reach it.
-
     Args:
         images: seed images by database name.
         account_ids: ids of the accounts that are signed in at first, by site name.
@@ -96,12 +92,11 @@ class WorldStore:
         self._seeds = {name: SeedDatabase(image) for name, image in images.items()}
         self._account_ids = account_ids
         self._worlds: dict[str, World] = {}
-        self._slots = itertools.count(1)
-        self._free_slots: list[tuple[str, int]] = []  # (slot, number of worlds that it has had)
+        self._names = WorldNames()
 
     def new(self) -> World:
         """Create a world in the seed state."""
-        return self._add(World(self._next_name(), self._seeds, self._account_ids))
+        return self._add(World(self._names.take(), self._seeds, self._account_ids))
 
     def copy(self, name: str) -> World:
         """Create a world in the state of another.
@@ -109,7 +104,7 @@ class WorldStore:
         Raises:
             KeyError: there is no such world.
         """
-        return self._add(self._worlds[name].copy(self._next_name()))
+        return self._add(self._worlds[name].copy(self._names.take()))
 
     def drop(self, name: str) -> None:
         """Delete a world. Repeated calls have no effect."""
@@ -117,8 +112,7 @@ class WorldStore:
         # The check keeps a repeated call from freeing the slot twice.
         if world is not None:
             world.close()
-            number, _, slot = name.rpartition(".")
-            self._free_slots.append((slot, int(number or 1)))
+            self._names.release(name)
 
     def get(self, name: str) -> World | None:
         """Return the world with a name; None if there is none."""
@@ -126,13 +120,6 @@ class WorldStore:
 
     def __len__(self) -> int:
         return len(self._worlds)
-
-    def _next_name(self) -> str:
-        if not self._free_slots:
-            return f"w{next(self._slots)}"
-        # The slot that became free last: its browser may wait for the next world.
-        slot, num_worlds = self._free_slots.pop()
-        return f"{num_worlds + 1}.{slot}"
 
     def _add(self, world: World) -> World:
         self._worlds[world.name] = world

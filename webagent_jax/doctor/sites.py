@@ -24,12 +24,12 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     """Yield the findings about the sites of the suite."""
     del workdir
     try:
-        if cfg.suite.name == "webarena_lite":
+        if cfg.suite.name == "webarena_lite" and not cfg.suite.factory:
             yield from _check_webarena(cfg.suite)
         else:
             yield _open_first_task(cfg)
     except (ConfigError, InfraError) as error:
-        yield from_error(cfg.suite.name, error, "see the documentation of the suite in docs/")
+        yield from_error(cfg.suite.label, error, "see the documentation of the suite in docs/")
 
 
 def _open_first_task(cfg: RunConfig) -> Finding:
@@ -39,7 +39,7 @@ def _open_first_task(cfg: RunConfig) -> Finding:
         ConfigError: the suite lacks a requirement.
         InfraError: a site fails.
     """
-    name = cfg.suite.name
+    name = cfg.suite.label
     try:
         with BrowserPool(replace(cfg.browser, num_processes=1)) as pool:
             suite = make_suite(cfg.suite, cfg.browser, pool, lambda line: None)

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import EvalConfig, RolloutConfig, RunConfig
+from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
 from webagent_jax.policy import ModelConfig, sharding
@@ -202,8 +202,15 @@ def make_engine(
     """Return an engine with the options of the run.
 
     Raises:
+        ConfigError: `engine.max_model_len` exceeds the positions of the policy.
         ShardingError: this process has fewer devices than `engine.tensor_parallel_size`.
     """
+    if cfg.engine.max_model_len > model.max_positions:
+        raise ConfigError(
+            f"engine.max_model_len={cfg.engine.max_model_len} exceeds the {model.max_positions} "
+            f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
+            f"{model.max_positions}, or use another policy"
+        )
     return Engine(
         model,
         snapshot.params,

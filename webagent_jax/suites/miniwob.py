@@ -17,6 +17,7 @@ from pathlib import Path
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
+from webagent_jax.seeds import FIRST_TEST_SEED
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import (
@@ -28,9 +29,6 @@ from webagent_jax.types import (
     Split,
     Task,
 )
-
-FIRST_TEST_SEED = 1_000_000
-"""First test seed; training seeds are 0 .. train_seeds - 1, so that the splits are disjoint."""
 
 VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, its pop-ups can be larger
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig, SuiteConfig
+from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
 from webagent_jax.suites import browsergym, miniwob, webarena
 from webagent_jax.suites.arena import ArenaSuite, load_tasks
 from webagent_jax.suites.browsergym import BrowserGym
+from webagent_jax.suites.infinity import Infinity
+from webagent_jax.suites.infinity import catalog as infinity_catalog
 from webagent_jax.suites.miniwob import MiniWob
 from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
+
+SuiteFactory = Callable[[BrowserPool, SuiteConfig], Suite]
 
 
 def make_suite(
@@ -30,6 +37,8 @@ def make_suite(
         ConfigError: the suite lacks a requirement; the message says how to fix it.
         InfraError: an embedded site does not start.
     """
+    if config.factory:
+        return load_factory(config.factory)(pool, config)
     # Only embedded sites can delay their responses.
     latency = config.response_delay_ms / 1000
     match config.name:
@@ -47,6 +56,8 @@ def make_suite(
                 python=config.browsergym.python,
                 train_seeds=config.train_seeds_per_task,
             )
+        case "infinity":
+            return Infinity(pool, config.infinity, config.tasks)
 
 
 def check_requirements(config: SuiteConfig) -> None:
@@ -55,16 +66,29 @@ def check_requirements(config: SuiteConfig) -> None:
     Raises:
         ConfigError: the suite lacks a requirement.
     """
-    if config.name == "webarena_lite":
+    if config.factory:
+        load_factory(config.factory)
+    elif config.name == "webarena_lite":
         webarena.read(config.webarena, config.tasks, os.environ)
+    elif config.name == "infinity":
+        infinity_catalog.read(config.infinity, config.tasks)
 
 
 def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
-    """Yield the tasks of a split without a browser or site; only the first seed of each task.
+    """Yield the tasks of a split; only the first seed of each task.
+
+    Needs no browser and no site, except for a suite of `config.factory`.
 
     Raises:
         ConfigError: the config names an unknown task, or a file is missing.
     """
+    if config.factory:
+        with (
+            BrowserPool(BrowserConfig()) as pool,
+            closing(load_factory(config.factory)(pool, config)) as suite,
+        ):
+            yield from (suite.task(name, split, 0) for name in suite.task_names(split))
+        return
     match config.name:
         case "miniwob":
             yield from miniwob.first_tasks(config.tasks, split)
@@ -77,3 +101,39 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
             yield from (tasks.task(name, split) for name in tasks.names(split))
         case "browsergym":
             yield from browsergym.first_tasks(config.tasks, split)
+        case "infinity":
+            yield from infinity_catalog.read(config.infinity, config.tasks)[split].values()
+
+
+def load_factory(spec: str) -> SuiteFactory:
+    """Import the function of `suite.factory`, such as "examples.my_site.suite:make_suite".
+
+    Modules of the current folder come first, as with `python -m`.
+
+    Raises:
+        ConfigError: the text is malformed, or there is no such module or function.
+    """
+    module_name, _, function_name = spec.partition(":")
+    if not module_name or not function_name:
+        raise ConfigError(f"suite.factory={spec!r} must read module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            # The module exists, but a package that it imports is missing.
+            raise ConfigError(
+                f"suite.factory={spec!r}: importing {module_name} failed: {error}"
+            ) from error
+        raise ConfigError(
+            f"suite.factory={spec!r}: there is no module {module_name!r} in {os.getcwd()} or in an "
+            "installed package: start the launcher in the folder that contains it"
+        ) from error
+    factory = getattr(module, function_name, None)
+    if not callable(factory):
+        raise ConfigError(
+            f"suite.factory={spec!r}: {module.__file__} has no function {function_name!r}"
+        )
+    loaded: SuiteFactory = factory
+    return loaded

@@ -17,6 +17,7 @@ from typing import Any
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins, isolation
 from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.seeds import FIRST_TEST_SEED
 from webagent_jax.suites.browsergym import page
 from webagent_jax.suites.browsergym.process import BrowserGymProcess
 from webagent_jax.types import (
@@ -31,7 +32,6 @@ from webagent_jax.types import (
     Task,
 )
 
-_FIRST_TEST_SEED = 1_000_000
 _FULL_REWARD = 1.0 - 1e-6
 _START_TIMEOUT = 120.0  # seconds to start a browser, load the pages and set up the task
 _STEP_TIMEOUT = 60.0  # seconds
@@ -72,7 +72,7 @@ class BrowserGym:
         self.pages = tuple(ids)
         self._seeds: dict[Split, range] = {
             "train": range(train_seeds),
-            "test": range(_FIRST_TEST_SEED, _FIRST_TEST_SEED + test_seeds),
+            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
         }
         self._python = python or sys.executable
         self._config = config or BrowserConfig()
@@ -247,7 +247,7 @@ class BrowserGymEnvironment:
 
 def first_tasks(ids: Sequence[str], split: Split) -> Iterator[Task]:
     """Return the first task of each id, without a check that BrowserGym has registered it."""
-    return (_task(name, _FIRST_TEST_SEED if split == "test" else 0) for name in ids)
+    return (_task(name, FIRST_TEST_SEED if split == "test" else 0) for name in ids)
 
 
 def _task(name: str, seed: int) -> Task:

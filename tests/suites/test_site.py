@@ -1,0 +1,216 @@
+"""Tests of suites of users: the example in examples/my_site, isolation, errors and the factory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from webagent_jax.browser import BrowserPool
+from webagent_jax.config import BrowserConfig, ConfigError, RunConfig, SuiteConfig
+from webagent_jax.doctor import sites as doctor_sites
+from webagent_jax.suites import registry
+from webagent_jax.suites.site import SiteSuite, SiteTask
+from webagent_jax.types import Action, ActionKind, InfraError, Task
+
+FACTORY = "examples.my_site.suite:make_suite"
+CONFIG = SuiteConfig(factory=FACTORY, train_seeds_per_task=20)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[BrowserPool]:
+    with BrowserPool(BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def suite(pool: BrowserPool) -> Iterator[SiteSuite]:
+    suite = registry.make_suite(CONFIG, BrowserConfig(), pool, print)
+    assert isinstance(suite, SiteSuite)
+    yield suite
+    suite.close()
+
+
+def make_suite(pool: BrowserPool, site: Path, **fields) -> SiteSuite:
+    """Return a suite of one task on a page that shows the cookie of earlier episodes."""
+    (site / "index.html").write_text(
+        "<button onclick=\"document.cookie='visited=1'\">Go</button><p id=c></p>"
+        "<script>c.textContent = 'cookie ' + document.cookie</script>"
+    )
+    task = SiteTask(**{"intent": "Go.", "reward": lambda page, answer: 1, **fields})
+    return SiteSuite(pool, SuiteConfig(train_seeds_per_task=2), site, {"go": lambda rng: task})
+
+
+def run_expert(suite: SiteSuite, task: Task, num_actions: int) -> tuple[float, bool]:
+    """Execute the first actions of the expert; return the reward and whether the page ended."""
+    environment = suite.make_env(task)
+    try:
+        start = environment.reset()
+        expert = suite.make_expert(task, start)
+        page, terminated = start.observation, False
+        for number in range(num_actions):
+            decision = expert.send(page) if number else next(expert)
+            result = environment.step(decision.action)
+            page, terminated = result.observation, result.terminated
+        return environment.compute_reward(None), terminated
+    finally:
+        environment.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("name", "num_actions"), [("order", 1), ("save-name", 2)])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_only_complete_solution_of_example_is_rewarded(suite, name, num_actions, split):
+    task = suite.task(name, split, 3)
+    assert run_expert(suite, task, num_actions) == (1.0, True)
+    assert run_expert(suite, task, num_actions - 1) == (0.0, False)
+
+
+@pytest.mark.browser
+def test_tasks_are_reproducible_and_splits_are_disjoint(suite):
+    train, test = suite.tasks("train"), suite.tasks("test")
+    assert len(train) == 2 * CONFIG.train_seeds_per_task
+    assert len({task.intent for task in train}) > 6
+    assert not {task.id for task in train} & {task.id for task in test}
+    assert suite.task("order", "train", 5) == suite.task("order", "train", 5) in train
+    with pytest.raises(IndexError):
+        suite.task("order", "train", CONFIG.train_seeds_per_task)
+
+
+@pytest.mark.browser
+def test_episodes_have_separate_browser_contexts(pool, tmp_path):
+    suite = make_suite(pool, tmp_path)
+    environments = [suite.make_env(suite.task("go", "train", i)) for i in range(2)]
+    observation = environments[0].reset().observation
+    (button,) = observation.elements
+    environments[0].step(Action(ActionKind.CLICK, button))
+    assert "cookie visited=1" in environments[0].reset().observation.text
+    assert "visited=1" not in environments[1].reset().observation.text
+    for environment in environments:
+        environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+def test_reset_runs_before_page_opens(pool, tmp_path):
+    suite = make_suite(
+        pool,
+        tmp_path,
+        start="page.html",
+        reset=lambda: (tmp_path / "page.html").write_text("written by reset"),
+    )
+    environment = suite.make_env(suite.task("go", "test", 0))
+    assert "written by reset" in environment.reset().observation.text
+    environment.close()
+    suite.close()
+
+
+def _divide(page, answer):
+    return 1 / 0
+
+
+def _disconnect(page, answer):
+    raise ConnectionRefusedError("server down")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("reward", "error", "message"),
+    [
+        (_divide, ConfigError, r"SiteTask.reward raised ZeroDivisionError.*test_site.py:\d+"),
+        (_disconnect, InfraError, "server down"),
+        (lambda page, answer: 2, ConfigError, r"returned 2.0: return 0, 1 or a bool"),
+    ],
+)
+def test_reward_error_names_function(pool, tmp_path, reward, error, message):
+    suite = make_suite(pool, tmp_path, reward=reward)
+    environment = suite.make_env(suite.task("go", "test", 0))
+    environment.reset()
+    with pytest.raises(error, match=message):
+        environment.compute_reward(None)
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+def test_reward_receives_answer(pool, tmp_path):
+    suite = make_suite(pool, tmp_path, reward=lambda page, answer: answer == "42")
+    environment = suite.make_env(suite.task("go", "test", 0))
+    environment.reset()
+    assert [environment.compute_reward(answer) for answer in ("42", "41", None)] == [1, 0, 0]
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+def test_unknown_task_and_site_raise_config_error(pool, tmp_path):
+    with pytest.raises(ConfigError, match="no task 'ordr'; did you mean: order"):
+        registry.make_suite(
+            SuiteConfig(factory=FACTORY, tasks=("ordr",)), BrowserConfig(), pool, print
+        )
+    for site in ("localhost:3000", tmp_path / "missing"):
+        with pytest.raises(ConfigError, match="neither an address nor a folder"):
+            SiteSuite(pool, SuiteConfig(), site, {})
+
+
+@pytest.mark.browser
+def test_task_without_expert_raises_key_error(pool, tmp_path):
+    suite = make_suite(pool, tmp_path)
+    task = suite.task("go", "test", 0)
+    environment = suite.make_env(task)
+    with pytest.raises(KeyError, match=r"set SiteTask\.expert"):
+        suite.make_expert(task, environment.reset())
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("examples.my_site.suite", "must read module:function"),
+        (":make_suite", "must read module:function"),
+        ("no_such_module:f", "there is no module 'no_such_module'"),
+        ("examples.no_such:f", "there is no module 'examples.no_such'"),
+        ("examples.my_site.suite:f", "has no function 'f'"),
+        ("examples.my_site.suite:DRINKS", "has no function 'DRINKS'"),
+    ],
+)
+def test_invalid_factory_raises_config_error(factory, message):
+    with pytest.raises(ConfigError, match=message):
+        registry.check_requirements(SuiteConfig(factory=factory))
+
+
+def test_factory_with_missing_package_names_package(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"importing needs_more failed.*no_such_package"):
+        registry.load_factory("needs_more:f")
+
+
+@pytest.mark.browser
+def test_list_tasks_of_factory():
+    tasks = list(registry.list_tasks(CONFIG, "test"))
+    assert [task.id for task in tasks] == ["my_site/order/1000000", "my_site/save-name/1000000"]
+
+
+@pytest.mark.browser
+def test_doctor_opens_first_task_of_factory(tmp_path):
+    (finding,) = doctor_sites.check(RunConfig(suite=CONFIG), tmp_path)
+    assert FACTORY in str(finding) and "my_site/order/1000000 opened, with 8 elements" in str(
+        finding
+    )
+
+
+@pytest.mark.browser
+def test_task_function_error_names_task(pool, tmp_path):
+    def draw(rng: random.Random) -> SiteTask:
+        raise KeyError("color")
+
+    suite = SiteSuite(pool, SuiteConfig(), tmp_path, {"paint": draw})
+    with pytest.raises(
+        ConfigError, match=r"task 'paint' raised KeyError\('color'\) at .*test_site"
+    ):
+        suite.task("paint", "train", 0)
+    suite.close()

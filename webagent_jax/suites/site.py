@@ -1,0 +1,236 @@
+"""Suite of a user's own site: tasks and rewards are Python functions.
+
+    def add_item(rng: random.Random) -> SiteTask:
+        item = rng.choice(["bread", "milk", "tea"])
+        return SiteTask(
+            f"Add {item} to the list.",
+            reward=lambda page, answer: page.evaluate("items") == [item],
+        )
+
+    def make_suite(pool: BrowserPool, config: SuiteConfig) -> SiteSuite:
+        return SiteSuite(pool, config, "http://localhost:3000", {"add-item": add_item})
+
+Every launcher uses it with `--config.suite.factory=my_module:make_suite` (docs/your_site.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import random
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urljoin
+
+from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser.context import origin_of
+from webagent_jax.config import ConfigError, SuiteConfig
+from webagent_jax.local_site import StaticSite
+from webagent_jax.seeds import FIRST_TEST_SEED
+from webagent_jax.suites.browser_environment import BrowserEnvironment
+from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
+
+_NUM_TEST_SEEDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTask:
+    """Task of a site."""
+
+    intent: str  # instruction for the agent
+    # Returns the reward, 0 or 1 or a bool, for the final page and the answer of the agent. The
+    # answer is None if the agent gave none.
+    reward: Callable[[Session, str | None], float]
+    start: str = ""  # address of the first page, relative to that of the site
+    # Returns whether the page ends the episode, after each action; None: only the agent ends it.
+    is_done: Callable[[Session], bool] | None = None
+    # Called before the first page opens, for example to reset the server.
+    reset: Callable[[], None] | None = None
+    # Scripted solution from the first observation, for demonstrations.
+    expert: Callable[[Observation], Expert] | None = None
+
+
+TaskFunction = Callable[[random.Random], SiteTask]
+
+
+class SiteSuite:
+    """Suite of the tasks of one site.
+
+    Episodes have separate browser contexts. They share the server of the site: if tasks change its
+    state, reset it in `SiteTask.reset` and set `rollout.max_concurrent_episodes=1`, or keep the
+    state of different users apart.
+
+    Args:
+        pool: pool of browsers; the caller closes it.
+        config: options of the run: `tasks` selects names, `train_seeds_per_task` is the number of
+            training tasks per name.
+        site: address of the site (http://host:port), or a folder of static files to serve.
+        tasks: function of each task name. It draws a task from a random generator; equal
+            generators must give equal tasks.
+        name: name of the suite, the first part of task ids.
+        origins: further origins that the pages may load, as "host:port".
+
+    Raises:
+        ConfigError: `config.tasks` contains an unknown name, or `site` is neither an address nor a
+            folder.
+        InfraError: the server of a folder does not start.
+    """
+
+    def __init__(
+        self,
+        pool: BrowserPool,
+        config: SuiteConfig,
+        site: str | Path,
+        tasks: Mapping[str, TaskFunction],
+        *,
+        name: str = "site",
+        origins: Sequence[str] = (),
+    ) -> None:
+        self._names = _select_names(config.tasks, tuple(tasks))
+        self._functions = tasks
+        self._seeds: dict[Split, range] = {
+            "train": range(min(config.train_seeds_per_task, FIRST_TEST_SEED)),
+            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + _NUM_TEST_SEEDS),
+        }
+        self._pool, self._name = pool, name
+        self._server: StaticSite | None = None
+        self._url = str(site)
+        if Path(site).is_dir():
+            self._server = StaticSite(Path(site))
+            self._url = self._server.url
+        origin = origin_of(self._url)
+        if origin is None:
+            raise ConfigError(
+                f"site {self._url!r} is neither an address nor a folder: use http://host:port, or "
+                "the path of a folder with static files"
+            )
+        self._origins = (origin, *origins)
+
+    def task_names(self, split: Split) -> Sequence[str]:
+        """Return the selected names; the splits have equal names with different seeds."""
+        return self._names
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return all tasks of the split: every name for each seed."""
+        pairs = itertools.product(range(len(self._seeds[split])), self._names)
+        return [self.task(name, split, index) for index, name in pairs]
+
+    def task(self, name: str, split: Split, index: int) -> Task:
+        """Return the index-th task of a name.
+
+        Raises:
+            IndexError: the split has fewer tasks.
+            ConfigError: the task function fails.
+        """
+        seed = self._seeds[split][index]
+        site_task = self._draw(name, seed)
+        return Task(
+            id=f"{self._name}/{name}/{seed}",
+            suite=self._name,
+            sites=(name,),
+            intent=site_task.intent,
+            start_url=site_task.start,
+            seed=seed,
+        )
+
+    def make_env(self, task: Task) -> SiteEnvironment:
+        """Create an environment with its own browser context.
+
+        Raises:
+            InfraError: the browser fails.
+        """
+        (name,) = task.sites
+        site_task = self._draw(name, task.seed)
+        session = self._pool.session(origins=self._origins)
+        return SiteEnvironment(session, urljoin(f"{self._url}/", site_task.start), site_task)
+
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
+        """Create the expert of the task.
+
+        Raises:
+            KeyError: the task has no expert.
+        """
+        (name,) = task.sites
+        expert = self._draw(name, task.seed).expert
+        if expert is None:
+            raise KeyError(f"task {name!r} has no expert: set SiteTask.expert")
+        return expert(reset_result.observation)
+
+    def close(self) -> None:
+        """Stop the server of a folder."""
+        if self._server:
+            self._server.close()
+
+    def _draw(self, name: str, seed: int) -> SiteTask:
+        with _user_errors(f"the function of task {name!r}"):
+            # A text as seed gives the same generator in every process.
+            return self._functions[name](random.Random(f"{self._name}/{name}/{seed}"))
+
+
+class SiteEnvironment(BrowserEnvironment):
+    """Environment of one task of a site, in its own browser context."""
+
+    def __init__(self, session: Session, url: str, site_task: SiteTask) -> None:
+        super().__init__(session)
+        self._url, self._site_task = url, site_task
+
+    def reset(self) -> ResetResult:
+        """Reset the site and open the first page.
+
+        Raises:
+            InfraError: the browser or the site fails.
+            ConfigError: `SiteTask.reset` fails.
+        """
+        if self._site_task.reset:
+            with _user_errors("SiteTask.reset"):
+                self._site_task.reset()
+        self._session.goto(self._url)
+        intent = self._site_task.intent
+        return ResetResult(intent, self._session.observe(), self._session.take_timings())
+
+    def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
+        if self._site_task.is_done is None:
+            return observation, False
+        with _user_errors("SiteTask.is_done"):
+            return observation, bool(self._site_task.is_done(self._session))
+
+    def compute_reward(self, answer: str | None) -> float:
+        """Return the reward of the task.
+
+        Raises:
+            InfraError: the browser or the site fails.
+            ConfigError: `SiteTask.reward` fails, or its result is not in [0, 1].
+        """
+        with _user_errors("SiteTask.reward"):
+            reward = float(self._site_task.reward(self._session, answer))
+        if not 0 <= reward <= 1:
+            raise ConfigError(f"SiteTask.reward returned {reward}: return 0, 1 or a bool")
+        return reward
+
+
+def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in selected:
+        if name not in names:
+            suggestions = difflib.get_close_matches(name, names, n=3) or names[:3]
+            raise ConfigError(f"no task {name!r}; did you mean: {', '.join(suggestions)}?")
+    return tuple(selected) or names
+
+
+@contextmanager
+def _user_errors(function: str) -> Iterator[None]:
+    """Convert errors of a user's function: InfraError if a request failed, else ConfigError."""
+    try:
+        yield
+    except (ConfigError, InfraError):
+        raise
+    except OSError as error:
+        # Connections and timeouts: the episode can be repeated.
+        raise InfraError(f"{function} failed: {error!r}") from error
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{function} raised {error!r} at {frame.filename}:{frame.lineno}: fix the function"
+        ) from error
