@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.suites.infinity.steps import Step, choose, click, hover, select, type_text, wait
+from tests.suites.infinity.steps import Step, choose, click, select, type_text
 
 _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
     "elation-clinical-records": {
@@ -191,7 +191,7 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
         ),
     },
     "figma-text-and-typography": {
-        "task_e1": (hover("Copyright Notice"), click("Hide")),
+        "task_e1": (click("Hide", after_text="Copyright Notice"),),
         "task_e3": (click("Section Header"), click("Typography"), click("Center")),
         "task_e4": (click("Settings"), click("", after_text="straight quotes to curly quotes")),
         "task_e9": (click("Settings"), click("", after_text="Snap to grid")),
@@ -206,6 +206,20 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("Delete style", after_text="Heading/Display"),
             click("Delete", after_text="Delete Text Style"),
         ),
+        # The app stores nudges only while a layer is selected.
+        "task_m13": (
+            click("Page Title"),
+            click("Settings"),
+            type_text("2", after_text="Nudge amount"),
+            type_text("20", after_text="Big nudge amount"),
+        ),
+        "task_h74": (
+            click("Page Title"),
+            click("Settings"),
+            *choose("Japanese", after_text="Language"),
+            type_text("50", after_text="Big nudge amount"),
+            *choose("Right", after_text="Alignment"),
+        ),
         "task_h16": (
             click("Text Styles"),
             click("Delete style", after_text="Body/Small"),
@@ -214,15 +228,11 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("Delete", after_text="Delete Text Style"),
         ),
         "task_h63": tuple(
-            step
+            click("Lock", after_text=layer)
             for layer in ("Arabic Welcome", "Hebrew Body", "Japanese Heading")
-            for step in (hover(layer), wait, click("Lock", after_text=layer))
         ),
         "task_h75": (
-            hover("Arabic Welcome"),
-            click("Hide"),
-            hover("Hebrew Body"),
-            wait,
+            click("Hide", after_text="Arabic Welcome"),
             click("Lock", after_text="Hebrew Body"),
         ),
     },
@@ -389,7 +399,10 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             type_text("Spotify", "Search employers"),
             click("Follow"),
         ),
-        "task_e3": (click("Jobs", kind="button"), click("", after_text="Software Engineer Intern")),
+        "task_e3": (
+            click("Jobs", kind="button"),
+            click("bookmark-btn", after_text="Software Engineer Intern"),
+        ),
         "task_e5": (click("Events", kind="button"), click("RSVP", after_text="JPM Markets")),
         "task_e8": (
             click("Messages", kind="button"),
@@ -455,17 +468,28 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("🏷 Label"),
             click("Urgent", after_text="Apply Label"),
         ),
-        "task_e5": (click("⚙"), wait, click("", after_text="Show notification banners")),
-        "task_e13": (click("⚙"), wait, *choose("Trash", after_text="Swipe Left")),
+        "task_e5": (click("⚙"), click("", after_text="Show notification banners")),
+        "task_e13": (click("⚙"), *choose("Trash", after_text="Swipe Left")),
+        "task_m2": (
+            click("New Brand Assets", kind="item"),
+            click("×", after_text="Marketing"),
+        ),
+        "task_m4": (
+            click("Quantum Computing", kind="item"),
+            click("⏰ Remind"),
+            click("Next week"),
+        ),
+        "task_m17": (
+            click("Global Health Initiative", kind="item"),
+            click("🗑", after_text="📁"),
+        ),
         "task_m7": (
             click("⚙"),
-            wait,
             click("Reminders", after_text="Read Statuses"),
             click("All external emails"),
         ),
         "task_h4": (
             click("⚙"),
-            wait,
             *choose("Dark", after_text="Appearance"),
             click("", after_text="Show notification banners"),
             click("", after_text="Play a sound for new emails"),
@@ -483,7 +507,7 @@ _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
             click("🗑", after_text="Quick Check-in"),
             click("🗑", after_text="Decline Politely"),
         ),
-        "task_e4": (click("⚙"), wait, *choose("Dark", after_text="Appearance")),
+        "task_e4": (click("⚙"), *choose("Dark", after_text="Appearance")),
     },
 }
 

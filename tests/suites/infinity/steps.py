@@ -38,11 +38,6 @@ def click(text: str, *, after_text: str = "", before_text: str = "", kind: str =
     )
 
 
-def hover(text: str, *, after_text: str = "") -> Step:
-    """Return a step that moves the mouse over the element with a text."""
-    return partial(_act, ActionKind.HOVER, text=text, after_text=after_text)
-
-
 def choose(option: str, *, after_text: str) -> tuple[Step, Step]:
     """Return the steps that open the drop-down list after a text and click an option."""
     return click("", after_text=after_text), click(option, after_text=after_text)
@@ -58,11 +53,6 @@ def type_text(value: str, text: str = "", *, after_text: str = "") -> Step:
 def select(option: str, text: str) -> Step:
     """Return a step that selects an option of a `select` element with a name."""
     return partial(_act, ActionKind.SELECT, value=option, text=text, kind="select")
-
-
-def wait(page: Observation) -> Moves:
-    """Wait a second, for a panel that slides in or controls that fade in."""
-    return (yield Move("wait", Action(ActionKind.WAIT)))
 
 
 def _act(
