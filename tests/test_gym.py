@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import webagent_jax.gym
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
 from webagent_jax.suites.miniwob import MiniWob, all_pages
 from webagent_jax.types import InfraError, Observation, ResetResult, StepResult, Task
 
@@ -55,7 +55,7 @@ def test_all_miniwob_tasks_are_registered():
 
 def test_env_passes_gymnasium_checker():
     env = gymnasium.make(
-        "webagent_jax/miniwob.login-user", config=LONG_TIMEOUTS, render_mode="rgb_array"
+        "webagent_jax/miniwob.login-user", browser=LONG_TIMEOUTS, render_mode="rgb_array"
     )
     env.reset(seed=0)
     assert env.render().shape == (400, 500, 3)
@@ -63,9 +63,17 @@ def test_env_passes_gymnasium_checker():
     env.close()
 
 
-def test_make_miniwob_env_rejects_unknown_task():
+def test_make_env_rejects_unknown_task():
     with pytest.raises(ConfigError, match="login-user"):
-        webagent_jax.gym.make_miniwob_env("login-usr")
+        webagent_jax.gym.make_env(SuiteConfig(tasks=("login-usr",)))
+
+
+def test_arena_site_is_registered():
+    env = gymnasium.make("webagent_jax/arena.shop", split="test", browser=LONG_TIMEOUTS)
+    _, info = env.reset(seed=0)
+    assert info["task"].startswith("arena/shop/")
+    assert "link Cart 0" in info["page"]
+    env.close()
 
 
 def test_step_returns_reward_of_page(env):

@@ -207,8 +207,9 @@ class SuiteConfig:
     """Tasks and sites of a run."""
 
     name: SuiteName = "miniwob"  # suite of the run
-    # Function that creates a suite of your own, as module:function (docs/your_site.md); replaces
-    # `name`. The module is found in the current folder or an installed package.
+    # Function that creates a suite of your own or a gymnasium environment, as module:function
+    # (docs/your_site.md); replaces `name`. The module is found in the current folder or an
+    # installed package.
     factory: str = ""
     # Names of tasks, MiniWoB++ pages, arena sites, arena templates or apps; empty: the complete
     # suite.

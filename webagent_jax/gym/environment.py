@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -15,8 +16,8 @@ from PIL import Image
 
 from webagent_jax.agent import TEMPLATES, actions
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig
-from webagent_jax.suites.miniwob import MiniWob
+from webagent_jax.config import BrowserConfig, SuiteConfig
+from webagent_jax.suites import registry
 from webagent_jax.types import (
     ActionKind,
     Environment,
@@ -48,8 +49,8 @@ class WebEnv(gymnasium.Env[str, str]):
     An observation contains the task, the error of the last action if any, and the page. An action
     is a response such as `do(action="Click", element="7")`, optionally preceded by a thought. The
     reward is 0 until the episode ends, and then the reward of the suite, 0 or 1. `info` contains
-    intent, url, task (the task id), error, and parse_error: the reason why the response contains
-    no action, or None.
+    intent, url, page (the observation without task and error), task (the task id), error, and
+    parse_error: the reason why the response contains no action, or None.
 
     `close` also closes everything pushed on `resources`. Every method raises InfraError when the
     browser or a site fails, because such an episode has no valid reward; `reset` starts anew.
@@ -162,35 +163,41 @@ class WebEnv(gymnasium.Env[str, str]):
             "task": self._task.id,
             "intent": self._intent,
             "url": observation.url,
+            "page": observation.text,
             "error": error,
             "parse_error": parse_error,
         }
         return template.task.format(intent=self._intent) + error_text + observation.text, info
 
 
-def make_miniwob_env(
-    page: str, split: Split = "train", config: BrowserConfig | None = None, **options: Any
+def make_env(
+    suite: SuiteConfig,
+    split: Split = "train",
+    browser: BrowserConfig | None = None,
+    **options: Any,
 ) -> WebEnv:
-    """Create an environment for one MiniWoB++ task, with its own browser.
+    """Create an environment for the tasks of a suite, with its own browser.
 
-    To run many environments at once, create one BrowserPool and one MiniWob and share them among
-    the WebEnv instances.
+    To run many environments at once, create one BrowserPool and one suite and share them among the
+    WebEnv instances.
 
     Args:
-        page: name of the MiniWoB++ task, such as "login-user".
-        split: split whose seeds are sampled.
-        config: settings of the browser; None for the defaults.
+        suite: name and options of the suite; `suite.tasks` selects tasks.
+        split: split whose tasks are sampled.
+        browser: settings of the browser; None for the defaults.
         options: further arguments of WebEnv.
 
     Raises:
-        ConfigError: no such task.
+        ConfigError: no such task, or the suite lacks a requirement.
+        InfraError: an embedded site does not start.
     """
+    browser = browser or BrowserConfig()
     # A failure below closes the resources that are already open.
     with ExitStack() as resources:
-        pool = resources.enter_context(BrowserPool(config or BrowserConfig()))
-        suite = MiniWob(pool, (page,))
-        resources.callback(suite.close)
-        environment = WebEnv(suite, suite.tasks(split), **options)
+        pool = resources.enter_context(BrowserPool(browser))
+        opened_suite = registry.make_suite(suite, browser, pool, logging.getLogger(__name__).info)
+        resources.callback(opened_suite.close)
+        environment = WebEnv(opened_suite, opened_suite.tasks(split), **options)
         # The environment owns suite and pool from now on; its `close` closes the suite first.
         environment.resources = resources.pop_all()
     return environment

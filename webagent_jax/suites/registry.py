@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any, cast
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
 from webagent_jax.suites import browsergym, miniwob, webarena
 from webagent_jax.suites.arena import ArenaSuite, load_tasks
 from webagent_jax.suites.browsergym import BrowserGym
+from webagent_jax.suites.gym_suite import GymSuite
 from webagent_jax.suites.infinity import Infinity
 from webagent_jax.suites.infinity import catalog as infinity_catalog
 from webagent_jax.suites.miniwob import MiniWob
 from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
 
-SuiteFactory = Callable[[BrowserPool, SuiteConfig], Suite]
+# Function of a browser pool and a SuiteConfig that returns a Suite, or function without parameters
+# that returns a gymnasium environment.
+SuiteFactory = Callable[..., Any]
 
 
 def make_suite(
@@ -38,7 +43,11 @@ def make_suite(
         InfraError: an embedded site does not start.
     """
     if config.factory:
-        return load_factory(config.factory)(pool, config)
+        factory = load_factory(config.factory)
+        # A gymnasium environment needs no browser pool.
+        if not _has_required_parameter(factory):
+            return GymSuite(factory, config)
+        return cast(Suite, factory(pool, config))
     # Only embedded sites can delay their responses.
     latency = config.response_delay_ms / 1000
     match config.name:
@@ -85,7 +94,7 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
     if config.factory:
         with (
             BrowserPool(BrowserConfig()) as pool,
-            closing(load_factory(config.factory)(pool, config)) as suite,
+            closing(make_suite(config, BrowserConfig(), pool, lambda line: None)) as suite,
         ):
             yield from (suite.task(name, split, 0) for name in suite.task_names(split))
         return
@@ -106,7 +115,7 @@ def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
 
 
 def load_factory(spec: str) -> SuiteFactory:
-    """Import the function of `suite.factory`, such as "examples.my_site.suite:make_suite".
+    """Import the function or class of `suite.factory`, such as "my_module:make_suite".
 
     Modules of the current folder come first, as with `python -m`.
 
@@ -137,3 +146,11 @@ def load_factory(spec: str) -> SuiteFactory:
         )
     loaded: SuiteFactory = factory
     return loaded
+
+
+def _has_required_parameter(function: SuiteFactory) -> bool:
+    return any(
+        parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in inspect.signature(function).parameters.values()
+    )

@@ -18,9 +18,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import random
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
@@ -31,7 +29,8 @@ from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.local_site import StaticSite
 from webagent_jax.seeds import FIRST_TEST_SEED
 from webagent_jax.suites.browser_environment import BrowserEnvironment
-from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
+from webagent_jax.suites.user_code import convert_user_errors
+from webagent_jax.types import Expert, Observation, ResetResult, Split, Task
 
 _NUM_TEST_SEEDS = 1_000
 
@@ -165,7 +164,7 @@ class SiteSuite:
             self._server.close()
 
     def _draw(self, name: str, seed: int) -> SiteTask:
-        with _user_errors(f"the function of task {name!r}"):
+        with convert_user_errors(f"the function of task {name!r}"):
             # A text as seed gives the same generator in every process.
             return self._functions[name](random.Random(f"{self._name}/{name}/{seed}"))
 
@@ -185,7 +184,7 @@ class SiteEnvironment(BrowserEnvironment):
             ConfigError: `SiteTask.reset` fails.
         """
         if self._site_task.reset:
-            with _user_errors("SiteTask.reset"):
+            with convert_user_errors("SiteTask.reset"):
                 self._site_task.reset()
         self._session.goto(self._url)
         intent = self._site_task.intent
@@ -194,7 +193,7 @@ class SiteEnvironment(BrowserEnvironment):
     def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
         if self._site_task.is_done is None:
             return observation, False
-        with _user_errors("SiteTask.is_done"):
+        with convert_user_errors("SiteTask.is_done"):
             return observation, bool(self._site_task.is_done(self._session))
 
     def compute_reward(self, answer: str | None) -> float:
@@ -204,7 +203,7 @@ class SiteEnvironment(BrowserEnvironment):
             InfraError: the browser or the site fails.
             ConfigError: `SiteTask.reward` fails, or its result is not in [0, 1].
         """
-        with _user_errors("SiteTask.reward"):
+        with convert_user_errors("SiteTask.reward"):
             reward = float(self._site_task.reward(self._session, answer))
         if not 0 <= reward <= 1:
             raise ConfigError(f"SiteTask.reward returned {reward}: return 0, 1 or a bool")
@@ -217,20 +216,3 @@ def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str,
             suggestions = difflib.get_close_matches(name, names, n=3) or names[:3]
             raise ConfigError(f"no task {name!r}; did you mean: {', '.join(suggestions)}?")
     return tuple(selected) or names
-
-
-@contextmanager
-def _user_errors(function: str) -> Iterator[None]:
-    """Convert errors of a user's function: InfraError if a request failed, else ConfigError."""
-    try:
-        yield
-    except (ConfigError, InfraError):
-        raise
-    except OSError as error:
-        # Connections and timeouts: the episode can be repeated.
-        raise InfraError(f"{function} failed: {error!r}") from error
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigError(
-            f"{function} raised {error!r} at {frame.filename}:{frame.lineno}: fix the function"
-        ) from error
