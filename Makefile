@@ -6,7 +6,7 @@ ARGS ?=
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup quickstart test slowtest lint format lock clean
+.PHONY: help setup quickstart test slowtest lint docs format lock clean
 
 help:  ## list of targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -23,12 +23,17 @@ test: lint  ## lint and the tests of CI
 slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
 
-lint: .dev  ## ruff, mypy, import-linter, docstring openings and names
+lint: .dev  ## ruff, mypy, import-linter, docstring openings and names, links of docs, Dockerfile
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy webagent_jax tools/benchmarks $(wildcard launch/*.py)
 	.venv/bin/lint-imports
 	$(PY) tools/check_prose.py
+	$(PY) -m mkdocs build --strict --quiet
+	.venv/bin/hadolint Dockerfile
+
+docs: .dev  ## documentation site in build/site
+	$(PY) -m mkdocs build --strict
 
 format: .dev  ## ruff fixes and formatting
 	$(PY) -m ruff check --fix

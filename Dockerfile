@@ -1,0 +1,30 @@
+# webagent_jax on CPU, with Chromium. For GPUs: --build-arg EXTRA=cuda on a host with the NVIDIA container toolkit.
+#
+#   docker build -t webagent_jax .
+#   docker run --rm -v "$PWD/runs:/webagent_jax/runs" webagent_jax launch/quickstart.py --workdir=runs/quickstart
+FROM python:3.11.13-slim-bookworm
+
+# The list of packages is not kept, and versions are those of the image's Debian release.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends chromium git make \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /webagent_jax
+# Before the code, so that a change of the code does not install the packages again.
+COPY requirements.lock ./
+RUN pip install --no-cache-dir --no-deps -r requirements.lock
+
+COPY . .
+ARG EXTRA=""
+# The extra has its versions in pyproject.toml.
+# hadolint ignore=DL3013
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
+    && if [ -n "$EXTRA" ]; then pip install --no-cache-dir "webagent_jax[$EXTRA]"; fi
+
+# Chromium needs no privileges here; its sandbox is off by default in containers (docs/security.md).
+RUN useradd --uid 1000 --create-home agent && mkdir -p runs && chown agent runs
+USER 1000
+
+ENTRYPOINT ["python"]
+CMD ["launch/doctor.py", "--config=configs/quickstart.py", "--workdir=runs/doctor"]
