@@ -3,9 +3,9 @@
 import random
 from pathlib import Path
 
-from webagent_jax.arena.expert_steps import click, type_text
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import SuiteConfig
+from webagent_jax.expert_steps import click, type_text
 from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.types import Expert, Observation
 

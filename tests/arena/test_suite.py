@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from webagent_jax.arena.expert_steps import page_text
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ArenaConfig, BrowserConfig, ObservationFormat
+from webagent_jax.expert_steps import page_text
 from webagent_jax.suites.arena import ArenaSuite
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 

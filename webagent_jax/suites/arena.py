@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from webagent_jax.arena import expert_steps, selection
+from webagent_jax import expert_steps
+from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask

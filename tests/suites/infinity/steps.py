@@ -1,6 +1,6 @@
 """Steps of scripted solutions, which read observations of either format as an agent does.
 
-A step is a function from the current page to moves (webagent_jax.arena.expert_steps). Steps find
+A step is a function from the current page to moves (webagent_jax.expert_steps). Steps find
 elements by their text, because names differ between the formats: `compact` has one element per row
 or button, `webarena_lite` one per text in it.
 """
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from webagent_jax.arena.expert_steps import Move, Moves, finish, is_lite
+from webagent_jax.expert_steps import Move, Moves, finish, is_lite
 from webagent_jax.types import Action, ActionKind, Expert, Observation
 
 Step = Callable[[Observation], Moves]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample_customer
-from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.task import (
     Data,
@@ -18,6 +17,7 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
 )
+from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")

@@ -7,15 +7,6 @@ from collections.abc import Mapping
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_customer
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    element_names_after,
-    extract_text,
-    give_up,
-    scroll_until,
-    search,
-)
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
 from webagent_jax.arena.task import (
@@ -25,6 +16,15 @@ from webagent_jax.arena.task import (
     answer_includes,
     date_formats,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    element_names_after,
+    extract_text,
+    give_up,
+    scroll_until,
+    search,
 )
 from webagent_jax.types import Expert, Observation
 

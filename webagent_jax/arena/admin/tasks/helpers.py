@@ -9,7 +9,8 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
+from webagent_jax.expert_steps import (
     Moves,
     click,
     page_text,
@@ -18,7 +19,6 @@ from webagent_jax.arena.expert_steps import (
     select_option,
     type_text,
 )
-from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
 
 ADMIN = "__SHOPPING_ADMIN__"

@@ -17,14 +17,6 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_customer,
     sample_month,
 )
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    extract_text,
-    finish,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
@@ -33,6 +25,14 @@ from webagent_jax.arena.task import (
     answer_includes,
     date_formats,
     url_equals,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

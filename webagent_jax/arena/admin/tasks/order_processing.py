@@ -16,15 +16,6 @@ from webagent_jax.arena.admin.tasks.helpers import (
     go_to_order,
     sample_order,
 )
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    click,
-    finish,
-    has_element,
-    select_option,
-    set_checked,
-    type_text,
-)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
@@ -34,6 +25,15 @@ from webagent_jax.arena.task import (
     all_of,
     page_equals,
     page_includes,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    click,
+    finish,
+    has_element,
+    select_option,
+    set_checked,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

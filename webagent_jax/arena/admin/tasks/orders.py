@@ -7,13 +7,6 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
-from webagent_jax.arena.expert_steps import (
-    answer,
-    element_names_after,
-    extract_text,
-    give_up,
-    scroll_until,
-)
 from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
@@ -22,6 +15,13 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    element_names_after,
+    extract_text,
+    give_up,
+    scroll_until,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -14,15 +14,6 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_product,
     save_product,
 )
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    extract_text,
-    finish,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.shop.product_catalog import categories
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
@@ -33,6 +24,15 @@ from webagent_jax.arena.task import (
     answer_includes,
     sample_row,
     url_equals,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

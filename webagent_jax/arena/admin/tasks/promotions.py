@@ -9,7 +9,6 @@ from typing import Any
 
 from webagent_jax.arena.admin.tasks.helpers import ADMIN
 from webagent_jax.arena.common import TODAY
-from webagent_jax.arena.expert_steps import Moves, click, finish, has_element, type_text
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
@@ -20,6 +19,7 @@ from webagent_jax.arena.task import (
     page_includes,
     sample_row,
 )
+from webagent_jax.expert_steps import Moves, click, finish, has_element, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")

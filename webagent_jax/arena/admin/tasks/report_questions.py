@@ -15,14 +15,6 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_month,
     submit_report_form,
 )
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    extract_text,
-    finish,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.task import (
     Data,
@@ -31,6 +23,14 @@ from webagent_jax.arena.task import (
     answer_includes,
     sample_row,
     url_equals,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

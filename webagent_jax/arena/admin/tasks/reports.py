@@ -17,7 +17,6 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_month,
     submit_report_form,
 )
-from webagent_jax.arena.expert_steps import Moves, answer, click, finish, has_element
 from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
@@ -26,6 +25,7 @@ from webagent_jax.arena.task import (
     answer_includes,
     url_equals,
 )
+from webagent_jax.expert_steps import Moves, answer, click, finish, has_element
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")

@@ -8,15 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.admin.tasks.helpers import ADMIN, find_rows, sample_product
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    element_names,
-    finish,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
@@ -26,6 +17,15 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
     sample_row,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    finish,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

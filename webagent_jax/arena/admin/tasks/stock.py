@@ -11,9 +11,9 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_product,
     save_product,
 )
-from webagent_jax.arena.expert_steps import click, extract_text, finish, search, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars, parse_cents
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
+from webagent_jax.expert_steps import click, extract_text, finish, search, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")

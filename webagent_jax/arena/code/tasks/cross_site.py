@@ -15,18 +15,6 @@ from webagent_jax.arena.code.tasks.helpers import (
     next_free_number,
     sample_project,
 )
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    element_names,
-    element_names_after,
-    extract_text,
-    finish,
-    scroll_to,
-    search,
-    switch_tab,
-    type_text,
-)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -44,6 +32,18 @@ from webagent_jax.arena.task import (
     answer_includes,
     page_equals,
     page_includes,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    element_names,
+    element_names_after,
+    extract_text,
+    finish,
+    scroll_to,
+    search,
+    switch_tab,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webagent_jax.arena.code.data import ROLES
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
+from webagent_jax.expert_steps import (
     Moves,
     click,
     has_element,
@@ -16,7 +17,6 @@ from webagent_jax.arena.expert_steps import (
     search,
     select_option,
 )
-from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"

@@ -20,15 +20,6 @@ from webagent_jax.arena.code.tasks.helpers import (
     set_filter,
 )
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    element_names,
-    extract_text,
-    give_up,
-    has_element,
-    scroll_until,
-)
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
@@ -37,6 +28,15 @@ from webagent_jax.arena.task import (
     answer_includes,
     sample_row,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    element_names,
+    extract_text,
+    give_up,
+    has_element,
+    scroll_until,
 )
 from webagent_jax.types import Expert, Observation
 

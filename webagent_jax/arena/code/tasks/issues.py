@@ -21,16 +21,6 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.common import TODAY
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    click,
-    element_names_after,
-    finish,
-    has_element,
-    select_option,
-    set_checked,
-    type_text,
-)
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
@@ -41,6 +31,16 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
     sample_row,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    click,
+    element_names_after,
+    finish,
+    has_element,
+    select_option,
+    set_checked,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

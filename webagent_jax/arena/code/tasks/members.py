@@ -15,16 +15,6 @@ from webagent_jax.arena.code.tasks.helpers import (
     sample_project,
 )
 from webagent_jax.arena.common import TODAY
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    click,
-    finish,
-    has_element,
-    scroll_until,
-    select_option,
-    set_checked,
-    type_text,
-)
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
@@ -35,6 +25,16 @@ from webagent_jax.arena.task import (
     page_includes,
     page_lists,
     sample_row,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    click,
+    finish,
+    has_element,
+    scroll_until,
+    select_option,
+    set_checked,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

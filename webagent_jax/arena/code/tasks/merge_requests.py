@@ -21,7 +21,6 @@ from webagent_jax.arena.code.tasks.helpers import (
     sample_project,
     sample_row,
 )
-from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -30,6 +29,7 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
 )
+from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")

@@ -23,8 +23,8 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.expert_steps import click, element_names, finish, page_text, select_option
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
+from webagent_jax.expert_steps import click, element_names, finish, page_text, select_option
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")

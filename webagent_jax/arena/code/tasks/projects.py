@@ -18,7 +18,16 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.members import invite
 from webagent_jax.arena.common import agent_user
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    all_of,
+    page_equals,
+    page_includes,
+    sample_row,
+)
+from webagent_jax.expert_steps import (
     Moves,
     click,
     element_names,
@@ -29,15 +38,6 @@ from webagent_jax.arena.expert_steps import (
     select_option,
     set_checked,
     type_text,
-)
-from webagent_jax.arena.task import (
-    Data,
-    TaskInstance,
-    TemplateRegistry,
-    all_of,
-    page_equals,
-    page_includes,
-    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -15,7 +15,14 @@ from webagent_jax.arena.code.tasks.helpers import (
     go_to_project_page,
     sample_project,
 )
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.task import (
+    Data,
+    TaskInstance,
+    TemplateRegistry,
+    answer_includes,
+    sample_row,
+)
+from webagent_jax.expert_steps import (
     answer,
     click,
     extract_text,
@@ -24,13 +31,6 @@ from webagent_jax.arena.expert_steps import (
     scroll_to,
     scroll_until,
     select_option,
-)
-from webagent_jax.arena.task import (
-    Data,
-    TaskInstance,
-    TemplateRegistry,
-    answer_includes,
-    sample_row,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from webagent_jax.arena.expert_steps import click, extract_text, finish, has_element, type_text
 from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
@@ -34,6 +33,7 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
 )
+from webagent_jax.expert_steps import click, extract_text, finish, has_element, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("forum", "reddit")

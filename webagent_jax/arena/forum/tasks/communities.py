@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import (
-    click,
-    finish,
-    scroll_to,
-    select_option,
-    set_checked,
-    type_text,
-)
 from webagent_jax.arena.forum.data import MODERATED_SLUGS
 from webagent_jax.arena.forum.post_lists import SORTS
 from webagent_jax.arena.forum.tasks.helpers import (
@@ -35,6 +27,14 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
     page_lists,
+)
+from webagent_jax.expert_steps import (
+    click,
+    finish,
+    scroll_to,
+    select_option,
+    set_checked,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

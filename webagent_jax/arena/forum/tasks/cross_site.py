@@ -6,15 +6,6 @@ import random
 import re
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    extract_text,
-    finish,
-    search,
-    switch_tab,
-    type_text,
-)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -37,6 +28,15 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     page_includes,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    finish,
+    search,
+    switch_tab,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

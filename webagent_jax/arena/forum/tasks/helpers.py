@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from webagent_jax.arena import common, random_data
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.forum.data import NUM_POSTS, Community, SentenceSampler, communities
+from webagent_jax.arena.site import pluralize
+from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
+from webagent_jax.expert_steps import (
     Moves,
     click,
     element_names,
@@ -22,9 +25,6 @@ from webagent_jax.arena.expert_steps import (
     select_option,
     type_text,
 )
-from webagent_jax.arena.forum.data import NUM_POSTS, Community, SentenceSampler, communities
-from webagent_jax.arena.site import pluralize
-from webagent_jax.arena.task import Data, EvalSpec, page_equals, sample_row
 from webagent_jax.types import Decision, Observation
 
 Slots = Mapping[str, str]

@@ -6,14 +6,6 @@ import random
 import re
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.expert_steps import (
-    click,
-    element_names,
-    element_names_after,
-    finish,
-    scroll_to,
-    type_text,
-)
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -28,6 +20,14 @@ from webagent_jax.arena.forum.tasks.helpers import (
     submit_post,
 )
 from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, TemplateRegistry, page_includes
+from webagent_jax.expert_steps import (
+    click,
+    element_names,
+    element_names_after,
+    finish,
+    scroll_to,
+    type_text,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("forum", "reddit")

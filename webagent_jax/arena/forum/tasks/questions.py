@@ -5,14 +5,6 @@ from __future__ import annotations
 import random
 import re
 
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    extract_text,
-    has_element,
-    page_text,
-    scroll_through,
-)
 from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,
@@ -25,6 +17,14 @@ from webagent_jax.arena.forum.tasks.helpers import (
     sample_community,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    has_element,
+    page_text,
+    scroll_through,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("forum", "reddit")

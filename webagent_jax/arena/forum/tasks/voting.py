@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from webagent_jax.arena.expert_steps import click, finish, go_back, has_element, is_lite
 from webagent_jax.arena.forum.tasks.comments_and_messages import COMMENT, sample_comment
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
@@ -35,6 +34,7 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
 )
+from webagent_jax.expert_steps import click, finish, go_back, has_element, is_lite
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("forum", "reddit")

@@ -7,7 +7,6 @@ from typing import Any
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
-from webagent_jax.arena.expert_steps import answer, extract_text, finish, scroll_until, switch_tab
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
@@ -39,6 +38,7 @@ from webagent_jax.arena.task import (
     page_includes,
     sample_row,
 )
+from webagent_jax.expert_steps import answer, extract_text, finish, scroll_until, switch_tab
 from webagent_jax.types import Expert, Observation
 
 from_admin = TemplateRegistry("across", "shopping_admin", "map")

@@ -7,17 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    element_names_after,
-    extract_text,
-    finish,
-    page_text,
-    scroll_through,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.map.routes import format_distance, format_duration
 from webagent_jax.arena.map.tasks.helpers import (
     MAP,
@@ -44,6 +33,17 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     url_equals,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    element_names_after,
+    extract_text,
+    finish,
+    page_text,
+    scroll_through,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

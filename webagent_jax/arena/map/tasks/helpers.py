@@ -7,7 +7,11 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.map.data import categories
+from webagent_jax.arena.map.network import Mode
+from webagent_jax.arena.map.routes import Route, Spot, find_route
+from webagent_jax.arena.task import Data
+from webagent_jax.expert_steps import (
     Moves,
     click,
     extract_text,
@@ -15,10 +19,6 @@ from webagent_jax.arena.expert_steps import (
     select_option,
     type_text,
 )
-from webagent_jax.arena.map.data import categories
-from webagent_jax.arena.map.network import Mode
-from webagent_jax.arena.map.routes import Route, Spot, find_route
-from webagent_jax.arena.task import Data
 from webagent_jax.types import Observation
 
 MAP = "__MAP__"

@@ -6,16 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    element_names_after,
-    extract_text,
-    scroll_until,
-    select_option,
-    set_checked,
-)
 from webagent_jax.arena.map.tasks.helpers import (
     capitalize_plural,
     fetch_places,
@@ -28,6 +18,16 @@ from webagent_jax.arena.map.tasks.helpers import (
 )
 from webagent_jax.arena.map.terrain import straight_distance
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names_after,
+    extract_text,
+    scroll_until,
+    select_option,
+    set_checked,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")

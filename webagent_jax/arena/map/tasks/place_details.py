@@ -6,17 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    element_names_after,
-    extract_text,
-    give_up,
-    page_text,
-    search,
-    type_text,
-)
 from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
 from webagent_jax.arena.map.tasks.helpers import fetch_places, go_to_place, sample_place
@@ -27,6 +16,17 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names_after,
+    extract_text,
+    give_up,
+    page_text,
+    search,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -7,18 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    element_names,
-    extract_text,
-    finish,
-    page_text,
-    scroll_until,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.map.saved_lists import PROBLEMS
 from webagent_jax.arena.map.tasks.helpers import AGENT_USER_ID, MAP, go_to_place, sample_place
 from webagent_jax.arena.task import (
@@ -29,6 +17,18 @@ from webagent_jax.arena.task import (
     page_equals,
     page_includes,
     sample_row,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    extract_text,
+    finish,
+    page_text,
+    scroll_until,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.arena import common, random_data
-from webagent_jax.arena.expert_steps import Moves, click, finish, set_checked, type_text
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
     format_dollars,
@@ -16,6 +15,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_order,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_includes, sample_row
+from webagent_jax.expert_steps import Moves, click, finish, set_checked, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")

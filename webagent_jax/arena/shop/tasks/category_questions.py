@@ -6,15 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    element_names_after,
-    extract_text,
-    search,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.shop.tasks.helpers import (
     format_dollars,
     go_to_category,
@@ -27,6 +18,15 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     sample_row,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    element_names_after,
+    extract_text,
+    search,
+    select_option,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -5,18 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    click,
-    element_names_after,
-    extract_text,
-    finish,
-    give_up,
-    search,
-    select_option,
-    set_checked,
-    type_text,
-)
 from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
 from webagent_jax.arena.shop.tasks.helpers import (
@@ -37,6 +25,18 @@ from webagent_jax.arena.task import (
     page_includes,
     page_lists,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    click,
+    element_names_after,
+    extract_text,
+    finish,
+    give_up,
+    search,
+    select_option,
+    set_checked,
+    type_text,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -8,7 +8,9 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
+from webagent_jax.arena.shop.product_catalog import categories
+from webagent_jax.arena.task import Data, sample_row
+from webagent_jax.expert_steps import (
     Moves,
     click,
     element_names,
@@ -16,8 +18,6 @@ from webagent_jax.arena.expert_steps import (
     page_text,
     search,
 )
-from webagent_jax.arena.shop.product_catalog import categories
-from webagent_jax.arena.task import Data, sample_row
 from webagent_jax.types import Decision, Observation
 
 SHOP = "__SHOPPING__"

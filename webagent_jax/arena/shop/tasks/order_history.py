@@ -8,16 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    answer,
-    click,
-    element_names,
-    extract_text,
-    finish,
-    go_back,
-    has_element,
-)
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
@@ -34,6 +24,16 @@ from webagent_jax.arena.task import (
     answer_includes,
     date_formats,
     url_equals,
+)
+from webagent_jax.expert_steps import (
+    Moves,
+    answer,
+    click,
+    element_names,
+    extract_text,
+    finish,
+    go_back,
+    has_element,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import answer, extract_text, give_up
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     format_dollars,
@@ -22,6 +21,7 @@ from webagent_jax.arena.task import (
     sample_row,
     unachievable,
 )
+from webagent_jax.expert_steps import answer, extract_text, give_up
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")

@@ -6,15 +6,6 @@ import random
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from webagent_jax.arena.expert_steps import (
-    Moves,
-    click,
-    element_names_after,
-    finish,
-    search,
-    select_option,
-    type_text,
-)
 from webagent_jax.arena.shop.catalog import SORTS
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
@@ -25,6 +16,15 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_product,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
+from webagent_jax.expert_steps import (
+    Moves,
+    click,
+    element_names_after,
+    finish,
+    search,
+    select_option,
+    type_text,
+)
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")

@@ -6,17 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import (
-    answer,
-    click,
-    extract_text,
-    give_up,
-    has_element,
-    page_text,
-    scroll_through,
-    search,
-    select_option,
-)
 from webagent_jax.arena.shop.tasks.helpers import (
     format_dollars,
     go_to_product,
@@ -30,6 +19,17 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     answer_includes,
     unachievable,
+)
+from webagent_jax.expert_steps import (
+    answer,
+    click,
+    extract_text,
+    give_up,
+    has_element,
+    page_text,
+    scroll_through,
+    search,
+    select_option,
 )
 from webagent_jax.types import Expert, Observation
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import click, finish, select_option, type_text
 from webagent_jax.arena.shop.tasks.helpers import SHOP, go_to_product, sample_order, sample_product
 from webagent_jax.arena.task import (
     Data,
@@ -15,6 +14,7 @@ from webagent_jax.arena.task import (
     field_includes,
     page_includes,
 )
+from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.expert_steps import click, element_names_after, finish, select_option
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
@@ -22,6 +21,7 @@ from webagent_jax.arena.task import (
     page_includes,
     sample_row,
 )
+from webagent_jax.expert_steps import click, element_names_after, finish, select_option
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
