@@ -1,0 +1,142 @@
+r"""SmolLM2-135M-Instruct on 56 pages of MiniWoB++: BC, then M-GRPO, with LoRA adapters.
+
+The pages are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on demonstrations of the 43
+pages that have an expert; M-GRPO trains on all pages, and every evaluation is on all of them,
+sampled at temperature 1 as in training. Hardware: two CPU cores.
+
+    python launch/collect_demos.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
+    python launch/train_bc.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
+    python launch/train_grpo.py --config=configs/miniwob.py --workdir=runs/miniwob/grpo \
+        --config.policy.path=runs/miniwob/bc/policy
+    python launch/evaluate.py --config=configs/miniwob.py --workdir=runs/miniwob/eval \
+        --config.policy.path=runs/miniwob/grpo/policy
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_collections
+
+from webagent_jax import config
+from webagent_jax.config import (
+    BCConfig,
+    EngineConfig,
+    EvalConfig,
+    GRPOConfig,
+    LoRAConfig,
+    MeshConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    RolloutConfig,
+    RunConfig,
+    SuiteConfig,
+)
+
+_PAGES_WITH_EXPERT = (
+    "book-flight",
+    "choose-date",
+    "choose-date-easy",
+    "choose-date-medium",
+    "choose-list",
+    "click-button",
+    "click-button-sequence",
+    "click-checkboxes",
+    "click-checkboxes-large",
+    "click-checkboxes-transfer",
+    "click-collapsible",
+    "click-collapsible-2",
+    "click-dialog",
+    "click-dialog-2",
+    "click-link",
+    "click-menu",
+    "click-option",
+    "click-scroll-list",
+    "click-tab",
+    "click-tab-2",
+    "click-tab-2-hard",
+    "click-test",
+    "click-test-2",
+    "email-inbox",
+    "email-inbox-forward-nl",
+    "enter-date",
+    "enter-password",
+    "enter-text",
+    "enter-text-dynamic",
+    "enter-time",
+    "focus-text",
+    "focus-text-2",
+    "guess-number",
+    "login-user",
+    "login-user-popup",
+    "multi-layouts",
+    "multi-orderings",
+    "navigate-tree",
+    "search-engine",
+    "social-media",
+    "social-media-all",
+    "social-media-some",
+    "use-autocomplete",
+)
+
+_OTHER_PAGES = (
+    "click-checkboxes-soft",
+    "click-color",
+    "click-pie",
+    "click-shades",
+    "click-shape",
+    "click-widget",
+    "count-shape",
+    "email-inbox-forward-nl-turk",
+    "email-inbox-nl-turk",
+    "grid-coordinate",
+    "identify-shape",
+    "tic-tac-toe",
+    "use-spinner",
+)
+
+_ALL_PAGES = RunConfig(
+    policy=PolicyConfig(path="smollm2-135m"),
+    lora=LoRAConfig(rank=16, alpha=32.0),
+    mesh=MeshConfig(microbatch_rows_per_device=1),
+    suite=SuiteConfig(tasks=(*_PAGES_WITH_EXPERT, *_OTHER_PAGES)),
+    engine=EngineConfig(slots=16, max_model_len=1_536),
+    rollout=RolloutConfig(max_concurrent_episodes=16, max_turns=16, max_new_tokens=128),
+    bc=BCConfig(
+        demos_per_task=24,
+        epochs=1,
+        batch_episodes=4,
+        row_tokens=1_536,
+        held_out_demos=60,
+        eval_interval=100,
+        eval_episodes=0,
+        eval_decisions=60,
+        checkpoint_interval=25,
+        optimizer=OptimizerConfig(
+            learning_rate=1e-3, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
+        ),
+    ),
+    grpo=GRPOConfig(
+        updates=12,
+        tasks_per_update=12,
+        group_size=8,
+        minibatches=4,
+        max_extra_groups=12,
+        row_tokens=1_536,
+        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_fraction=0.2, max_grad_norm=1.0),
+    ),
+    eval=EvalConfig(seeds_per_task=5, temperature=1.0, max_turns=(16,)),
+)
+
+_VARIANTS = {
+    "": _ALL_PAGES,
+    "bc": replace(_ALL_PAGES, suite=replace(_ALL_PAGES.suite, tasks=_PAGES_WITH_EXPERT)),
+}
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Return the config of a variant; ConfigError lists the variants if it is unknown."""
+    if variant not in _VARIANTS:
+        names = ", ".join(filter(None, _VARIANTS))
+        raise config.ConfigError(f"unknown variant {variant!r}; available: {names}")
+    return config.to_config_dict(_VARIANTS[variant])
