@@ -148,6 +148,18 @@ class WebArenaConfig:
     # Task files of the splits: a path, or package:NAME/FILE for a file of an installed package.
     train_file: str = ""
     test_file: str = ""
+    # Labels that score the test split: those in test_file, WebArena-Verified's, which bring their
+    # own tasks, or WebArena-Lite-v2's, whose tasks are in lite_v2_file.
+    labels: Literal["original", "verified", "lite-v2"] = "original"
+    # Tasks of labels=verified: all 812, the 258 hard ones, or the 165 of WebArena-Lite.
+    verified_split: Literal["verified", "hard", "lite-verified"] = "verified"
+    # Python interpreter with webarena-verified installed; empty: that of the command
+    # webarena-verified on the PATH.
+    verified_python: str = ""
+    lite_v2_file: str = ""  # test.raw.json of WebArena-Lite-v2 (docs/webarena.md)
+    # Whether episodes store their network log, for scores under other labels (launch/rescore.py);
+    # with labels=verified they always do.
+    keep_network_logs: bool = False
     sites: tuple[str, ...] = ()  # sites to use; tasks that need others are skipped; empty: all
     matching_rules: Literal["lite", "webarena"] = "lite"  # harness whose text matching applies
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # scorer of tasks without exact rules
