@@ -138,6 +138,9 @@ class JudgeConfig:
     required: bool = False
 
 
+WebArenaLabels = Literal["original", "verified", "lite-v2"]
+
+
 @dataclass(frozen=True)
 class WebArenaConfig:
     """WebArena-Lite and similar task files on self-hosted sites (docs/webarena.md).
@@ -150,7 +153,7 @@ class WebArenaConfig:
     test_file: str = ""
     # Labels that score the test split: those in test_file, WebArena-Verified's, which bring their
     # own tasks, or WebArena-Lite-v2's, whose tasks are in lite_v2_file.
-    labels: Literal["original", "verified", "lite-v2"] = "original"
+    labels: WebArenaLabels = "original"
     # Tasks of labels=verified: all 812, the 258 hard ones, or the 165 of WebArena-Lite.
     verified_split: Literal["verified", "hard", "lite-verified"] = "verified"
     # Python interpreter with webarena-verified installed; empty: that of the command

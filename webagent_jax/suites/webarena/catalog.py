@@ -83,7 +83,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         ConfigError: the config names no file, a file cannot be read, a name or site is unknown, no
             task is left, or `judge.required` and some task cannot be scored.
     """
-    files: dict[Split, str] = {"train": config.train_file, "test": _test_source(config)}
+    files: dict[Split, str] = {"train": config.train_file, "test": test_source(config)}
     file_names = {split: file for split, file in files.items() if file}
     if not file_names:
         raise ConfigError(
@@ -141,7 +141,7 @@ def login_sites(task: Task) -> tuple[str, ...]:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _test_source(config: WebArenaConfig) -> str:
+def test_source(config: WebArenaConfig) -> str:
     """Return the file of the test split, or for WebArena-Verified the name of its split.
 
     Raises:

@@ -129,6 +129,9 @@ class WebArenaEnvironment(BrowserEnvironment):
             entries = self._session.network_log() if self._keep_network_log else []
             if self._keep_network_log:
                 self._files[verified.NETWORK_FILE] = verified.har_file(entries)
+                self._files[verified.SITES_FILE] = verified.sites_file(
+                    self._lease.addresses, self._session.url()
+                )
             if verified.is_verified(self._task):
                 score = self._verified_score(answer, entries)
             else:
@@ -141,7 +144,7 @@ class WebArenaEnvironment(BrowserEnvironment):
             return score
 
     def episode_files(self) -> Mapping[str, bytes]:
-        """Return the network log, and for WebArena-Verified what its command reads and writes."""
+        """Return network log and addresses, and for WebArena-Verified its response and result."""
         return self._files
 
     def close(self) -> None:

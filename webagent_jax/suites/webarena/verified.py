@@ -27,8 +27,9 @@ from webagent_jax.types import InfraError, Task
 Json = dict[str, Any]
 
 EVAL_TYPE = "verified"  # value of `eval_types` of these tasks
-RESPONSE_FILE, NETWORK_FILE, RESULT_FILE = "agent_response.json", "network.har", "eval_result.json"
-"""Files that the command `webarena-verified eval-tasks` reads and writes for a task."""
+RESPONSE_FILE, NETWORK_FILE = "agent_response.json", "network.har"
+SITES_FILE, RESULT_FILE = "run_config.json", "eval_result.json"
+"""Files that the command `webarena-verified eval-tasks` reads for a task; it writes the last."""
 
 _LITE_TASK_IDS = """
 4 7 15 20 23 27 33 37 43 44 48 56 58 65 69 71 75 77 82 88 93 95 96 97 98 103 109 115 117 118 123
@@ -247,6 +248,24 @@ def har_file(entries: Sequence[Mapping[str, Any]]) -> bytes:
     creator = {"name": "webagent_jax", "version": "0"}
     log = {"version": "1.2", "creator": creator, "entries": list(entries)}
     return json.dumps({"log": log}).encode()
+
+
+def sites_file(addresses: Mapping[str, str], final_url: str) -> bytes:
+    """Return the package's configuration of an episode, and the address where the agent stopped.
+
+    Args:
+        addresses: address of each site of the task.
+        final_url: address of the page at the end, which the package does not read.
+    """
+    return json.dumps({"environments": _environments(addresses), "final_url": final_url}).encode()
+
+
+def read_sites_file(content: bytes) -> tuple[dict[str, str], str]:
+    """Return addresses and final address of `sites_file`."""
+    record = json.loads(content)
+    environments = record["environments"].items()
+    addresses = {site.strip("_").lower(): options["urls"][0] for site, options in environments}
+    return addresses, record["final_url"]
 
 
 def har_entries(content: bytes) -> list[Json]:
