@@ -1,13 +1,11 @@
 """Tests of WebArena-Verified as labels: its files, its scorer, and episodes on fake sites.
 
-Tests of the scorer need the package in an environment of its own; see `VERIFIED_PYTHON`.
+Tests of the scorer need the package in an environment of its own; see verified_package.py.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.suites.scripted_episodes import Step, run_script
+from tests.suites.verified_package import VERIFIED_PYTHON, needs_package
 from tests.suites.webarena_sites import FakeSite, make_row
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, WebArenaConfig
@@ -25,18 +24,6 @@ from webagent_jax.tracking import episode_log
 from webagent_jax.types import Episode, InfraError, Outcome
 
 DATA = Path(__file__).with_name("data") / "webarena_lite_test.json"
-
-_COMMAND = shutil.which("webarena-verified")
-VERIFIED_PYTHON = os.environ.get("WEBAGENT_VERIFIED_PYTHON") or (
-    str(Path(_COMMAND).resolve().with_name("python")) if _COMMAND else ""
-)
-"""Interpreter with the package: that of the variable, or next to the command on the PATH."""
-
-needs_package = pytest.mark.skipif(
-    not VERIFIED_PYTHON,
-    reason="needs webarena-verified in an environment of its own: set WEBAGENT_VERIFIED_PYTHON",
-)
-
 
 # --- files, without the package -------------------------------------------------------------------
 
