@@ -52,10 +52,7 @@ WEBARENA = MatchingRules(
 """Rules of WebArena, for its 812 tasks."""
 
 LITE_V2 = replace(LITE, matches_whole_words=False)
-"""Rules of WebArena-Lite-v2 (OpenGVLab/ScaleCUA), except for its `must_exclude` (docs/webarena.md).
-
-There a reference of a single character, such as 1, may be anywhere in an answer, such as 12.
-"""
+"""Rules of WebArena-Lite-v2 (OpenGVLab/ScaleCUA), with two exceptions (docs/webarena.md)."""
 
 
 # --- texts ---------------------------------------------------------------------------------------
