@@ -138,6 +138,9 @@ class JudgeConfig:
     required: bool = False
 
 
+WebArenaLabels = Literal["original", "verified", "lite-v2"]
+
+
 @dataclass(frozen=True)
 class WebArenaConfig:
     """WebArena-Lite and similar task files on self-hosted sites (docs/webarena.md).
@@ -148,6 +151,18 @@ class WebArenaConfig:
     # Task files of the splits: a path, or package:NAME/FILE for a file of an installed package.
     train_file: str = ""
     test_file: str = ""
+    # Labels that score the test split: those in test_file, WebArena-Verified's, which bring their
+    # own tasks, or WebArena-Lite-v2's, whose tasks are in lite_v2_file.
+    labels: WebArenaLabels = "original"
+    # Tasks of labels=verified: all 812, the 258 hard ones, or the 165 of WebArena-Lite.
+    verified_split: Literal["verified", "hard", "lite-verified"] = "verified"
+    # Python interpreter with webarena-verified installed; empty: that of the command
+    # webarena-verified on the PATH.
+    verified_python: str = ""
+    lite_v2_file: str = ""  # test.raw.json of WebArena-Lite-v2 (docs/webarena.md)
+    # Whether episodes store their network log, for scores under other labels (launch/rescore.py);
+    # with labels=verified they always do.
+    keep_network_logs: bool = False
     sites: tuple[str, ...] = ()  # sites to use; tasks that need others are skipped; empty: all
     matching_rules: Literal["lite", "webarena"] = "lite"  # harness whose text matching applies
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # scorer of tasks without exact rules

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +181,8 @@ class Episode:
     group: int = -1  # index of the group within a training run; -1 outside of training
     attempt: int = 0  # index within the group, or of the pass@k attempt
     update: int = -1  # training update, from 0, that scheduled the group; -1 outside of training
+    # Contents of files about the episode by name, such as a network log; only from some suites.
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +349,15 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Close the session."""
+        ...
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """Environment that has files to store with its episode, such as a network log."""
+
+    def episode_files(self) -> Mapping[str, bytes]:
+        """Return the contents by file name; called after `compute_reward`."""
         ...
 
 

@@ -174,3 +174,14 @@ def test_screenshots_are_recorded_only_if_enabled(tokenizer, episode_config):
     assert episode.final_screenshot is None
     episode, _ = run(tokenizer, dataclasses.replace(episode_config, keep_screenshots=True), [PRESS])
     assert episode.turns[0].screenshot == episode.final_screenshot == b"jpeg"
+
+
+def test_files_of_environment_are_part_of_episode(tokenizer, episode_config):
+    class EnvWithFiles(FakeEnv):
+        def episode_files(self):
+            return {"pressed.txt": str(self.pressed).encode()}
+
+    episode, _ = run(tokenizer, episode_config, [PRESS], EnvWithFiles())
+    assert episode.files == {"pressed.txt": b"2"}
+    episode, _ = run(tokenizer, episode_config, [PRESS])
+    assert episode.files == {}

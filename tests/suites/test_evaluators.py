@@ -121,6 +121,8 @@ def compute_score(
         ({"exact_match": "Yes"}, "\"'yes'\"", 1.0),
         ({"must_include": ["N/A"]}, None, 0.0),
         ({"must_include": ["1"]}, "", 0.0),
+        ({"must_include": ["Teofila"], "must_exclude": ["Emerald"]}, "teofila", 1.0),
+        ({"must_include": ["Teofila"], "must_exclude": ["Emerald"]}, "Teofila, emerald", 0.0),
         ({"must_include": ["1"]}, "1", 1.0),
         ({"fuzzy_match": ["N/A"]}, None, 0.0),
         ({"fuzzy_match": ["N/A"]}, "N/A", 1.0),

@@ -126,8 +126,14 @@ def test_load_converts_row_to_task(tmp_path: Path, row: dict[str, Any]) -> None:
             "eval_types": ["string_match"],
             "string_note": "",
             "reference_answers": {"must_include": ["42"]},
+            "webarena_id": 7,
         },
     )
+
+
+def test_renumbered_task_keeps_number_in_webarena(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = load_rows(tmp_path, row | {"old_task_id": 415})
+    assert task.id == "webarena/7" and task.eval["webarena_id"] == 415
 
 
 @pytest.mark.parametrize("state", [None, ""])
@@ -215,7 +221,7 @@ def test_malformed_row_raises_error(
         ("locator", "func:nothing(__page__)", "locator must call one of shopping_get_latest"),
         ("prep_actions", [1], "prep_actions must be a list of texts"),
         ("required_contents", None, "required_contents must be given"),
-        ("required_contents", {"must_exclude": ["1"]}, "must_exclude must be replaced by"),
+        ("required_contents", {"one_of": ["1"]}, "one_of must be replaced by"),
     ],
 )
 def test_malformed_target_raises_error(

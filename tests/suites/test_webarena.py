@@ -14,7 +14,7 @@ import pytest
 from tests.suites.webarena_sites import USERS, FakeSite, ResetServer, make_row, page_target
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
-from webagent_jax.suites.webarena import WebArena, map_probe, sites
+from webagent_jax.suites.webarena import WebArena, map_probe, sites, verified
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
@@ -288,6 +288,28 @@ def test_reward_scores_page_contents(deployment: Deployment, number: str) -> Non
     site.notes.append("milk")
     environment.reset()
     assert environment.compute_reward(None) == 1.0
+    environment.close()
+
+
+def test_network_log_is_kept_on_request_without_requests_of_evaluators(
+    deployment: Deployment,
+) -> None:
+    site = deployment.add_site("gitlab")
+    environment = open_environment(deployment.make_suite("9"), "9")
+    environment.reset()
+    environment.compute_reward(None)
+    assert environment.episode_files() == {}
+    environment.close()
+    environment = open_environment(deployment.make_suite("9", keep_network_logs=True), "9")
+    page = environment.reset().observation
+    act(environment, page, "About")
+    environment.compute_reward(None)
+    assert "/notes" in site.request_paths  # requested by the evaluator
+    files = environment.episode_files()
+    urls = [e["request"]["url"] for e in verified.har_entries(files[verified.NETWORK_FILE])]
+    assert urls == [f"{site.base}/", f"{site.base}/about"]
+    addresses, final_url = verified.read_sites_file(files[verified.SITES_FILE])
+    assert (addresses, final_url) == ({"gitlab": site.base}, f"{site.base}/about")
     environment.close()
 
 

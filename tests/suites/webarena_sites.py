@@ -118,6 +118,9 @@ class FakeSite:
     router: str = ""  # base URL of the map routes; empty: this site
     single_session: bool = False  # a login ends other sessions of its user, the default of Magento
     request_paths: list[str] = field(default_factory=list)
+    # Further pages, and responses to posts (status, headers, text), by path.
+    pages: dict[str, str] = field(default_factory=dict)
+    posts: dict[str, tuple[int, dict[str, str], str]] = field(default_factory=dict)
     pending_failures: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -175,6 +178,11 @@ class FakeSite:
             return self._send(request, "starting", 502)
         if self.status != 200:
             return self._send(request, "out of order", self.status)
+        if request.command == "POST" and path in self.posts:
+            status, headers, text = self.posts[path]
+            return self._send(request, text, status, headers)
+        if path in self.pages:
+            return self._send(request, self.pages[path])
         if path.startswith("/rest/"):
             return self._rest(request, form)
         if path == self.login_form.action and form:

@@ -69,6 +69,7 @@ def make_episode() -> types.Episode:
         truncated=True,
         group=3,
         update=2,
+        files={"network.har": b"{}"},
     )
 
 
@@ -91,6 +92,26 @@ def test_equal_screenshots_are_stored_once(tmp_path: Path) -> None:
     contents = sorted(path.read_bytes() for path in (tmp_path / "pictures").glob("*.jpg"))
     assert contents == sorted(SCREENSHOTS)
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_files_of_one_attempt_are_in_folders_by_task_id(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    evaluated = dataclasses.replace(make_episode(), update=-1, attempt=1)
+    episode_log.append_episodes(path, [make_episode(), evaluated])
+    files = [str(file.relative_to(tmp_path)) for file in sorted(tmp_path.rglob("network.har"))]
+    assert files == [
+        "files/1/a/b/1/network.har",
+        "files/update-2/group-3/0/a/b/1/network.har",
+    ]
+
+
+def test_missing_file_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [make_episode()])
+    next(tmp_path.rglob("network.har")).unlink()
+    with caplog.at_level("WARNING", logger="absl"):
+        [episode] = episode_log.load_episodes(path)
+    assert not episode.files and "network.har is missing" in caplog.text
 
 
 def test_load_without_log_returns_no_episodes(tmp_path: Path) -> None:

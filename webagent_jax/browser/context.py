@@ -15,6 +15,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from webagent_jax.browser import act, context_pool, dom_walk, injected, navigate, observe, settle
+from webagent_jax.browser.network_log import NetworkLog
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 from webagent_jax.unicode import to_well_formed
@@ -38,6 +39,7 @@ class ContextSpec:
     viewport: tuple[int, int]  # CSS pixels
     # Whether another episode may use the context after its state is cleared.
     is_reusable: bool = False
+    logs_network: bool = False  # whether the requests are logged (network_log.py)
 
     def allows(self, url: str) -> bool:
         """Return whether `url` is an http address on the origins."""
@@ -61,6 +63,7 @@ class EpisodeContext:
         self._spec = spec
         self._config = config
         self._tracker = settle.RequestTracker(context)
+        self._network_log = NetworkLog(context) if spec.logs_network else None
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._last_call_failed = False
         self._tab: Page | None = None
@@ -135,6 +138,8 @@ class EpisodeContext:
         page.remove_listener("crash", self._on_crash)
         page.remove_listener("framenavigated", self._on_navigation)
         self._tracker.stop()
+        if self._network_log:
+            self._network_log.stop()
         # The tracker stops first: it would count the requests of the empty page.
         await context_pool.clear_state(self._context, page, *self._visited_sites)
         successor = EpisodeContext(self._context, self._spec, self._config)
@@ -295,6 +300,13 @@ class EpisodeContext:
     async def storage_state(self) -> dict[str, Any]:
         """Return the cookies and storage of the context in Playwright's format."""
         return dict(await self._context.storage_state())
+
+    async def network_log(self) -> list[dict[str, Any]]:
+        """Return the HAR entries of the requests so far; empty unless the spec asks for them."""
+        if self._network_log is None:
+            return []
+        # Half of the time of a call, so that a missing response does not end the episode.
+        return await self._network_log.entries(self._config.call_timeout / 2)
 
     async def screenshot(self) -> bytes:
         """Return a JPEG of the viewport of the active tab."""

@@ -65,6 +65,7 @@ class BrowserPool:
         storage_state: str | None = None,
         viewport: tuple[int, int] | None = None,
         reuse: bool = False,
+        log_network: bool = False,
     ) -> Session:
         """Open a context that reaches `origins` and nothing else.
 
@@ -76,6 +77,7 @@ class BrowserPool:
             reuse: whether a context of an earlier session with the same settings may be used after
                 its state is cleared (context_pool.py), which halves the time of the first page.
                 `browser.reuse_contexts=false` overrides it.
+            log_network: whether to log the requests, for `Session.network_log`.
 
         Raises:
             InfraError: Chromium does not open a context.
@@ -91,6 +93,7 @@ class BrowserPool:
             storage_state=storage_state,
             viewport=viewport or (self._config.viewport_width, self._config.viewport_height),
             is_reusable=reuse and self._config.reuse_contexts,
+            logs_network=log_network,
         )
         # Counted before the context opens, so that concurrent calls spread over the workers.
         index = self._reserve()

@@ -101,6 +101,10 @@ class Session:
         """Return cookies and storage in Playwright's format; they are secrets."""
         return self._call(self._context.storage_state, self._config.call_timeout)
 
+    def network_log(self) -> list[dict[str, Any]]:
+        """Return the HAR entries of all requests so far; empty unless opened with `log_network`."""
+        return self._call(self._context.network_log, self._config.call_timeout)
+
     def screenshot(self) -> bytes:
         """Return a JPEG of the viewport."""
         return self._call(self._context.screenshot, self._config.call_timeout)

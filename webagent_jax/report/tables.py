@@ -147,7 +147,12 @@ def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
 
 def _is_published_split(record: Json) -> bool:
     config = record["config"]
-    return config["suite"]["name"] == "webarena_lite" and config["eval"]["split"] == "test"
+    return (
+        config["suite"]["name"] == "webarena_lite"
+        and config["eval"]["split"] == "test"
+        # Evaluations from before the option used the labels of their file.
+        and config["suite"]["webarena"].get("labels", "original") == "original"
+    )
 
 
 def _published_rows() -> Iterator[list[str]]:

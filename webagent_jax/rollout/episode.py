@@ -19,6 +19,7 @@ from webagent_jax.types import (
     AgentRequest,
     Environment,
     Episode,
+    FileSource,
     InfraError,
     Observation,
     Outcome,
@@ -180,7 +181,12 @@ class _EpisodeRunner:
             reward = self._environment.compute_reward(self._answer)
         # `truncated` is separate: a truncated episode can have a reward.
         episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else outcome)
-        return replace(episode, truncated=outcome is Outcome.TRUNCATED)
+        environment = self._environment
+        return replace(
+            episode,
+            truncated=outcome is Outcome.TRUNCATED,
+            files=environment.episode_files() if isinstance(environment, FileSource) else {},
+        )
 
     def _take_screenshot(self) -> bytes | None:
         return self._environment.screenshot() if self._config.keep_screenshots else None

@@ -32,6 +32,7 @@ from webagent_jax.suites.matching import (
     LITE,
     MatchingRules,
     exact_match,
+    must_exclude,
     must_include,
     normalize,
     url_matches,
@@ -171,6 +172,8 @@ def _matches(
             return exact_match(reference, text, context.rules)
         case "must_include":
             return must_include(reference, text, context.rules, page=page)
+        case "must_exclude":
+            return must_exclude(reference, text, context.rules)
     return _fuzzy_match(context, reference, text)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, urlparse
 
 _OR = " |OR| "
@@ -50,6 +50,9 @@ WEBARENA = MatchingRules(
     strips_one_slash=False,
 )
 """Rules of WebArena, for its 812 tasks."""
+
+LITE_V2 = replace(LITE, matches_whole_words=False)
+"""Rules of WebArena-Lite-v2 (OpenGVLab/ScaleCUA), with two exceptions (docs/webarena.md)."""
 
 
 # --- texts ---------------------------------------------------------------------------------------
@@ -98,6 +101,12 @@ def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, 
         return reference in words if match_word else reference in text
 
     return all(any(map(contains, reference.split(_OR))) for reference in references)
+
+
+def must_exclude(references: Sequence[str], text: str, rules: MatchingRules) -> bool:
+    """Return whether the text contains none of the references."""
+    text = normalize(text, rules)
+    return not any(normalize(reference, rules) in text for reference in references)
 
 
 def _words(text: str, rules: MatchingRules) -> set[str]:

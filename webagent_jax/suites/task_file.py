@@ -40,7 +40,7 @@ FUNCTIONS: Mapping[str, int] = {
 """Functions of `func:`, with their number of arguments besides the page."""
 
 _EVAL_TYPES = ("string_match", "url_match", "program_html")
-_COMPARISONS = ("exact_match", "must_include", "fuzzy_match")
+_COMPARISONS = ("exact_match", "must_include", "must_exclude", "fuzzy_match")
 _URL_NOTES = ("", "EXACT", "GOLD in PRED")
 _LOCATORS = ("document.", "[...document.")
 
@@ -234,8 +234,18 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,
-        eval=_eval_spec(fields.part("eval")) if row.get("eval") else {},
+        eval=_eval_spec(fields.part("eval")) | _webarena_id(row) if row.get("eval") else {},
     )
+
+
+def _webarena_id(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of the task among WebArena's 812, by which label sets correspond.
+
+    WebArena-Lite and its successor number their tasks anew and keep the old number. A file of other
+    tasks has numbers too, which mean nothing; `rescoring` compares sites as well.
+    """
+    number = row.get("old_task_id", row.get("task_id"))
+    return {"webarena_id": number} if isinstance(number, int) else {}
 
 
 def _eval_spec(fields: _Fields) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 An episode is one line of JSON. Token ids and log-probabilities are base64 of little-endian arrays.
 Screenshots are JPEG files in `pictures/` next to the log, named by a hash of their content, so that
-equal screenshots are stored once.
+equal screenshots are stored once. Other files of an episode are in `files/ATTEMPT/TASK_ID/`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ Key = TypeVar("Key", bound=Hashable)
 def append_episodes(path: Path, episodes: Iterable[types.Episode]) -> None:
     """Append episodes to a log and create it if missing.
 
-    Screenshots are written before the line that names them. Only one writer per file at a time is
-    supported. `Task.eval` must contain JSON values only.
+    Screenshots and other files are written before the line that names them. Only one writer per
+    file at a time is supported. `Task.eval` must contain JSON values only.
     """
-    pictures = path.parent / "pictures"
-    atomic_files.append_jsonl(path, [_encode_episode(episode, pictures) for episode in episodes])
+    atomic_files.append_jsonl(path, [_encode_episode(episode, path.parent) for episode in episodes])
 
 
 def load_episodes(path: Path) -> tuple[types.Episode, ...]:
@@ -51,9 +50,8 @@ def read_episodes(path: Path) -> Iterator[types.Episode]:
     """Yield the episodes of `load_episodes` one by one, for logs that do not fit into memory."""
     if not path.exists():
         return
-    pictures = path.parent / "pictures"
     for record in atomic_files.read_jsonl(path):
-        yield _decode_episode(record, pictures)
+        yield _decode_episode(record, path.parent)
 
 
 class EpisodeJournal(Generic[Key]):
@@ -82,6 +80,16 @@ class EpisodeJournal(Generic[Key]):
         """
         episodes = (e for file in files for e in load_episodes(self._folder / file))
         return {self._key(e): e for e in episodes if e.reward is not None}
+
+
+def episode_files_dir(episode: types.Episode) -> Path:
+    """Return the folder of `Episode.files`, relative to the log.
+
+    The attempt comes first, so that the tasks of one attempt share a folder.
+    """
+    # Training runs a task again in later updates.
+    update = (f"update-{episode.update}", f"group-{episode.group}") if episode.update >= 0 else ()
+    return Path("files", *update, str(episode.attempt), episode.task.id)
 
 
 def screenshot_name(screenshot: bytes) -> str:
@@ -161,7 +169,10 @@ def _task_result(episode: types.Episode, config: RunConfig) -> Json:
 # --- encoding -----------------------------------------------------------------------------------
 
 
-def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
+def _encode_episode(episode: types.Episode, folder: Path) -> Json:
+    pictures = folder / "pictures"
+    for name, content in episode.files.items():
+        atomic_files.write_bytes(folder / episode_files_dir(episode) / name, content)
     return {
         "task": dataclasses.asdict(episode.task),
         "intent": episode.intent,
@@ -176,6 +187,7 @@ def _encode_episode(episode: types.Episode, pictures: Path) -> Json:
         "group": episode.group,
         "attempt": episode.attempt,
         "update": episode.update,
+        "files": list(episode.files),
     }
 
 
@@ -223,9 +235,9 @@ def _write_screenshot(screenshot: bytes | None, folder: Path) -> str | None:
 # --- decoding -----------------------------------------------------------------------------------
 
 
-def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
-    task = record["task"]
-    return types.Episode(
+def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:
+    task, pictures = record["task"], folder / "pictures"
+    episode = types.Episode(
         # JSON has no tuples.
         task=types.Task(**{**task, "sites": tuple(task["sites"])}),
         intent=record["intent"],
@@ -240,6 +252,14 @@ def _decode_episode(record: Mapping[str, Any], pictures: Path) -> types.Episode:
         group=record["group"],
         attempt=record["attempt"],
         update=record["update"],
+    )
+    # Logs from before the field have no such files.
+    contents = {
+        name: _read_file(folder / episode_files_dir(episode) / name)
+        for name in record.get("files", ())
+    }
+    return dataclasses.replace(
+        episode, files={name: content for name, content in contents.items() if content is not None}
     )
 
 
@@ -287,10 +307,12 @@ def _decode_array(text: str, dtype: str, native: type[np.generic]) -> Any:
 
 
 def _read_screenshot(name: str | None, folder: Path) -> bytes | None:
-    if name is None:
-        return None
+    return None if name is None else _read_file(folder / name)
+
+
+def _read_file(path: Path) -> bytes | None:
     try:
-        return (folder / name).read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
-        logging.warning("%s is missing; its step is shown without a screenshot", folder / name)
+        logging.warning("%s is missing; its episode is shown without it", path)
         return None

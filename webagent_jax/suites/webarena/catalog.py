@@ -18,12 +18,17 @@ from pathlib import Path
 from webagent_jax.config import ConfigError, WebArenaConfig
 from webagent_jax.suites import evaluators, task_file
 from webagent_jax.suites.task_file import UNACHIEVABLE
+from webagent_jax.suites.webarena import verified
 from webagent_jax.types import Split, Task
 
 ACCOUNT_SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
 """Sites with a login, which are the sites that tasks can modify."""
 
 _PACKAGE_PREFIX = "package:"
+_LITE_V2_HELP = (
+    "labels=lite-v2 needs suite.webarena.lite_v2_file: clone github.com/OpenGVLab/ScaleCUA and set "
+    "it to evaluation/WebArenaLiteV2/config/envs/webarena/tasks/test.raw.json in the clone"
+)
 _MAX_LISTED_NAMES = 12  # maximum number of names in an error message
 
 
@@ -78,7 +83,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         ConfigError: the config names no file, a file cannot be read, a name or site is unknown, no
             task is left, or `judge.required` and some task cannot be scored.
     """
-    files: dict[Split, str] = {"train": config.train_file, "test": config.test_file}
+    files: dict[Split, str] = {"train": config.train_file, "test": test_source(config)}
     file_names = {split: file for split, file in files.items() if file}
     if not file_names:
         raise ConfigError(
@@ -87,7 +92,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         )
     _check_sites(config.sites)
     # 1. Read the files and check all names over both splits: a name may be in one of them only.
-    tasks_by_split = {split: _load(file, split) for split, file in file_names.items()}
+    tasks_by_split = {split: _load(file, split, config) for split, file in file_names.items()}
     _check_names(names, set().union(*tasks_by_split.values()), ", ".join(file_names.values()))
     splits: dict[Split, Mapping[str, Task]] = {}
     notes: list[str] = []
@@ -101,7 +106,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         }
         # 3. Leave out tasks that cannot be scored.
         splits[split], note = _select_scorable(selected, split, config)
-        notes += note
+        notes += [*note, *_faulty_label_notes(splits[split])]
     if not any(splits.values()):
         raise ConfigError("no task is left: extend suite.tasks or suite.webarena.sites")
     return Catalog(splits, tuple(notes))
@@ -109,6 +114,9 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
 
 def modified_sites(task: Task) -> tuple[str, ...]:
     """Return the sites that a task may modify, by the rules in the docstring of this module."""
+    if verified.is_verified(task):
+        is_writer = verified.may_modify(task)
+        return tuple(site for site in task.sites if site in ACCOUNT_SITES and is_writer)
     answers = task.eval.get("reference_answers", {}).values()
     # N/A is a text in exact_match and fuzzy_match, and a list of one in must_include.
     is_unachievable = any(answer in (UNACHIEVABLE, [UNACHIEVABLE]) for answer in answers)
@@ -133,14 +141,44 @@ def login_sites(task: Task) -> tuple[str, ...]:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _load(file: str, split: Split) -> dict[str, Task]:
-    tasks = task_file.load(_resolve_path(file), task_file.PLACEHOLDER_ADDRESSES)
+def test_source(config: WebArenaConfig) -> str:
+    """Return the file of the test split, or for WebArena-Verified the name of its split.
+
+    Raises:
+        ConfigError: labels=lite-v2 without a file.
+    """
+    match config.labels:
+        case "verified":
+            return config.verified_split
+        case "lite-v2":
+            if not config.lite_v2_file:
+                raise ConfigError(_LITE_V2_HELP)
+            return config.lite_v2_file
+    return config.test_file
+
+
+def _load(file: str, split: Split, config: WebArenaConfig) -> dict[str, Task]:
+    labels = config.labels if split == "test" else "original"
+    if labels == "verified":
+        tasks = verified.read_tasks(config)
+        return {task.id.rpartition("/")[2]: task for task in tasks}
+    # Label sets number their tasks independently, and so do both splits: ids need either.
+    prefix = split if labels == "original" else labels
+    tasks = load_file(file)
     names = [task.id.removeprefix("webarena/") for task in tasks]
-    # The numbers of both splits start at 0, so that ids need the split.
     return {
-        name: replace(task, id=f"webarena/{split}/{name}")
+        name: replace(task, id=f"webarena/{prefix}/{name}")
         for name, task in zip(names, tasks, strict=True)
     }
+
+
+def load_file(file: str) -> tuple[Task, ...]:
+    """Return the tasks of a task file, with placeholder addresses.
+
+    Raises:
+        ConfigError: the file is missing or not valid.
+    """
+    return task_file.load(_resolve_path(file), task_file.PLACEHOLDER_ADDRESSES)
 
 
 def _resolve_path(file: str) -> Path:
@@ -189,6 +227,23 @@ def _select_scorable(
         ids = {task.id for task in judge_free}
         scorable = {name: task for name, task in scorable.items() if task.id in ids}
     return scorable, notes
+
+
+def _faulty_label_notes(tasks: Mapping[str, Task]) -> list[str]:
+    """Return a note on tasks whose published label no agent passes, or any agent does."""
+    numbers = [task.eval["webarena_id"] for task in tasks.values() if verified.is_verified(task)]
+    impossible = [number for number in numbers if number in verified.IMPOSSIBLE_TASKS]
+    free = [number for number in numbers if number in verified.FREE_TASKS]
+    if not impossible and not free:
+        return []
+    return [
+        f"published labels with faults, which count as published: {_numbers(impossible)} cannot be "
+        f"passed, and {_numbers(free)} pay an agent that exits at once (docs/webarena.md)"
+    ]
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return f"{len(numbers)} tasks ({', '.join(map(str, numbers))})" if numbers else "none"
 
 
 def _check_names(names: Sequence[str], available_names: Collection[str], source: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.judge import Judge
 from webagent_jax.suites.matching import MatchingRules
 from webagent_jax.suites.site_state import BrowserSiteState
-from webagent_jax.suites.webarena import http
+from webagent_jax.suites.webarena import http, verified
 from webagent_jax.suites.webarena.auth import Account
 from webagent_jax.suites.webarena.replicas import ReplicaLease
 from webagent_jax.types import (
@@ -39,6 +40,7 @@ class Scoring:
     rules: MatchingRules
     judge: Judge | None
     shop_admin: Account  # account with access to the shop's REST API
+    verified_python: str = ""  # interpreter with webarena-verified; used for its tasks only
 
     def shop_json(self, shop: str, path: str) -> Any:
         """Return the response of a shop's REST API to a GET, with a new token.
@@ -68,6 +70,7 @@ class WebArenaEnvironment(BrowserEnvironment):
         scoring: settings of the evaluators.
         find_session_error: describes a site that does not accept the session of a browser state;
             returns None if all accept it.
+        keep_network_log: whether the network log is a file of the episode; the session must log.
         resources: resources to release, the session first.
     """
 
@@ -79,6 +82,7 @@ class WebArenaEnvironment(BrowserEnvironment):
         *,
         scoring: Scoring,
         find_session_error: Callable[[Mapping[str, Any]], str | None],
+        keep_network_log: bool = False,
         resources: ExitStack,
     ) -> None:
         super().__init__(session)
@@ -87,6 +91,8 @@ class WebArenaEnvironment(BrowserEnvironment):
         self._resources = resources
         self._elements: Mapping[str, Element] = {}  # elements of the last observation
         self._agent_signed_out = False
+        self._keep_network_log = keep_network_log
+        self._files: dict[str, bytes] = {}
 
     def reset(self) -> ResetResult:
         """Open a tab for each start page and activate the first.
@@ -119,10 +125,17 @@ class WebArenaEnvironment(BrowserEnvironment):
                 If the agent itself has signed out, the episode counts as its failure.
         """
         with self._mark_faults():
-            state = BrowserSiteState(self._session, self._lease.addresses, self._scoring.shop_json)
-            score = evaluators.score(
-                self._task, answer, state, self._scoring.judge, self._scoring.rules
-            )
+            # Before the evaluators, which open pages themselves.
+            entries = self._session.network_log() if self._keep_network_log else []
+            if self._keep_network_log:
+                self._files[verified.NETWORK_FILE] = verified.har_file(entries)
+                self._files[verified.SITES_FILE] = verified.sites_file(
+                    self._lease.addresses, self._session.url()
+                )
+            if verified.is_verified(self._task):
+                score = self._verified_score(answer, entries)
+            else:
+                score = self._webarena_score(answer)
             # A failure may be that of a site which ended the session, not that of the agent.
             if score < 1 and not self._agent_signed_out:
                 session_error = self._find_session_error(self._session.storage_state())
@@ -130,9 +143,32 @@ class WebArenaEnvironment(BrowserEnvironment):
                     raise InfraError(session_error)
             return score
 
+    def episode_files(self) -> Mapping[str, bytes]:
+        """Return network log and addresses, and for WebArena-Verified its response and result."""
+        return self._files
+
     def close(self) -> None:
         """Release the resources; idempotent."""
         self._resources.close()
+
+    def _webarena_score(self, answer: str | None) -> float:
+        state = BrowserSiteState(self._session, self._lease.addresses, self._scoring.shop_json)
+        return evaluators.score(self._task, answer, state, self._scoring.judge, self._scoring.rules)
+
+    def _verified_score(self, answer: str | None, entries: Sequence[Mapping[str, Any]]) -> float:
+        spec = self._task.eval
+        # Every episode opens a page, so that an empty log is a fault of the browser.
+        if not entries:
+            raise InfraError("the network log of the episode is empty")
+        response = verified.agent_response(answer, spec["task_type"], spec["item_type"])
+        request = verified.ScoreRequest(
+            spec["webarena_id"], self._lease.addresses, response, entries
+        )
+        [verdict] = verified.score(self._scoring.verified_python, [request])
+        assert verdict.score is not None, "there is a network log"
+        self._files[verified.RESPONSE_FILE] = json.dumps(response).encode()
+        self._files[verified.RESULT_FILE] = json.dumps(verdict.result).encode()
+        return verdict.score
 
     def _act(self, action: Action) -> str | None:
         # Checked before the action, while the elements of its observation are still known.

@@ -18,8 +18,8 @@ from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.suites.judge import EndpointJudge
-from webagent_jax.suites.matching import LITE, WEBARENA
-from webagent_jax.suites.webarena import catalog, map_probe, sites
+from webagent_jax.suites.matching import LITE, LITE_V2, WEBARENA, MatchingRules
+from webagent_jax.suites.webarena import catalog, map_probe, sites, verified
 from webagent_jax.suites.webarena.auth import AuthStateStore, accounts_from_environment
 from webagent_jax.suites.webarena.catalog import ACCOUNT_SITES, Catalog
 from webagent_jax.suites.webarena.environment import Scoring, WebArenaEnvironment
@@ -85,10 +85,15 @@ class WebArena:
             log(note)
         accounts = accounts_from_environment(environ)
         self._extra_origins = sites.extra_origins(config.extra_origins)
+        is_verified = config.labels == "verified"
+        self._keep_network_logs = is_verified or config.keep_network_logs
         self._scoring = Scoring(
-            rules=_MATCHING_RULES[config.matching_rules],
-            judge=_make_judge(config.judge, environ),
+            rules=matching_rules(config),
+            judge=make_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
+            verified_python=(
+                verified.find_installation(config.verified_python).python if is_verified else ""
+            ),
         )
         # Everything that a user can get wrong is checked here, before the first episode.
         reset = _make_reset_hook(config)
@@ -150,7 +155,9 @@ class WebArena:
             try:
                 state = resources.enter_context(self._auth_states.borrow(login_addresses))
                 session = self._pool.session(
-                    origins=self._origins(addresses), storage_state=str(state) if state else None
+                    origins=self._origins(addresses),
+                    storage_state=str(state) if state else None,
+                    log_network=self._keep_network_logs,
                 )
             except InfraError:
                 lease.has_fault = True
@@ -163,6 +170,7 @@ class WebArena:
                 lease,
                 scoring=self._scoring,
                 find_session_error=partial(self._auth_states.find_session_error, login_addresses),
+                keep_network_log=self._keep_network_logs,
                 # The environment owns the resources from now on.
                 resources=resources.pop_all(),
             )
@@ -198,6 +206,11 @@ class WebArena:
                     log(warning)
 
 
+def matching_rules(config: WebArenaConfig) -> MatchingRules:
+    """Return the rules of text comparison: those of the option, or of the harness of the labels."""
+    return LITE_V2 if config.labels == "lite-v2" else _MATCHING_RULES[config.matching_rules]
+
+
 def _make_reset_hook(config: WebArenaConfig) -> ResetHook | None:
     if config.reset_url:
         return ResetHook(config.reset_url, config.reset_timeout, config.reset_status_url)
@@ -208,7 +221,7 @@ def _make_reset_hook(config: WebArenaConfig) -> ResetHook | None:
     return None
 
 
-def _make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
+def make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge | None:
     """Create the judge of a config; return None without an endpoint.
 
     Raises:
