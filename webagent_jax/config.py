@@ -145,7 +145,8 @@ WebArenaLabels = Literal["original", "verified", "lite-v2"]
 class WebArenaConfig:
     """WebArena-Lite and similar task files on self-hosted sites (docs/webarena.md).
 
-    Environment variables contain the site addresses: `GITLAB` or `WA_GITLAB`, for example.
+    Environment variables contain the site addresses, `GITLAB` or `WA_GITLAB` for example, unless
+    `addresses` does.
     """
 
     # Task files of the splits: a path, or package:NAME/FILE for a file of an installed package.
@@ -163,6 +164,9 @@ class WebArenaConfig:
     # Whether episodes store their network log, for scores under other labels (launch/rescore.py);
     # with labels=verified they always do.
     keep_network_logs: bool = False
+    # Addresses of sites, such as crm=http://localhost:3000. Task files may name these sites besides
+    # those of WebArena, and contain the placeholder __CRM__.
+    addresses: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()  # sites to use; tasks that need others are skipped; empty: all
     matching_rules: Literal["lite", "webarena"] = "lite"  # harness whose text matching applies
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # scorer of tasks without exact rules

@@ -14,6 +14,7 @@ import pytest
 from tests.suites.webarena_sites import USERS, FakeSite, ResetServer, make_row, page_target
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
+from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.webarena import WebArena, map_probe, sites, verified
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -135,6 +136,41 @@ class BackgroundCall:
     def result(self) -> Any:
         assert self._done.wait(TIMEOUT)
         return self._result
+
+
+# --- sites of users -------------------------------------------------------------------------------
+
+
+def test_task_file_on_site_of_its_own(deployment: Deployment, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "index.html").write_text("<h1>Customers</h1><a href='/ada.html'>Ada</a>")
+    (folder / "ada.html").write_text("<h1>Ada</h1><p>Orders: 42</p>")
+    rows = [
+        make_row(0, "crm", reference_url="__CRM__/ada.html", reference_answers=ANSWER),
+        make_row(1, "crm", "gitlab", reference_answers=ANSWER),
+        make_row(
+            2,
+            "crm",
+            program_html=[
+                page_target("__CRM__/ada.html", "Orders: 42")
+                | {"locator": "document.body.innerText"}
+            ],
+        ),
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps(rows))
+    with StaticSite(folder) as site:
+        suite = deployment.make_suite("0", "2", addresses=(f"crm={site.url}",), sites=("crm",))
+        environment = open_environment(suite, "0")
+        page = act(environment, environment.reset().observation, "Ada")
+        assert page.url == f"{site.url}/ada.html"
+        assert environment.compute_reward("42") == 1.0
+        assert environment.compute_reward("41") == 0.0
+        environment.close()
+        environment = open_environment(suite, "2")
+        environment.reset()
+        assert environment.compute_reward(None) == 1.0
+        environment.close()
 
 
 # --- logins ---------------------------------------------------------------------------------------

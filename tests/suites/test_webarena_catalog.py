@@ -196,3 +196,37 @@ def test_with_addresses_inserts_replica_addresses(tasks_path: str) -> None:
     )
     assert task.start_url == "http://r:1/"
     assert task.eval["program_html"][0]["url"] == "http://g:2/gl/"
+
+
+# --- sites of users -------------------------------------------------------------------------------
+
+
+def test_sites_of_users_are_those_with_address(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.json"
+    rows = [
+        make_row(0, "crm", start="__CRM__/ |AND| __BACK_OFFICE__/", reference_answers=EXACT),
+        make_row(1, "crm", "gitlab", program_html=[page_target("last", "x")]),
+    ]
+    path.write_text(json.dumps(rows))
+    with pytest.raises(ConfigError, match=r"must be among shopping.*homepage"):
+        catalog.read(WebArenaConfig(test_file=str(path)))
+    config = WebArenaConfig(
+        test_file=str(path), addresses=("crm=http://crm.test:80", "back_office=http://back.test")
+    )
+    tasks, addresses = suite.read(config, (), {"GITLAB": "http://gitlab.test"})
+    assert tasks.sites == ("gitlab", "crm")
+    assert addresses == {"crm": ("http://crm.test:80",), "gitlab": ("http://gitlab.test",)}
+    assert catalog.modified_sites(tasks.task("1", "test")) == ("crm", "gitlab")
+    assert catalog.login_sites(tasks.task("1", "test")) == ("gitlab",)
+    task = task_file.with_addresses(
+        tasks.task("0", "test"), {"crm": "http://a", "back_office": "http://b"}
+    )
+    assert task.start_url == "http://a/ |AND| http://b/"
+    with pytest.raises(ConfigError, match=r"set GITLAB \(or WA_GITLAB\)"):
+        suite.read(config, (), {})
+
+
+@pytest.mark.parametrize("entry", ["crm", "crm=", "=http://crm.test", "CRM=http://crm.test"])
+def test_malformed_address_raises_error(tasks_path: str, entry: str) -> None:
+    with pytest.raises(ConfigError, match=r"must read site=http://host:port"):
+        read_catalog(tasks_path, addresses=(entry,))

@@ -1,9 +1,10 @@
 """WebArena's task files: JSON lists of tasks and their evaluators.
 
 WebArena (812 tasks), WebArena-Lite (165 test and 647 training tasks), WebRL and WebAgent-R1 share
-this format. Addresses are placeholders such as `__GITLAB__`. Loading normalizes fields, so that
-evaluators read one format: a text instead of a list of texts becomes a list of one (task 81 of
-WebArena-Lite, at which the released evaluator fails), and empty or null fields are removed.
+this format, and files of other sites can. Addresses are placeholders such as `__GITLAB__`. Loading
+normalizes fields, so that evaluators read one format: a text instead of a list of texts becomes a
+list of one (task 81 of WebArena-Lite, at which the released evaluator fails), and empty or null
+fields are removed.
 
 Zhou et al. 2023, arXiv 2307.13854; Liu et al. 2024, arXiv 2408.06327.
 """
@@ -23,9 +24,7 @@ from webagent_jax.types import Task
 from webagent_jax.unicode import to_well_formed
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
-
-PLACEHOLDER_ADDRESSES: Mapping[str, str] = {site: f"http://{site}.invalid" for site in SITES}
-"""Addresses of tasks whose sites are selected later, with `with_addresses`."""
+"""Sites of WebArena."""
 
 UNACHIEVABLE = "N/A"
 """`fuzzy_match` of a task that cannot be done; the answer must state this or the reason."""
@@ -44,8 +43,8 @@ _COMPARISONS = ("exact_match", "must_include", "must_exclude", "fuzzy_match")
 _URL_NOTES = ("", "EXACT", "GOLD in PRED")
 _LOCATORS = ("document.", "[...document.")
 
-_PLACEHOLDER = re.compile(f"__({'|'.join(SITES).upper()})__")
-_PLACEHOLDER_ADDRESS = re.compile(rf"http://({'|'.join(SITES)})\.invalid\b")
+_PLACEHOLDER = re.compile(r"__([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)__")
+_PLACEHOLDER_ADDRESS = re.compile(r"http://([a-z][a-z0-9_]*)\.invalid\b")
 _ARGUMENT = r"""(?:__page__|'[^']*'|"[^"]*")"""
 _CALL = re.compile(rf"func:(\w+)\(\s*({_ARGUMENT}(?:\s*,\s*{_ARGUMENT})*)?\s*\)\s*")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -67,7 +66,7 @@ def load(path: Path | str, addresses: Mapping[str, str]) -> tuple[Task, ...]:
 
     Args:
         path: UTF-8 file.
-        addresses: addresses of the sites, by the names of SITES.
+        addresses: addresses of the sites, by name; tasks may name no other sites.
 
     Raises:
         ConfigError: an address is missing, or a field is not valid; the message says how to fix it.
@@ -104,15 +103,25 @@ def addresses_from_environment(
         ConfigError: some of the `required_sites` have no address; the message names all of them.
     """
     variables = {
-        site: environ.get(f"WA_{site.upper()}") or environ.get(site.upper()) for site in SITES
+        site: environ.get(f"WA_{site.upper()}") or environ.get(site.upper())
+        for site in dict.fromkeys((*SITES, *required_sites))
     }
     addresses = {site: address for site, address in variables.items() if address}
     _check_complete(addresses, required_sites, "the environment")
     return addresses
 
 
+def placeholder_addresses(custom_sites: Iterable[str] = ()) -> dict[str, str]:
+    """Return addresses for tasks whose sites are selected later, with `with_addresses`.
+
+    Args:
+        custom_sites: names of sites besides those of WebArena.
+    """
+    return {site: f"http://{site}.invalid" for site in (*SITES, *custom_sites)}
+
+
 def with_addresses(task: Task, addresses: Mapping[str, str]) -> Task:
-    """Return a task, loaded with PLACEHOLDER_ADDRESSES, with the addresses of its sites."""
+    """Return a task, loaded with `placeholder_addresses`, with the addresses of its sites."""
     normalized = {site: address.rstrip("/") for site, address in addresses.items()}
     return replace(
         task,
@@ -129,13 +138,15 @@ def fill_placeholders(
 
     Args:
         value: JSON value.
-        addresses: addresses of the sites, by the names of SITES.
+        addresses: addresses of the sites by name; placeholders of others stay.
         site: pattern of the placeholders; its first group is the name of the site, in any case.
     """
     match value:
         case str():
             # Placeholders occur in nested fields too, such as the locators of evaluators.
-            return site.sub(lambda placeholder: addresses[placeholder[1].lower()], value)
+            return site.sub(
+                lambda placeholder: addresses.get(placeholder[1].lower(), placeholder[0]), value
+            )
         case list():
             return [fill_placeholders(item, addresses, site) for item in value]
         case dict():
@@ -195,9 +206,10 @@ def _check_addresses(
 ) -> None:
     """Check that every site that a row names or refers to has a valid address."""
     # A row may refer to a site that its field `sites` omits, such as in an evaluator.
-    required_sites = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))}
+    names = dict.fromkeys((*SITES, *addresses))
+    required_sites = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))} & set(names)
     for index, row in enumerate(rows):
-        required_sites.update(_row_fields(row, index, file).texts("sites", allowed_values=SITES))
+        required_sites.update(_row_fields(row, index, file).texts("sites", allowed_values=names))
     _check_complete(addresses, required_sites, file)
     for site, address in addresses.items():
         if not _is_address(address):
@@ -208,7 +220,9 @@ def _check_complete(
     addresses: Mapping[str, str], required_sites: Collection[str], source: str
 ) -> None:
     missing_sites = [
-        site.upper() for site in SITES if site in required_sites and site not in addresses
+        site.upper()
+        for site in dict.fromkeys((*SITES, *sorted(required_sites)))
+        if site in required_sites and site not in addresses
     ]
     if missing_sites:
         variables = ", ".join(f"{site} (or WA_{site})" for site in missing_sites)
@@ -230,7 +244,7 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
     return Task(
         id=f"webarena/{row.get('task_id', index)}",
         suite="webarena",
-        sites=tuple(fields.texts("sites", allowed_values=SITES)),
+        sites=tuple(fields.texts("sites")),
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,

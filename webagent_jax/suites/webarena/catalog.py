@@ -3,15 +3,16 @@
 A task counts as modifying its sites unless only its answer or an address is scored. The field
 `require_reset` is not used: it is false in every published file, also for tasks that post, delete
 and buy. Tasks that cannot be done count as modifying too, because many require a change ("Delete
-all negative reviews ...") and an agent may do a part of it. Only sites with an account can be
-modified; encyclopedia and map cannot.
+all negative reviews ...") and an agent may do a part of it. Sites of your own can be modified,
+those of WebArena if they have an account: encyclopedia and map cannot.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from webagent_jax.types import Split, Task
 ACCOUNT_SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
 """Sites with a login, which are the sites that tasks can modify."""
 
+_READ_ONLY_SITES = ("wikipedia", "map", "homepage")  # nobody can modify them
+_SITE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _PACKAGE_PREFIX = "package:"
 _LITE_V2_HELP = (
     "labels=lite-v2 needs suite.webarena.lite_v2_file: clone github.com/OpenGVLab/ScaleCUA and set "
@@ -43,7 +46,9 @@ class Catalog:
     def sites(self) -> tuple[str, ...]:
         """Sites that the tasks need."""
         tasks = [task for split in self.splits.values() for task in split.values()]
-        return tuple(site for site in task_file.SITES if any(site in t.sites for t in tasks))
+        required = {site for task in tasks for site in task.sites}
+        names = dict.fromkeys((*task_file.SITES, *sorted(required)))
+        return tuple(site for site in names if site in required)
 
     def names(self, split: Split) -> tuple[str, ...]:
         """Return the names of the tasks of a split.
@@ -90,7 +95,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
             "suite.webarena.test_file (and train_file, to train) must name a task file of WebArena;"
             " see docs/webarena.md"
         )
-    _check_sites(config.sites)
+    _check_sites(config)
     # 1. Read the files and check all names over both splits: a name may be in one of them only.
     tasks_by_split = {split: _load(file, split, config) for split, file in file_names.items()}
     _check_names(names, set().union(*tasks_by_split.values()), ", ".join(file_names.values()))
@@ -122,7 +127,7 @@ def modified_sites(task: Task) -> tuple[str, ...]:
     is_unachievable = any(answer in (UNACHIEVABLE, [UNACHIEVABLE]) for answer in answers)
     if "program_html" not in task.eval["eval_types"] and not is_unachievable:
         return ()
-    return tuple(site for site in task.sites if site in ACCOUNT_SITES)
+    return tuple(site for site in task.sites if site not in _READ_ONLY_SITES)
 
 
 def login_sites(task: Task) -> tuple[str, ...]:
@@ -164,7 +169,7 @@ def _load(file: str, split: Split, config: WebArenaConfig) -> dict[str, Task]:
         return {task.id.rpartition("/")[2]: task for task in tasks}
     # Label sets number their tasks independently, and so do both splits: ids need either.
     prefix = split if labels == "original" else labels
-    tasks = load_file(file)
+    tasks = load_file(file, configured_addresses(config))
     names = [task.id.removeprefix("webarena/") for task in tasks]
     return {
         name: replace(task, id=f"webarena/{prefix}/{name}")
@@ -172,13 +177,36 @@ def _load(file: str, split: Split, config: WebArenaConfig) -> dict[str, Task]:
     }
 
 
-def load_file(file: str) -> tuple[Task, ...]:
+def configured_addresses(config: WebArenaConfig) -> dict[str, str]:
+    """Return the addresses of `config.addresses` by site; several of a site as one text.
+
+    Raises:
+        ConfigError: an entry is malformed.
+    """
+    addresses = {}
+    for entry in config.addresses:
+        site, _, address = entry.partition("=")
+        if not _SITE_NAME.fullmatch(site) or not address:
+            raise ConfigError(
+                f"suite.webarena.addresses={entry!r} must read site=http://host:port, with a name "
+                "of lower-case letters, digits and underscores"
+            )
+        addresses[site] = address
+    return addresses
+
+
+def load_file(file: str, custom_sites: Iterable[str] = ()) -> tuple[Task, ...]:
     """Return the tasks of a task file, with placeholder addresses.
+
+    Args:
+        file: path, or `package:NAME/FILE`.
+        custom_sites: names of sites besides those of WebArena.
 
     Raises:
         ConfigError: the file is missing or not valid.
     """
-    return task_file.load(_resolve_path(file), task_file.PLACEHOLDER_ADDRESSES)
+    addresses = task_file.placeholder_addresses(custom_sites)
+    return task_file.load(_resolve_path(file), addresses)
 
 
 def _resolve_path(file: str) -> Path:
@@ -260,9 +288,10 @@ def _check_names(names: Sequence[str], available_names: Collection[str], source:
         )
 
 
-def _check_sites(sites: Sequence[str]) -> None:
-    for site in sites:
-        if site not in task_file.SITES:
+def _check_sites(config: WebArenaConfig) -> None:
+    names = task_file.placeholder_addresses(configured_addresses(config))
+    for site in config.sites:
+        if site not in names:
             raise ConfigError(
-                f"suite.webarena.sites names {site!r}; choose from: {', '.join(task_file.SITES)}"
+                f"suite.webarena.sites names {site!r}; choose from: {', '.join(names)}"
             )

@@ -54,8 +54,14 @@ def addresses_from_environment(
     return addresses
 
 
-def extra_origins(entries: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def extra_origins(
+    entries: Sequence[str], names: Collection[str] = ()
+) -> Mapping[str, Sequence[str]]:
     """Parse entries such as `map=tiles.example:8080` into origins by site.
+
+    Args:
+        entries: entries of the config.
+        names: names of sites besides those of WebArena.
 
     Raises:
         ConfigError: an entry is malformed or names an unknown site.
@@ -67,10 +73,10 @@ def extra_origins(entries: Sequence[str]) -> Mapping[str, Sequence[str]]:
             checked_origins([origin])
         except ValueError as error:
             raise ConfigError(f"suite.webarena.extra_origins={entry!r}: {error}") from error
-        if site not in task_file.SITES:
+        if site not in task_file.SITES and site not in names:
             raise ConfigError(
                 f"suite.webarena.extra_origins={entry!r} must read site=host:port, "
-                f"with one of the sites {', '.join(task_file.SITES)}"
+                f"with one of the sites {', '.join(dict.fromkeys((*task_file.SITES, *names)))}"
             )
         origins.setdefault(site, []).append(origin)
     return origins

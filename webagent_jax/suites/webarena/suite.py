@@ -44,8 +44,10 @@ def read(
         ConfigError: as `catalog.read`, or sites that the tasks need have no address; the message
             names all of them.
     """
+    addresses = catalog.configured_addresses(config)
+    environ = {**environ, **{f"WA_{site.upper()}": text for site, text in addresses.items()}}
     # Without any address, the message names all sites, before a missing task file is reported.
-    if not task_file.addresses_from_environment(environ):
+    if not addresses and not task_file.addresses_from_environment(environ):
         required_sites = config.sites or tuple(
             site for site in task_file.SITES if site != "homepage"
         )
@@ -84,7 +86,7 @@ class WebArena:
         for note in self._catalog.notes:
             log(note)
         accounts = accounts_from_environment(environ)
-        self._extra_origins = sites.extra_origins(config.extra_origins)
+        self._extra_origins = sites.extra_origins(config.extra_origins, addresses)
         is_verified = config.labels == "verified"
         self._keep_network_logs = is_verified or config.keep_network_logs
         self._scoring = Scoring(
@@ -110,7 +112,8 @@ class WebArena:
             reset=reset,
             reset_group_key=reset.url_of if reset else None,
             reset_every=config.reset_every,
-            resettable_sites=ACCOUNT_SITES,
+            # A site of your own is reset like those with an account.
+            resettable_sites=(*ACCOUNT_SITES, *(s for s in addresses if s not in task_file.SITES)),
             probe=sites.health_error,
         )
 

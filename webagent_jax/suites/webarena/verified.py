@@ -160,14 +160,14 @@ def make_task(row: Mapping[str, Any], storage_state: str | None = None) -> Task:
     response = next(e for e in row["eval"] if e["evaluator"] == "AgentResponseEvaluator")
     items = response["results_schema"].get("items", {})
     urls = [
-        task_file.fill_placeholders(url, task_file.PLACEHOLDER_ADDRESSES)
+        task_file.fill_placeholders(url, task_file.placeholder_addresses())
         for url in row["start_urls"]
     ]
     return Task(
         id=f"webarena/verified/{row['task_id']}",
         suite="webarena",
         sites=tuple(row["sites"]),
-        intent=task_file.fill_placeholders(row["intent"], task_file.PLACEHOLDER_ADDRESSES),
+        intent=task_file.fill_placeholders(row["intent"], task_file.placeholder_addresses()),
         start_url=" |AND| ".join(urls),
         storage_state=storage_state,
         eval={
