@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -118,18 +117,3 @@ def table(summary: Json) -> str:
     minutes = sum(summary["seconds"].values()) / 60
     lines.append(f"{minutes:.1f} minutes on {summary['hardware']['cores']} cores")
     return "\n".join(lines)
-
-
-def smoke(cfg: RunConfig) -> RunConfig:
-    """Return the config reduced to about a minute, for tests; its results are meaningless."""
-    replace = dataclasses.replace
-    return replace(
-        cfg,
-        suite=replace(cfg.suite, tasks=cfg.suite.tasks[:2]),
-        rollout=replace(cfg.rollout, max_concurrent_episodes=4),
-        bc=replace(cfg.bc, demos_per_task=2, epochs=1, batch_episodes=4),
-        grpo=replace(
-            cfg.grpo, updates=1, tasks_per_update=2, group_size=2, minibatches=2, max_extra_groups=0
-        ),
-        eval=replace(cfg.eval, seeds_per_task=2),
-    )
