@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> None:
         sys.stdout.write(markdown())
         return
     words = [word.lower() for word in argv[1:]]
-    blocks = [_text(option) for option in _all_options() if _matches(option, words)]
+    blocks = [_text(option) for option in all_options() if _matches(option, words)]
     if not blocks:
         raise ConfigError(f"no option matches {' '.join(words)!r}; `webagent options` lists all")
     sys.stdout.write("\n".join(blocks) + "\n")
@@ -54,7 +54,8 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _all_options() -> list[config_options.ConfigOption]:
+def all_options() -> list[config_options.ConfigOption]:
+    """Return the options of all groups, in the order of config.py."""
     return [option for group in config_options.groups() for option in group.options]
 
 
