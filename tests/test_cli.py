@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from configs import quickstart as quickstart_config
+from webagent_jax import config
 from webagent_jax.browser import ChromiumMissing
 from webagent_jax.cli import errors, run_config
 from webagent_jax.cli.main import COMMANDS
@@ -16,6 +24,7 @@ from webagent_jax.commands import options
 from webagent_jax.config import ConfigError
 from webagent_jax.config_options import check_path
 from webagent_jax.learn import NonFiniteStepError
+from webagent_jax.tracking import run_metadata
 from webagent_jax.train.metrics import GuardTripped
 from webagent_jax.types import InfraError
 
@@ -144,3 +153,148 @@ def test_user_error_exits_with_message(error, status, capsys):
 def test_other_error_keeps_traceback():
     with pytest.raises(KeyError), errors.exit_on_user_error():
         raise KeyError("x")
+
+
+# --- mistakes, in processes of their own ----------------------------------------------------------
+
+
+def run_command(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
+    return run_python("-m", "webagent_jax", *args, cwd=cwd, **environment)
+
+
+def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
+    assert result.returncode == errors.MISTAKE, result
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("", "`webagent --help` lists them"),
+        ("evalute", "did you mean evaluate?"),
+        ("train", "needs one of: train bc, train grpo"),
+        ("train bc extra", "unexpected arguments: extra"),
+        ("train bc", "--workdir is missing: set --workdir=DIR"),
+        ("train bc --workdri=x", "Did you mean: workdir"),
+        ("train bc --workdir=x --config=quikstart", "did you mean --config=quickstart?"),
+        ("train bc --workdir=x --config=configs/quikstart.py", "did you mean --config=quickstart?"),
+        ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, paper"),
+        ("train bc --workdir=x --config=infinity:smoke", "the config file fails: TypeError: get_"),
+        ("train bc --workdir=x --config.grpo.updats=3", "did you mean --config.grpo.updates?"),
+        ("train bc --workdir=x --config.grpo.updates=y", "`webagent options grpo.updates` desc"),
+        ("train bc --workdir=x --config.suite.name=wob", "is not one of: miniwob, arena"),
+        ("train bc --workdir=x --config.grpo.group_size=1", "must be at least 2"),
+        ("export --input=x", "--output_dir is missing"),
+        ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
+        ("compare x --output_dir=y", "NAME=DIR"),
+        ("options nothing-like-it", "no option matches"),
+    ],
+)
+def test_wrong_command_line_exits_with_message(args, message):
+    assert_mistake(run_command(*args.split()), message)
+
+
+def test_traceback_option_shows_traceback():
+    result = run_command("train", "bc", "--traceback")
+    assert result.returncode == errors.MISTAKE
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.splitlines()[-1].startswith("error: --workdir is missing")
+
+
+def test_python_without_packages_exits_with_message():
+    result = run_python("-S", "launch/train_bc.py", PYTHONPATH="")
+    assert_mistake(result, "has no package absl.\nRun `make setup`")
+
+
+def test_closed_pipe_ends_quietly():
+    command = [sys.executable, "-m", "webagent_jax", "options"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    )
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=200) == 141
+
+
+def test_port_in_use_exits_with_message():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert_mistake(run_command("serve-arena", f"--port={port}"), "use another --port")
+
+
+def test_missing_browser_exits_with_message():
+    result = run_command(
+        "show-observation", "--url=http://127.0.0.1:1/", WEBAGENT_CHROMIUM="/no/chromium"
+    )
+    assert_mistake(result, "fix it with: unset WEBAGENT_CHROMIUM")
+
+
+def test_incomplete_policy_exits_with_message(tmp_path):
+    tiny = ROOT / "webagent_jax" / "policy" / "webagent_tiny"
+    args = ("export", f"--input={tmp_path}", f"--output_dir={tmp_path / 'out'}")
+    assert_mistake(run_command(*args), f"no policy at {tmp_path}")
+    shutil.copy(tiny / "config.json", tmp_path)
+    assert_mistake(run_command(*args), "the directory is incomplete; copy or download it again")
+    (tmp_path / "model.safetensors").write_bytes((tiny / "model.safetensors").read_bytes()[:1000])
+    assert_mistake(run_command(*args), "cannot be read")
+
+
+@pytest.mark.parametrize("existing", ["file", "another config", "another command"])
+def test_unusable_workdir_exits_with_message(tmp_path, existing):
+    message = f"cannot write to {tmp_path}/run/x: Not a directory; choose another --workdir"
+    workdir = tmp_path / "run"
+    if existing == "file":
+        workdir.write_text("")
+        workdir /= "x"
+    else:
+        cfg = config.from_config_dict(quickstart_config.get_config("smoke"))
+        cfg = dataclasses.replace(cfg, seed=int(existing == "another config"))
+        run_metadata.init_workdir(workdir, cfg, "train bc")
+        (workdir / "metrics.jsonl").write_text("")
+        message = "contains a run of `webagent train bc`, this is `webagent evaluate`"
+    args = ("evaluate", "--config=quickstart:smoke", f"--workdir={workdir}")
+    if existing == "another config":
+        args = ("train", "bc", *args[1:])
+        message = "contains a run with seed=1, this one has 0: choose another --workdir"
+    assert_mistake(run_command(*args), message)
+
+
+@pytest.mark.browser
+def test_unusable_endpoint_exits_with_message(tmp_path):
+    args = (
+        *("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}"),
+        *("--config.policy.kind=openai", "--config.policy.endpoint.retries=0"),
+        "--config.policy.endpoint.model=m",
+    )
+    dead = run_command(*args, "--config.policy.endpoint.url=http://127.0.0.1:1/v1")
+    assert_mistake(dead, "check that the server is running")
+
+
+@pytest.mark.browser
+def test_interruption_reports_saved_results_and_continues(tmp_path):
+    args = ("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")
+    log = tmp_path / "episodes" / "episodes.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webagent_jax", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not log.exists() and process.poll() is None:
+        time.sleep(0.02)
+    # As from a terminal: the signal reaches Chromium too.
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stderr.read() == (
+        f"error: interrupted; {tmp_path} contains the finished episodes.\n"
+        "The same command continues the run.\n"
+    )
+    assert process.wait(timeout=200) == errors.INTERRUPTED
+    first_line = log.read_text().splitlines()[0]
+    assert run_command(*args).returncode == 0
+    assert log.read_text().splitlines()[0] == first_line
+    assert json.loads((tmp_path / "eval.json").read_text())["n"] == 4

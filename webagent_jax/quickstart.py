@@ -27,7 +27,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     """
     # M-GRPO would reject the config only after the earlier phases.
     check_sampling(cfg)
-    run_metadata.init_workdir(workdir, cfg)
+    run_metadata.init_workdir(workdir, cfg, "quickstart")
     seconds: dict[str, float] = {}
 
     def run_phase(name: str, work: Callable[[], object]) -> None:

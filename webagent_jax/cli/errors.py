@@ -30,6 +30,10 @@ class CommandError(Exception):
     """Unknown or missing subcommand, or a wrong Python. The message says how to fix it."""
 
 
+class InterruptedRunError(Exception):
+    """Ctrl-C in a run. The message says what the run has saved."""
+
+
 def check_python() -> None:
     """Check the version of the interpreter.
 
@@ -52,8 +56,6 @@ def exit_on_user_error(*, show_traceback: bool = False) -> Iterator[None]:
     """
     try:
         yield
-        # Buffered output could otherwise fail at exit, where nothing catches the error.
-        sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError) and _is_stdout_closed():
             # The flush at exit needs a valid descriptor.
@@ -71,8 +73,8 @@ def exit_on_user_error(*, show_traceback: bool = False) -> Iterator[None]:
 
 def describe(error: BaseException) -> tuple[str, int] | None:
     """Return message and exit status of an error; None if the user cannot fix it."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", INTERRUPTED
+    if isinstance(error, KeyboardInterrupt | InterruptedRunError):
+        return str(error) or "interrupted", INTERRUPTED
     if isinstance(error, CommandError):
         return str(error), MISTAKE
     # A full disk arrives in many types: Orbax and TensorStore raise their own.

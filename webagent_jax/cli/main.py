@@ -48,14 +48,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         errors.check_python()
         command, options = _split(args)
         if command is None:
-            sys.stdout.write(_overview(args))
+            _write(_overview(args))
             return
         from webagent_jax.cli import run
 
         if _HELP_FLAGS & set(options):
-            sys.stdout.write(run.help_text(command))
+            _write(run.help_text(command))
         else:
             run.run(command, options)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    # Here, a closed pipe is handled; at exit it would print an error.
+    sys.stdout.flush()
 
 
 def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:

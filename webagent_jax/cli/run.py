@@ -14,6 +14,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from webagent_jax import heap
+from webagent_jax.cli import errors
 
 _VERBOSE = flags.DEFINE_bool("verbose", False, "Print the logs of libraries.")
 flags.DEFINE_bool("traceback", False, "Print the traceback of an error that the user can fix.")
@@ -36,7 +37,11 @@ def run(command: str, options: Sequence[str]) -> None:
 
     def main(argv: Sequence[str]) -> None:
         _configure_logging(verbose=_VERBOSE.value)
-        module.main(argv)
+        try:
+            module.main(argv)
+        except KeyboardInterrupt as error:
+            raise errors.InterruptedRunError(_interruption()) from error
+        # Buffered output could otherwise fail at exit, where nothing catches the error.
         sys.stdout.flush()
 
     # FLAGS as the parser lets errors pass, which `app.run` would print with its own usage text.
@@ -74,6 +79,25 @@ def _flag_lines(main_module: str) -> Iterator[str]:
             yield from textwrap.wrap(
                 text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent
             )
+
+
+def _interruption() -> str:
+    """Return the message of Ctrl-C; the workdir of the run shows what it has saved."""
+    workdir = flags.FLAGS.workdir if "workdir" in flags.FLAGS else None
+    if workdir is None or not Path(workdir, "config.json").exists():
+        return "interrupted"
+    checkpoints = [
+        max(numbers, key=lambda path: int(path.name))
+        for folder in sorted(Path(workdir).rglob("checkpoints"))
+        if (numbers := [path for path in folder.iterdir() if path.name.isdigit()])
+    ]
+    saved = [str(path.relative_to(workdir)) for path in checkpoints]
+    if any(Path(workdir).rglob("episodes/*.jsonl")):
+        saved.append("the finished episodes")
+    return (
+        f"interrupted; {workdir} contains {', '.join(saved) or 'no results yet'}.\n"
+        "The same command continues the run."
+    )
 
 
 def _configure_logging(*, verbose: bool) -> None:

@@ -23,4 +23,6 @@ def parse_workdir(argv: Sequence[str], default_workdir: str | None = None) -> Pa
     workdir = _WORKDIR.value or default_workdir
     if workdir is None:
         raise ConfigError("--workdir is missing: set --workdir=DIR to the folder of the run")
+    # The message of Ctrl-C describes this folder.
+    flags.FLAGS.workdir = workdir
     return Path(workdir)

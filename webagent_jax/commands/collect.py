@@ -31,11 +31,10 @@ _DEMO_SOURCE = flags.DEFINE_enum(
 
 def main(argv: Sequence[str]) -> None:
     """Collect the demonstrations and print their number."""
+    directory, cfg = parse_workdir(argv) / "demos", load_checked_config()
     from webagent_jax import demos
     from webagent_jax.collect_demos import collect_demos
 
-    directory = parse_workdir(argv) / "demos"
-    cfg = load_checked_config()
     if demos.exists(directory):
         raise ConfigError(f"{directory} already contains demonstrations; use another --workdir")
     with open_progress() as progress:

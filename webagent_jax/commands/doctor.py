@@ -25,10 +25,10 @@ _FORMAT = flags.DEFINE_enum(
 
 def main(argv: Sequence[str]) -> None:
     """Run the checks and print the findings."""
+    workdir, cfg = parse_workdir(argv, default_workdir="runs"), run_config()
     from webagent_jax import doctor
 
-    workdir = parse_workdir(argv, default_workdir="runs")
-    findings = doctor.run_checks(run_config(), workdir)
+    findings = doctor.run_checks(cfg, workdir)
     if _FORMAT.value == "json":
         for finding in findings:
             print(json.dumps(dataclasses.asdict(finding)))

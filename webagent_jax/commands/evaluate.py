@@ -31,13 +31,13 @@ _COMPARE = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Run the evaluation and print its results."""
+    workdir, cfg = parse_workdir(argv), load_checked_config()
     from webagent_jax import evaluate
     from webagent_jax.report import comparison, tables
 
-    workdir = parse_workdir(argv)
     baseline = comparison.read(Path(_COMPARE.value)) if _COMPARE.value else None
     with open_progress() as progress:
-        evaluate.evaluate(load_checked_config(), workdir, progress)
+        evaluate.evaluate(cfg, workdir, progress)
     record = comparison.read(workdir)
     print(f"\n{tables.evaluation(record)}")
     if baseline is not None:

@@ -18,10 +18,10 @@ from webagent_jax.tracking.progress import open_progress
 
 def main(argv: Sequence[str]) -> None:
     """Run the pipeline and print its results."""
+    workdir, cfg = parse_workdir(argv, default_workdir="runs/quickstart"), load_checked_config()
     from webagent_jax import quickstart
 
-    workdir = parse_workdir(argv, default_workdir="runs/quickstart")
     with open_progress() as progress:
-        summary = quickstart.quickstart(load_checked_config(), workdir, progress)
+        summary = quickstart.quickstart(cfg, workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")

@@ -15,9 +15,9 @@ from webagent_jax.tracking.progress import open_progress
 
 def main(argv: Sequence[str]) -> None:
     """Run the training and print the folder of the policy."""
+    workdir, cfg = parse_workdir(argv), load_checked_config()
     from webagent_jax.train.bc import train_bc
 
-    workdir = parse_workdir(argv)
     with distributed.initialized(), open_progress() as progress:
-        policy = train_bc(load_checked_config(), workdir, progress)
+        policy = train_bc(cfg, workdir, progress)
     print(policy)

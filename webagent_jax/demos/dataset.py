@@ -16,11 +16,12 @@ import tensorflow_datasets as tfds
 from google.protobuf import json_format
 
 from webagent_jax.agent import actions
+from webagent_jax.config import ConfigError
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn
 from webagent_jax.types import Action, Decision, Observation, Task
 
 
-class DemosError(ValueError):
+class DemosError(ConfigError):
     """Demonstrations cannot be written or read. The message says how to fix it."""
 
 

@@ -49,7 +49,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     """
     progress = progress or NullProgress()
     require_local_policy(cfg)
-    init_shared_workdir(workdir, cfg)
+    init_shared_workdir(workdir, cfg, "train bc")
     # 1. Collect on one process; all processes read the same files after the barrier.
     if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
         collect_demos(cfg, workdir / "demos", progress)
