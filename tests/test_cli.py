@@ -154,6 +154,24 @@ def test_other_error_keeps_traceback():
         raise KeyError("x")
 
 
+def test_logs_of_libraries_need_verbose(tmp_path):
+    (tmp_path / "log.jsonl").write_text("{}\n{")  # this package warns about a half-written line
+    for verbose in (False, True):
+        script = (
+            "import logging, pathlib\n"
+            "from webagent_jax.cli import run\n"
+            "from webagent_jax.tracking import atomic_files\n"
+            "run.absl_logging.use_absl_handler()\n"
+            f"run.configure_logging(verbose={verbose})\n"
+            "logging.getLogger('orbax').warning('of a library')\n"
+            "logging.getLogger('orbax').error('an error')\n"
+            f"list(atomic_files.read_jsonl(pathlib.Path({str(tmp_path / 'log.jsonl')!r})))"
+        )
+        output = run_python("-c", script).stderr
+        assert "half-written" in output and "an error" in output
+        assert ("of a library" in output) is verbose
+
+
 # --- mistakes, in processes of their own ----------------------------------------------------------
 
 

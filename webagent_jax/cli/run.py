@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ def run(command: str, options: Sequence[str]) -> None:
     heap.keep_freed_memory()
 
     def main(argv: Sequence[str]) -> None:
-        _configure_logging(verbose=_VERBOSE.value)
+        configure_logging(verbose=_VERBOSE.value)
         try:
             module.main(argv)
         except KeyboardInterrupt as error:
@@ -100,11 +101,13 @@ def _interruption() -> str:
     )
 
 
-def _configure_logging(*, verbose: bool) -> None:
+def configure_logging(*, verbose: bool) -> None:
     """Print warnings of this package and errors of libraries; all if `verbose`."""
     absl_logging.set_verbosity(absl_logging.INFO if verbose else absl_logging.WARNING)
     if not verbose:
         absl_logging.get_absl_handler().addFilter(_is_relevant)
+        # This library has a handler of its own.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
