@@ -165,6 +165,7 @@ def test_logs_of_libraries_need_verbose(tmp_path):
             f"run.configure_logging(verbose={verbose})\n"
             "logging.getLogger('orbax').warning('of a library')\n"
             "logging.getLogger('orbax').error('an error')\n"
+            "logging.getLogger('asyncio').error('a failed task of a library')\n"
             f"list(atomic_files.read_jsonl(pathlib.Path({str(tmp_path / 'log.jsonl')!r})))"
         )
         output = run_python("-c", script).stderr

@@ -146,7 +146,9 @@ def test_time_left_covers_later_phases() -> None:
     for _ in range(50):
         clock.now += 1
         stats.phase.add(1, True, 0)
-    assert stats.end_phase() == "[1/3] evaluate base: 100/100 episodes · 100.0% success · 1:40 taken"
+    assert (
+        stats.end_phase() == "[1/3] evaluate base: 100/100 episodes · 100.0% success · 1:40 taken"
+    )
     stats.start_phase("M-GRPO", 3, "updates", done=0)
     clock.now += 10
     # Nothing is measured: the work of the plan at the pace of the finished phase.

@@ -111,5 +111,7 @@ def configure_logging(*, verbose: bool) -> None:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    is_own = Path(record.pathname).is_relative_to(_PACKAGE)
-    return is_own or record.levelno >= logging.ERROR
+    if Path(record.pathname).is_relative_to(_PACKAGE):
+        return True
+    # asyncio logs each failed task of a library. The library raises the first error itself.
+    return record.levelno >= logging.ERROR and record.name != "asyncio"

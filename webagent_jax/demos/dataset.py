@@ -152,7 +152,7 @@ def read(directory: Path) -> Demonstrations:
     if not exists(directory):
         raise DemosError(
             f"no demonstrations in {directory}: "
-            "write them to DIR/demos with launch/collect_demos.py --workdir=DIR"
+            "write them to DIR/demos with webagent collect --workdir=DIR"
         )
     try:
         source = WebagentDemos(data_dir=str(directory)).as_data_source("train")
