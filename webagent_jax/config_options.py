@@ -129,9 +129,9 @@ def _comment_of(lines: list[str], node: ast.AnnAssign) -> str:
     end = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :].decode()
     if match := re.match(r"\s*#\s*(.*)", end):
         return match[1].strip()
-    above = []
+    comment_lines = []
     for line in reversed(lines[: node.lineno - 1]):
         if not line.strip().startswith("#"):
             break
-        above.append(line.strip().lstrip("#").strip())
-    return " ".join(reversed(above))
+        comment_lines.append(line.strip().lstrip("#").strip())
+    return " ".join(reversed(comment_lines))

@@ -35,7 +35,7 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
 
 
-def test_workdir_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_unwritable_workdir_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="Not a directory; choose another --workdir"):
         run_metadata.init_workdir(tmp_path / "file" / "run", RunConfig(), "evaluate")

@@ -61,10 +61,10 @@ def exit_on_user_error(*, show_traceback: bool = False) -> Iterator[None]:
             # The flush at exit needs a valid descriptor.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(_BROKEN_PIPE)
-        known_error = describe(error)
-        if known_error is None:
+        description = describe(error)
+        if description is None:
             raise
-        message, status = known_error
+        message, status = description
         if show_traceback:
             traceback.print_exception(error)
         sys.stderr.write(f"error: {message}\n")

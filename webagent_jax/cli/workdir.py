@@ -24,5 +24,5 @@ def parse_workdir(argv: Sequence[str], default_workdir: str | None = None) -> Pa
     if workdir is None:
         raise ConfigError("--workdir is missing: set --workdir=DIR to the folder of the run")
     # The message of Ctrl-C describes this folder.
-    flags.FLAGS.workdir = workdir
+    flags.FLAGS["workdir"].value = workdir
     return Path(workdir)

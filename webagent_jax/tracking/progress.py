@@ -78,7 +78,7 @@ class RunStats:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._work: Mapping[str, float] = {}
-        # Of the phases that this process has finished.
+        # Sums over the phases that this process has finished.
         self._finished_seconds = 0.0
         self._finished_work = 0.0
         self.phase: PhaseStats | None = None
@@ -131,24 +131,24 @@ class RunStats:
         phase = self.phase
         if phase is None:
             return None
-        left = phase.seconds_left()
+        remaining = phase.seconds_left()
         work = self._work.get(phase.name)
         if work is None:
-            return left
+            return remaining
         # 1. Seconds per unit of work, from the finished phases and the estimate of this one.
         seconds, total_work = self._finished_seconds, self._finished_work
-        if left is not None:
-            seconds += phase.seconds_of_all(left)
+        if remaining is not None:
+            seconds += phase.seconds_of_all(remaining)
             total_work += work
         if not total_work:
             return None
         pace = seconds / total_work
         # 2. The rest of this phase, then the phases after it.
-        if left is None:
-            left = max(work * pace - phase.seconds(), 0.0)
+        if remaining is None:
+            remaining = max(work * pace - phase.seconds(), 0.0)
         names = list(self._work)
         later = names[names.index(phase.name) + 1 :]
-        return left + pace * sum(self._work[name] for name in later)
+        return remaining + pace * sum(self._work[name] for name in later)
 
 
 class PhaseStats:
@@ -174,12 +174,12 @@ class PhaseStats:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all units are done."""
+        """True if all units are done."""
         return self.done >= self.total
 
     @property
     def is_resumed(self) -> bool:
-        """Whether an earlier process has done some units."""
+        """True if an earlier process has done some units."""
         return self._initial_done > 0
 
     def add(self, n: int, success: bool | None, tokens: int) -> None:
@@ -218,10 +218,10 @@ class PhaseStats:
         since_advance = min(self._clock() - self._last_advance, pace)
         return pace * (self.total - self.done) - since_advance
 
-    def seconds_of_all(self, left: float) -> float:
+    def seconds_of_all(self, remaining: float) -> float:
         """Return the estimated seconds of all units, those of earlier processes included."""
         done_now = max(self._done_now(), 1)
-        return self.seconds() * self.done / done_now + left
+        return self.seconds() * self.done / done_now + remaining
 
     def _done_now(self) -> int:
         # Units of an earlier process have no time in this one.

@@ -55,8 +55,8 @@ def policy_path(workdir: Path) -> str:
     """
     content = atomic_files.read_json(workdir / "config.json")
     path = str(content["config"]["policy"]["path"])
-    moved = os.path.normpath(workdir / _relative_path(path, content, workdir))
-    return path if os.path.exists(path) or not os.path.exists(moved) else moved
+    moved_path = os.path.normpath(workdir / _relative_path(path, content, workdir))
+    return path if os.path.exists(path) or not os.path.exists(moved_path) else moved_path
 
 
 def _has_other_files(workdir: Path, path: Path) -> bool:
