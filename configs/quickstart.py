@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import ml_collections
 
-from webagent_jax import config, quickstart
+from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
     EngineConfig,
@@ -116,12 +116,28 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
 }
 
 
+# Two tasks and one update; the results are meaningless.
+_SMOKE = replace(
+    _QUICKSTART,
+    suite=replace(_QUICKSTART.suite, tasks=_TASKS[:2]),
+    rollout=replace(_QUICKSTART.rollout, max_concurrent_episodes=4),
+    bc=replace(_QUICKSTART.bc, demos_per_task=2, epochs=1, batch_episodes=4),
+    grpo=replace(
+        _GRPO, updates=1, tasks_per_update=2, group_size=2, minibatches=2, max_extra_groups=0
+    ),
+    eval=replace(_QUICKSTART.eval, seeds_per_task=2),
+)
+
+_VARIANTS = {
+    "": _QUICKSTART,
+    "smoke": _SMOKE,
+    **{name: replace(_QUICKSTART, grpo=grpo) for name, grpo in _OBJECTIVES.items()},
+}
+
+
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    if variant in _OBJECTIVES:
-        return config.to_config_dict(replace(_QUICKSTART, grpo=_OBJECTIVES[variant]))
-    if variant not in ("", "smoke"):
-        names = ", ".join(("smoke", *_OBJECTIVES))
+    if variant not in _VARIANTS:
+        names = ", ".join(filter(None, _VARIANTS))
         raise config.ConfigError(f"unknown variant {variant!r}; available: {names}")
-    cfg = quickstart.smoke(_QUICKSTART) if variant else _QUICKSTART
-    return config.to_config_dict(cfg)
+    return config.to_config_dict(_VARIANTS[variant])

@@ -1,38 +1,10 @@
-"""Rebuild report.html and report/ from the workdir of a finished or running run.
+"""Run `webagent report` from this checkout; --help describes it."""
 
-python launch/build_report.py --workdir=runs/quickstart
-python launch/build_report.py --workdir=runs/seed0 --extra_workdirs=runs/seed1,runs/other
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
-from absl import app, flags
-from rich.console import Console
-
-from webagent_jax import cli
-from webagent_jax.report import html, run_loader, terminal
-
-_EXTRA_WORKDIRS = flags.DEFINE_list(
-    "extra_workdirs",
-    [],
-    "Other workdirs to include; runs that differ only in the seed share a curve.",
-)
-
-
-def main(argv: Sequence[str]) -> None:
-    """Write the report and print a summary."""
-    path = cli.parse_workdir(argv)
-    try:
-        page = html.write_report(path, [Path(other) for other in _EXTRA_WORKDIRS.value])
-        run = run_loader.load_run(path)
-    except (FileNotFoundError, ValueError) as error:
-        raise app.UsageError(str(error)) from error
-    Console(highlight=False, markup=False, soft_wrap=True).print(terminal.summary(run))
-    print(f"Open {page}")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["report", *sys.argv[1:]])

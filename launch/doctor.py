@@ -1,39 +1,10 @@
-"""Check the requirements of a run and print how to fix those that fail.
+"""Run `webagent doctor` from this checkout; --help describes it."""
 
-python launch/doctor.py --config=configs/quickstart.py
-python launch/doctor.py --config=configs/webagent_r1.py:zero --workdir=runs/zero --format=json
-
-Sends one short request to a chat endpoint, if the config has one. Exits with 1 if a check fails.
-"""
-
-from __future__ import annotations
-
-import dataclasses
-import json
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
-from absl import app, flags
-
-from webagent_jax import cli, doctor
-
-_FORMAT = flags.DEFINE_enum(
-    "format", "table", ("table", "json"), "Output format; json prints one finding per line."
-)
-
-
-def main(argv: Sequence[str]) -> None:
-    """Run the checks and print the findings."""
-    workdir = cli.parse_workdir(argv, default_workdir="runs")
-    findings = doctor.run_checks(cli.run_config(), workdir)
-    if _FORMAT.value == "json":
-        for finding in findings:
-            print(json.dumps(dataclasses.asdict(finding)))
-    else:
-        print(doctor.table(findings))
-    if not doctor.all_passed(findings):
-        sys.exit(1)
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["doctor", *sys.argv[1:]])

@@ -1,43 +1,10 @@
-"""Export an imported policy or a checkpoint of a training run as a Hugging Face directory.
+"""Run `webagent export` from this checkout; --help describes it."""
 
-python launch/export_weights.py --input=runs/grpo --output_dir=weights/exported --dtype=bfloat16
-
---adapter writes the LoRA adapters of a training run in the format of PEFT instead.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
-from absl import app, flags
-
-from webagent_jax.train import export
-
-_INPUT = flags.DEFINE_string(
-    "input", None, "Workdir of a training run, or output of import_weights.py.", required=True
-)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Output folder.", required=True)
-_DTYPE = flags.DEFINE_enum(
-    "dtype", "", ["", "float32", "bfloat16"], "Dtype of the tensors; empty: that of the input."
-)
-_ADAPTER = flags.DEFINE_bool(
-    "adapter", False, "Write only the LoRA adapters, in the format of PEFT."
-)
-_STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training run; by default the latest.")
-
-
-def main(argv: Sequence[str]) -> None:
-    """Write the files and print the option that selects them."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    try:
-        write = export.export_adapter if _ADAPTER.value else export.export_weights
-        write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
-    except (FileNotFoundError, ValueError) as error:
-        raise app.UsageError(str(error)) from error
-    print(f"--config.policy.path={_OUTPUT_DIR.value}")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["export", *sys.argv[1:]])

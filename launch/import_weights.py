@@ -1,41 +1,10 @@
-"""Import weights for `policy.path`: a Hugging Face directory or a GGUF file of llama.cpp.
+"""Run `webagent import weights` from this checkout; --help describes it."""
 
-python launch/import_weights.py --input=Qwen2.5-3B --output_dir=weights/qwen2.5-3b
-python launch/import_weights.py --gguf=qwen2.5-0.5b-instruct-q8_0.gguf --output_dir=weights/qwen
-
-A Hugging Face directory becomes an Orbax checkpoint, from which each process reads only its shards.
-A GGUF file (llama, qwen2 and qwen3) becomes a Hugging Face directory in float32.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
-from absl import app, flags
-
-from webagent_jax import policy
-from webagent_jax.policy import weights
-
-_INPUT = flags.DEFINE_string("input", None, "Hugging Face directory to import.")
-_GGUF = flags.DEFINE_string("gguf", None, "GGUF file to import.")
-flags.mark_flags_as_mutual_exclusive(["input", "gguf"], required=True)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Output folder.", required=True)
-
-
-def main(argv: Sequence[str]) -> None:
-    """Import the weights and print the option that selects them."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    try:
-        if _INPUT.value:
-            weights.import_weights(_INPUT.value, Path(_OUTPUT_DIR.value))
-        if _GGUF.value:
-            policy.import_gguf(Path(_GGUF.value), Path(_OUTPUT_DIR.value))
-    except (FileNotFoundError, ValueError) as error:
-        raise app.UsageError(str(error)) from error
-    print(f"--config.policy.path={_OUTPUT_DIR.value}")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["import", "weights", *sys.argv[1:]])

@@ -1,26 +1,10 @@
-"""Run the full pipeline of `make quickstart`: BC, M-GRPO and their evaluations.
+"""Run `webagent quickstart` from this checkout; --help describes it."""
 
-python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
-"""
+import sys
+from pathlib import Path
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-from absl import app
-
-from webagent_jax import cli, quickstart
-from webagent_jax.tracking.progress import open_progress
-
-
-def main(argv: Sequence[str]) -> None:
-    """Run the pipeline and print its results."""
-    workdir = cli.parse_workdir(argv, default_workdir="runs/quickstart")
-    with cli.exit_on_user_error(), open_progress() as progress:
-        summary = quickstart.quickstart(cli.load_checked_config(), workdir, progress)
-    print(quickstart.table(summary))
-    print(f"Open {workdir / 'report.html'}")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["quickstart", *sys.argv[1:]])

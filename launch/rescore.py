@@ -1,47 +1,10 @@
-"""Score the stored episodes of an evaluation under other labels of WebArena, without a browser.
+"""Run `webagent rescore` from this checkout; --help describes it."""
 
-python launch/rescore.py runs/eval --labels=verified
-python launch/rescore.py runs/eval --labels=verified,lite-v2 --lite_v2_file=tasks/test.raw.json
-
-Prints one table with the success rate under each label set and the tasks whose verdict differs, and
-writes rescore.json. Label sets: original, verified, lite-v2 (docs/webarena.md). Labels that check
-requests or the final address need episodes with network logs: evaluate with
---config.suite.webarena.keep_network_logs=True, or with --config.suite.webarena.labels=verified.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
-from absl import app, flags
-
-from webagent_jax import cli, rescore
-from webagent_jax.tracking import atomic_files
-
-_LABELS = flags.DEFINE_list("labels", ["verified"], "Label sets: original, verified, lite-v2.")
-_OPTIONS = {
-    name: flags.DEFINE_string(name, "", f"{text}; empty for that of the run.")
-    for name, text in {
-        "verified_python": "Python interpreter with webarena-verified installed",
-        "lite_v2_file": "test.raw.json of WebArena-Lite-v2",
-        "test_file": "Task file with the original labels",
-    }.items()
-}
-
-
-def main(argv: Sequence[str]) -> None:
-    """Score the episodes, print the table and write rescore.json."""
-    if len(argv) != 2:
-        raise app.UsageError("Pass the workdir of one evaluation")
-    run = Path(argv[1])
-    overrides = {name: flag.value for name, flag in _OPTIONS.items() if flag.value}
-    with cli.exit_on_user_error():
-        result = rescore.rescore(run, _LABELS.value, overrides)
-    atomic_files.write_json(run / "rescore.json", rescore.to_json(result))
-    print(rescore.report(result))
-    print(f"Written to {run / 'rescore.json'}")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["rescore", *sys.argv[1:]])

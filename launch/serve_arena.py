@@ -1,35 +1,10 @@
-"""Serve the sites of the arena for manual use, with an index page of sites and tasks.
-
-python launch/serve_arena.py --port=8020
-
-Each visit from the index page creates a new world. Its hostname, such as shop.w1.localhost:8020,
-needs no DNS entry, because browsers resolve .localhost to this machine.
-"""
-
-from __future__ import annotations
+"""Run `webagent serve-arena` from this checkout; --help describes it."""
 
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
-from absl import app, flags
-
-from webagent_jax.arena import index_page
-
-_PORT = flags.DEFINE_integer(
-    "port", 8020, "Port to listen on, at 127.0.0.1.", lower_bound=1, upper_bound=65535
-)
-
-
-def main(argv: Sequence[str]) -> None:
-    """Serve the arena until Ctrl-C."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    print(f"The arena runs at http://localhost:{_PORT.value}/ (stop with Ctrl-C)")
-    try:
-        index_page.serve_forever(_PORT.value)
-    except OSError as error:
-        sys.exit(f"cannot listen on port {_PORT.value}: {error.strerror}; use another --port")
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["serve-arena", *sys.argv[1:]])

@@ -1,58 +1,10 @@
-"""Serve the environments of a suite with OpenEnv's protocol, for trainers of other projects.
+"""Run `webagent serve-env` from this checkout; --help describes it."""
 
-python launch/serve_env.py --config=configs/arena.py --split=train --port=8030
-
-docs/browsergym.md shows a client.
-"""
-
-from __future__ import annotations
-
-import socket
 import sys
-import typing
-from collections.abc import Sequence
-from contextlib import closing
+from pathlib import Path
 
-import uvicorn
-from absl import app, flags
-
-from webagent_jax import cli
-from webagent_jax.browser import BrowserPool
-from webagent_jax.gym.openenv import OpenEnvServer
-from webagent_jax.suites import registry
-from webagent_jax.types import Split
-
-_HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
-_PORT = flags.DEFINE_integer("port", 8030, "Port to listen on.", lower_bound=1, upper_bound=65535)
-_SPLIT = flags.DEFINE_enum("split", "train", typing.get_args(Split), "Split of the tasks.")
-
-
-def main(argv: Sequence[str]) -> None:
-    """Serve the environments until Ctrl-C."""
-    cli.parse_workdir(argv, default_workdir=".")  # writes no files
-    address = f"{_HOST.value}:{_PORT.value}"
-    try:
-        listener = socket.create_server((_HOST.value, _PORT.value))
-    except OSError as error:
-        sys.exit(f"cannot listen on {address}: {error.strerror}; use another --port")
-    with listener, cli.exit_on_user_error():
-        cfg = cli.load_checked_config()
-        with (
-            BrowserPool(cfg.browser) as pool,
-            closing(registry.make_suite(cfg.suite, cfg.browser, pool, print)) as suite,
-            closing(
-                OpenEnvServer(
-                    suite,
-                    typing.cast(Split, _SPLIT.value),
-                    name=cfg.suite.label,
-                    max_turns=cfg.rollout.max_turns,
-                    max_sessions=cfg.rollout.max_concurrent_episodes,
-                )
-            ) as server,
-        ):
-            print(f"OpenEnv server of {cfg.suite.label} at ws://{address}/ws (stop with Ctrl-C)")
-            uvicorn.Server(uvicorn.Config(server.app, log_level="error")).run(sockets=[listener])
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    app.run(main)
+    main(["serve-env", *sys.argv[1:]])

@@ -1,25 +1,304 @@
-"""Tests of the error handling of the launchers."""
+"""Tests of the console command: help, options, errors and exit statuses."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from webagent_jax import cli
+from configs import quickstart as quickstart_config
+from webagent_jax import config
 from webagent_jax.browser import ChromiumMissing
+from webagent_jax.cli import errors, run_config
+from webagent_jax.cli.main import COMMANDS
+from webagent_jax.commands import options
 from webagent_jax.config import ConfigError
+from webagent_jax.config_options import check_path
 from webagent_jax.learn import NonFiniteStepError
+from webagent_jax.tracking import run_metadata
 from webagent_jax.train.metrics import GuardTripped
 from webagent_jax.types import InfraError
 
+ROOT = Path(__file__).parents[1]
+HEAVY_MODULES = {
+    *("flax", "jax", "matplotlib", "optax", "orbax", "playwright", "starlette"),
+    *("tensorflow_datasets", "transformers", "uvicorn"),
+}
+
+
+def run_python(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, *args],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["", "train", *COMMANDS])
+def test_help_imports_no_heavy_module(command):
+    script = (
+        "import sys\nfrom webagent_jax.cli.main import main\n"
+        f"main([*{command.split()!r}, '--help'])\n"
+        f"print(*sorted({HEAVY_MODULES!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    result = run_python("-c", script)
+    assert (result.returncode, result.stderr) == (0, "\n")
+    assert result.stdout.startswith("usage: webagent ")
+
+
+def test_help_lists_flags_of_command_and_job():
+    text = run_python("-m", "webagent_jax", "train", "grpo", "--help").stdout
+    flags = ("--config", "--workdir", "--distributed", "--verbose", "--traceback")
+    assert all(f"  {flag}" in text for flag in flags)
+    assert "--port" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_launcher_runs_a_command():
+    for file in (ROOT / "launch").glob("*.py"):
+        if file.name != "benchmark.py":
+            (command,) = [c for c in COMMANDS if f"`webagent {c}`" in file.read_text()]
+            words = ", ".join(f'"{word}"' for word in command.split())
+            assert f"main([{words}, *sys.argv[1:]])" in file.read_text()
+
+
+# --- configs and options --------------------------------------------------------------------------
+
+
+def test_config_has_name_and_path(tmp_path, monkeypatch):
+    path = run_config.find_config("configs/arena.py:smollm2")
+    name = run_config.find_config("arena:smollm2")
+    assert path == "configs/arena.py:smollm2"
+    assert Path(name.partition(":")[0]).samefile("configs/arena.py") and name.endswith(":smollm2")
+    monkeypatch.chdir(tmp_path)
+    assert run_config.find_config("arena:smollm2") == name
+    with pytest.raises(ConfigError, match="did you mean --config=arena:smollm2"):
+        run_config.find_config("configs/arena.py:smollm2")
+
+
+def test_config_flag_precedes_overrides():
+    argv = run_config.with_config_path(
+        ["x", "--config.seed=3", "--config", "quickstart:smoke", "--y"]
+    )
+    config_flag, *others = argv[1:]
+    assert config_flag.endswith("quickstart.py:smoke") and config_flag.startswith("--config=")
+    assert others == ["--config.seed=3", "--y"]
+
 
 @pytest.mark.parametrize(
-    "error", [ChromiumMissing, ConfigError, GuardTripped, InfraError, NonFiniteStepError]
+    ("path", "suggestion"),
+    [
+        ("grpo.updats", "did you mean --config.grpo.updates?"),
+        ("grp.updates", "did you mean --config.grpo.updates?"),
+        ("temperature", "did you mean --config.rollout.temperature or --config.eval.temperature?"),
+        ("nothing.like.it", "`webagent options` lists all"),
+    ],
 )
-def test_user_error_exits_with_message(error):
-    with pytest.raises(SystemExit, match="raise the limit"), cli.exit_on_user_error():
+def test_unknown_option_has_suggestion(path, suggestion):
+    with pytest.raises(ConfigError) as error:
+        check_path(path)
+    assert str(error.value) == f"unknown option --config.{path}; {suggestion}"
+    check_path("grpo.updates")
+    check_path("grpo.optimizer")
+
+
+def test_options_page_is_current():
+    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    assert page == options.markdown(), "run: webagent options --markdown > docs/options.md"
+    assert "| `grpo.group_size` | int | `8` | number of episodes per group |" in page
+
+
+def test_every_option_has_type_and_comment():
+    # A field without a comment of its own has that of the field above it.
+    listed = options.all_options()
+    assert len(listed) > 100 and all(option.type and option.comment for option in listed)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ChromiumMissing, errors.MISTAKE),
+        (ConfigError, errors.MISTAKE),
+        (GuardTripped, errors.STOPPED),
+        (InfraError, errors.STOPPED),
+        (NonFiniteStepError, errors.STOPPED),
+    ],
+)
+def test_user_error_exits_with_message(error, status, capsys):
+    with pytest.raises(SystemExit) as exit_info, errors.exit_on_user_error():
         raise error("raise the limit")
+    assert exit_info.value.code == status
+    assert capsys.readouterr().err == "error: raise the limit\n"
 
 
 def test_other_error_keeps_traceback():
-    with pytest.raises(KeyError), cli.exit_on_user_error():
+    with pytest.raises(KeyError), errors.exit_on_user_error():
         raise KeyError("x")
+
+
+def test_logs_of_libraries_need_verbose(tmp_path):
+    (tmp_path / "log.jsonl").write_text("{}\n{")  # this package warns about a half-written line
+    for verbose in (False, True):
+        script = (
+            "import logging, pathlib\n"
+            "from webagent_jax.cli import run\n"
+            "from webagent_jax.tracking import atomic_files\n"
+            "run.absl_logging.use_absl_handler()\n"
+            f"run.configure_logging(verbose={verbose})\n"
+            "logging.getLogger('orbax').warning('of a library')\n"
+            "logging.getLogger('orbax').error('an error')\n"
+            "logging.getLogger('asyncio').error('a failed task of a library')\n"
+            f"list(atomic_files.read_jsonl(pathlib.Path({str(tmp_path / 'log.jsonl')!r})))"
+        )
+        output = run_python("-c", script).stderr
+        assert "half-written" in output and "an error" in output
+        assert ("of a library" in output) is verbose
+
+
+# --- mistakes, in processes of their own ----------------------------------------------------------
+
+
+def run_command(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
+    return run_python("-m", "webagent_jax", *args, cwd=cwd, **environment)
+
+
+def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
+    assert result.returncode == errors.MISTAKE, result
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("", "`webagent --help` lists them"),
+        ("evalute", "did you mean evaluate?"),
+        ("train", "needs one of: train bc, train grpo"),
+        ("train bc extra", "unexpected arguments: extra"),
+        ("train bc", "--workdir is missing: set --workdir=DIR"),
+        ("train bc --workdri=x", "Did you mean: workdir"),
+        ("train bc --workdir=x --config=quikstart", "did you mean --config=quickstart?"),
+        ("train bc --workdir=x --config=configs/quikstart.py", "did you mean --config=quickstart?"),
+        ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, paper"),
+        ("train bc --workdir=x --config=infinity:smoke", "the config file fails: TypeError: get_"),
+        ("train bc --workdir=x --config.grpo.updats=3", "did you mean --config.grpo.updates?"),
+        ("train bc --workdir=x --config.grpo.updates=y", "`webagent options grpo.updates` desc"),
+        ("train bc --workdir=x --config.suite.name=wob", "is not one of: miniwob, arena"),
+        ("train bc --workdir=x --config.grpo.group_size=1", "must be at least 2"),
+        ("export --input=x", "--output_dir is missing"),
+        ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
+        ("compare x --output_dir=y", "NAME=DIR"),
+        ("options nothing-like-it", "no option matches"),
+    ],
+)
+def test_wrong_command_line_exits_with_message(args, message):
+    assert_mistake(run_command(*args.split()), message)
+
+
+def test_traceback_option_shows_traceback():
+    result = run_command("train", "bc", "--traceback")
+    assert result.returncode == errors.MISTAKE
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.splitlines()[-1].startswith("error: --workdir is missing")
+
+
+def test_python_without_packages_exits_with_message():
+    result = run_python("-S", "launch/train_bc.py", PYTHONPATH="")
+    assert_mistake(result, "has no package absl.\nRun `make setup`")
+
+
+def test_closed_pipe_ends_quietly():
+    with subprocess.Popen(
+        [sys.executable, "-m", "webagent_jax", "options"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=200) == 141
+
+
+def test_port_in_use_exits_with_message():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert_mistake(run_command("serve-arena", f"--port={port}"), "use another --port")
+
+
+def test_missing_browser_exits_with_message():
+    result = run_command(
+        "show-observation", "--url=http://127.0.0.1:1/", WEBAGENT_CHROMIUM="/no/chromium"
+    )
+    assert_mistake(result, "fix it with: unset WEBAGENT_CHROMIUM")
+
+
+def test_incomplete_policy_exits_with_message(tmp_path):
+    shutil.copy(ROOT / "webagent_jax" / "policy" / "webagent_tiny" / "config.json", tmp_path)
+    result = run_command("export", f"--input={tmp_path}", f"--output_dir={tmp_path / 'out'}")
+    assert_mistake(result, "the directory is incomplete; copy or download it again")
+
+
+def test_workdir_of_other_command_exits_with_message(tmp_path):
+    cfg = config.from_config_dict(quickstart_config.get_config("smoke"))
+    run_metadata.init_workdir(tmp_path, cfg, "train bc")
+    (tmp_path / "metrics.jsonl").write_text("")
+    result = run_command("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")
+    assert_mistake(result, "contains a run of `webagent train bc`, this is `webagent evaluate`")
+
+
+@pytest.mark.browser
+def test_unusable_endpoint_exits_with_message(tmp_path):
+    args = (
+        *("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}"),
+        *("--config.policy.kind=openai", "--config.policy.endpoint.retries=0"),
+        "--config.policy.endpoint.model=m",
+    )
+    dead = run_command(*args, "--config.policy.endpoint.url=http://127.0.0.1:1/v1")
+    assert_mistake(dead, "check that the server is running")
+
+
+@pytest.mark.browser
+def test_interruption_reports_saved_results_and_continues(tmp_path):
+    args = ("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")
+    log = tmp_path / "episodes" / "episodes.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-m", "webagent_jax", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not log.exists() and process.poll() is None:
+            time.sleep(0.02)
+        # As from a terminal: the signal reaches Chromium too.
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.read() == (
+            f"error: interrupted; {tmp_path} contains the finished episodes.\n"
+            "The same command continues the run.\n"
+        )
+        assert process.wait(timeout=200) == errors.INTERRUPTED
+    first_line = log.read_text().splitlines()[0]
+    assert run_command(*args).returncode == 0
+    assert log.read_text().splitlines()[0] == first_line
+    assert json.loads((tmp_path / "eval.json").read_text())["n"] == 4

@@ -415,13 +415,13 @@ def test_missing_policy_exits_without_traceback(tmp_path):
         timeout=200,
         check=False,
     )
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert f"no policy at {tmp_path}: expected a Hugging Face directory" in result.stderr
 
 
 def launch(folder: Path, compare: str = "") -> None:
-    from launch import evaluate as launcher
+    from webagent_jax.commands import evaluate as launcher
 
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
@@ -459,7 +459,7 @@ def test_launcher_compares_with_other_evaluation(run, tmp_path, capsys):
 
 
 def test_launcher_rejects_missing_comparison_before_rollouts(run, tmp_path):
-    with pytest.raises(SystemExit, match="contains no evaluation"):
+    with pytest.raises(ConfigError, match="contains no evaluation"):
         launch(tmp_path / "this", compare=str(tmp_path / "nowhere"))
     assert not (tmp_path / "this").exists()
 

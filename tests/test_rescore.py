@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from absl import app, flags
+from absl import flags
 
 from tests.launchers import load_main
 from tests.suites.scripted_episodes import run_script
@@ -156,7 +156,7 @@ def test_user_errors_name_the_fix(tmp_path: Path) -> None:
     run_metadata.init_workdir(tmp_path / "miniwob", RunConfig())
     with pytest.raises(ConfigError, match="run of miniwob"):
         rescore.rescore(tmp_path / "miniwob", ["verified"])
-    with pytest.raises(app.UsageError, match="workdir of one evaluation"):
+    with pytest.raises(ConfigError, match="workdir of one evaluation"):
         load_main("rescore")(["rescore"])
 
 

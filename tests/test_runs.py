@@ -16,7 +16,7 @@ from absl.testing import flagsaver
 from configs import quickstart as quickstart_config
 from tests.metric_records import without_timings
 from webagent_jax import config, policy
-from webagent_jax.config import SuiteConfig
+from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
@@ -33,7 +33,7 @@ SMOKE = config.from_config_dict(quickstart_config.get_config("smoke"))
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     """Workdir of one run of the quickstart launcher."""
-    from launch import quickstart
+    from webagent_jax.commands import quickstart
 
     folder = tmp_path_factory.mktemp("runs") / "quickstart"
     _launch(quickstart, folder)
@@ -67,7 +67,7 @@ def test_quickstart_writes_summary_evals_and_report(workdir):
 
 @pytest.mark.slow
 def test_quickstart_runs_on_site_of_user(tmp_path):
-    from launch import quickstart
+    from webagent_jax.commands import quickstart
 
     _launch(quickstart, tmp_path, suite=SuiteConfig(factory="examples.my_site.suite:make_suite"))
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -76,7 +76,7 @@ def test_quickstart_runs_on_site_of_user(tmp_path):
 
 
 def test_quickstart_rerun_changes_no_logs(workdir):
-    from launch import quickstart
+    from webagent_jax.commands import quickstart
 
     mtimes = {p: p.stat().st_mtime_ns for p in workdir.rglob("*.jsonl")}
     assert mtimes
@@ -85,14 +85,14 @@ def test_quickstart_rerun_changes_no_logs(workdir):
 
 
 def test_quickstart_rejects_other_config_in_workdir(workdir):
-    from launch import quickstart
+    from webagent_jax.commands import quickstart
 
-    with pytest.raises(SystemExit, match="seed=0, this one has 5"):
+    with pytest.raises(ConfigError, match="seed=0, this one has 5"):
         _launch(quickstart, workdir, seed=5)
 
 
 def test_evaluation_resumes_after_interruption(workdir, tmp_path):
-    from launch import evaluate
+    from webagent_jax.commands import evaluate
 
     policy_config = dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy"))
     _launch(evaluate, tmp_path / "whole", policy=policy_config)

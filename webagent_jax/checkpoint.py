@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from webagent_jax.config import ConfigError
 from webagent_jax.learn import TrainState
 from webagent_jax.policy import Params
 from webagent_jax.policy.weights import restore_params
@@ -70,7 +71,7 @@ class Checkpointer:
             abstract_state: shapes, dtypes and shardings of the result; may be a concrete state.
 
         Raises:
-            ValueError: no checkpoint of the directory can be read into `abstract_state`.
+            ConfigError: no checkpoint of the directory can be read into `abstract_state`.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         # The checkpoint is read into these shardings, whatever mesh wrote it.
@@ -82,7 +83,7 @@ class Checkpointer:
         for step in steps:
             try:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
-            # Damage raises errors of many types. ValueError follows if no checkpoint is readable.
+            # Damage raises errors of many types. ConfigError follows if no checkpoint is readable.
             except Exception as error:
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
@@ -90,7 +91,7 @@ class Checkpointer:
                 continue
             return checkpoint["state"], checkpoint["loop_state"]
         if steps:
-            raise ValueError(
+            raise ConfigError(
                 f"none of the checkpoints {steps} in {self._manager.directory} can be read: they "
                 "are damaged or of another model or optimizer; use a new --workdir"
             )

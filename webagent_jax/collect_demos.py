@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from webagent_jax import demos, seeds
 from webagent_jax.config import ConfigError, RunConfig
@@ -14,9 +13,7 @@ from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking.progress import Progress
-from webagent_jax.types import Episode, Outcome, ParseError
-
-DemoSource = Literal["expert", "policy"]
+from webagent_jax.types import DemoSource, Episode, Outcome, ParseError
 
 _MAX_EXPERT_TURNS = 30  # upper bound for all experts
 

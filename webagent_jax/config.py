@@ -40,8 +40,8 @@ class EndpointConfig:
     retries: int = 6  # maximum number of retries per request, with exponential backoff
     # Time limit of one try, in seconds. rollout.episode_timeout limits all tries together.
     timeout: float = 120.0
-    # Prices in US dollars per million tokens. Negative values select the price table (endpoint/
-    # prices.py); the cost is unknown for models that it does not list.
+    # Prices in US dollars per million tokens. Negative values select the price table
+    # (endpoint/prices.py); the cost is unknown for models that it does not list.
     prompt_usd_per_mtok: float = -1.0
     completion_usd_per_mtok: float = -1.0
 

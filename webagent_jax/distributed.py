@@ -1,7 +1,8 @@
 """Flags and setup of multi-process jobs, barrier and allgather.
 
 Each process runs its own episodes with its own browsers and engine; only the train step is global.
-All processes must call `barrier` and `allgather`.
+All processes must call `barrier` and `allgather`. JAX is imported when
+needed, because help shows the flags.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import jax
 import numpy as np
-from absl import app, flags
-from jax.experimental import multihost_utils
+from absl import flags
+
+from webagent_jax.config import ConfigError
 
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -43,19 +44,21 @@ def initialized() -> Iterator[None]:
     restart of all processes resumes from the workdir.
 
     Raises:
-        app.UsageError: the flags are inconsistent.
+        ConfigError: the flags are inconsistent.
     """
     if not _DISTRIBUTED.value and not _COORDINATOR_ADDRESS.value:
         if _NUM_PROCESSES.value > 1:
-            raise app.UsageError(
+            raise ConfigError(
                 "--num_processes needs --coordinator_address=HOST:PORT; or use only --distributed"
             )
         yield
         return
+    import jax
+
     options: dict[str, Any] = {}
     if _COORDINATOR_ADDRESS.value:
         if not 0 <= _PROCESS_ID.value < _NUM_PROCESSES.value:
-            raise app.UsageError(
+            raise ConfigError(
                 "--coordinator_address needs --num_processes=N and --process_id=I, "
                 "with I from 0 to N - 1"
             )
@@ -81,17 +84,23 @@ def initialized() -> Iterator[None]:
 
 def process_count() -> int:
     """Return the number of processes of the job."""
+    import jax
+
     return jax.process_count()
 
 
 def process_index() -> int:
     """Return the index of this process; process 0 writes the files that the job shares."""
+    import jax
+
     return jax.process_index()
 
 
 def barrier(name: str) -> None:
     """Wait until all processes call `barrier` with this name."""
     if process_count() > 1:
+        from jax.experimental import multihost_utils
+
         multihost_utils.sync_global_devices(name)
 
 
@@ -99,6 +108,8 @@ def allgather(value: Any) -> list[Any]:
     """Return the values of all processes, by process index; for small JSON values."""
     if process_count() == 1:
         return [value]
+    from jax.experimental import multihost_utils
+
     # process_allgather requires equal shapes: exchange the lengths, then pad to the longest.
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = np.ravel(multihost_utils.process_allgather(np.asarray(len(data), np.int32)))

@@ -63,7 +63,7 @@ def evaluate(
             task has fewer than `eval.seeds_per_task` seeds.
     """
     progress = progress or NullProgress()
-    run_metadata.init_workdir(workdir, cfg)
+    run_metadata.init_workdir(workdir, cfg, "evaluate")
     state = _State(workdir / "episodes")
     keys = _completed_keys(workdir / "eval.json", state)
     # Complete: build the report again, without browsers and policy.

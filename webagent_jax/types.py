@@ -22,6 +22,7 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 
 Split = Literal["train", "test"]
+DemoSource = Literal["expert", "policy"]
 FinishReason = Literal["stop", "length"]
 
 

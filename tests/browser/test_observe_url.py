@@ -1,16 +1,17 @@
-"""Tests of launch/show_observation.py."""
+"""Tests of `webagent show-observation`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from absl import app
 from absl.testing import flagsaver
 
 from tests.launchers import load_main
 from webagent_jax import config
-from webagent_jax.config import BrowserConfig
+from webagent_jax.browser import ChromiumMissing
+from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.types import InfraError
 
 LONG_TIMEOUTS = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # for a busy host
 
@@ -34,21 +35,18 @@ def test_launcher_prints_observation(site: Any, capsys: pytest.CaptureFixture[st
 def test_launcher_reports_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     main = load_main("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=LONG_TIMEOUTS))
-    for url, message in (
-        ("ftp://x/", "is no http address"),
-        ("http://127.0.0.1:1x/", "is no http address"),
-        ("http://127.0.0.1:1/", "the browser failed: "),
+    for url, error, message in (
+        ("ftp://x/", ConfigError, "is no http address"),
+        ("http://127.0.0.1:1x/", ConfigError, "is no http address"),
+        ("http://127.0.0.1:1/", InfraError, "the browser failed: "),
     ):
-        with (
-            flagsaver.flagsaver(url=url, config=settings),
-            pytest.raises(SystemExit, match=message),
-        ):
+        with flagsaver.flagsaver(url=url, config=settings), pytest.raises(error, match=message):
             main(["observe.py"])
-    with flagsaver.flagsaver(config=settings), pytest.raises(app.UsageError, match="extra"):
+    with flagsaver.flagsaver(config=settings), pytest.raises(ConfigError, match="extra"):
         main(["observe.py", "extra"])
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/chromium")
     with (
         flagsaver.flagsaver(url="http://127.0.0.1:1/", config=settings),
-        pytest.raises(SystemExit, match="is not a program; fix it with"),
+        pytest.raises(ChromiumMissing, match="is not a program; fix it with"),
     ):
         main(["observe.py"])

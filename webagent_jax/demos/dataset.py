@@ -16,11 +16,12 @@ import tensorflow_datasets as tfds
 from google.protobuf import json_format
 
 from webagent_jax.agent import actions
+from webagent_jax.config import ConfigError
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn
 from webagent_jax.types import Action, Decision, Observation, Task
 
 
-class DemosError(ValueError):
+class DemosError(ConfigError):
     """Demonstrations cannot be written or read. The message says how to fix it."""
 
 
@@ -151,7 +152,7 @@ def read(directory: Path) -> Demonstrations:
     if not exists(directory):
         raise DemosError(
             f"no demonstrations in {directory}: "
-            "write them to DIR/demos with launch/collect_demos.py --workdir=DIR"
+            "write them to DIR/demos with webagent collect --workdir=DIR"
         )
     try:
         source = WebagentDemos(data_dir=str(directory)).as_data_source("train")

@@ -1,6 +1,6 @@
 """Check of JAX's devices: backend, mesh of the config, and memory of training and inference.
 
-The memory is a lower bound: it counts only arrays that exist all the time. launch/compile_check.py
+The memory is a lower bound: it counts only arrays that exist all the time. `webagent compile-check`
 reports the full memory.
 """
 

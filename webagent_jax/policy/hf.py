@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, Sharding
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
-from webagent_jax.config import PolicyNotFoundError
+from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import hf_config, hf_tensors, hf_writer, peft_adapter, sharding
 from webagent_jax.policy.attention import resolve_implementation
 from webagent_jax.policy.hf_tensors import ParamMapping, Slices, Weight
@@ -133,7 +133,12 @@ def load_hf(
         files: dict[str, Any] = {}  # open file of each tensor, by tensor name
         for file_path in sorted(directory.glob("*.safetensors")):
             # Only the header is read here; `_read_param` reads the slices that a device needs.
-            file = stack.enter_context(safe_open(file_path, framework="numpy"))
+            try:
+                file = stack.enter_context(safe_open(file_path, framework="numpy"))
+            except SafetensorError as error:
+                raise PolicyNotFoundError(
+                    f"{file_path} cannot be read ({error}): copy or download it again"
+                ) from error
             files |= dict.fromkeys(file.keys(), file)
         for mapping in hf_tensors.param_mappings(config):
             _check_tensors(mapping, files, directory)
@@ -182,11 +187,14 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
 def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path) -> None:
     for name in mapping.names:
         if name not in files:
-            raise FileNotFoundError(f"no *.safetensors of {directory} contains the tensor {name}")
+            raise PolicyNotFoundError(
+                f"no *.safetensors of {directory} contains the tensor {name}: "
+                "the directory is incomplete; copy or download it again"
+            )
         shape = tuple(files[name].get_slice(name).get_shape())
         if shape != mapping.file_shape:
             expected = f"config.json requires {mapping.file_shape}"
-            raise ValueError(
+            raise ConfigError(
                 f"the tensor {name} of {directory} has the shape {shape}, but {expected}"
             )
 

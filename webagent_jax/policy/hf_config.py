@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy.transformer import ModelConfig, RopeScaling
 
 Raw = Mapping[str, Any]
@@ -48,7 +49,7 @@ def read(file: Path) -> ModelConfig:
     architecture = _architecture(file, raw)
     for name, value in _SUPPORTED_VALUES.items():
         if raw.get(name, value) != value:
-            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
+            raise ConfigError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
     theta, scaling = _rope(file, raw)
     heads = raw["num_attention_heads"]
     return ModelConfig(
@@ -84,7 +85,7 @@ def write(file: Path, config: ModelConfig, dtype: str) -> None:
     features = (config.qkv_bias, config.qk_norm)
     names = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
     if not names:
-        raise ValueError(
+        raise ConfigError(
             f"no architecture has qkv_bias={config.qkv_bias} and qk_norm={config.qk_norm}: "
             "disable one of them or use the features of Llama, Qwen2 or Qwen3"
         )
@@ -112,7 +113,7 @@ def write(file: Path, config: ModelConfig, dtype: str) -> None:
 def _architecture(file: Path, raw: Raw) -> _Architecture:
     names = raw.get("architectures") or []
     if len(names) != 1 or names[0] not in _ARCHITECTURES:
-        raise ValueError(
+        raise ConfigError(
             f"{file}: architecture {names} is not supported; supported: {', '.join(_ARCHITECTURES)}"
         )
     return _ARCHITECTURES[names[0]]
@@ -129,7 +130,7 @@ def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
     if kind == "default":
         return theta, None
     if kind != "llama3":
-        raise ValueError(
+        raise ConfigError(
             f"{file}: rope_scaling of type {kind!r} is not supported, only 'default' and 'llama3'"
         )
     return theta, RopeScaling(

@@ -21,7 +21,7 @@ def require_local_policy(cfg: RunConfig) -> None:
     if cfg.policy.kind != "weights":
         raise ConfigError(
             f"policy.kind={cfg.policy.kind} has no weights to train: set policy.kind=weights. "
-            "To collect demonstrations of the endpoint, run launch/collect_demos.py "
+            "To collect demonstrations of the endpoint, run webagent collect "
             "--demo_source=policy"
         )
 

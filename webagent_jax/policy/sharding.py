@@ -23,6 +23,8 @@ from jax.sharding import (
     SingleDeviceSharding,
 )
 
+from webagent_jax.config import ConfigError
+
 MESH_AXES = ("data", "fsdp", "tensor")
 
 LogicalAxisRules = Mapping[str, tuple[str, ...]]
@@ -82,7 +84,7 @@ _OTHER_AXES = {
 }
 
 
-class ShardingError(ValueError):
+class ShardingError(ConfigError):
     """Array that cannot be sharded as configured; the message names array, axis and mesh axes."""
 
 

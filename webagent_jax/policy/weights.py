@@ -17,6 +17,7 @@ import jax
 import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf, sharding
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
@@ -113,7 +114,7 @@ def restore_params(
         # Orbax raises errors of several types; callers expect one.
         except Exception as error:
             message = f"cannot read params of this model from {directory}: {error}"
-            raise ValueError(message) from error
+            raise ConfigError(message) from error
     for name in key_path:
         params = params[name]
     return params

@@ -168,7 +168,6 @@ class RolloutRuntime:
             self._progress.advance(
                 0,
                 success=None if episode.reward is None else episode.reward > 0,
-                steps=len(episode.turns),
                 tokens=sum(len(turn.completion.token_ids) for turn in episode.turns),
             )
             if episode.outcome is Outcome.INFRA:

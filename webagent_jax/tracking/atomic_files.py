@@ -10,6 +10,8 @@ from typing import Any
 
 from absl import logging
 
+from webagent_jax.config import ConfigError
+
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` atomically: a reader gets the complete old or the complete new content."""
@@ -35,12 +37,12 @@ def read_json(path: Path) -> Any:
     """Return the value of a JSON file.
 
     Raises:
-        ValueError: the file is not valid JSON; the message names it.
+        ConfigError: the file is not valid JSON; the message names it.
     """
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}); delete it to continue") from error
+        raise ConfigError(f"{path} is not valid JSON ({error}); delete it to continue") from error
 
 
 def append_jsonl(path: Path, records: Iterable[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.progress import Task as RichTask
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 10.0
+MAX_COLUMNS = 80
 
 Clock = Callable[[], float]
 
@@ -24,6 +25,16 @@ class Progress(Protocol):
 
     A context manager: its exit ends the last phase and restores the terminal.
     """
+
+    def plan(self, work: Mapping[str, float]) -> None:
+        """Set the phases of the run, for the stage counter and the time left of the whole run.
+
+        Only the first call has an effect: a phase of a pipeline may itself plan its parts.
+
+        Args:
+            work: expected duration of each phase in any unit, by name, in order.
+        """
+        ...
 
     def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
         """End the current phase and start a new one.
@@ -36,15 +47,12 @@ class Progress(Protocol):
         """
         ...
 
-    def advance(
-        self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
-    ) -> None:
+    def advance(self, n: int = 1, *, success: bool | None = None, tokens: int = 0) -> None:
         """Add to the counts of the phase.
 
         Args:
             n: completed units; 0 for an episode within an update.
             success: outcome of one finished episode; None without an episode or reward.
-            steps: environment steps.
             tokens: sampled tokens, or tokens trained on.
         """
         ...
@@ -64,6 +72,85 @@ def open_progress(stream: TextIO | None = None) -> Progress:
     return TerminalProgress(stream) if stream.isatty() else LineProgress(stream)
 
 
+class RunStats:
+    """Stage counter, counts and time left of a run. Not thread-safe."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._work: Mapping[str, float] = {}
+        # Sums over the phases that this process has finished.
+        self._finished_seconds = 0.0
+        self._finished_work = 0.0
+        self.phase: PhaseStats | None = None
+
+    def plan(self, work: Mapping[str, float]) -> None:
+        """Set the phases of the run; see `Progress.plan`."""
+        self._work = self._work or dict(work)
+
+    def start_phase(self, name: str, total: int, unit: str, done: int) -> None:
+        """Start a phase; see `Progress.start_phase`."""
+        self.phase = PhaseStats(name, total, unit, clock=self._clock, done=done)
+
+    def end_phase(self) -> str:
+        """End the phase and return its line; empty without one."""
+        phase, self.phase = self.phase, None
+        if phase is None:
+            return ""
+        # The duration of a resumed phase does not measure its work.
+        if phase.is_complete and not phase.is_resumed and phase.name in self._work:
+            self._finished_seconds += phase.seconds()
+            self._finished_work += self._work[phase.name]
+        return self._line(phase, f"{duration(phase.seconds())} taken")
+
+    def title(self) -> str:
+        """Return the name of the phase, such as `[2/5] behavior cloning`."""
+        return self._title(self.phase.name) if self.phase else ""
+
+    def line(self) -> str:
+        """Return the line of the current phase."""
+        return self._line(self.phase, self.eta()) if self.phase else ""
+
+    def eta(self) -> str:
+        """Return the time left of the run, `1:05 left`; empty if nothing measures it yet."""
+        seconds = self._seconds_left()
+        return "" if seconds is None else f"{duration(seconds)} left"
+
+    def _title(self, name: str) -> str:
+        names = list(self._work)
+        return f"[{names.index(name) + 1}/{len(names)}] {name}" if name in names else name
+
+    def _line(self, phase: PhaseStats, time_text: str) -> str:
+        count = f"{self._title(phase.name)}: {phase.done}/{phase.total} {phase.unit}"
+        parts = [count, phase.success(), phase.rate(), time_text]
+        line = " · ".join(part for part in parts if part)
+        if len(line) <= MAX_COLUMNS:
+            return line
+        return " · ".join(part for part in (count, phase.success(), time_text) if part)
+
+    def _seconds_left(self) -> float | None:
+        phase = self.phase
+        if phase is None:
+            return None
+        remaining = phase.seconds_left()
+        work = self._work.get(phase.name)
+        if work is None:
+            return remaining
+        # 1. Seconds per unit of work, from the finished phases and the estimate of this one.
+        seconds, total_work = self._finished_seconds, self._finished_work
+        if remaining is not None:
+            seconds += phase.seconds_of_all(remaining)
+            total_work += work
+        if not total_work:
+            return None
+        pace = seconds / total_work
+        # 2. The rest of this phase, then the phases after it.
+        if remaining is None:
+            remaining = max(work * pace - phase.seconds(), 0.0)
+        names = list(self._work)
+        later = names[names.index(phase.name) + 1 :]
+        return remaining + pace * sum(self._work[name] for name in later)
+
+
 class PhaseStats:
     """Counts and rates of one phase. Not thread-safe."""
 
@@ -76,47 +163,69 @@ class PhaseStats:
         self.done = done
         self._initial_done = done
         self._clock = clock
-        self._start = clock()
+        self._start = self._last_advance = clock()
         self._episodes = 0
         self._successes = 0
-        self._steps = 0
         self._tokens = 0
+        # The pace excludes the first units: they include compilations, a step is counted when it is
+        # dispatched, and episodes that run at the same time end in a burst.
+        self._warmup_units = 1 if unit == "updates" else max(1, total // 20)
+        self._warmup_end: tuple[int, float] | None = None  # units done and time
 
-    def add(self, n: int, success: bool | None, steps: int, tokens: int) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """True if all units are done."""
+        return self.done >= self.total
+
+    @property
+    def is_resumed(self) -> bool:
+        """True if an earlier process has done some units."""
+        return self._initial_done > 0
+
+    def add(self, n: int, success: bool | None, tokens: int) -> None:
         """Add to the counts; see `Progress.advance`."""
         self.done += n
         self._episodes += success is not None
         self._successes += bool(success)
-        self._steps += steps
         self._tokens += tokens
+        if n:
+            self._last_advance = self._clock()
+            if self._warmup_end is None and self._done_now() >= self._warmup_units:
+                self._warmup_end = self.done, self._last_advance
 
-    def figures(self) -> str:
-        """Return `success 41.7% of 24 · 12.3 steps/s · 310 tokens/s` without the parts at zero."""
+    def success(self) -> str:
+        """Return `41.7% success`; empty without episodes."""
+        return f"{self._successes / self._episodes:.1%} success" if self._episodes else ""
+
+    def rate(self) -> str:
+        """Return `310 tokens/s`; empty without tokens."""
         # The lower bound avoids a division by 0.
-        seconds = max(self._clock() - self._start, 1e-9)
-        parts = []
-        if self._episodes:
-            parts.append(f"success {self._successes / self._episodes:.1%} of {self._episodes}")
-        if self._steps:
-            parts.append(f"{self._steps / seconds:.1f} steps/s")
-        if self._tokens:
-            parts.append(f"{self._tokens / seconds:,.0f} tokens/s")
-        return " · ".join(parts)
+        return f"{self._tokens / max(self.seconds(), 1e-9):,.0f} tokens/s" if self._tokens else ""
 
-    def eta(self) -> str:
-        """Return `1:05 left`, from the mean pace of the phase; empty before the first unit."""
-        # Units of an earlier start have no time in this one, so they do not count in the pace.
-        done_now = self.done - self._initial_done
-        if not done_now or self.done >= self.total:
-            return ""
-        seconds = (self._clock() - self._start) / done_now * (self.total - self.done)
-        return f"{duration(seconds)} left"
+    def seconds(self) -> float:
+        """Return the seconds since the start of the phase in this process."""
+        return self._clock() - self._start
 
-    def line(self) -> str:
-        """Return the summary line of the phase."""
-        elapsed = f"{duration(self._clock() - self._start)} taken"
-        parts = (f"{self.done}/{self.total} {self.unit}", self.figures(), self.eta() or elapsed)
-        return f"{self.name}: " + " · ".join(part for part in parts if part)
+    def seconds_left(self) -> float | None:
+        """Return the estimated seconds until the end; None before there is a pace."""
+        if self.is_complete:
+            return 0.0
+        if self._warmup_end is None or self._done_now() < 2 * self._warmup_units:
+            return None
+        units, start = self._warmup_end
+        pace = (self._last_advance - start) / (self.done - units)
+        # Counts down between two units, so that the estimate changes only when one ends.
+        since_advance = min(self._clock() - self._last_advance, pace)
+        return pace * (self.total - self.done) - since_advance
+
+    def seconds_of_all(self, remaining: float) -> float:
+        """Return the estimated seconds of all units, those of earlier processes included."""
+        done_now = max(self._done_now(), 1)
+        return self.seconds() * self.done / done_now + remaining
+
+    def _done_now(self) -> int:
+        # Units of an earlier process have no time in this one.
+        return self.done - self._initial_done
 
 
 def duration(seconds: float) -> str:
@@ -129,15 +238,17 @@ def duration(seconds: float) -> str:
 class NullProgress:
     """Progress without any output."""
 
+    def plan(self, work: Mapping[str, float]) -> None:
+        """Do nothing."""
+        del work
+
     def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
         """Do nothing."""
         del name, total, unit, done
 
-    def advance(
-        self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
-    ) -> None:
+    def advance(self, n: int = 1, *, success: bool | None = None, tokens: int = 0) -> None:
         """Do nothing."""
-        del n, success, steps, tokens
+        del n, success, tokens
 
     def log(self, line: str) -> None:
         """Do nothing."""
@@ -157,26 +268,29 @@ class LineProgress:
         self._stream = stream
         self._clock = clock
         self._lock = threading.Lock()
-        self._phase: PhaseStats | None = None
+        self._stats = RunStats(clock)
         self._last_print_time = 0.0
+
+    def plan(self, work: Mapping[str, float]) -> None:
+        """Set the phases of the run."""
+        with self._lock:
+            self._stats.plan(work)
 
     def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
         """End the current phase and print the first line of the new one."""
         with self._lock:
             self._end_phase()
-            self._phase = PhaseStats(name, total, unit, clock=self._clock, done=done)
-            self._print(f"{name}: {total} {unit}")
+            self._stats.start_phase(name, total, unit, done)
+            self._print(self._stats.line())
 
-    def advance(
-        self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
-    ) -> None:
+    def advance(self, n: int = 1, *, success: bool | None = None, tokens: int = 0) -> None:
         """Add to the counts; print them if the last line is older than ten seconds."""
         with self._lock:
-            if self._phase is None:
+            if self._stats.phase is None:
                 return
-            self._phase.add(n, success, steps, tokens)
+            self._stats.phase.add(n, success, tokens)
             if self._clock() - self._last_print_time >= SECONDS_BETWEEN_LINES:
-                self._print(self._phase.line())
+                self._print(self._stats.line())
 
     def log(self, line: str) -> None:
         """Print one line."""
@@ -191,9 +305,8 @@ class LineProgress:
             self._end_phase()
 
     def _end_phase(self) -> None:
-        if self._phase is not None:
-            self._print(self._phase.line())
-        self._phase = None
+        if line := self._stats.end_phase():
+            self._print(line)
 
     def _print(self, line: str) -> None:
         self._last_print_time = self._clock()
@@ -210,14 +323,13 @@ class TerminalProgress:
     """
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
         self._lock = threading.Lock()
-        self._phase: PhaseStats | None = None
+        self._stats = RunStats(clock)
         self._console = Console(file=stream, highlight=False, markup=False)
         self._bar = RichBar(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             _RatesColumn(self._rates),
             console=self._console,
@@ -226,22 +338,26 @@ class TerminalProgress:
         )
         self._task = self._bar.add_task("", visible=False)
 
+    def plan(self, work: Mapping[str, float]) -> None:
+        """Set the phases of the run."""
+        with self._lock:
+            self._stats.plan(work)
+
     def start_phase(self, name: str, total: int, unit: str = "episodes", *, done: int = 0) -> None:
         """End the current phase and reset the bar."""
         self._end_phase()
-        self._bar.reset(self._task, description=name, total=total, completed=done, visible=True)
         with self._lock:
-            self._phase = PhaseStats(name, total, unit, clock=self._clock, done=done)
+            self._stats.start_phase(name, total, unit, done)
+            title = self._stats.title()
+        self._bar.reset(self._task, description=title, total=total, completed=done, visible=True)
 
-    def advance(
-        self, n: int = 1, *, success: bool | None = None, steps: int = 0, tokens: int = 0
-    ) -> None:
+    def advance(self, n: int = 1, *, success: bool | None = None, tokens: int = 0) -> None:
         """Add to the counts and move the bar."""
         with self._lock:
-            if self._phase is None:
+            if self._stats.phase is None:
                 return
-            self._phase.add(n, success, steps, tokens)
-            done = self._phase.done
+            self._stats.phase.add(n, success, tokens)
+            done = self._stats.phase.done
         # Without `_lock`: see the lock order in the docstring of the class.
         self._bar.update(self._task, completed=done)
 
@@ -259,8 +375,7 @@ class TerminalProgress:
 
     def _end_phase(self) -> None:
         with self._lock:
-            line = self._phase.line() if self._phase else ""
-            self._phase = None
+            line = self._stats.end_phase()
         # Without `_lock`, as above.
         if line:
             self._bar.update(self._task, visible=False)
@@ -268,10 +383,10 @@ class TerminalProgress:
 
     def _rates(self) -> str:
         with self._lock:
-            phase = self._phase
+            phase = self._stats.phase
             if phase is None:
                 return ""
-            return " · ".join(part for part in (phase.unit, phase.figures(), phase.eta()) if part)
+            return " · ".join(filter(None, (phase.success(), self._stats.eta())))
 
 
 class _RatesColumn(ProgressColumn):

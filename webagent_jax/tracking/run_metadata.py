@@ -8,31 +8,88 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.tracking import atomic_files
 
+Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
+"""Subcommand of `webagent` that writes a run."""
 
-def init_workdir(workdir: Path, cfg: RunConfig) -> None:
-    """Create the workdir with config, commit and hardware, or check that its config is the same.
+
+def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
+    """Create config.json with config, commit and hardware, or check that the run is the same.
+
+    A run that has not written any other file takes the new config.
 
     Raises:
-        ConfigError: the workdir contains a run with another config; the message names an option.
+        ConfigError: the workdir cannot be written, or contains a run of another command or with
+            another config; the message names an option.
     """
     path = workdir / "config.json"
-    config = dataclasses.asdict(cfg)
-    if path.exists():
-        previous = atomic_files.read_json(path)["config"]
-        # The first difference is enough. config.json has lists where the config has tuples.
-        for name, old, new in _differences(previous, _to_json_types(config)):
-            raise ConfigError(
-                f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
-                "choose another --workdir, or delete that one"
-            )
+    if path.exists() and _has_other_files(workdir, path):
+        _check_same_run(workdir, atomic_files.read_json(path), cfg, command)
         return
-    workdir.mkdir(parents=True, exist_ok=True)
-    atomic_files.write_json(path, {"config": config, "commit": commit(), "hardware": hardware()})
+    content = {
+        "command": command,
+        # The folder of the run when it began, which makes its paths relative.
+        "workdir": str(workdir),
+        "config": dataclasses.asdict(cfg),
+        "commit": commit(),
+        "hardware": hardware(),
+    }
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        atomic_files.write_json(path, content)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
+        ) from error
+
+
+def policy_path(workdir: Path) -> str:
+    """Return `policy.path` of a run, also if the run was moved together with the policy.
+
+    Raises:
+        FileNotFoundError: the folder contains no run.
+    """
+    content = atomic_files.read_json(workdir / "config.json")
+    path = str(content["config"]["policy"]["path"])
+    moved_path = os.path.normpath(workdir / _relative_path(path, content, workdir))
+    return path if os.path.exists(path) or not os.path.exists(moved_path) else moved_path
+
+
+def _has_other_files(workdir: Path, path: Path) -> bool:
+    return any(file.is_file() and file != path for file in workdir.rglob("*"))
+
+
+def _check_same_run(
+    workdir: Path, previous: Mapping[str, Any], cfg: RunConfig, command: Command
+) -> None:
+    """Raise ConfigError if the run in the workdir has another command or config."""
+    if previous.get("command", command) != command:
+        raise ConfigError(
+            f"{workdir} contains a run of `webagent {previous['command']}`, "
+            f"this is `webagent {command}`: choose another --workdir"
+        )
+    # config.json has lists where the config has tuples.
+    config = _to_json_types(dataclasses.asdict(cfg))
+    # The first difference is enough.
+    for name, old, new in _differences(previous["config"], config):
+        # A run that was moved together with its policy is the same run.
+        if name == "policy.path" and _relative_path(old, previous, workdir) == os.path.relpath(
+            new, workdir
+        ):
+            continue
+        raise ConfigError(
+            f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
+            "choose another --workdir, or delete that one"
+        )
+
+
+def _relative_path(path: str, content: Mapping[str, Any], workdir: Path) -> str:
+    """Return a path of config.json relative to the folder that the run began in."""
+    return os.path.relpath(path, content.get("workdir", str(workdir)))
 
 
 def commit() -> str:

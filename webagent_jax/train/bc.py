@@ -48,8 +48,9 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
     """
     progress = progress or NullProgress()
+    progress.plan(expected_work(cfg))
     require_local_policy(cfg)
-    init_shared_workdir(workdir, cfg)
+    init_shared_workdir(workdir, cfg, "train bc")
     # 1. Collect on one process; all processes read the same files after the barrier.
     if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
         collect_demos(cfg, workdir / "demos", progress)
@@ -100,6 +101,16 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
                 step_writer.flush()
                 learner.save(update, {"update": update, "best": best.record})
         return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
+
+
+def expected_work(cfg: RunConfig) -> dict[str, float]:
+    """Return the expected duration of each phase for one task, in episodes of the policy."""
+    demonstrations = float(cfg.bc.demos_per_task)
+    return {
+        "demonstrations": demonstrations,
+        # From the quickstart in docs/results.md; only the estimate of the time left depends on it.
+        "behavior cloning": 0.8 * demonstrations * cfg.bc.epochs,
+    }
 
 
 class _BestPolicy:

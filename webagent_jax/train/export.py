@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from webagent_jax import checkpoint, policy
 from webagent_jax.config import RunConfig, from_config_dict
 from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, weights
+from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.policy.lora import FrozenBase
+from webagent_jax.tracking import atomic_files, run_metadata
 
 
 def export_weights(
@@ -82,7 +83,8 @@ def _run_config(workdir: Path) -> RunConfig:
     """
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(f"no training in {workdir}: it contains no checkpoints/")
-    return from_config_dict(json.loads((workdir / "config.json").read_text())["config"])
+    content = atomic_files.read_json(workdir / "config.json")
+    return with_policy_path(from_config_dict(content["config"]), run_metadata.policy_path(workdir))
 
 
 def _trained_params(workdir: Path, step: int | None) -> tuple[Path, ModelConfig, Params]:

@@ -51,7 +51,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     progress = progress or NullProgress()
     require_local_policy(cfg)
     check_sampling(cfg)
-    init_shared_workdir(workdir, cfg)
+    init_shared_workdir(workdir, cfg, "train grpo")
     total = cfg.grpo.updates
     process_options = _process_options(cfg.grpo)
     with ExitStack() as stack:

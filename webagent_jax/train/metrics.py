@@ -315,10 +315,10 @@ def _describe_remedy(name: str) -> str:
     """Return the instructions for continuing after a guard stopped the run."""
     if name == "episodes/infra_errors":
         return (
-            "check the sites (launch/doctor.py) and run the same command again to resume from it, "
+            "check the sites (webagent doctor) and run the same command again to resume from it, "
             "or set guard.max_infra_fraction=0 to disable this guard"
         )
     return (
-        "export it with launch/export_weights.py, and start another run from that policy with a "
+        "export it with webagent export, and start another run from that policy with a "
         f"lower learning rate, or with another guard.{_GUARD_OPTIONS[name]}"
     )

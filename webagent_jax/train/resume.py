@@ -12,6 +12,7 @@ from webagent_jax.config import RunConfig
 from webagent_jax.rollout import GroupScheduler
 from webagent_jax.tracking import metric_writers, run_metadata
 from webagent_jax.tracking.metric_writers import MetricsWriter
+from webagent_jax.tracking.run_metadata import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,18 @@ def episode_files(folder: Path, first_update: int) -> list[str]:
     return [name for name in names if int(Path(name).stem.split("-")[1]) > first_update]
 
 
-def init_shared_workdir(workdir: Path, cfg: RunConfig) -> None:
+def init_shared_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Initialize the workdir on one process, and check it on all; a collective call.
 
     Raises:
-        ConfigError: the workdir contains a run with another config.
+        ConfigError: the workdir contains another run; see `run_metadata.init_workdir`.
     """
     if distributed.process_index() == 0:
-        run_metadata.init_workdir(workdir, cfg)
+        run_metadata.init_workdir(workdir, cfg, command)
     distributed.barrier("workdir")
     if distributed.process_index() > 0:
         # config.json exists after the barrier: these calls compare their config with it.
-        run_metadata.init_workdir(workdir, cfg)
+        run_metadata.init_workdir(workdir, cfg, command)
 
 
 def make_process_writer(workdir: Path, cfg: RunConfig) -> MetricsWriter:

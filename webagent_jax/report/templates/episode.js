@@ -40,7 +40,7 @@ class Pane {
     try {
       Object.assign(this, await loadSteps(this.episode)); // steps, last
     } catch (error) {
-      const message = `${error.message}: rebuild the report with launch/build_report.py.`;
+      const message = `${error.message}: rebuild the report with webagent report.`;
       this.body.replaceChildren(h("p", { class: "empty" }, message));
       return;
     }

@@ -1,0 +1,70 @@
+"""Tests of config.json in the workdir of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.policy.loading import with_policy_path
+from webagent_jax.tracking import run_metadata
+
+
+def start_run(workdir: Path, cfg: RunConfig) -> None:
+    """Initialize a workdir and write a result to it."""
+    run_metadata.init_workdir(workdir, cfg, "train grpo")
+    (workdir / "metrics.jsonl").write_text("")
+
+
+def test_run_rejects_other_config_and_command(tmp_path: Path) -> None:
+    start_run(tmp_path, RunConfig())
+    run_metadata.init_workdir(tmp_path, RunConfig(), "train grpo")
+    with pytest.raises(ConfigError, match="a run with seed=0, this one has 3: choose another"):
+        run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "train grpo")
+    with pytest.raises(ConfigError, match="run of `webagent train grpo`, this is `webagent eval"):
+        run_metadata.init_workdir(tmp_path, RunConfig(), "evaluate")
+
+
+def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
+    run_metadata.init_workdir(tmp_path, RunConfig(), "train grpo")
+    run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "evaluate")
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
+
+
+def test_unwritable_workdir_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="Not a directory; choose another --workdir"):
+        run_metadata.init_workdir(tmp_path / "file" / "run", RunConfig(), "evaluate")
+
+
+def test_damaged_config_is_an_error(tmp_path: Path) -> None:
+    start_run(tmp_path, RunConfig())
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not valid JSON"):
+        run_metadata.init_workdir(tmp_path, RunConfig(), "train grpo")
+
+
+def test_moved_run_continues_with_moved_policy(tmp_path: Path) -> None:
+    old, new, policy = tmp_path / "old", tmp_path / "new", Path("bc", "policy")
+    start_run(old / "grpo", with_policy_path(RunConfig(), str(old / policy)))
+    (old / policy).mkdir(parents=True)
+    assert run_metadata.policy_path(old / "grpo") == str(old / policy)
+    old.rename(new)
+    cfg = with_policy_path(RunConfig(), str(new / policy))
+    run_metadata.init_workdir(new / "grpo", cfg, "train grpo")
+    assert run_metadata.policy_path(new / "grpo") == str(new / policy)
+    for changed in (
+        with_policy_path(cfg, str(new / "other" / "policy")),
+        dataclasses.replace(cfg, seed=1),
+    ):
+        with pytest.raises(ConfigError, match="choose another --workdir"):
+            run_metadata.init_workdir(new / "grpo", changed, "train grpo")
+
+
+def test_policy_path_of_unmoved_run_is_unchanged(tmp_path: Path) -> None:
+    start_run(tmp_path, RunConfig())
+    assert run_metadata.policy_path(tmp_path) == "webagent-tiny"

@@ -1,0 +1,1 @@
+"""Start of the console command `webagent`: subcommands, flags, configs and error messages."""

@@ -1,0 +1,155 @@
+"""Messages and exit statuses of errors that the user can fix.
+
+A mistake ends with up to three lines and status 2, an interruption with status 130, a run that
+stopped itself or an infrastructure fault with status 1. All other errors keep their traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_MIN_PYTHON = (3, 11)
+_INSTALL = "`make setup` in a checkout and use .venv/bin/python, or pip install webagent_jax"
+_NO_SPACE = os.strerror(errno.ENOSPC)
+_READ_ONLY_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+MISTAKE = 2
+STOPPED = 1
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
+_BROKEN_PIPE = 141  # 128 and the number of SIGPIPE
+
+
+class CommandError(Exception):
+    """Unknown or missing subcommand, or a wrong Python. The message says how to fix it."""
+
+
+class InterruptedRunError(Exception):
+    """Ctrl-C in a run. The message says what the run has saved."""
+
+
+def check_python() -> None:
+    """Check the version of the interpreter.
+
+    Raises:
+        CommandError: it is too old.
+    """
+    if sys.version_info < _MIN_PYTHON:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise CommandError(
+            f"Python 3.11 to 3.13 is needed; {sys.executable} is {version}.\nRun {_INSTALL}"
+        )
+
+
+@contextmanager
+def exit_on_user_error(*, show_traceback: bool = False) -> Iterator[None]:
+    """Exit with a message instead of a traceback on errors that the user can fix.
+
+    Args:
+        show_traceback: print the traceback above the message.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, BrokenPipeError) and _is_stdout_closed():
+            # The flush at exit needs a valid descriptor.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(_BROKEN_PIPE)
+        description = describe(error)
+        if description is None:
+            raise
+        message, status = description
+        if show_traceback:
+            traceback.print_exception(error)
+        sys.stderr.write(f"error: {message}\n")
+        sys.exit(status)
+
+
+def describe(error: BaseException) -> tuple[str, int] | None:
+    """Return message and exit status of an error; None if the user cannot fix it."""
+    if isinstance(error, KeyboardInterrupt | InterruptedRunError):
+        return str(error) or "interrupted", INTERRUPTED
+    if isinstance(error, CommandError):
+        return str(error), MISTAKE
+    # A full disk arrives in many types: Orbax and TensorStore raise their own.
+    if any(_NO_SPACE in str(cause) for cause in _causes(error)):
+        return (
+            f"{_NO_SPACE.lower()}: free some, then run the same command to continue.\n"
+            "Finished episodes and checkpoints are complete; the file being written is not used."
+        ), MISTAKE
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("webagent_jax"):
+        return f"{sys.executable} has no package {error.name}.\nRun {_INSTALL}", MISTAKE
+    return _describe_package_error(error) or _describe_os_error(error)
+
+
+def _describe_package_error(error: BaseException) -> tuple[str, int] | None:
+    """Return message and status of an error class of this package or of absl."""
+    # Imported here: without their packages, the errors above must still have a message.
+    from absl import flags
+
+    from webagent_jax.config import ConfigError, RunStoppedError
+    from webagent_jax.types import InfraError
+
+    if isinstance(error, flags.Error):
+        return _describe_flag_error(error), MISTAKE
+    if isinstance(error, ConfigError):
+        return str(error), MISTAKE
+    if isinstance(error, RunStoppedError | InfraError):
+        return str(error), STOPPED
+    browser = sys.modules.get("webagent_jax.browser")
+    # Without the module there is no such error; its import takes long.
+    if browser is not None and isinstance(error, browser.ChromiumMissing):
+        return str(error), MISTAKE
+    return None
+
+
+def _describe_flag_error(error: Exception) -> str:
+    """Return the message of an error of absl or ml_collections."""
+    from webagent_jax.config import ConfigError
+
+    causes = list(_causes(error))
+    # Errors of config files arrive as text with a traceback; the innermost has the message.
+    for cause in reversed(causes):
+        if isinstance(cause, ConfigError):
+            return str(cause)
+    message = str(error)
+    if "\n" in message:
+        return f"the config file fails: {type(causes[-1]).__name__}: {causes[-1]}"
+    if match := re.search(r"Flag --(\S+) must have a value", message):
+        return f"--{match[1]} is missing; --help describes it"
+    if match := re.match(r"flag --config\.(\S+?)=", message):
+        return f"{message.removeprefix('flag ')}; `webagent options {match[1]}` describes it"
+    return message
+
+
+def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in _READ_ONLY_ERRORS:
+        return f"cannot write {error.filename}: {error.strerror}; use another folder", MISTAKE
+    if error.errno == errno.EADDRINUSE:
+        return f"{error.strerror}: use another port", MISTAKE
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}", MISTAKE
+    return str(error), MISTAKE
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and those that it was raised from, or in the handling of."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_stdout_closed() -> bool:
+    """Return whether stdout is a pipe without a reader; other pipes break too."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,0 +1,117 @@
+"""Run of a subcommand: flags, help and logging."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from absl import app, flags
+from absl import logging as absl_logging
+
+from webagent_jax import heap
+from webagent_jax.cli import errors
+
+_VERBOSE = flags.DEFINE_bool("verbose", False, "Print the logs of libraries.")
+flags.DEFINE_bool("traceback", False, "Print the traceback of an error that the user can fix.")
+
+_PACKAGE = Path(__file__).parents[1]
+_HELP_WIDTH = 80
+
+
+def run(command: str, options: Sequence[str]) -> None:
+    """Parse the options of a subcommand, run it and exit."""
+    module = load_command(command)
+    # ml_collections reads the overrides from here.
+    sys.argv = [f"webagent {command}", *options]
+    if "config" in flags.FLAGS:
+        from webagent_jax.cli import run_config
+
+        sys.argv = run_config.with_config_path(sys.argv)
+    # Before any thread starts.
+    heap.keep_freed_memory()
+
+    def main(argv: Sequence[str]) -> None:
+        configure_logging(verbose=_VERBOSE.value)
+        try:
+            module.main(argv)
+        except KeyboardInterrupt as error:
+            raise errors.InterruptedRunError(_interruption()) from error
+        # Buffered output could otherwise fail at exit, where nothing catches the error.
+        sys.stdout.flush()
+
+    # FLAGS as the parser lets errors pass, which `app.run` would print with its own usage text.
+    app.run(main, sys.argv, flags_parser=flags.FLAGS)
+
+
+def load_command(command: str) -> ModuleType:
+    """Return the module of a subcommand."""
+    name = command.replace(" ", "_").replace("-", "_")
+    return importlib.import_module(f"webagent_jax.commands.{name}")
+
+
+def help_text(command: str) -> str:
+    """Return docstring and flags of a subcommand."""
+    module = load_command(command)
+    lines = [f"usage: webagent {command} [options]", "", (module.__doc__ or "").strip(), ""]
+    return "\n".join([*lines, "options:", *_flag_lines(module.__name__), ""])
+
+
+def _flag_lines(main_module: str) -> Iterator[str]:
+    """Yield the lines of the flags of this package, those of the subcommand first."""
+    modules = flags.FLAGS.flags_by_module_dict()
+    names = [name for name in modules if name.startswith("webagent_jax.")]
+    for name in sorted(names, key=lambda name: (name != main_module, name == __name__, name)):
+        for flag in modules[name]:
+            value = "" if flag.boolean else "=" + flag.name.upper()
+            yield f"  --{flag.name}{value}"
+            text = flag.help or ""
+            if isinstance(flag.parser, flags.EnumParser):
+                choices = [choice for choice in flag.parser.enum_values if choice]
+                text += f" One of: {', '.join(choices)}."
+            if flag.value not in (None, "", False, []):
+                text += f" Default: {flag.value}."
+            indent = " " * 6
+            yield from textwrap.wrap(
+                text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent
+            )
+
+
+def _interruption() -> str:
+    """Return the message of Ctrl-C; the workdir of the run shows what it has saved."""
+    workdir = flags.FLAGS.workdir if "workdir" in flags.FLAGS else None
+    if workdir is None or not Path(workdir, "config.json").exists():
+        return "interrupted"
+    checkpoints = [
+        max(numbers, key=lambda path: int(path.name))
+        for folder in sorted(Path(workdir).rglob("checkpoints"))
+        if (numbers := [path for path in folder.iterdir() if path.name.isdigit()])
+    ]
+    saved = [str(path.relative_to(workdir)) for path in checkpoints]
+    if any(Path(workdir).rglob("episodes/*.jsonl")):
+        saved.append("the finished episodes")
+    return (
+        f"interrupted; {workdir} contains {', '.join(saved) or 'no results yet'}.\n"
+        "The same command continues the run."
+    )
+
+
+def configure_logging(*, verbose: bool) -> None:
+    """Print warnings of this package and errors of libraries; all if `verbose`."""
+    absl_logging.set_verbosity(absl_logging.INFO if verbose else absl_logging.WARNING)
+    if not verbose:
+        absl_logging.get_absl_handler().addFilter(_is_relevant)
+        # This library has a handler of its own.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _is_relevant(record: logging.LogRecord) -> bool:
+    if Path(record.pathname).is_relative_to(_PACKAGE):
+        return True
+    # asyncio logs each failed task of a library. The library raises the first error itself.
+    return record.levelno >= logging.ERROR and record.name != "asyncio"

@@ -1,0 +1,86 @@
+"""Flag --config with its overrides, and the configs of the package."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import config_flags
+
+from webagent_jax import config, config_options
+from webagent_jax.config import ConfigError, RunConfig
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config",
+    None,
+    "Config file or built-in config, as FILE[:variant] or NAME[:variant]. "
+    "--config.SECTION.OPTION=VALUE overrides an option; `webagent options` lists them.",
+)
+_DEFAULT = "quickstart"
+_DIRECTORY = Path(__file__).parents[1] / "configs"
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+
+
+def run_config() -> RunConfig:
+    """Return the validated config of --config and its overrides.
+
+    Raises:
+        ConfigError: an option is unknown or invalid.
+    """
+    return config.from_config_dict(_CONFIG.value)
+
+
+def load_checked_config() -> RunConfig:
+    """Return the validated config of a run with episodes.
+
+    Raises:
+        ConfigError: an option is unknown or invalid, or a requirement of the suite is missing, such
+            as a site address.
+    """
+    from webagent_jax.suites import registry
+
+    cfg = run_config()
+    registry.check_requirements(cfg.suite)
+    return cfg
+
+
+def with_config_path(argv: Sequence[str]) -> list[str]:
+    """Return the arguments with the path of a config file in --config, first of all.
+
+    Raises:
+        ConfigError: there is no such config, or an override names no option.
+    """
+    value, others = _DEFAULT, []
+    args = iter(argv[1:])
+    for arg in args:
+        name, equals, text = arg.partition("=")
+        if name in ("--config", "-config"):
+            value = text if equals else next(args, "")
+        else:
+            others.append(arg)
+        if match := _OVERRIDE.match(arg):
+            config_options.check_path(match[1])
+    # ml_collections requires the config before its overrides.
+    return [argv[0], f"--config={find_config(value)}", *others]
+
+
+def find_config(value: str) -> str:
+    """Return FILE[:variant] for a file, or for the name of a built-in config.
+
+    Raises:
+        ConfigError: there is no such config.
+    """
+    name, colon, variant = value.partition(":")
+    is_name = "/" not in name and not name.endswith(".py")
+    path = _DIRECTORY / f"{name}.py" if is_name else Path(name)
+    if path.is_file():
+        return f"{path}{colon}{variant}"
+    names = sorted(file.stem for file in _DIRECTORY.glob("*.py"))
+    suggestions = difflib.get_close_matches(Path(name).stem, names, n=1)
+    hint = f"; did you mean --config={suggestions[0]}{colon}{variant}?" if suggestions else ""
+    raise ConfigError(
+        f"no config {name!r}{hint}\nBuilt-in configs: {', '.join(names)}. "
+        "Your own: --config=PATH.py[:variant]"
+    )

@@ -1,0 +1,43 @@
+"""Compile the programs of a run for a TPU topology and check that they fit; needs no TPU.
+
+webagent compile-check --config=webagent_r1:zero --topology=v5e:4x4 --workdir=runs/compile-check
+
+Needs the TPU compiler: pip install "webagent_jax[tpu]". If the directory policy.path does not
+exist, the published model of that name is used. Takes minutes. Exits with 1 if a program does not
+fit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from webagent_jax.cli.run_config import run_config
+from webagent_jax.cli.workdir import parse_workdir
+from webagent_jax.config import ConfigError
+
+_TOPOLOGY = flags.DEFINE_string(
+    "topology", None, "TPU topology, such as v5e:4x4 or v5p:2x2x2.", required=True
+)
+_DEVICES = flags.DEFINE_integer(
+    "devices", None, "Number of devices to use; by default all of the topology.", lower_bound=1
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write compile.json and print a table."""
+    from webagent_jax import compile_check
+
+    workdir = parse_workdir(argv)
+    try:
+        report = compile_check.check(run_config(), _TOPOLOGY.value, print, _DEVICES.value)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / "compile.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    print(compile_check.table(report))
+    if not report.fits:
+        sys.exit(1)

@@ -1,0 +1,41 @@
+"""Export an imported policy or a checkpoint of a training run as a Hugging Face directory.
+
+webagent export --input=runs/grpo --output_dir=weights/exported --dtype=bfloat16
+
+--adapter writes the LoRA adapters of a training run in the format of PEFT instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from webagent_jax.cli.arguments import reject_arguments
+from webagent_jax.config import ConfigError
+
+_INPUT = flags.DEFINE_string(
+    "input", None, "Workdir of a training run, or output of `import weights`.", required=True
+)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Output folder.", required=True)
+_DTYPE = flags.DEFINE_enum(
+    "dtype", "", ["", "float32", "bfloat16"], "Dtype of the tensors; empty: that of the input."
+)
+_ADAPTER = flags.DEFINE_bool(
+    "adapter", False, "Write only the LoRA adapters, in the format of PEFT."
+)
+_STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training run; by default the latest.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write the files and print the option that selects them."""
+    from webagent_jax.train import export
+
+    reject_arguments(argv)
+    try:
+        write = export.export_adapter if _ADAPTER.value else export.export_weights
+        write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    print(f"--config.policy.path={_OUTPUT_DIR.value}")

@@ -1,0 +1,36 @@
+"""Rebuild report.html and report/ from the workdir of a finished or running run.
+
+webagent report --workdir=runs/quickstart
+webagent report --workdir=runs/seed0 --extra_workdirs=runs/seed1,runs/other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+
+from webagent_jax.cli.workdir import parse_workdir
+from webagent_jax.config import ConfigError
+
+_EXTRA_WORKDIRS = flags.DEFINE_list(
+    "extra_workdirs",
+    [],
+    "Other workdirs to include; runs that differ only in the seed share a curve.",
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write the report and print a summary."""
+    from webagent_jax.report import html, run_loader, terminal
+
+    path = parse_workdir(argv)
+    try:
+        page = html.write_report(path, [Path(other) for other in _EXTRA_WORKDIRS.value])
+        run = run_loader.load_run(path)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    Console(highlight=False, markup=False, soft_wrap=True).print(terminal.summary(run))
+    print(f"Open {page}")
