@@ -35,6 +35,7 @@ async function loadSteps(episode) {
 }
 
 function readIndex(data) {
+  index.byId.clear();
   index.logs = data.logs;
   index.tasks = data.tasks;
   const counts = new Map(data.logs.map((log) => [log, 0]));

@@ -8,6 +8,7 @@ const option = (value, text) => h("option", { value }, text);
 
 function fillFilters() {
   const { log, site, sort, change } = byId("filters").elements;
+  for (const filled of [log, site, sort, change, byId("task-ids"), byId("outcomes")]) filled.replaceChildren();
   log.append(option("", "all"), ...logGroup("Evaluation", false), ...logGroup("Training", true));
   const sites = [...new Set(index.tasks.map((task) => task.site))].sort();
   site.append(option("", "all"), ...sites.map((name) => option(name, name)));
@@ -107,6 +108,14 @@ function countText(episodes) {
   const solved = scored.filter((episode) => episode.reward > 0);
   const rate = scored.length ? `, ${percent(solved.length / scored.length)} solved` : "";
   return plural(episodes.length, "episode") + rate;
+}
+
+// Show the list after the index has changed, with as many rows as before.
+function refreshList() {
+  const { numShown } = list;
+  fillFilters();
+  showList(list.state);
+  while (list.numShown < Math.min(numShown, list.matches.length)) showMore();
 }
 
 function showMore() {

@@ -73,6 +73,12 @@ async function start() {
     if (isView || !byId("episode").hidden) route();
   });
   document.addEventListener("keydown", key);
+  // A served page has new results. An open episode stays as it is.
+  addEventListener("results", async () => {
+    chunks.clear();
+    await loadScript("report/index.js");
+    refreshList();
+  });
   route();
   document.documentElement.dataset.ready = "true";
 }
