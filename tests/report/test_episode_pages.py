@@ -40,7 +40,7 @@ def read_chunk(path: Path, log: str, number: int) -> Any:
 
 
 def write_pages(path: Path) -> int:
-    return episode_pages.write(path, run_loader.load_run(path).logs)
+    return episode_pages.write(path, run_loader.load_run(path).logs).num_episodes
 
 
 @pytest.fixture(scope="module")

@@ -82,6 +82,8 @@ def test_episode_list_is_paginated(page: Page) -> None:
         ("log=training&from=3&to=3", 16),
         ("log=training&q=LOGIN karrie", 16),
         ("log=training&q=nowhere", 0),
+        ("log=training&finding=unreadable", 4),
+        ("log=training&finding=loop", 0),
     ],
 )
 def test_url_fragment_sets_filters(page: Page, fragment: str, count: int) -> None:
@@ -117,7 +119,17 @@ def test_learned_link_lists_tasks_and_compares_stages(page: Page, workdir: Path)
     expect(page.locator("#episodes > li")).to_have_count(len(learned))
     page.locator("#episodes a").first.click()
     expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
-    expect(page.locator(".pane .pill")).to_have_text(["✓ success", "✕ failure"])
+    expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
+
+
+def test_audit_links_list_episodes_with_finding(page: Page) -> None:
+    link = page.locator("#audit tr", has_text="unreadable").get_by_role("link").nth(2)
+    expect(link).to_have_text("4")
+    link.click()
+    assert read_fragment(page) == "#log=training&finding=unreadable"
+    expect(page.locator("#episodes > li")).to_have_count(4)
+    page.locator("#episodes a").first.click()
+    expect(page.locator(".pane .pill")).to_have_text(["✕ failure", "unreadable"])
 
 
 # --- episode view ---------------------------------------------------------------------------------

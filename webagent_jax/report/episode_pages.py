@@ -12,6 +12,7 @@ function of the page with its data. Unchanged logs are not read again.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from webagent_jax import types
-from webagent_jax.report import screenshots, trajectories
+from webagent_jax.report import audit, screenshots, trajectories
 from webagent_jax.report.token_text import TokenDecoder
 from webagent_jax.report.token_text import directory as tokenizer_directory
 from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORMAT_VERSION = 3  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 4  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -40,8 +41,26 @@ class EpisodeLogFile:
     path: Path  # JSONL file
 
 
-def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
-    """Update `workdir/report` and return the number of episodes.
+@dataclass(frozen=True)
+class LogAudit:
+    """Number of episodes with each finding, in one evaluation or in all training logs."""
+
+    id: str  # value of the filter for logs: "grpo", "training"
+    name: str  # display name
+    num_scored: int  # number of episodes with a reward
+    findings: Mapping[str, int]  # number of episodes by finding, see `audit.Finding`
+
+
+@dataclass(frozen=True)
+class EpisodeIndex:
+    """Summary of the files in `report/`."""
+
+    num_episodes: int = 0
+    audits: Sequence[LogAudit] = ()  # in the order of the run
+
+
+def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> EpisodeIndex:
+    """Update `workdir/report` and return its summary.
 
     Raises:
         ValueError: a line before the last is not valid JSON; the message names file and line.
@@ -61,11 +80,29 @@ def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
     index = {
         "logs": [{"id": log.id, "name": log.name, "update": log.update} for log in logs],
         "tasks": [json.loads(key) for key in tasks],
+        "findings": audit.DESCRIPTIONS,
         "episodes": rows,
     }
     if logs:
         atomic_files.write_text(folder / "index.js", f"trajectories.index({_ascii_json(index)});\n")
-    return len(rows)
+    return EpisodeIndex(len(rows), _audits(logs, rows))
+
+
+def _audits(logs: Sequence[EpisodeLogFile], rows: Sequence[Json]) -> list[LogAudit]:
+    """Return the audits of the evaluations and of the training, in the order of the logs."""
+    names = {
+        log.id if log.update is None else "training": log.name if log.update is None else "Training"
+        for log in logs
+    }
+    scored: Counter[str] = Counter()
+    findings: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for row in rows:
+        log = logs[row["log"]]
+        group = log.id if log.update is None else "training"
+        if row["reward"] is not None:
+            scored[group] += 1
+            findings[group].update(row["findings"])
+    return [LogAudit(group, name, scored[group], findings[group]) for group, name in names.items()]
 
 
 def _entries(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from webagent_jax.report import episode_pages, page, plots, run_loader, training_curves
+from webagent_jax.report import audit, episode_pages, page, plots, run_loader, training_curves
+from webagent_jax.report.episode_pages import EpisodeIndex
 from webagent_jax.report.run_loader import Evaluation, LimitPoint, Run
 from webagent_jax.tracking import atomic_files
 
@@ -27,6 +28,7 @@ _SCRIPTS = (
     "episode.js",
     "main.js",
 )
+_NO_EPISODES = EpisodeIndex()
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,18 @@ def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
     return path / "report.html"
 
 
-def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0, version: str = "") -> str:
+def render(
+    run: Run,
+    extra_runs: Sequence[Run] = (),
+    episodes: EpisodeIndex = _NO_EPISODES,
+    version: str = "",
+) -> str:
     """Return the HTML of a report.
 
     Args:
         run: run to report.
         extra_runs: runs whose curves are added.
-        episodes: number of episodes in `report/`; 0 omits the trajectory viewer.
+        episodes: summary of `report/`; without episodes there is no trajectory viewer.
         version: version of the data for a served page, which updates itself; empty otherwise.
     """
     groups = training_curves.by_config([run, *extra_runs])
@@ -87,7 +94,9 @@ def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0, version:
         scripts=(*_SCRIPTS, *(["live.js"] if version else [])),
         version=version,
         run=run,
-        episodes=episodes,
+        episodes=episodes.num_episodes,
+        audits=[entry for entry in episodes.audits if entry.num_scored],
+        findings=audit.DESCRIPTIONS,
         groups=groups if extra_runs else [],
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,

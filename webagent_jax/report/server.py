@@ -56,7 +56,7 @@ class _Report:
 
     @property
     def is_recent(self) -> bool:
-        """Whether it is too early to build the report again."""
+        """True below the minimum interval between two builds."""
         min_age = max(_MIN_REBUILD_SECONDS, self.build_seconds / _MAX_BUILD_SHARE)
         return time.monotonic() - self.built_time < min_age
 

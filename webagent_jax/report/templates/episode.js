@@ -30,10 +30,14 @@ class Pane {
     const members = groupMembers(this.episode);
     const position = members.length > 1
       && h("small", {}, ` ${members.indexOf(this.episode) + 1} of ${members.length}`);
+    // The outcome already shows a truncation.
+    const others = this.episode.findings.filter((finding) => finding !== OUTCOMES[outcome].name);
+    const findings = others.map((finding) =>
+      h("span", { class: "pill finding", title: index.findings[finding] }, finding));
     const rewardText = reward === null ? "no reward" : `reward ${reward}`;
     const figures = [rewardText, plural(turns, "turn"), plural(tokens, "token"), seconds(duration)].join(" · ");
     return h("header", {},
-      h("h3", {}, log.name, position), outcomePill(outcome), h("p", { class: "note" }, figures));
+      h("h3", {}, log.name, position), outcomePill(outcome), findings, h("p", { class: "note" }, figures));
   }
 
   async load(step) {
