@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def fetch(
     body = response.read().decode("utf-8", errors="replace")
     connection.close()
     return response.status, {k.lower(): v for k, v in response.getheaders()}, body
+
+
+def fetch_report(site: LocalServer, path: str) -> tuple[int, dict[str, str], str]:
+    """Return the response after the first report is complete."""
+    while (response := fetch(site, path))[0] == 503:
+        pass
+    return response
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -109,7 +117,7 @@ def test_list_links_reports_and_shows_results(site: LocalServer) -> None:
 
 
 def test_report_is_served_with_its_episodes(site: LocalServer) -> None:
-    status, headers, body = fetch(site, "/runs/sweep/full%20run/report.html")
+    status, headers, body = fetch_report(site, "/runs/sweep/full%20run/report.html")
     assert status == 200 and "160 trajectories" in body and "Success went from" in body
     assert fetch(site, "/runs/sweep/full%20run/report/index.js")[2].startswith("trajectories.index")
     same = {"If-None-Match": headers["etag"]}
@@ -118,7 +126,7 @@ def test_report_is_served_with_its_episodes(site: LocalServer) -> None:
 
 def test_served_pages_load_nothing_from_elsewhere(site: LocalServer) -> None:
     for path in ("/", "/runs/first/report.html", "/compare?run=first&run=second"):
-        _, headers, body = fetch(site, path)
+        _, headers, body = fetch_report(site, path)
         tags = Tags(body).tags
         (policy,) = (
             attrs["content"]
@@ -165,15 +173,40 @@ def test_report_is_rebuilt_when_files_change_but_not_at_once(
 ) -> None:
     workdir = write_curve(tmp_path / "run", {"seed": 0}, 0.1)
     viewer = server.RunViewer(tmp_path)
+
+    def read_report() -> str:
+        report = viewer.report(viewer.find("run"), timeout_seconds=60)
+        assert report is not None
+        return report.text
+
     monkeypatch.setattr(server, "_MIN_REBUILD_SECONDS", 3600.0)
-    first = viewer.report(viewer.find("run"))
+    first = read_report()
     metric_writers.JsonlWriter(workdir / "metrics.jsonl").write(4, {"reward": 0.5})
-    assert viewer.report(viewer.find("run")) is first
+    assert read_report() == first
+    assert not viewer._builds
     monkeypatch.setattr(server, "_MIN_REBUILD_SECONDS", 0.0)
     monkeypatch.setattr(server, "_MAX_BUILD_SHARE", float("inf"))
-    second = viewer.report(viewer.find("run"))
-    assert "over 4 updates" in second.text and second.version != first.version
-    assert viewer.report(viewer.find("run")) is second
+    # The earlier report is shown until the next one is complete.
+    assert read_report() == first
+    viewer._builds[workdir].result(60)
+    assert "over 4 updates" in read_report()
+
+
+def test_slow_first_report_shows_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_curve(tmp_path / "run", {"seed": 0}, 0.1)
+    is_released = threading.Event()
+    build = server._build
+
+    def slow_build(listed: run_list.ListedRun) -> server._Report:
+        is_released.wait(60)
+        return build(listed)
+
+    monkeypatch.setattr(server, "_build", slow_build)
+    with LocalServer(server.make_app(tmp_path)) as site:
+        status, headers, body = fetch(site, "/runs/run/report.html")
+        assert status == 503 and headers["refresh"] == "2" and "Building the report" in body
+        is_released.set()
+        assert "over 3 updates" in fetch_report(site, "/runs/run/report.html")[2]
 
 
 def test_comparison_draws_runs_in_one_plot(site: LocalServer) -> None:
@@ -196,7 +229,7 @@ def test_pages_escape_names_and_messages(tmp_path: Path) -> None:
     with LocalServer(server.make_app(tmp_path)) as site:
         quoted = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
         for path in ("/", f"/compare?run={quoted}&run=b", f"/runs/{quoted}/report.html"):
-            status, _, body = fetch(site, path)
+            status, _, body = fetch_report(site, path)
             assert status == 200 and "&lt;img src=x" in body
             assert not any(tag == "img" for tag, _ in Tags(body).tags)
         assert "<img" not in fetch(site, f"/runs/{quoted}2/report.html")[2]
@@ -253,8 +286,8 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
     workdir = build_workdir(tmp_path / "run")
     shutil.rmtree(workdir / "bc")  # drawing its curves is slow
     with LocalServer(server.make_app(tmp_path)) as site:
+        fetch_report(site, "/runs/run/report.html")
         tab.goto(f"{site.url}/runs/run/report.html#log=training")
-        tab.wait_for_function("document.documentElement.dataset.ready")
         expect(tab.locator("#count")).to_contain_text("16 episodes")
         tab.evaluate("document.body.dataset.same = 'true'")
         log = workdir / "grpo" / "episodes" / "update-00003.jsonl"
@@ -277,7 +310,9 @@ def test_page_reports_a_stopped_server(browser: Browser, tmp_path: Path) -> None
         page.goto(site.url)
         expect(page.locator("#live")).to_have_text("live")
         expect(page.locator(".missing")).to_contain_text("No run")
-    expect(page.locator("#live")).to_have_text("no connection to the server", timeout=20_000)
+    expect(page.locator("#live")).to_have_text(
+        "not updated: the server does not respond", timeout=20_000
+    )
     page.close()
 
 

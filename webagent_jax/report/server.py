@@ -12,7 +12,8 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,16 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
+from webagent_jax.cpu_priority import lower_priority
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.run_list import ListedRun
+from webagent_jax.report.training_curves import Metric, SeedGroup
 
 # Interval between two builds of the report of a run in progress, at least. Builds take a fifth of
 # the time at most, because the run needs the processor.
 _MIN_REBUILD_SECONDS = 5.0
 _MAX_BUILD_SHARE = 0.2
+_FIRST_BUILD_SECONDS = 3.0  # time to wait for a first report before showing a message
 
 _STYLES = ("base.css", "summary.css", "runs.css")
 _SCRIPTS = ("dom.js", "hover.js", "live.js", "runs.js")
@@ -72,8 +76,10 @@ class RunViewer:
         self._root = root
         self._runs: dict[Path, ListedRun] = {}
         self._reports: dict[Path, _Report] = {}
-        # Two locks, so that the list does not wait for a report.
+        self._builds: dict[Path, Future[_Report]] = {}
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
+        # One thread, because matplotlib has global settings.
+        self._executor = ThreadPoolExecutor(1, "report", initializer=lower_priority)
 
     def list_runs(self) -> list[ListedRun]:
         """Return the runs, the latest change first."""
@@ -108,25 +114,43 @@ class RunViewer:
             size=run_list.SPARKLINE_SIZE,
         )
 
-    def report(self, listed: ListedRun) -> _Report:
-        """Return the report of a run, of the current or a recent version of its files.
+    def report(
+        self, listed: ListedRun, timeout_seconds: float = _FIRST_BUILD_SECONDS
+    ) -> _Report | None:
+        """Return the last report of a run, and build another one if its files have changed.
+
+        Args:
+            listed: run of the list.
+            timeout_seconds: maximum time to wait for the first report.
+
+        Returns:
+            The report; None if the first one is not complete yet.
 
         Raises:
             OSError: a file cannot be read or written.
             ValueError: a file is not valid; the message names it.
         """
+        workdir = listed.workdir
         with self._report_lock:
-            previous = self._reports.get(listed.workdir)
-            if previous and (previous.version == listed.version or previous.is_recent):
-                return previous
-            start = time.monotonic()
-            run = run_loader.load_run(listed.workdir)
-            # The episodes first, so that the page never refers to files that do not exist.
-            episodes = episode_pages.write(listed.workdir, run.logs)
-            text = html.render(run, episodes=episodes, version=listed.version)
-            end = time.monotonic()
-            self._reports[listed.workdir] = _Report(listed.version, text, end, end - start)
-            return self._reports[listed.workdir]
+            self._collect_build(workdir)
+            last = self._reports.get(workdir)
+            is_current = last and (last.version == listed.version or last.is_recent)
+            if not is_current and workdir not in self._builds:
+                self._builds[workdir] = self._executor.submit(_build, listed)
+            build = self._builds.get(workdir)
+        if last or build is None:
+            return last
+        try:
+            return build.result(timeout_seconds)
+        except TimeoutError:
+            return None
+
+    def _collect_build(self, workdir: Path) -> None:
+        """Store the report of a complete build, or raise its error once."""
+        build = self._builds.get(workdir)
+        if build and build.done():
+            del self._builds[workdir]
+            self._reports[workdir] = build.result()
 
     def comparison_page(self, runs: Sequence[ListedRun], version: str) -> str:
         """Return the HTML of the comparison of runs."""
@@ -134,18 +158,17 @@ class RunViewer:
         # The loader names a run by its directory; the list by its path, which is unique.
         names = {id(listed.run): listed.name for listed in runs}
         groups = [
-            training_curves.SeedGroup(", ".join(names[id(run)] for run in group.runs), group.runs)
+            SeedGroup(", ".join(names[id(run)] for run in group.runs), group.runs)
             for group in groups
         ]
         paper, other = training_curves.PAPER_METRICS, training_curves.OTHER_METRICS
-        with self._report_lock:
-            curves = [
-                (title, training_curves.curves(groups, phase, metrics, first_required=False))
-                for title, phase, metrics in (
-                    ("Training with GRPO", "grpo", (*paper, *other)),
-                    ("Behavior cloning", "bc", (*other, *paper)),
-                )
-            ]
+        curves = [
+            (title, self._executor.submit(_all_curves, groups, phase, metrics).result())
+            for title, phase, metrics in (
+                ("Training with GRPO", "grpo", (*paper, *other)),
+                ("Behavior cloning", "bc", (*other, *paper)),
+            )
+        ]
         return page.render(
             "compare.html.j2",
             styles=_STYLES,
@@ -173,6 +196,9 @@ def make_app(root: Path) -> Starlette:
             built = viewer.report(listed)
         except (OSError, ValueError) as error:
             return _message("This run has no report", str(error), 500)
+        if built is None:
+            text = "The first report of a run takes a while. It opens as soon as it is complete."
+            return _message("Building the report", text, 503, {"Refresh": "2"})
         return _page(request, built.version, lambda: built.text)
 
     async def report_file(request: Request) -> Response:
@@ -241,11 +267,29 @@ def _page(request: Request, version: str, render: Callable[[], str]) -> Response
     return HTMLResponse(render(), headers=headers)
 
 
-def _message(title: str, text: str, status: int) -> Response:
+def _build(listed: ListedRun) -> _Report:
+    start = time.monotonic()
+    run = run_loader.load_run(listed.workdir)
+    # The episodes first, so that the page never refers to files that do not exist.
+    episodes = episode_pages.write(listed.workdir, run.logs)
+    text = html.render(run, episodes=episodes, version=listed.version)
+    end = time.monotonic()
+    return _Report(listed.version, text, end, end - start)
+
+
+def _all_curves(
+    groups: Sequence[SeedGroup], phase: str, metrics: Sequence[Metric]
+) -> list[training_curves.Curve]:
+    return training_curves.curves(groups, phase, metrics, first_required=False)
+
+
+def _message(
+    title: str, text: str, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
     content = page.render(
         "message.html.j2", styles=_STYLES, scripts=("dom.js",), title=title, text=text
     )
-    return HTMLResponse(content, status, _HEADERS)
+    return HTMLResponse(content, status, {**_HEADERS, **(headers or {})})
 
 
 def _hash(parts: Sequence[str]) -> str:

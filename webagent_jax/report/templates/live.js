@@ -15,7 +15,7 @@ async function poll() {
     }
     setLive(response.ok);
   } catch {
-    setLive(false); // the server has stopped, or another one starts
+    setLive(false);
   }
 }
 
@@ -23,7 +23,7 @@ function setLive(isLive) {
   const element = byId("live");
   if (!element || element.classList.contains("lost") === !isLive) return;
   element.classList.toggle("lost", !isLive);
-  element.textContent = isLive ? "live" : "no connection to the server";
+  element.textContent = isLive ? "live" : "not updated: the server does not respond";
 }
 
 // Replaces the parts that show results. The rest, such as an open episode, stays.
