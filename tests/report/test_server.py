@@ -282,7 +282,7 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
     tab: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_MIN_REBUILD_SECONDS", 0.0)
-    monkeypatch.setattr(server, "_MAX_BUILD_SHARE", 1.0)
+    monkeypatch.setattr(server, "_MAX_BUILD_SHARE", float("inf"))
     workdir = build_workdir(tmp_path / "run")
     shutil.rmtree(workdir / "bc")  # drawing its curves is slow
     with LocalServer(server.make_app(tmp_path)) as site:

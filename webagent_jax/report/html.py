@@ -66,7 +66,7 @@ def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
     run = run_loader.load_run(path)
     extra_runs = [run_loader.load_run(other) for other in extra_workdirs]
     # The episodes first, so that the page never refers to files that do not exist.
-    episodes = episode_pages.write(path, run.logs)
+    episodes = episode_pages.write(path, run.logs, run.config)
     atomic_files.write_text(path / "report.html", render(run, extra_runs, episodes))
     return path / "report.html"
 

@@ -271,7 +271,7 @@ def _build(listed: ListedRun) -> _Report:
     start = time.monotonic()
     run = run_loader.load_run(listed.workdir)
     # The episodes first, so that the page never refers to files that do not exist.
-    episodes = episode_pages.write(listed.workdir, run.logs)
+    episodes = episode_pages.write(listed.workdir, run.logs, run.config)
     text = html.render(run, episodes=episodes, version=listed.version)
     end = time.monotonic()
     return _Report(listed.version, text, end, end - start)
