@@ -54,6 +54,44 @@ def read_fragment(page: Page) -> str:
     return str(page.evaluate("location.hash"))
 
 
+# --- featured trajectory --------------------------------------------------------------------------
+
+
+def test_featured_trajectory_plays_what_grpo_learned(browser: Browser, report: Path) -> None:
+    with open_report(browser, report) as page:
+        featured = page.locator("#featured")
+        expect(featured.locator("img")).to_be_visible()
+        expect(featured).to_contain_text("BC on the same task and seed")
+        # The three steps play, and the end stays.
+        expect(featured.locator(".act")).to_contain_text("Field 2", timeout=20_000)
+        expect(featured.locator(".mark")).to_be_visible()
+        expect(featured.locator(".act")).to_have_text("✓ success in 3 turns", timeout=20_000)
+        featured.get_by_role("button", name="Play again").click()
+        expect(featured.locator(".act")).to_contain_text("Field 1")
+        featured.get_by_role("button", name="Step 3").click()
+        expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
+        expect(featured.locator(".act")).to_contain_text("Login")
+        featured.get_by_role("link", name="Compare").click()
+        expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
+        expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
+
+
+def test_featured_trajectory_waits_with_reduced_motion(browser: Browser, report: Path) -> None:
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto(report.as_uri())
+    featured = page.locator("#featured")
+    expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(featured.locator(".act")).to_contain_text("1 Type")
+    page.close()
+
+
+def test_featured_trajectory_escapes_web_content(page: Page) -> None:
+    page.locator("#featured").get_by_role("button", name="Step 1").click()
+    lines = page.locator("#featured .observation li")
+    expect(lines.nth(1)).to_have_text(INJECTION)
+    assert page.evaluate("document.querySelectorAll('#featured .observation img').length") == 0
+
+
 # --- episode list ---------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from webagent_jax.report.episode_pages import EpisodeIndex
 from webagent_jax.report.run_loader import Evaluation, LimitPoint, Run
 from webagent_jax.tracking import atomic_files
 
-_STYLES = ("base.css", "summary.css", "browser.css", "episode.css")
+_STYLES = ("base.css", "summary.css", "featured.css", "browser.css", "episode.css")
 _SCRIPTS = (
     "dom.js",
     "hover.js",
@@ -26,6 +26,7 @@ _SCRIPTS = (
     "list.js",
     "step.js",
     "episode.js",
+    "featured.js",
     "main.js",
 )
 _NO_EPISODES = EpisodeIndex()

@@ -78,8 +78,10 @@ async function start() {
     chunks.clear();
     await loadScript("report/index.js");
     refreshList();
+    showFeatured();
   });
   route();
+  showFeatured();
   document.documentElement.dataset.ready = "true";
 }
 
