@@ -257,7 +257,7 @@ def test_step_shows_all_logged_fields(page: Page) -> None:
 def test_mark_covers_target_element(page: Page) -> None:
     show(page, "episode=grpo/0&step=1")
     page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
-    assert page.evaluate("document.images.length") == 1
+    expect(page.locator("#episode img")).to_have_count(1)
     window, mark, image = page.evaluate(
         """[".window", ".mark", "img"].map(
             name => document.querySelector(`#episode ${name}`).getBoundingClientRect().toJSON())"""
@@ -271,7 +271,7 @@ def test_mark_covers_target_element(page: Page) -> None:
 
 def test_page_escapes_web_content(page: Page) -> None:
     show(page, "episode=update-1/1")
-    expect(page.locator(".observation li").nth(1)).to_have_text(INJECTION)
+    expect(page.locator("#episode .observation li").nth(1)).to_have_text(INJECTION)
     expect(page).to_have_title(page.title())
     assert page.title() != "owned"
     assert (

@@ -300,7 +300,7 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
         assert "over 41 updates" in str(plot.get_attribute("aria-label"))
         tab.locator("[name=log]").select_option("update-3")
         tab.locator("#episodes a").first.click()
-        expect(tab.locator(".observation li").nth(1)).to_have_text(INJECTION)
+        expect(tab.locator("#episode .observation li").nth(1)).to_have_text(INJECTION)
 
 
 @pytest.mark.browser
