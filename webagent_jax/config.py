@@ -408,6 +408,8 @@ class LogConfig:
 
     wandb_project: str = ""  # Weights & Biases project; empty: metrics.jsonl and TensorBoard only
     profile_update: int = 0  # update to profile into workdir/profile; 0: none
+    # Training episodes whose screenshots are stored, for every grpo.tasks_per_update groups.
+    screenshots_per_update: int = 1
 
 
 @dataclass(frozen=True)
@@ -487,6 +489,11 @@ def _check(cfg: RunConfig) -> None:
         (
             cfg.grpo.group_size >= 2,
             "grpo.group_size must be at least 2: advantages compare episodes",
+        ),
+        (
+            0 <= cfg.log.screenshots_per_update <= cfg.grpo.tasks_per_update,
+            "log.screenshots_per_update must be in [0, grpo.tasks_per_update]: "
+            "one episode of a group keeps screenshots",
         ),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.arena.conftest import SiteClient
+from tests.report.browsing import PHONE, launch_chromium
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.task import Data
 
@@ -141,3 +142,18 @@ def test_failed_cart_request_writes_nothing(
     add_to_cart(shop, product)
     assert shop.post("/cart/add", slug="none", choice="S", quantity=1).status == 404
     assert server.rows(world, "shop", "SELECT count(*) FROM cart_item") == [[1]]
+
+
+@pytest.mark.browser
+def test_pages_fit_phone_width(server: ArenaServerHandle, world: str, shop: SiteClient) -> None:
+    product_links = re.findall(r'href="(/product/[^"]+)"', shop.get("/department/clothing").text)
+    order_links = re.findall(r'href="(/account/orders/\d+)"', shop.get("/account/orders").text)
+    with launch_chromium() as browser:
+        page = browser.new_page(viewport=PHONE)
+        for path in (
+            *("/", "/department/clothing", "/category/cookware", "/deals", "/cart", "/wishlist"),
+            *("/account", "/account/orders", "/sign-in", "/contact"),
+            *(product_links[0], order_links[0]),
+        ):
+            page.goto(f"http://shop.{world}.localhost:{server.port}{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

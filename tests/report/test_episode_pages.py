@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def read_chunk(path: Path, log: str, number: int) -> Any:
 
 
 def write_pages(path: Path) -> int:
-    return episode_pages.write(path, run_loader.load_run(path).logs)
+    return episode_pages.write(path, run_loader.load_run(path).logs).num_episodes
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +277,43 @@ def test_missing_tokenizer_returns_none(tmp_path: Path) -> None:
     assert token_text.directory(tmp_path / "nowhere") is None
     (tmp_path / "tokenizer.json").write_text("no tokenizer")
     assert token_text.TokenDecoder(tmp_path).pieces(np.array([1], np.int32)) is None
+
+
+# --- advantages -----------------------------------------------------------------------------------
+
+
+def read_advantages(path: Path, run_config: dict[str, Any] | None) -> list[float | None]:
+    episode_pages.write(path, run_loader.load_run(path).logs, run_config)
+    return [entry.get("advantage") for entry in read_index(path)["episodes"]]
+
+
+def test_advantages_of_groups_follow_config(tmp_path: Path) -> None:
+    # Two groups of four attempts; the first attempt of each fails.
+    log = tmp_path / "episodes" / "update-00001.jsonl"
+    episode_log.append_episodes(log, make_training_episodes(1))
+    assert read_advantages(tmp_path, None) == [None] * 8
+    # Rewards 0, 1, 1, 1: mean 3/4, unbiased standard deviation 1/2.
+    expected = [-1.4997, 0.4999, 0.4999, 0.4999] * 2
+    assert read_advantages(tmp_path, {"seed": 1}) == pytest.approx(expected, abs=1e-4)
+    shutil.rmtree(tmp_path / "report")
+    only_success = {"grpo": {"advantage_estimator": "success", "kl_beta": 0.0}}
+    assert read_advantages(tmp_path, only_success) == [None, 1.0, 1.0, 1.0] * 2
+    shutil.rmtree(tmp_path / "report")
+    assert read_advantages(tmp_path, {"option_of_another_version": 1}) == [None] * 8
+
+
+def test_infra_attempt_has_no_advantage_and_its_retry_has_one(tmp_path: Path) -> None:
+    episodes = make_training_episodes(1)[:4]
+    failed = dataclasses.replace(episodes[1], reward=None, outcome=types.Outcome.INFRA)
+    log = tmp_path / "episodes" / "update-00001.jsonl"
+    episode_log.append_episodes(log, [episodes[0], failed, *episodes[1:]])
+    advantages = read_advantages(tmp_path, {"seed": 1})
+    assert advantages[1] is None
+    assert [advantages[0], *advantages[2:]] == pytest.approx([-1.5, 0.5, 0.5, 0.5], abs=1e-3)
+
+
+def test_evaluations_have_no_advantages(report_workdir: Path) -> None:
+    run = run_loader.load_run(report_workdir)
+    logs = [log for log in run.logs if log.update is None]
+    episode_pages.write(report_workdir, logs, {"seed": 1})
+    assert not any("advantage" in entry for entry in read_index(report_workdir)["episodes"])

@@ -60,6 +60,20 @@ def test_comparison_counts_and_links_learned_tasks(workdir: Path, page: str) -> 
     assert f'href="#log=grpo&amp;change=learned"><b>{learned}</b>' in page
 
 
+def test_audit_counts_findings_by_log(page: str) -> None:
+    (table,) = re.findall(r'<table class="audit">.*?</table>', page, re.DOTALL)
+    assert re.findall(r'scope="col"[^>]*>([^<]*)<', table) == [
+        "Finding",
+        "Base",
+        "BC",
+        "Training",
+        "GRPO",
+    ]
+    # Each failed episode has one unreadable response, and 4 of 16 training episodes fail.
+    assert re.search(r'href="#log=training&amp;finding=unreadable">4</a> <small>25', table)
+    assert "finding=loop" not in table
+
+
 def test_report_escapes_workdir_text(workdir_copy: Path) -> None:
     hostile = '<img src=x onerror="document.title=1">'
     summary = atomic_files.read_json(workdir_copy / "summary.json")

@@ -54,6 +54,44 @@ def read_fragment(page: Page) -> str:
     return str(page.evaluate("location.hash"))
 
 
+# --- featured trajectory --------------------------------------------------------------------------
+
+
+def test_featured_trajectory_plays_what_grpo_learned(browser: Browser, report: Path) -> None:
+    with open_report(browser, report) as page:
+        featured = page.locator("#featured")
+        expect(featured.locator("img")).to_be_visible()
+        expect(featured).to_contain_text("BC on the same task and seed")
+        # The three steps play, and the end stays.
+        expect(featured.locator(".act")).to_contain_text("Field 2", timeout=20_000)
+        expect(featured.locator(".mark")).to_be_visible()
+        expect(featured.locator(".act")).to_have_text("✓ success in 3 turns", timeout=20_000)
+        featured.get_by_role("button", name="Play again").click()
+        expect(featured.locator(".act")).to_contain_text("Field 1")
+        featured.get_by_role("button", name="Step 3").click()
+        expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
+        expect(featured.locator(".act")).to_contain_text("Login")
+        featured.get_by_role("link", name="Compare").click()
+        expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
+        expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
+
+
+def test_featured_trajectory_waits_with_reduced_motion(browser: Browser, report: Path) -> None:
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto(report.as_uri())
+    featured = page.locator("#featured")
+    expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(featured.locator(".act")).to_contain_text("1 Type")
+    page.close()
+
+
+def test_featured_trajectory_escapes_web_content(page: Page) -> None:
+    page.locator("#featured").get_by_role("button", name="Step 1").click()
+    lines = page.locator("#featured .observation li")
+    expect(lines.nth(1)).to_have_text(INJECTION)
+    assert page.evaluate("document.querySelectorAll('#featured .observation img').length") == 0
+
+
 # --- episode list ---------------------------------------------------------------------------------
 
 
@@ -82,6 +120,8 @@ def test_episode_list_is_paginated(page: Page) -> None:
         ("log=training&from=3&to=3", 16),
         ("log=training&q=LOGIN karrie", 16),
         ("log=training&q=nowhere", 0),
+        ("log=training&finding=unreadable", 4),
+        ("log=training&finding=loop", 0),
     ],
 )
 def test_url_fragment_sets_filters(page: Page, fragment: str, count: int) -> None:
@@ -117,7 +157,17 @@ def test_learned_link_lists_tasks_and_compares_stages(page: Page, workdir: Path)
     expect(page.locator("#episodes > li")).to_have_count(len(learned))
     page.locator("#episodes a").first.click()
     expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
-    expect(page.locator(".pane .pill")).to_have_text(["✓ success", "✕ failure"])
+    expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
+
+
+def test_audit_links_list_episodes_with_finding(page: Page) -> None:
+    link = page.locator("#audit tr", has_text="unreadable").get_by_role("link").nth(2)
+    expect(link).to_have_text("4")
+    link.click()
+    assert read_fragment(page) == "#log=training&finding=unreadable"
+    expect(page.locator("#episodes > li")).to_have_count(4)
+    page.locator("#episodes a").first.click()
+    expect(page.locator(".pane .pill")).to_have_text(["✕ failure", "unreadable"])
 
 
 # --- episode view ---------------------------------------------------------------------------------
@@ -207,7 +257,7 @@ def test_step_shows_all_logged_fields(page: Page) -> None:
 def test_mark_covers_target_element(page: Page) -> None:
     show(page, "episode=grpo/0&step=1")
     page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
-    assert page.evaluate("document.images.length") == 1
+    expect(page.locator("#episode img")).to_have_count(1)
     window, mark, image = page.evaluate(
         """[".window", ".mark", "img"].map(
             name => document.querySelector(`#episode ${name}`).getBoundingClientRect().toJSON())"""
@@ -221,7 +271,7 @@ def test_mark_covers_target_element(page: Page) -> None:
 
 def test_page_escapes_web_content(page: Page) -> None:
     show(page, "episode=update-1/1")
-    expect(page.locator(".observation li").nth(1)).to_have_text(INJECTION)
+    expect(page.locator("#episode .observation li").nth(1)).to_have_text(INJECTION)
     expect(page).to_have_title(page.title())
     assert page.title() != "owned"
     assert (

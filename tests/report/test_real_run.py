@@ -92,7 +92,7 @@ def test_step_link_shows_logged_step(
         assert page.locator("pre").text_content() == tokenizer.decode(turn.prompt_ids)
         lines = [
             line.removeprefix("target: ")
-            for line in page.locator(".observation li").all_text_contents()
+            for line in page.locator("#episode .observation li").all_text_contents()
         ]
         assert lines == turn.observation.text.splitlines()
         response = page.evaluate(

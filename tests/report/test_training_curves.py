@@ -25,7 +25,7 @@ def test_mean_over_seeds_ignores_missing_values() -> None:
 
 def test_plot_uses_css_variables_for_colors() -> None:
     line = plots.Line([1, 2, 3], [[0.1, 0.5, 0.2]])
-    svg = plots.curves([line], label="Reward & more", rate=True, phase_starts=[2])
+    svg = plots.curves([line], label="Reward & more", axis="reward", rate=True, phase_starts=[2])
     assert "var(--series-0)" in svg and 'aria-label="Reward &amp; more"' in svg
     assert not re.search(r"#0[1-6]0[1-6]0[1-6]", svg)
     assert not re.search(r"<g id=|<style|font-family: '", svg)

@@ -8,10 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from configs import quickstart
 from tests.rollout.fakes import TASK
-from webagent_jax.config import GRPOConfig
+from webagent_jax import config
+from webagent_jax.config import GRPOConfig, LogConfig
+from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import CompletedGroup
-from webagent_jax.train.batches import collect_batch
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.batches import collect_batch, group_jobs
 from webagent_jax.types import (
     Completion,
     Episode,
@@ -139,3 +144,17 @@ def test_collect_batch_limits_staleness_and_loses_no_group(staleness, flat_fract
         for group_index in range(scheduler.next_index)
         if group_index not in flat_indices
     ]
+
+
+@pytest.mark.browser
+def test_first_attempt_of_a_sample_of_groups_keeps_screenshots():
+    smoke = config.from_config_dict(quickstart.get_config("smoke"))
+    cfg = replace(
+        smoke,
+        grpo=replace(smoke.grpo, tasks_per_update=3, group_size=2),
+        log=LogConfig(screenshots_per_update=1),
+    )
+    with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
+        jobs = [job for number in range(4) for job in group_jobs(cfg, runtime, number)]
+    keeps = {(job.group_index, job.attempt) for job in jobs if job.config.keep_screenshots}
+    assert len(jobs) == 8 and keeps == {(0, 0), (3, 0)}

@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": "measure the success rate of a policy",
     "collect": "collect demonstrations of experts, of a policy or of a chat endpoint",
     "report": "rebuild report.html of a run",
+    "view": "serve a page with all runs of a directory, updated live",
     "compare": "compare evaluations in a table and a chart",
     "rescore": "score stored episodes under other labels of WebArena",
     "doctor": "check the requirements of a run",

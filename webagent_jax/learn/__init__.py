@@ -22,6 +22,7 @@ from webagent_jax.learn.objective import (
     has_signal,
     make_layout,
     pack_groups,
+    with_advantages,
 )
 from webagent_jax.learn.optimizer import learning_rate_schedule, make_optimizer
 from webagent_jax.learn.train_step import (
@@ -77,4 +78,5 @@ __all__ = [
     "split_microbatches",
     "token_mean_weights",
     "turn_mean_weights",
+    "with_advantages",
 ]

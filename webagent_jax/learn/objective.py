@@ -116,7 +116,7 @@ def pack_groups(
         )
     # Weights are normalized over the groups present, so a smaller batch scales the advantages.
     scale = min(1.0, totals.groups / full_size) if full_size else 1.0
-    pairs = list(_with_advantages(groups, grpo, totals))
+    pairs = list(with_advantages(groups, grpo, totals))
     episodes = [episode for episode, _ in pairs]
     gains = [scale * gain for _, gain in pairs]
     weight_fn = _token_weight_fn(grpo, rollout, totals)
@@ -127,12 +127,17 @@ def pack_groups(
     return layout.pack(episodes, gains, weight_fn, **size)
 
 
-def _with_advantages(
+def with_advantages(
     groups: Sequence[Group], grpo: GRPOConfig, totals: BatchTotals
 ) -> Iterator[tuple[Episode, float]]:
     """Yield the episodes to train on, and the advantage of each.
 
     An excluded episode still counts in the baseline of the other attempts.
+
+    Args:
+        groups: of a batch, or of a part of it.
+        grpo: objective.
+        totals: of the batch, see `count_totals`.
     """
     for group in groups:
         scored = _scored(group, grpo)

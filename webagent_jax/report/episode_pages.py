@@ -11,22 +11,25 @@ function of the page with its data. Unchanged logs are not read again.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from webagent_jax import types
-from webagent_jax.report import screenshots, trajectories
+from webagent_jax import config, types
+from webagent_jax.config import GRPOConfig
+from webagent_jax.report import audit, screenshots, trajectories
 from webagent_jax.report.token_text import TokenDecoder
 from webagent_jax.report.token_text import directory as tokenizer_directory
 from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORMAT_VERSION = 3  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 4  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -40,20 +43,47 @@ class EpisodeLogFile:
     path: Path  # JSONL file
 
 
-def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
-    """Update `workdir/report` and return the number of episodes.
+@dataclass(frozen=True)
+class LogAudit:
+    """Number of episodes with each finding, in one evaluation or in all training logs."""
+
+    id: str  # value of the filter for logs: "grpo", "training"
+    name: str  # display name
+    num_scored: int  # number of episodes with a reward
+    findings: Mapping[str, int]  # number of episodes by finding, see `audit.Finding`
+
+
+@dataclass(frozen=True)
+class EpisodeIndex:
+    """Summary of the files in `report/`."""
+
+    num_episodes: int = 0
+    audits: Sequence[LogAudit] = ()  # in the order of the run
+
+
+def write(
+    workdir: Path, logs: Sequence[EpisodeLogFile], run_config: Mapping[str, Any] | None = None
+) -> EpisodeIndex:
+    """Update `workdir/report` and return its summary.
+
+    Args:
+        workdir: workdir of the run.
+        logs: episode logs of the run.
+        run_config: config of the run, from which the advantages are computed; None or the config
+            of another version omits them.
 
     Raises:
         ValueError: a line before the last is not valid JSON; the message names file and line.
     """
     folder = workdir / "report"
     directory = tokenizer_directory(workdir) if logs else None
+    grpo = _objective(run_config) if run_config else None
     # The tokenizer is loaded at most once, and not at all if no log has changed.
     open_decoder = cache(lambda: TokenDecoder(directory))
     tasks: dict[str, int] = {}
     rows: list[Json] = []
     for number, log in enumerate(logs):
-        for entry in _entries(log, folder, directory is not None, open_decoder):
+        for entry in _entries(log, folder, grpo, directory is not None, open_decoder):
             # Attempts at one task share its intent, so the index stores each task once.
             key = json.dumps(entry["task"])
             task_index = tasks.setdefault(key, len(tasks))
@@ -61,32 +91,64 @@ def write(workdir: Path, logs: Sequence[EpisodeLogFile]) -> int:
     index = {
         "logs": [{"id": log.id, "name": log.name, "update": log.update} for log in logs],
         "tasks": [json.loads(key) for key in tasks],
+        "findings": audit.DESCRIPTIONS,
         "episodes": rows,
     }
     if logs:
         atomic_files.write_text(folder / "index.js", f"trajectories.index({_ascii_json(index)});\n")
-    return len(rows)
+    return EpisodeIndex(len(rows), _audits(logs, rows))
+
+
+def _audits(logs: Sequence[EpisodeLogFile], rows: Sequence[Json]) -> list[LogAudit]:
+    """Return the audits of the evaluations and of the training, in the order of the logs."""
+    names = {
+        log.id if log.update is None else "training": log.name if log.update is None else "Training"
+        for log in logs
+    }
+    scored: Counter[str] = Counter()
+    findings: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for row in rows:
+        log = logs[row["log"]]
+        group = log.id if log.update is None else "training"
+        if row["reward"] is not None:
+            scored[group] += 1
+            findings[group].update(row["findings"])
+    return [LogAudit(group, name, scored[group], findings[group]) for group, name in names.items()]
 
 
 def _entries(
-    log: EpisodeLogFile, folder: Path, has_text: bool, open_decoder: Callable[[], TokenDecoder]
+    log: EpisodeLogFile,
+    folder: Path,
+    grpo: GRPOConfig | None,
+    has_text: bool,
+    open_decoder: Callable[[], TokenDecoder],
 ) -> Sequence[Mapping[str, Any]]:
     """Return the index entries of a log; rebuild its files if the log changed."""
     cache_path = folder / log.id / "entries.json"
     status = log.path.stat()
-    # Size and time of the log detect changes; `has_text` a tokenizer that was added later.
-    source_version = [_FORMAT_VERSION, status.st_size, status.st_mtime_ns, has_text]
+    # Size and time of the log detect changes; the flags a config or tokenizer that was added later.
+    source_version = [
+        _FORMAT_VERSION,
+        status.st_size,
+        status.st_mtime_ns,
+        grpo is not None,
+        has_text,
+    ]
     if cache_path.exists():
         record = atomic_files.read_json(cache_path)
         if record.get("source_version") == source_version:
             return record["entries"]
-    entries = []
+    entries: list[Json] = []
+    short_episodes: list[types.Episode] = []
     # A chunk is written before the next one is built, so memory holds the steps of one chunk.
-    for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder()))):
+    for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder(), short_episodes))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
         atomic_files.write_text(folder / log.id / f"{number}.js", call)
         entries += [{**entry, "chunk": number, "index": i} for i, (entry, _) in enumerate(chunk)]
+    if grpo is not None and log.update is not None:
+        for entry, advantage in zip(entries, _advantages(short_episodes, grpo), strict=True):
+            entry["advantage"] = advantage
     # Written last: after an interruption the log has no valid version and is rebuilt.
     atomic_files.write_text(
         cache_path, _ascii_json({"source_version": source_version, "entries": entries})
@@ -94,13 +156,44 @@ def _entries(
     return entries
 
 
+def _objective(run_config: Mapping[str, Any]) -> GRPOConfig | None:
+    try:
+        return config.from_config_dict(run_config).grpo
+    except config.ConfigError:  # another version of the package wrote it
+        return None
+
+
+def _advantages(episodes: Sequence[types.Episode], grpo: GRPOConfig) -> list[float | None]:
+    """Return the advantage of each episode of an update; None for one that is not trained on."""
+    # Import on demand: the module imports JAX.
+    from webagent_jax import learn
+
+    by_attempt: dict[int, dict[int, types.Episode]] = {}
+    for episode in episodes:
+        # A repeated attempt replaces the earlier one.
+        by_attempt.setdefault(episode.group, {})[episode.attempt] = episode
+    groups = [
+        types.Group(next(iter(attempts.values())).task, tuple(attempts.values()))
+        for attempts in by_attempt.values()
+    ]
+    totals = learn.count_totals(groups, grpo)
+    gains = {id(e): gain for e, gain in learn.with_advantages(groups, grpo, totals)}
+    return [round(gains[id(e)], 4) if id(e) in gains else None for e in episodes]
+
+
 def _details(
-    log: EpisodeLogFile, folder: Path, decoder: TokenDecoder
+    log: EpisodeLogFile, folder: Path, decoder: TokenDecoder, short_episodes: list[types.Episode]
 ) -> Iterator[tuple[Json, str]]:
-    """Yield the index entry of each episode, and its steps as JSON."""
+    """Yield the index entry of each episode, and its steps as JSON.
+
+    Each episode is added to `short_episodes` with its first turn only, because all episodes of a
+    log together may not fit into memory.
+    """
     for episode in episode_log.read_episodes(log.path):
         _link_screenshots(episode, log.path.parent / "pictures", folder / "pictures")
         entry = trajectories.entry(episode) | {"task": trajectories.task(episode)}
+        turns = tuple(dataclasses.replace(turn, screenshot=None) for turn in episode.turns[:1])
+        short_episodes.append(dataclasses.replace(episode, turns=turns, final_screenshot=None))
         yield entry, _ascii_json(trajectories.detail(episode, decoder))
 
 

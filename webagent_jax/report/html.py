@@ -6,24 +6,30 @@ episodes; if it is missing, the page shows a message instead of the episodes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
-from webagent_jax.report import episode_pages, plots, run_loader, training_curves
+from webagent_jax.report import audit, episode_pages, page, plots, run_loader, training_curves
+from webagent_jax.report.episode_pages import EpisodeIndex
 from webagent_jax.report.run_loader import Evaluation, LimitPoint, Run
 from webagent_jax.tracking import atomic_files
-from webagent_jax.tracking.progress import duration
 
-TEMPLATES = Path(__file__).parent / "templates"
-
-_STYLES = ("base.css", "summary.css", "browser.css", "episode.css")
-_SCRIPTS = ("dom.js", "data.js", "state.js", "list.js", "step.js", "episode.js", "main.js")
+_STYLES = ("base.css", "summary.css", "featured.css", "browser.css", "episode.css")
+_SCRIPTS = (
+    "dom.js",
+    "hover.js",
+    "data.js",
+    "state.js",
+    "list.js",
+    "step.js",
+    "episode.js",
+    "featured.js",
+    "main.js",
+)
+_NO_EPISODES = EpisodeIndex()
 
 
 @dataclass(frozen=True)
@@ -61,46 +67,38 @@ def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
     run = run_loader.load_run(path)
     extra_runs = [run_loader.load_run(other) for other in extra_workdirs]
     # The episodes first, so that the page never refers to files that do not exist.
-    episodes = episode_pages.write(path, run.logs)
+    episodes = episode_pages.write(path, run.logs, run.config)
     atomic_files.write_text(path / "report.html", render(run, extra_runs, episodes))
     return path / "report.html"
 
 
-def render(run: Run, extra_runs: Sequence[Run] = (), episodes: int = 0) -> str:
+def render(
+    run: Run,
+    extra_runs: Sequence[Run] = (),
+    episodes: EpisodeIndex = _NO_EPISODES,
+    version: str = "",
+) -> str:
     """Return the HTML of a report.
 
     Args:
         run: run to report.
         extra_runs: runs whose curves are added.
-        episodes: number of episodes in `report/`; 0 omits the trajectory viewer.
+        episodes: summary of `report/`; without episodes there is no trajectory viewer.
+        version: version of the data for a served page, which updates itself; empty otherwise.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        # A misspelled name in a template is an error, not an empty cell.
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "percent": lambda rate: f"{100 * rate:.1f}",
-        "points": lambda difference: f"{100 * difference:+.1f}".replace("-", "−"),
-        "duration": duration,
-        "human": lambda key: key.replace("_", " ").replace("/", " "),
-        "combine": lambda defaults, values: {**defaults, **values},
-        "thousands": lambda number: f"{number:,}",
-    }
     groups = training_curves.by_config([run, *extra_runs])
     phases = training_curves.find_phases(groups[0])
     phase_starts = [phase.first for phase in phases[1:]]
-    script = _scripts()
-    return environment.get_template("report.html.j2").render(
+    return page.render(
+        "report.html.j2",
+        styles=_STYLES,
+        scripts=(*_SCRIPTS, *(["live.js"] if version else [])),
+        version=version,
         run=run,
-        episodes=episodes,
+        episodes=episodes.num_episodes,
+        audits=[entry for entry in episodes.audits if entry.num_scored],
+        findings=audit.DESCRIPTIONS,
         groups=groups if extra_runs else [],
-        script=Markup(script),
-        script_hash=_csp_hash(script),
-        style=Markup("".join(_template(name) for name in _STYLES)),
         evaluations=list(run.evaluations.values()),
         comparison=run.comparison,
         panels=training_curves.curves(groups, "grpo", training_curves.PAPER_METRICS, phase_starts),
@@ -122,20 +120,24 @@ def _scaling(run: Run) -> list[Scaling]:
     stages = run.evaluations
     # A single point shows no dependence on the limit.
     plots_by_limit = (
-        _scaling_plot("Success by turn limit", {s: stages[s].by_max_turns for s in stages}),
-        _scaling_plot("Success within k attempts", {s: stages[s].pass_at_k for s in stages}),
+        _scaling_plot(
+            "Success by turn limit", "turn limit", {s: stages[s].by_max_turns for s in stages}
+        ),
+        _scaling_plot(
+            "Success within k attempts", "attempts", {s: stages[s].pass_at_k for s in stages}
+        ),
     )
     return [scaling for scaling in plots_by_limit if scaling.series]
 
 
-def _scaling_plot(title: str, by_stage: Mapping[str, Sequence[LimitPoint]]) -> Scaling:
+def _scaling_plot(title: str, axis: str, by_stage: Mapping[str, Sequence[LimitPoint]]) -> Scaling:
     points_by_stage = {stage: points for stage, points in by_stage.items() if len(points) > 1}
     rates = "; ".join(
         f"{run_loader.STAGES[stage]} {', '.join(f'{p.rate:.0%} at {p.limit}' for p in points)}"
         for stage, points in points_by_stage.items()
     )
     curves = [_points(stage, points) for stage, points in points_by_stage.items()]
-    drawing = plots.scaling(curves, label=f"{title}: {rates}")
+    drawing = plots.scaling(curves, label=f"{title}: {rates}", axis=axis)
     return Scaling(title, Markup(drawing), {stage: _series(stage) for stage in points_by_stage})
 
 
@@ -164,18 +166,3 @@ def _site_rows(run: Run) -> list[SiteRow]:
         # Stages are in the order of the run, so the gain is last minus first.
         rows.append(SiteRow(site, rates, values[-1] - values[0]))
     return sorted(rows, key=lambda row: -row.gain)
-
-
-def _scripts() -> str:
-    """Return the only script of the page, in one block scope."""
-    return '"use strict";\n{\n' + "\n".join(_template(name) for name in _SCRIPTS) + "}\n"
-
-
-def _template(name: str) -> str:
-    return (TEMPLATES / name).read_text("utf-8")
-
-
-def _csp_hash(script: str) -> str:
-    """Return the hash with which the Content-Security-Policy allows the script to run."""
-    digest = hashlib.sha256(script.encode()).digest()
-    return "sha256-" + base64.b64encode(digest).decode("ascii")

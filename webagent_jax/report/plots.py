@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import html
 import io
+import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -34,15 +36,17 @@ _VARIABLES = {INK: "--ink", _FAINT: "--faint"} | {
     color: f"--series-{i}" for i, color in enumerate(COLORS)
 }
 SERIES = len(COLORS)
+_POINTS_PER_INCH = 72  # unit of the coordinates of an <svg> of matplotlib
 
 
 @dataclass(frozen=True)
 class Line:
-    """Metric of a run, or of several runs that differ in the seed only."""
+    """Metric of a run, or of several runs that differ in the seed only, named in a comparison."""
 
     steps: Sequence[float]  # updates
     values: Sequence[Sequence[float]]  # one row per seed, at `steps`; NaN for a missing value
     series: int = 0  # index of color and dashes
+    name: str = ""  # name of the runs; empty if the plot has no other line
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Points:
     lows: Sequence[float]  # lower ends of the 95 % intervals
     highs: Sequence[float]  # upper ends of the 95 % intervals
     series: int = 0  # index of color and dashes
+
+
+def style(series: int) -> tuple[str, Any]:
+    """Return color and dashes of a series; the first 16 series all differ."""
+    return COLORS[series % SERIES], _DASHES[(series + series // SERIES) % SERIES]
 
 
 def smoothing_window(n: int) -> int:
@@ -95,13 +104,22 @@ def mean_over_seeds(values: np.ndarray) -> np.ndarray:
 
 
 def curves(
-    lines: Sequence[Line], *, label: str, rate: bool, phase_starts: Sequence[float] = ()
+    lines: Sequence[Line],
+    *,
+    label: str,
+    axis: str,
+    rate: bool,
+    phase_starts: Sequence[float] = (),
 ) -> str:
     """Plot training curves as running means, with raw points or the range over seeds.
+
+    The values are in the attribute `data-curve`, from which a script of the page shows those under
+    the pointer.
 
     Args:
         lines: one or more lines with at least one step each.
         label: description for screen readers.
+        axis: name of the vertical axis; the horizontal axis is the update.
         rate: whether values are fractions in [0, 1], shown in percent with an axis from 0.
         phase_starts: updates at which a new phase begins; each has a vertical line.
 
@@ -112,19 +130,25 @@ def curves(
     axes = figure.add_subplot()
     for start in phase_starts:
         axes.axvline(start, color=INK, linewidth=0.8, alpha=0.45, linestyle=(0, (2, 2)))
+    scale = 100.0 if rate else 1.0
     for line in lines:
-        _draw(axes, line, 100.0 if rate else 1.0)
+        _draw(axes, line, scale, is_single=len(lines) == 1)
     axes.margins(x=0.02, y=0.12)
     format_axes(axes, rate)
-    return svg(figure, label)
+    _name_axes(axes, "update", axis)
+    drawing = svg(figure, label)
+    # The layout of the axes is known only after drawing.
+    data = json.dumps(_curve_data(figure, axes, lines, rate), separators=(",", ":"))
+    return drawing.replace("<svg ", f'<svg data-curve="{html.escape(data)}" ', 1)
 
 
-def scaling(curves: Sequence[Points], *, label: str) -> str:
+def scaling(curves: Sequence[Points], *, label: str, axis: str) -> str:
     """Plot success rates by limit with bands of their intervals.
 
     Args:
         curves: one curve per stage.
         label: description for screen readers.
+        axis: name of the horizontal axis.
 
     Returns:
         An <svg> element that scales with its container.
@@ -132,7 +156,7 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
     figure = Figure(figsize=(4.0, 2.3), layout="constrained")
     axes = figure.add_subplot()
     for points in curves:
-        color = COLORS[points.series % SERIES]
+        color, dashes = style(points.series)
         lows, rates, highs = (
             100 * np.asarray(v) for v in (points.lows, points.rates, points.highs)
         )
@@ -143,21 +167,31 @@ def scaling(curves: Sequence[Points], *, label: str) -> str:
             marker="o",
             markersize=4,
             color=color,
-            linestyle=_DASHES[points.series % SERIES],
+            linestyle=dashes,
             linewidth=2.0,
         )
     axes.margins(x=0.04, y=0.12)
     format_axes(axes, rate=True)
+    _name_axes(axes, axis, "success")
     return svg(figure, label)
 
 
-def _draw(axes: Axes, line: Line, scale: float) -> None:
-    color, dashes = COLORS[line.series % SERIES], _DASHES[line.series % SERIES]
+def _draw(axes: Axes, line: Line, scale: float, *, is_single: bool) -> None:
+    color, dashes = style(line.series)
     smooth_lines = smooth_line(line) * scale
     # One seed: raw points. Several: the range of their running means.
     if len(line.values) == 1:
         points = np.asarray(line.values[0], float) * scale
-        axes.plot(line.steps, points, "o", color=INK, markersize=3.2, alpha=0.45, markeredgewidth=0)
+        point_color = INK if is_single else color
+        axes.plot(
+            line.steps,
+            points,
+            "o",
+            color=point_color,
+            markersize=3.2,
+            alpha=0.45,
+            markeredgewidth=0,
+        )
     else:
         is_finite = np.isfinite(smooth_lines)
         # The infinities never win, and a step without values has low > high and is not filled.
@@ -183,6 +217,47 @@ def format_axes(axes: Axes, rate: bool) -> None:
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+
+
+def _name_axes(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(x, fontsize=9, color=INK, labelpad=3)
+    axes.set_ylabel(y, fontsize=9, color=INK, labelpad=4)
+
+
+def _curve_data(figure: Figure, axes: Axes, lines: Sequence[Line], rate: bool) -> dict[str, Any]:
+    """Return the values of a drawn plot, and the map from values to coordinates of its <svg>.
+
+    Coordinates are `offset + slope * value` with `x: [offset, slope]`, and `y` likewise.
+    """
+    width, height = (_POINTS_PER_INCH * inches for inches in figure.get_size_inches())
+    box = axes.get_position()
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    x_slope = box.width * width / (right - left)
+    y_slope = -box.height * height / (top - bottom)
+    return {
+        "x": [_round(box.x0 * width - x_slope * left), _round(x_slope)],
+        "y": [_round((1 - box.y0) * height - y_slope * bottom), _round(y_slope)],
+        "rate": rate,
+        "lines": [_line_data(line, 100.0 if rate else 1.0) for line in lines],
+    }
+
+
+def _line_data(line: Line, scale: float) -> dict[str, Any]:
+    mean = mean_over_seeds(smooth_line(line)) * scale
+    # The values of several seeds at one update are not listed.
+    values = [scale * value for value in line.values[0]] if len(line.values) == 1 else []
+    return {
+        "name": line.name,
+        "series": line.series % SERIES,
+        "steps": [_round(step) for step in line.steps],
+        "mean": [_round(value) for value in mean],
+        "values": [_round(value) for value in values],
+    }
+
+
+def _round(value: float) -> float | None:
+    """Return six significant digits; None for a missing value."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def svg(figure: Figure, label: str) -> str:

@@ -11,6 +11,7 @@ The loader reads these files if they exist:
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,20 @@ from typing import Any
 from webagent_jax.report.episode_pages import EpisodeLogFile
 from webagent_jax.tracking import atomic_files, metric_writers, statistics
 from webagent_jax.tracking.statistics import Interval
+
+_SOURCES = (
+    "config.json",
+    "summary.json",
+    "eval.json",
+    "eval/*/eval.json",
+    "metrics.jsonl",
+    "bc/metrics.jsonl",
+    "grpo/metrics.jsonl",
+    "episodes/*.jsonl",
+    "grpo/episodes/*.jsonl",
+    "eval/*/episodes/*.jsonl",
+)
+"""Patterns of the files that `load_run` reads and of the episode logs."""
 
 STAGES = {"base": "Base", "bc": "BC", "grpo": "GRPO", "eval": "Policy"}
 """Display names of the stages, in the order of a run."""
@@ -102,12 +117,39 @@ def load_run(workdir: Path) -> Run:
 
     Raises:
         FileNotFoundError: the directory does not exist.
-        ValueError: a file is not valid; the message names it.
+        ValueError: a file is not valid, or another version of the package wrote it; the message
+            names it.
     """
     if not workdir.is_dir():
         raise FileNotFoundError(
             f"{workdir} is not a directory: set --workdir to the workdir of a run"
         )
+    try:
+        return _load(workdir)
+    except KeyError as error:
+        raise ValueError(
+            f"the results in {workdir} lack the entry {error}: "
+            "another version of webagent_jax wrote them"
+        ) from error
+
+
+def source_files(workdir: Path) -> list[Path]:
+    """Return the existing files of a run that the report is built from."""
+    return sorted(path for pattern in _SOURCES for path in workdir.glob(pattern))
+
+
+def source_version(files: Sequence[Path]) -> str:
+    """Return a hash of names, sizes and times of the files, which changes with their content."""
+    status = [(str(path), *_size_and_time(path)) for path in files]
+    return hashlib.sha256(repr(status).encode()).hexdigest()[:16]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _load(workdir: Path) -> Run:
     summary = _read_optional(workdir / "summary.json")
     return Run(
         name=workdir.resolve().name,
@@ -194,7 +236,8 @@ def _metrics(*folders: Path) -> list[dict[str, float]]:
     """Return the records of the first directory that contains a metrics.jsonl."""
     for folder in folders:
         if (folder / "metrics.jsonl").exists():
-            return metric_writers.read_metrics(folder / "metrics.jsonl")
+            records = metric_writers.read_metrics(folder / "metrics.jsonl")
+            return sorted(records, key=lambda record: record["update"])
     return []
 
 

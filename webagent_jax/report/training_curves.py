@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -23,41 +24,52 @@ class Metric:
     key: str  # key in metrics.jsonl
     title: str  # display name
     value_format: str  # format string of a value
+    axis: str  # quantity or unit on the vertical axis
     rate: bool = False  # whether values are fractions in [0, 1]
 
 
 # The three curves of figure 3 of the paper (arXiv 2505.16421).
 PAPER_METRICS = (
-    Metric("reward", "Reward", "{:.0%}", rate=True),
-    Metric("episode/response_tokens", "Response tokens per episode", "{:,.0f}"),
-    Metric("episode/num_turns", "Turns per episode", "{:.1f}"),
+    Metric("reward", "Reward", "{:.0%}", "reward", rate=True),
+    Metric("episode/response_tokens", "Response tokens per episode", "{:,.0f}", "tokens"),
+    Metric("episode/num_turns", "Turns per episode", "{:.1f}", "turns"),
 )
 OTHER_METRICS = (
-    Metric("success", "Success", "{:.0%}", rate=True),
-    Metric("turn/response_tokens", "Response tokens per turn", "{:.1f}"),
-    Metric("episodes/truncated_fraction", "Episodes truncated by a limit", "{:.1%}", rate=True),
-    Metric("groups/kept_fraction", "Groups with a policy gradient", "{:.0%}", rate=True),
-    Metric("loss", "Loss", "{:.3g}"),
-    Metric("kl", "KL to the reference", "{:.3g}"),
-    Metric("entropy", "Entropy", "{:.3g}"),
-    Metric("clip_fraction", "Clipped fraction of tokens", "{:.1%}", rate=True),
-    Metric("grad_norm", "Gradient norm", "{:.3g}"),
-    Metric("accuracy", "Token accuracy", "{:.1%}", rate=True),
-    Metric("logp_difference", "Log-probability difference, sampler to learner", "{:.3g}"),
-    Metric("staleness/mean", "Staleness, updates", "{:.2f}"),
-    Metric("importance_weight", "Importance weight", "{:.3f}"),
-    Metric("utilization/browser", "Browser utilization", "{:.0%}", rate=True),
-    Metric("utilization/engine", "Engine utilization", "{:.0%}", rate=True),
-    Metric("utilization/learner", "Learner utilization", "{:.0%}", rate=True),
-    Metric("engine/slot_occupancy", "Engine slots in use", "{:.0%}", rate=True),
+    Metric("success", "Success", "{:.0%}", "success", rate=True),
+    Metric("turn/response_tokens", "Response tokens per turn", "{:.1f}", "tokens"),
     Metric(
-        "packing/shared_token_fraction", "Tokens saved by sharing prefixes", "{:.0%}", rate=True
+        "episodes/truncated_fraction",
+        "Episodes truncated by a limit",
+        "{:.1%}",
+        "episodes",
+        rate=True,
     ),
-    Metric("episodes/infra_errors", "Episodes lost to infrastructure", "{:.0f}"),
-    Metric("seconds/rollout", "Rollout time per update, s", "{:.1f}"),
-    Metric("seconds/update", "Training time per update, s", "{:.1f}"),
-    Metric("memory/process_mib", "Memory of the process, MiB", "{:,.0f}"),
-    Metric("memory/device_peak_mib", "Peak memory of the fullest device, MiB", "{:,.0f}"),
+    Metric("groups/kept_fraction", "Groups with a policy gradient", "{:.0%}", "groups", rate=True),
+    Metric("loss", "Loss", "{:.3g}", "loss"),
+    Metric("kl", "KL to the reference", "{:.3g}", "nats"),
+    Metric("entropy", "Entropy", "{:.3g}", "nats"),
+    Metric("clip_fraction", "Clipped fraction of tokens", "{:.1%}", "tokens", rate=True),
+    Metric("grad_norm", "Gradient norm", "{:.3g}", "norm"),
+    Metric("accuracy", "Token accuracy", "{:.1%}", "tokens", rate=True),
+    Metric("logp_difference", "Log-probability difference, sampler to learner", "{:.3g}", "nats"),
+    Metric("staleness/mean", "Staleness, updates", "{:.2f}", "updates"),
+    Metric("importance_weight", "Importance weight", "{:.3f}", "weight"),
+    Metric("utilization/browser", "Browser utilization", "{:.0%}", "time", rate=True),
+    Metric("utilization/engine", "Engine utilization", "{:.0%}", "time", rate=True),
+    Metric("utilization/learner", "Learner utilization", "{:.0%}", "time", rate=True),
+    Metric("engine/slot_occupancy", "Engine slots in use", "{:.0%}", "slots", rate=True),
+    Metric(
+        "packing/shared_token_fraction",
+        "Tokens saved by sharing prefixes",
+        "{:.0%}",
+        "tokens",
+        rate=True,
+    ),
+    Metric("episodes/infra_errors", "Episodes lost to infrastructure", "{:.0f}", "episodes"),
+    Metric("seconds/rollout", "Rollout time per update, s", "{:.1f}", "seconds"),
+    Metric("seconds/update", "Training time per update, s", "{:.1f}", "seconds"),
+    Metric("memory/process_mib", "Memory of the process, MiB", "{:,.0f}", "MiB"),
+    Metric("memory/device_peak_mib", "Peak memory of the fullest device, MiB", "{:,.0f}", "MiB"),
 )
 
 
@@ -105,20 +117,25 @@ def curves(
     phase: str,
     metrics: Sequence[Metric],
     phase_starts: Sequence[int] = (),
+    *,
+    first_required: bool = True,
 ) -> list[Curve]:
-    """Return plots of the metrics that have at least two points in the first group.
+    """Return plots of the metrics that have at least two points.
 
     Args:
-        groups: groups of `by_config`; the first contains the run to report.
+        groups: groups of `by_config`.
         phase: "bc" or "grpo".
         metrics: metrics to plot.
         phase_starts: updates at which phases begin.
+        first_required: whether to omit metrics that the first group lacks: in a report it contains
+            the run to report, and the others are shown for comparison only.
     """
     result = []
     for metric in metrics:
         lines = [line for group in enumerate(groups) if (line := _line(*group, phase, metric.key))]
-        # Other runs are shown for comparison only: without the first run there is no plot.
-        if not lines or lines[0].series != 0:
+        if len(groups) == 1:
+            lines = [dataclasses.replace(line, name="") for line in lines]
+        if not lines or (first_required and lines[0].series != 0):
             continue
         last = metric.value_format.format(
             _last_value(plots.mean_over_seeds(plots.smooth_line(lines[0])))
@@ -127,7 +144,9 @@ def curves(
         label = (
             f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
         )
-        drawing = plots.curves(lines, label=label, rate=metric.rate, phase_starts=phase_starts)
+        drawing = plots.curves(
+            lines, label=label, axis=metric.axis, rate=metric.rate, phase_starts=phase_starts
+        )
         result.append(Curve(title, Markup(drawing), last))
     return result
 
@@ -178,7 +197,7 @@ def _line(number: int, group: SeedGroup, phase: str, key: str) -> plots.Line | N
     if not steps:
         return None
     rows = [[values.get(step, math.nan) for step in steps] for values in series_by_run]
-    return plots.Line(steps, rows, series=number)
+    return plots.Line(steps, rows, series=number, name=group.name)
 
 
 def _raw_mean(line: plots.Line) -> np.ndarray:

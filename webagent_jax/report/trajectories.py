@@ -17,7 +17,7 @@ import numpy as np
 
 from webagent_jax import types
 from webagent_jax.agent import actions
-from webagent_jax.report import screenshots
+from webagent_jax.report import audit, screenshots
 from webagent_jax.report.screenshots import Rect
 from webagent_jax.report.token_text import TokenDecoder
 from webagent_jax.tracking import episode_stats
@@ -45,6 +45,7 @@ def entry(episode: types.Episode) -> Json:
         "answer": episode.answer,
         "infra_error": episode.infra_error,
         "action": [_describe_action(turn)[:_MAX_ACTION_CHARS] for turn in episode.turns],
+        "findings": audit.find_invalid(episode),
         "pictures": any(turn.screenshot for turn in episode.turns),
     }
 

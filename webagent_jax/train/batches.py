@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,9 @@ def split_minibatches(groups: Sequence[Group], cfg: GRPOConfig) -> list[Minibatc
 def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job]:
     """Return the jobs of a group, one per attempt.
 
+    The first attempt of the first `log.screenshots_per_update` groups of every
+    `grpo.tasks_per_update` keeps screenshots.
+
     Args:
         cfg: of the run.
         runtime: suite, options and agent of the episodes.
@@ -97,11 +101,13 @@ def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job
     # Task and seeds depend on index and attempt only, so retries and resumed runs repeat them.
     task = sample_task(cfg, runtime.suite, number)
     config = runtime.episode_config(cfg.rollout.max_turns)
+    is_shown = number % cfg.grpo.tasks_per_update < cfg.log.screenshots_per_update
+    first_config = dataclasses.replace(config, keep_screenshots=is_shown)
     return [
         Job(
             task,
             seeds.derive_seed(cfg.seed, RandomStream.SAMPLING, number, attempt),
-            config,
+            config if attempt else first_config,
             runtime.policy_agent,
             group_index=number,
             attempt=attempt,

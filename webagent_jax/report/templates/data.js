@@ -1,6 +1,6 @@
 // Episodes: an index of all episodes, and files with their steps, loaded on demand.
 
-const index = { logs: [], tasks: [], episodes: [], byId: new Map() };
+const index = { logs: [], tasks: [], findings: {}, episodes: [], byId: new Map() };
 const chunks = new Map(); // path of a file -> promise of its episodes
 const pendingLoads = new Map(); // path of a file -> function that resolves its promise
 
@@ -35,8 +35,10 @@ async function loadSteps(episode) {
 }
 
 function readIndex(data) {
+  index.byId.clear();
   index.logs = data.logs;
   index.tasks = data.tasks;
+  index.findings = data.findings; // description by finding
   const counts = new Map(data.logs.map((log) => [log, 0]));
   index.episodes = data.episodes.map((entry) => {
     const log = data.logs[entry.log];

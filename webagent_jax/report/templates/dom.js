@@ -23,6 +23,7 @@ const srOnly = (text) => h("span", { class: "sr" }, text);
 const number = (value) => value.toLocaleString("en-US");
 const plural = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 const percent = (p) => `${p >= 0.0995 || p === 0 ? Math.round(100 * p) : (100 * p).toPrecision(2)}\u00a0%`;
+const signed = (value) => `${value > 0 ? "+" : ""}${value.toFixed(2)}`.replace("-", "−");
 const nats = (logp) => logp.toFixed(3).replace("-", "−");
 
 function seconds(s) {

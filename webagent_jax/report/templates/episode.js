@@ -30,10 +30,14 @@ class Pane {
     const members = groupMembers(this.episode);
     const position = members.length > 1
       && h("small", {}, ` ${members.indexOf(this.episode) + 1} of ${members.length}`);
+    // The outcome already shows a truncation.
+    const others = this.episode.findings.filter((finding) => finding !== OUTCOMES[outcome].name);
+    const findings = others.map((finding) =>
+      h("span", { class: "pill finding", title: index.findings[finding] }, finding));
     const rewardText = reward === null ? "no reward" : `reward ${reward}`;
-    const figures = [rewardText, plural(turns, "turn"), plural(tokens, "token"), seconds(duration)].join(" · ");
+    const figures = [rewardText, advantageText(this.episode), plural(turns, "turn"), plural(tokens, "token"), seconds(duration)].filter(Boolean).join(" · ");
     return h("header", {},
-      h("h3", {}, log.name, position), outcomePill(outcome), h("p", { class: "note" }, figures));
+      h("h3", {}, log.name, position), outcomePill(outcome), findings, h("p", { class: "note" }, figures));
   }
 
   async load(step) {
@@ -91,6 +95,11 @@ class Pane {
     event.stopPropagation();
     this.move(offset);
   }
+}
+
+// Advantage of an attempt of a training group; empty outside of training.
+function advantageText({ advantage }) {
+  return typeof advantage === "number" ? `advantage ${signed(advantage)}` : "";
 }
 
 // Attempts at the same task in the same log.
@@ -177,5 +186,6 @@ function comparison(state, episode, other) {
   const name = other.log === episode.log ? `attempt ${position}` : other.log.name + suffix;
   const href = toHash({ ...state, with: isSelected ? undefined : other.id, step2: undefined });
   return h("a", { class: "chip", href, "aria-current": isSelected ? "true" : undefined },
-    outcomeSign(other.outcome), name, " ", h("small", {}, plural(other.turns, "turn")));
+    outcomeSign(other.outcome), name, " ",
+    h("small", {}, [advantageText(other), plural(other.turns, "turn")].filter(Boolean).join(" · ")));
 }

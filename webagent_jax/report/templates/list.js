@@ -7,13 +7,15 @@ const list = { state: {}, matches: [], numShown: 0 };
 const option = (value, text) => h("option", { value }, text);
 
 function fillFilters() {
-  const { log, site, sort, change } = byId("filters").elements;
+  const { log, site, sort, change, finding } = byId("filters").elements;
+  for (const filled of [log, site, sort, change, finding, byId("task-ids"), byId("outcomes")]) filled.replaceChildren();
   log.append(option("", "all"), ...logGroup("Evaluation", false), ...logGroup("Training", true));
   const sites = [...new Set(index.tasks.map((task) => task.site))].sort();
   site.append(option("", "all"), ...sites.map((name) => option(name, name)));
   sort.append(...Object.entries(ORDERS).map(([key, { name }]) => option(key, name)));
   change.append(option("", "any"), ...Object.entries(CHANGES).map(([key, name]) => option(key, name)));
   change.closest("label").hidden = !index.episodes.some((episode) => episode.change);
+  finding.append(option("", "any"), ...Object.keys(index.findings).map((name) => option(name, name)));
   const ids = [...new Set(index.tasks.map((task) => task.id))].slice(0, 2000);
   byId("task-ids").append(...ids.map((id) => option(id)));
   byId("outcomes").append(...Object.keys(OUTCOMES).map(facet));
@@ -107,6 +109,14 @@ function countText(episodes) {
   const solved = scored.filter((episode) => episode.reward > 0);
   const rate = scored.length ? `, ${percent(solved.length / scored.length)} solved` : "";
   return plural(episodes.length, "episode") + rate;
+}
+
+// Show the list after the index has changed, with as many rows as before.
+function refreshList() {
+  const { numShown } = list;
+  fillFilters();
+  showList(list.state);
+  while (list.numShown < Math.min(numShown, list.matches.length)) showMore();
 }
 
 function showMore() {

@@ -73,7 +73,15 @@ async function start() {
     if (isView || !byId("episode").hidden) route();
   });
   document.addEventListener("keydown", key);
+  // A served page has new results. An open episode stays as it is.
+  addEventListener("results", async () => {
+    chunks.clear();
+    await loadScript("report/index.js");
+    refreshList();
+    showFeatured();
+  });
   route();
+  showFeatured();
   document.documentElement.dataset.ready = "true";
 }
 

@@ -1,6 +1,6 @@
 // The URL fragment contains the current view, so links and reloads restore it.
 
-const FILTERS = ["q", "log", "site", "task", "outcome", "reward", "change", "from", "to", "sort"];
+const FILTERS = ["q", "log", "site", "task", "outcome", "reward", "change", "finding", "from", "to", "sort"];
 const VIEW_KEYS = ["episode", "step", "with", "step2"];
 
 function readState() {
@@ -59,6 +59,7 @@ function filterTests(state) {
     outcome: outcomes && ((e) => outcomes.includes(e.outcome)),
     reward: state.reward && ((e) => rewardName(e) === state.reward),
     change: state.change && ((e) => e.change === state.change),
+    finding: state.finding && ((e) => e.findings.includes(state.finding)),
     from: state.from && ((e) => e.turns >= Number(state.from)),
     to: state.to && ((e) => e.turns <= Number(state.to)),
   };

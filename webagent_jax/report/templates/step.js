@@ -35,15 +35,15 @@ function renderEnd(episode, last) {
 
 // --- the page ---
 
-function pageFrame(step, caption) {
+function pageFrame(step, caption, maxHeight = 440) {
   const address = h("figcaption", { class: "address" },
     h("i", { "aria-hidden": "true" }), h("span", {}, step.url ?? caption), step.title && h("b", {}, step.title));
   return h("figure", { class: "frame" }, address,
-    step.shot && screenshot(step.shot, caption), step.observation && observationText(step));
+    step.shot && screenshot(step.shot, caption, maxHeight), step.observation && observationText(step));
 }
 
-// Screenshot, reduced to `crop`: the area outside it is blank.
-function screenshot({ name, size, crop, mark }, caption) {
+// Screenshot of at most `maxHeight` pixels, reduced to `crop`: the area outside it is blank.
+function screenshot({ name, size, crop, mark }, caption, maxHeight) {
   const [x, y, width, height] = crop;
   const share = (value, total) => `${100 * value / total}%`;
   const image = h("img", {
@@ -52,7 +52,7 @@ function screenshot({ name, size, crop, mark }, caption) {
     width: size[0], height: size[1], decoding: "async",
     style: { width: share(size[0], width), left: share(-x, width), top: share(-y, height) },
   });
-  const maxWidth = `${Math.round(Math.min(2.2 * width, 1000, 440 * width / height))}px`;
+  const maxWidth = `${Math.round(Math.min(2.2 * width, 1000, maxHeight * width / height))}px`;
   return h("div", { class: "shot" },
     h("div", { class: "window", style: { "aspect-ratio": `${width}/${height}`, "max-width": maxWidth } },
       image,

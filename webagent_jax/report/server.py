@@ -1,0 +1,296 @@
+"""Local web server of all runs below a directory: list, reports and comparison, updated live.
+
+The server reads the files that runs write; it never talks to a run. Building a report refreshes the
+directory `report/` of its workdir, as launch/build_report.py does, and nothing else is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+from webagent_jax.cpu_priority import lower_priority
+from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
+from webagent_jax.report.run_list import ListedRun
+from webagent_jax.report.training_curves import Metric, SeedGroup
+
+# Interval between two builds of the report of a run in progress, at least. Builds take a fifth of
+# the time at most, because the run needs the processor.
+_MIN_REBUILD_SECONDS = 5.0
+_MAX_BUILD_SHARE = 0.2
+_FIRST_BUILD_SECONDS = 3.0  # time to wait for a first report before showing a message
+
+_STYLES = ("base.css", "summary.css", "runs.css")
+_SCRIPTS = ("dom.js", "hover.js", "live.js", "runs.js")
+
+# Another website cannot show, read or load anything of this server.
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class _Report:
+    version: str  # version of the files that the report was built from
+    text: str  # HTML
+    built_time: float  # monotonic time of the end of the build
+    build_seconds: float  # duration of the build
+
+    @property
+    def is_recent(self) -> bool:
+        """True below the minimum interval between two builds."""
+        min_age = max(_MIN_REBUILD_SECONDS, self.build_seconds / _MAX_BUILD_SHARE)
+        return time.monotonic() - self.built_time < min_age
+
+
+class RunViewer:
+    """Pages about the runs below a directory, built again when files change. Thread-safe.
+
+    Args:
+        root: directory of the runs, or the workdir of a single run.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._runs: dict[Path, ListedRun] = {}
+        self._reports: dict[Path, _Report] = {}
+        self._builds: dict[Path, Future[_Report]] = {}
+        self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
+        # One thread, because matplotlib has global settings.
+        self._executor = ThreadPoolExecutor(1, "report", initializer=lower_priority)
+
+    def list_runs(self) -> list[ListedRun]:
+        """Return the runs, the latest change first."""
+        with self._list_lock:
+            runs = {}
+            for workdir in run_list.find_workdirs(self._root):
+                # A run may be deleted at any time.
+                with contextlib.suppress(FileNotFoundError):
+                    runs[workdir] = run_list.read_run(workdir, self._root, self._runs.get(workdir))
+            self._runs = runs
+        return sorted(runs.values(), key=lambda listed: -listed.modified_time)
+
+    def find(self, name: str) -> ListedRun:
+        """Return the run with a name of the list.
+
+        Raises:
+            KeyError: no run has the name.
+        """
+        return {listed.name: listed for listed in self.list_runs()}[name]
+
+    def list_page(self, version: str) -> str:
+        """Return the HTML of the list."""
+        runs = self.list_runs()
+        return page.render(
+            "runs.html.j2",
+            styles=_STYLES,
+            scripts=_SCRIPTS,
+            version=version,
+            root=self._root.resolve().name,
+            runs=runs,
+            differences=run_list.config_differences(runs),
+            size=run_list.SPARKLINE_SIZE,
+        )
+
+    def report(
+        self, listed: ListedRun, timeout_seconds: float = _FIRST_BUILD_SECONDS
+    ) -> _Report | None:
+        """Return the last report of a run, and build another one if its files have changed.
+
+        Args:
+            listed: run of the list.
+            timeout_seconds: maximum time to wait for the first report.
+
+        Returns:
+            The report; None if the first one is not complete yet.
+
+        Raises:
+            OSError: a file cannot be read or written.
+            ValueError: a file is not valid; the message names it.
+        """
+        workdir = listed.workdir
+        with self._report_lock:
+            self._collect_build(workdir)
+            last = self._reports.get(workdir)
+            is_current = last and (last.version == listed.version or last.is_recent)
+            if not is_current and workdir not in self._builds:
+                self._builds[workdir] = self._executor.submit(_build, listed)
+            build = self._builds.get(workdir)
+        if last or build is None:
+            return last
+        try:
+            return build.result(timeout_seconds)
+        except TimeoutError:
+            return None
+
+    def _collect_build(self, workdir: Path) -> None:
+        """Store the report of a complete build, or raise its error once."""
+        build = self._builds.get(workdir)
+        if build and build.done():
+            del self._builds[workdir]
+            self._reports[workdir] = build.result()
+
+    def comparison_page(self, runs: Sequence[ListedRun], version: str) -> str:
+        """Return the HTML of the comparison of runs."""
+        groups = training_curves.by_config([listed.run for listed in runs if listed.run])
+        # The loader names a run by its directory; the list by its path, which is unique.
+        names = {id(listed.run): listed.name for listed in runs}
+        groups = [
+            SeedGroup(", ".join(names[id(run)] for run in group.runs), group.runs)
+            for group in groups
+        ]
+        paper, other = training_curves.PAPER_METRICS, training_curves.OTHER_METRICS
+        curves = [
+            (title, self._executor.submit(_all_curves, groups, phase, metrics).result())
+            for title, phase, metrics in (
+                ("Training with GRPO", "grpo", (*paper, *other)),
+                ("Behavior cloning", "bc", (*other, *paper)),
+            )
+        ]
+        return page.render(
+            "compare.html.j2",
+            styles=_STYLES,
+            scripts=_SCRIPTS,
+            version=version,
+            runs=runs,
+            groups=groups,
+            series={names[id(run)]: i for i, group in enumerate(groups) for run in group.runs},
+            differences=run_list.config_differences(runs),
+            curves=curves,
+        )
+
+
+def make_app(root: Path) -> Starlette:
+    """Return the application that serves the runs below a directory."""
+    viewer = RunViewer(root)
+
+    def list_runs(request: Request) -> Response:
+        version = _hash([listed.name + listed.version for listed in viewer.list_runs()])
+        return _page(request, version, lambda: viewer.list_page(version))
+
+    def report(request: Request) -> Response:
+        listed = _find(viewer, request.path_params["name"])
+        try:
+            built = viewer.report(listed)
+        except (OSError, ValueError) as error:
+            return _message("This run has no report", str(error), 500)
+        if built is None:
+            text = "The first report of a run takes a while. It opens as soon as it is complete."
+            return _message("Building the report", text, 503, {"Refresh": "2"})
+        return _page(request, built.version, lambda: built.text)
+
+    async def report_file(request: Request) -> Response:
+        listed = _find(viewer, request.path_params["name"])
+        files = StaticFiles(directory=listed.workdir / "report", check_dir=False)
+        response = await files.get_response(request.path_params["file"], request.scope)
+        response.headers.update(_HEADERS)
+        return response
+
+    def compare(request: Request) -> Response:
+        runs = [_find(viewer, name) for name in request.query_params.getlist("run")]
+        runs = [listed for listed in runs if listed.run]
+        if not runs:
+            return _message("No runs to compare", "Select runs in the list.", 400)
+        version = _hash([listed.name + listed.version for listed in runs])
+        return _page(request, version, lambda: viewer.comparison_page(runs, version))
+
+    def not_found(request: Request, error: Exception) -> Response:
+        del error
+        return _message("Not found", f"There is no run or file at {request.url.path}.", 404)
+
+    return Starlette(
+        routes=[
+            Route("/", list_runs),
+            Route("/compare", compare),
+            Route("/runs/{name:path}/report.html", report),
+            Route("/runs/{name:path}/report/{file:path}", report_file),
+        ],
+        exception_handlers={404: not_found},
+        # A website whose name resolves to this machine has another Host.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])],
+    )
+
+
+def serve_forever(root: Path, port: int) -> None:
+    """Serve the runs below a directory on 127.0.0.1 until interrupted.
+
+    Raises:
+        OSError: the port is not available.
+    """
+    listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    config = uvicorn.Config(
+        make_app(root),
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+
+
+def _find(viewer: RunViewer, name: str) -> ListedRun:
+    try:
+        return viewer.find(name)
+    except KeyError:
+        raise HTTPException(404) from None
+
+
+def _page(request: Request, version: str, render: Callable[[], str]) -> Response:
+    """Return the page, or 304 without a body if the browser has this version."""
+    headers = {**_HEADERS, "ETag": f'"{version}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return HTMLResponse(render(), headers=headers)
+
+
+def _build(listed: ListedRun) -> _Report:
+    start = time.monotonic()
+    run = run_loader.load_run(listed.workdir)
+    # The episodes first, so that the page never refers to files that do not exist.
+    episodes = episode_pages.write(listed.workdir, run.logs, run.config)
+    text = html.render(run, episodes=episodes, version=listed.version)
+    end = time.monotonic()
+    return _Report(listed.version, text, end, end - start)
+
+
+def _all_curves(
+    groups: Sequence[SeedGroup], phase: str, metrics: Sequence[Metric]
+) -> list[training_curves.Curve]:
+    return training_curves.curves(groups, phase, metrics, first_required=False)
+
+
+def _message(
+    title: str, text: str, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    content = page.render(
+        "message.html.j2", styles=_STYLES, scripts=("dom.js",), title=title, text=text
+    )
+    return HTMLResponse(content, status, {**_HEADERS, **(headers or {})})
+
+
+def _hash(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
