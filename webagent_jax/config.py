@@ -52,8 +52,8 @@ class PolicyConfig:
 
     kind: Literal["weights", "openai"] = "weights"  # local policy or chat endpoint
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)  # used with kind=openai
-    # Name of the built-in policy, or a Hugging Face directory. Its tokenizer also counts the prompt
-    # tokens of kind=openai.
+    # Name of a policy in the package, Hugging Face directory or Hub id, GGUF file, or directory of a
+    # PEFT adapter (docs/getting_started.md). Its tokenizer also counts the tokens of kind=openai.
     path: str = "webagent-tiny"
     dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of activations; params are float32
     # Rematerialization: part of a layer that the backward pass recomputes, to save memory.

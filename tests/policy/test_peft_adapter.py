@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from webagent_jax import policy
 from webagent_jax.config import ConfigError
-from webagent_jax.policy import lora, peft_adapter
+from webagent_jax.policy import hf, lora, peft_adapter
 
 CONFIGS = {
     "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, qkv_bias=False),
@@ -114,6 +114,23 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     write_base(base, config, dtype="bfloat16")
     assert policy.resolve_dir(adapter) not in (first_dir, second_dir)
     assert policy.checkpoint_dtype(adapter) == "bfloat16"
+
+
+def test_adapter_in_package_is_selected_by_name(tmp_path, monkeypatch):
+    config, params = policy.load_hf("webagent-tiny")
+    monkeypatch.setattr(hf, "PACKAGED_ADAPTERS", tmp_path)
+    adapters = random_adapters(params, ("q", "down"))
+    write_adapter(tmp_path / "tiny-shop", config, adapters, "webagent-tiny", dtype="bfloat16")
+    rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), adapters)
+    tokens = random_tokens(config)
+    expected = policy.logits(
+        config, lora.attach(lora.FrozenBase(params, ALPHA / RANK), rounded), tokens
+    )
+    actual = policy.logits(*policy.load_hf("tiny-shop"), tokens)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert (policy.resolve_dir("tiny-shop") / "tokenizer.json").is_file()
+    with pytest.raises(ConfigError, match="one of the names webagent-tiny, tiny-shop, smollm2"):
+        policy.resolve_dir("tiny")
 
 
 @pytest.mark.parametrize(

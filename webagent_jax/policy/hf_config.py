@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy.transformer import ModelConfig, RopeScaling
 
 Raw = Mapping[str, Any]
@@ -41,14 +42,14 @@ def read(file: Path) -> ModelConfig:
     """Return the architecture that a config.json describes.
 
     Raises:
-        ValueError: a feature is not supported; the message names it.
+        ConfigError: a feature is not supported; the message names it.
         KeyError: a field is missing.
     """
     raw = json.loads(file.read_text())
     architecture = _architecture(file, raw)
     for name, value in _SUPPORTED_VALUES.items():
         if raw.get(name, value) != value:
-            raise ValueError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
+            raise ConfigError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
     theta, scaling = _rope(file, raw)
     heads = raw["num_attention_heads"]
     return ModelConfig(
@@ -112,7 +113,7 @@ def write(file: Path, config: ModelConfig, dtype: str) -> None:
 def _architecture(file: Path, raw: Raw) -> _Architecture:
     names = raw.get("architectures") or []
     if len(names) != 1 or names[0] not in _ARCHITECTURES:
-        raise ValueError(
+        raise ConfigError(
             f"{file}: architecture {names} is not supported; supported: {', '.join(_ARCHITECTURES)}"
         )
     return _ARCHITECTURES[names[0]]
@@ -129,7 +130,7 @@ def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
     if kind == "default":
         return theta, None
     if kind != "llama3":
-        raise ValueError(
+        raise ConfigError(
             f"{file}: rope_scaling of type {kind!r} is not supported, only 'default' and 'llama3'"
         )
     return theta, RopeScaling(

@@ -25,7 +25,7 @@ from webagent_jax.policy.lora import DOWN, UP, Adapters
 from webagent_jax.policy.transformer import ModelConfig
 
 CONFIG_FILE = "adapter_config.json"
-_TENSOR_FILE = "adapter_model.safetensors"
+TENSOR_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 
 _REQUIRED = ("base_model_name_or_path", "r", "lora_alpha")
@@ -132,10 +132,10 @@ def _read_tensors(adapter: Path) -> dict[str, Weight]:
     Raises:
         ConfigError: the file is missing or damaged, or adapts other modules than projections.
     """
-    file = adapter / _TENSOR_FILE
+    file = adapter / TENSOR_FILE
     if not file.is_file():
         raise ConfigError(
-            f"{adapter} contains no {_TENSOR_FILE}: save the adapter with PEFT, "
+            f"{adapter} contains no {TENSOR_FILE}: save the adapter with PEFT, "
             "save_pretrained(DIR, safe_serialization=True)"
         )
     try:
@@ -174,10 +174,10 @@ def save(
     """
     directory.mkdir(parents=True, exist_ok=True)
     tensors = dict(_tensors(config, adapters, jnp.dtype(dtype)))
-    temporary = directory / f"{_TENSOR_FILE}.partial"
+    temporary = directory / f"{TENSOR_FILE}.partial"
     save_file(tensors, temporary, metadata={"format": "pt"})
     # A rename makes the file appear complete or not at all.
-    temporary.replace(directory / _TENSOR_FILE)
+    temporary.replace(directory / TENSOR_FILE)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
     content = {
         "base_model_name_or_path": base_name,
