@@ -11,8 +11,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from webagent_jax import policy
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, LoRAConfig, PolicyConfig, RunConfig
 from webagent_jax.policy import hf, lora, peft_adapter
+from webagent_jax.train import export
 
 CONFIGS = {
     "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, qkv_bias=False),
@@ -99,6 +100,30 @@ def test_adapter_of_peft_has_equal_logits(rslora, tmp_path):
     loaded_config, params = policy.load_hf(adapter)
     actual = policy.logits(loaded_config, params, tokens)
     np.testing.assert_allclose(actual, torch_logits(model, tokens), atol=1e-4)
+
+
+def test_adapter_includes_adapters_of_its_base(tmp_path):
+    """A run that started from an adapter exports the sum of both, for the base model."""
+    base, first, second = (tmp_path / name for name in ("base", "first", "second"))
+    config = CONFIGS["llama"]
+    params = write_base(base, config)
+    write_adapter(first, config, random_adapters(params, ("q", "down")), base)
+    _, first_params = policy.load_hf(first)
+    adapters = jax.tree.map(lambda x: 0.5 * x, random_adapters(params, ("q", "o")))
+    run = RunConfig(
+        policy=PolicyConfig(path=str(first)),
+        lora=LoRAConfig(rank=RANK, alpha=7.0, target_modules=("q", "o")),
+    )
+    export.write_adapter(second, run, adapters)
+    saved = json.loads((second / "adapter_config.json").read_text())
+    assert (saved["base_model_name_or_path"], saved["r"]) == (str(base), 2 * RANK)
+    tokens = random_tokens(config)
+    expected = policy.logits(
+        config, lora.attach(lora.FrozenBase(first_params, 7.0 / RANK), adapters), tokens
+    )
+    np.testing.assert_allclose(
+        torch_logits(load_with_peft(base, second), tokens), expected, atol=1e-4
+    )
 
 
 def test_merged_directory_follows_base_and_adapter(tmp_path):

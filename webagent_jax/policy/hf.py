@@ -47,12 +47,7 @@ def resolve_dir(path: str | Path, *, download: bool = True) -> Path:
         ConfigError: an adapter or a GGUF file is not supported, or an adapter does not fit its
             base.
     """
-    name = str(path)
-    if name in PRETRAINED:
-        return pretrained_dir(name, download=download)
-    directory = _packaged_policies().get(name, Path(path))
-    if not directory.exists() and hub.is_hub_id(name):
-        directory = hub.snapshot_dir(name, download=download)
+    directory = _locate(str(path), download=download)
     gguf_file = _gguf_file(directory)
     if gguf_file:
         return imported_dir(gguf_file)
@@ -67,6 +62,20 @@ def resolve_dir(path: str | Path, *, download: bool = True) -> Path:
             f"Hub id (OWNER/NAME), a GGUF file, a PEFT adapter, or one of the names {names}"
         )
     return directory
+
+
+def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
+    """Return the directories of the adapters that a policy consists of, and its base.
+
+    Returns:
+        Adapters, the last one first; empty for a policy without adapters. Then the policy path
+        that the others modify.
+    """
+    adapters, name = [], str(path)
+    while peft_adapter.is_adapter(directory := _locate(name)):
+        adapters.append(directory)
+        name = peft_adapter.read_config(directory)["base_model_name_or_path"]
+    return adapters, name
 
 
 def is_policy_dir(path: str | Path) -> bool:
@@ -184,6 +193,16 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
     for pattern in hf_writer.TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, destination / file.name)
+
+
+def _locate(name: str, *, download: bool = True) -> Path:
+    """Return the file or directory of a policy path, as it is before import and merge."""
+    if name in PRETRAINED:
+        return pretrained_dir(name, download=download)
+    path = _packaged_policies().get(name, Path(name))
+    if not path.exists() and hub.is_hub_id(name):
+        return hub.snapshot_dir(name, download=download)
+    return path
 
 
 def _packaged_policies() -> dict[str, Path]:

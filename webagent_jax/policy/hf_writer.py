@@ -14,7 +14,9 @@ from webagent_jax.policy import hf_config, hf_tensors
 from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig
 
+PROMPT_FILE = "webagent_prompt.json"
 TOKENIZER_FILES = (
+    PROMPT_FILE,
     "tokenizer*",
     "chat_template*",
     "special_tokens_map.json",

@@ -17,6 +17,7 @@ import filelock
 
 from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import gguf_import, peft_adapter
+from webagent_jax.policy.hf_writer import PROMPT_FILE
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def merged_dir(adapter: Path, base: Path) -> Path:
         ConfigError: the adapter is not supported, or does not fit the base.
     """
     state = hashlib.sha256(str(base.resolve()).encode())
-    for file in sorted(adapter.glob("adapter_*")):
+    for file in sorted([*adapter.glob("adapter_*"), *adapter.glob(PROMPT_FILE)]):
         state.update(file.read_bytes())
     # Weight files of a base are large: size and modification time identify them.
     for file in sorted([base / "config.json", *base.glob("*.safetensors")]):

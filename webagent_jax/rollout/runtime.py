@@ -17,7 +17,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
-from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy import ModelConfig, prompt_record, sharding
 from webagent_jax.rollout import (
     Collector,
     EndpointAgent,
@@ -48,6 +48,7 @@ class RolloutRuntime:
         model: ModelConfig | None = None,
         snapshot: PolicySnapshot | None = None,
     ) -> None:
+        cfg = prompt_record.with_template(cfg)
         self._cfg, self._progress = cfg, progress
         self._exit_stack = ExitStack()
         self.tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))

@@ -17,7 +17,7 @@ from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.inference import Engine
 from webagent_jax.learn.advantages import TokenWeightFn
-from webagent_jax.policy import ModelConfig, weights
+from webagent_jax.policy import ModelConfig, prompt_record, weights
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime, make_engine
@@ -49,6 +49,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     """
     progress = progress or NullProgress()
     require_local_policy(cfg)
+    cfg = prompt_record.with_template(cfg)
     init_shared_workdir(workdir, cfg)
     # 1. Collect on one process; all processes read the same files after the barrier.
     if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
