@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from webagent_jax import demos, distributed, learn, policy, seeds
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import ChatTokenizer
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
@@ -20,7 +20,7 @@ from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.policy import ModelConfig, prompt_record, weights
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import RolloutRuntime, make_engine
+from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_template
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -203,7 +203,7 @@ def _check_lengths(
     Raises:
         ConfigError: a turn is longer than `bc.row_tokens`.
     """
-    template = TEMPLATES[cfg.prompt.template]
+    template = prompt_template(cfg)
     # Prompt and response tokens [turns, 2] of each demonstration.
     lengths = []
     for demo in train:
@@ -258,7 +258,7 @@ def make_forest(
     Raises:
         ConfigError: the batch has fewer demonstrations than there are processes.
     """
-    template = TEMPLATES[cfg.prompt.template]
+    template = prompt_template(cfg)
     episodes = [
         demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking)
         for demo in batch[distributed.process_index() :: distributed.process_count()]
