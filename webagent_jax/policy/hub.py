@@ -72,7 +72,8 @@ def snapshot_dir(name: str, *, download: bool = True) -> Path:
     # The errors of the HTTP client have several types.
     except Exception as error:
         raise PolicyNotFoundError(
-            f"no directory {name}, and the Hugging Face Hub cannot be read: {_reason(error)}\n"
+            f"no policy at {name}: no such directory, and the Hugging Face Hub cannot be read: "
+            f"{_reason(error)}\n"
             f"With a network, run `{command} --local-dir DIR`, copy DIR here and set "
             "--config.policy.path=DIR"
         ) from error
