@@ -38,10 +38,10 @@ class ChatModel:
             request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         temperature = float(request.get("temperature", 1.0))
-        options = {"temperature": temperature, "top_p": float(request.get("top_p", 1.0))}
-        sampling = (
-            options | {"top_k": 0, "do_sample": True} if temperature else {"do_sample": False}
-        )
+        sampling: dict[str, Any] = {"do_sample": temperature > 0}
+        if temperature > 0:
+            top_p = float(request.get("top_p", 1.0))
+            sampling |= {"temperature": temperature, "top_p": top_p, "top_k": 0}
         with self._lock, torch.no_grad():
             torch.manual_seed(int(request.get("seed") or 0) % 2**63)
             output = self._model.generate(

@@ -1,4 +1,4 @@
-"""Tests of a policy outside of this project: transformers reads it, and serves it for evaluation."""
+"""Tests of policies outside of this project: transformers reads and serves them."""
 
 from __future__ import annotations
 

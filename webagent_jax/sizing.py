@@ -13,8 +13,9 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import compile_check, policy
 from webagent_jax.compile_check import Chip, CostEstimate
@@ -174,9 +175,8 @@ _abstract_params = functools.lru_cache(policy.abstract_params)
 
 def _bytes_per_device(shapes: policy.Params, mesh: AbstractMesh) -> int:
     # Shardings of an abstract mesh have the shapes of the shards, but no devices.
-    return sharding.bytes_per_device(
-        sharding.with_shardings(shapes, sharding.param_shardings(shapes, mesh))
-    )
+    shardings = sharding.param_shardings(shapes, cast(Mesh, mesh))
+    return sharding.bytes_per_device(sharding.with_shardings(shapes, shardings))
 
 
 def _update_temporaries(

@@ -66,7 +66,7 @@ def test_path_of_endpoint_does_not_restrict_template():
 
 
 def test_damaged_record_is_refused(instruct_model):
-    for content in ("{", "[]", "{}"):
+    for content in ("{", "[]", "{}", '{"template": "auto"}'):
         (instruct_model / "webagent_prompt.json").write_text(content)
         with pytest.raises(ConfigError, match=r"webagent_prompt.json is damaged: write"):
             template(instruct_model)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from pathlib import Path
+from typing import Literal
 
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.policy.hf import WEBAGENT_TINY, resolve_dir
 from webagent_jax.policy.hf_writer import PROMPT_FILE
+
+Template = Literal["compact", "webarena"]
 
 
 def write(directory: Path, template: str) -> None:
@@ -20,7 +24,7 @@ def write(directory: Path, template: str) -> None:
     (directory / PROMPT_FILE).write_text(json.dumps({"template": template}) + "\n")
 
 
-def read(directory: Path) -> str | None:
+def read(directory: Path) -> Template | None:
     """Return the template that a policy was trained with; None for a model of another project.
 
     Raises:
@@ -28,7 +32,10 @@ def read(directory: Path) -> str | None:
     """
     file = directory / PROMPT_FILE
     try:
-        return str(json.loads(file.read_text())["template"])
+        template = json.loads(file.read_text())["template"]
+        if template not in typing.get_args(Template):
+            raise ValueError(template)
+        return typing.cast(Template, template)
     except FileNotFoundError:
         # Policies that were trained from webagent-tiny before the file existed have its tokenizer.
         tokenizers = (path / "tokenizer.json" for path in (directory, WEBAGENT_TINY))
