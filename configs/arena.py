@@ -33,6 +33,7 @@ from webagent_jax.config import (
     MeshConfig,
     OptimizerConfig,
     PolicyConfig,
+    PromptConfig,
     RolloutConfig,
     RunConfig,
     SuiteConfig,
@@ -81,6 +82,8 @@ _ARENA = RunConfig(
 _SMOLLM2 = replace(
     _ARENA,
     policy=PolicyConfig(path="smollm2-135m"),
+    # BC teaches the grammar, and short prompts train faster.
+    prompt=PromptConfig(template="compact"),
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
     suite=replace(_ARENA.suite, arena=replace(_ARENA.suite.arena, expert_thoughts="restate")),

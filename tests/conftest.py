@@ -17,6 +17,8 @@ _OPTIMIZED_TESTS = Path(__file__).parent / "inference"
 # JAX reads these variables at its first import; child processes of tests inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+# Tests use no model of the network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

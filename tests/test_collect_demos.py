@@ -39,7 +39,7 @@ def collect(directory, max_model_len):
     collect_demos(cfg, directory, progress)
     tokenizer, template = (
         ChatTokenizer(resolve_dir(cfg.policy.path)),
-        TEMPLATES[cfg.prompt.template],
+        TEMPLATES["compact"],
     )
     prompt_lengths = {
         demo.task.id: max(

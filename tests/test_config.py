@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import quickstart
+from configs import instruct, quickstart
 from webagent_jax import config
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 
@@ -112,6 +112,16 @@ def test_webagent_r1_recipes_match_paper(webagent_r1, variant):
     assert not cfg.grpo.filter_groups
     assert (cfg.grpo.kl_beta, cfg.grpo.clip_low, cfg.grpo.clip_high) == (0.001, 0.2, 0.2)
     assert cfg.bc.batch_episodes * 8.4 == pytest.approx(128, rel=0.02)  # WebRL's turns per episode
+
+
+def test_instruct_config_fits_demonstrations_of_experts():
+    for variant in ("arena", "miniwob"):
+        cfg = config.from_config_dict(instruct.get_config(variant))
+        assert (cfg.prompt.template, cfg.browser.observation_format) == ("auto", "compact")
+        # docs/recipes.md has the longest prompts.
+        assert cfg.engine.max_model_len - cfg.rollout.max_new_tokens > 1_700
+    with pytest.raises(ConfigError, match="available: arena, miniwob"):
+        instruct.get_config("shop")
 
 
 def test_only_r1_zero_starts_from_instruct_model(webagent_r1):

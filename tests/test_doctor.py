@@ -28,6 +28,7 @@ from webagent_jax.config import (
     LoRAConfig,
     MeshConfig,
     PolicyConfig,
+    PromptConfig,
     RolloutConfig,
     RunConfig,
     SuiteConfig,
@@ -208,12 +209,17 @@ def check_weights(path: Path | str, **options: Any) -> Any:
 def test_weights_check_passes_for_bundled_policy() -> None:
     findings = check_weights("webagent-tiny")
     assert {finding.status for finding in findings.values()} == {CheckStatus.OK}
-    assert set(findings) == {"tokenizer", "weights", "disk"}
+    assert set(findings) == {"tokenizer", "prompt", "weights", "disk"}
     assert "854,144 params, float32" in findings["weights"].description
     lora_disk = check_weights("webagent-tiny", lora=LoRAConfig(rank=1))["disk"]
     assert (
         lora_disk.status is CheckStatus.OK and lora_disk.description != findings["disk"].description
     )
+
+
+def test_weights_check_reports_template_of_another_policy() -> None:
+    findings = check_weights("webagent-tiny", prompt=PromptConfig("webarena"))
+    assert_error(findings["prompt"], "was trained with prompt.template=compact", "=auto")
 
 
 def test_weights_check_reports_empty_directory(tmp_path: Path) -> None:
@@ -341,7 +347,9 @@ def test_endpoints_check_reports_key_and_connection_errors(
 ) -> None:
     def check_endpoint(url: str) -> Finding:
         endpoint = EndpointConfig(url, "m", "DOCTOR_KEY")
-        cfg = RunConfig(policy=PolicyConfig(kind="openai", endpoint=endpoint))
+        cfg = RunConfig(
+            policy=PolicyConfig(kind="openai", endpoint=endpoint), prompt=PromptConfig("webarena")
+        )
         finding: Finding = run_check(endpoints.check, cfg)["policy endpoint"]
         return finding
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.chat_server import Answer, ChatServer, message, serve_chat
 from webagent_jax import config
-from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, RunConfig
+from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, PromptConfig, RunConfig
 from webagent_jax.endpoint import (
     ChatEndpoint,
     ChatRequest,
@@ -442,13 +442,21 @@ def test_prices_are_dollars_per_million_tokens() -> None:
 def test_invalid_endpoint_config_raises_error(options: dict[str, Any], error_text: str) -> None:
     endpoint = EndpointConfig(**({"url": "http://x/v1", "model": "m"} | options))
     with pytest.raises(ConfigError, match=error_text):
-        RunConfig(policy=PolicyConfig("openai", endpoint))
+        RunConfig(policy=PolicyConfig("openai", endpoint), prompt=PromptConfig("webarena"))
     assert RunConfig(policy=PolicyConfig("weights", endpoint)).policy.endpoint == endpoint
+
+
+def test_endpoint_needs_template_unless_path_names_a_policy() -> None:
+    endpoint = EndpointConfig("http://x/v1", "m")
+    with pytest.raises(ConfigError, match=r"prompt\.template must be set"):
+        RunConfig(policy=PolicyConfig("openai", endpoint))
+    RunConfig(policy=PolicyConfig("openai", endpoint, path="runs/grpo/policy"))
 
 
 def test_config_validation_depends_on_policy_kind() -> None:
     endpoint = EndpointConfig("http://x/v1", "m")
-    values = config.to_config_dict(RunConfig(policy=PolicyConfig("openai", endpoint)))
+    cfg = RunConfig(policy=PolicyConfig("openai", endpoint), prompt=PromptConfig("webarena"))
+    values = config.to_config_dict(cfg)
     values.engine.max_model_len = 100_000  # no training row is needed
     assert config.from_config_dict(values).engine.max_model_len == 100_000
     for options in (values.rollout, values.eval):

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
@@ -273,7 +273,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
             learn.FrozenParams(base, reference),
             _rows((_MICROBATCHES, microbatch), cfg.grpo.row_tokens, mesh),
         ),
-        _update_work(cfg, model, mesh),
+        update_work(cfg, model, mesh),
         resident=bytes_per_device(serving),
     )
     if reference is not None:
@@ -329,8 +329,13 @@ def _response_tokens(row_tokens: int) -> int:
 # --- costs, for rows with one path each ----------------------------------------------------------
 
 
-def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate:
-    """Return the cost of an update of `_MICROBATCHES` microbatches.
+def update_work(
+    cfg: RunConfig,
+    model: ModelConfig,
+    mesh: Mesh | AbstractMesh,
+    microbatches: int = _MICROBATCHES,
+) -> CostEstimate:
+    """Return the cost of an update of full microbatches.
 
     The backward pass costs two forward passes. It always recomputes logits, and layers depending on
     `remat`. Each pass over the layers reads all weights. The devices of the axis "fsdp" gather the
@@ -353,11 +358,11 @@ def _update_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate
     tensor_bytes = 2 * passes * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
     return CostEstimate(
         # In forward passes: forward 1, backward 2, recomputation 1 (logits always), reference 1.
-        _MICROBATCHES * ((3 + recomputes + reference) * layers + (4 + reference) * head),
-        _MICROBATCHES * (3 + recomputes + reference) * weights / tensor
+        microbatches * ((3 + recomputes + reference) * layers + (4 + reference) * head),
+        microbatches * (3 + recomputes + reference) * weights / tensor
         # The optimizer reads and writes params and two moments.
         + 6 * params / (fsdp * tensor),
-        _MICROBATCHES * (fsdp_bytes * remote_fraction / tensor + tensor_bytes),
+        microbatches * (fsdp_bytes * remote_fraction / tensor + tensor_bytes),
     )
 
 
@@ -369,7 +374,9 @@ def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimat
     )
 
 
-def _row_flops(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> tuple[float, float]:
+def _row_flops(
+    cfg: RunConfig, model: ModelConfig, mesh: Mesh | AbstractMesh
+) -> tuple[float, float]:
     """Return the forward FLOPs of layers and logits for the rows of a device."""
     rows, tokens = cfg.mesh.microbatch_rows_per_device, cfg.grpo.row_tokens
     layers = flops.layer_flops(model, rows * tokens, rows * _causal_pairs(tokens))

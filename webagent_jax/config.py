@@ -52,8 +52,8 @@ class PolicyConfig:
 
     kind: Literal["weights", "openai"] = "weights"  # local policy or chat endpoint
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)  # used with kind=openai
-    # Name of the built-in policy, or a Hugging Face directory. Its tokenizer also counts the prompt
-    # tokens of kind=openai.
+    # Name of a policy in the package, Hugging Face directory or Hub id, GGUF file, or PEFT adapter
+    # (docs/getting_started.md). Its tokenizer also counts the prompt tokens of kind=openai.
     path: str = "webagent-tiny"
     dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of activations; params are float32
     # Rematerialization: part of a layer that the backward pass recomputes, to save memory.
@@ -89,7 +89,9 @@ class MeshConfig:
 class PromptConfig:
     """Format of prompts and responses."""
 
-    template: Literal["compact", "webarena"] = "compact"  # prompt template (agent/prompts.py)
+    # Prompt template (agent/prompts.py): "webarena" describes the actions, "compact" is for
+    # policies trained with it. "auto" selects that of the policy, and webarena for other models.
+    template: Literal["auto", "compact", "webarena"] = "auto"
     # Response format: <think> and <answer> blocks, or a comment line before the action call.
     thinking: bool = True
 
@@ -583,6 +585,11 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
             "https://api.openai.com/v1, or http://localhost:8000/v1 for a local server",
         ),
         (bool(endpoint.model), "policy.endpoint.model must name the model for policy.kind=openai"),
+        (
+            cfg.prompt.template != "auto" or cfg.policy.path != "webagent-tiny",
+            "prompt.template must be set for policy.kind=openai: webarena describes the actions to "
+            "an instruct model, compact is for policies trained with it",
+        ),
         (endpoint.concurrency >= 1, "policy.endpoint.concurrency must be at least 1"),
         (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 disables retries"),
         (endpoint.timeout > 0, "policy.endpoint.timeout must be above 0 seconds"),

@@ -14,6 +14,7 @@ from typing import Any
 from webagent_jax import seeds
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.endpoint import Usage
+from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.report import html
 from webagent_jax.rollout import Job
@@ -63,6 +64,7 @@ def evaluate(
             task has fewer than `eval.seeds_per_task` seeds.
     """
     progress = progress or NullProgress()
+    cfg = prompt_record.with_template(cfg)
     run_metadata.init_workdir(workdir, cfg, "evaluate")
     state = _State(workdir / "episodes")
     keys = _completed_keys(workdir / "eval.json", state)

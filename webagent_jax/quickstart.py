@@ -9,6 +9,7 @@ from typing import Any
 
 from webagent_jax.config import RunConfig
 from webagent_jax.evaluate import evaluate
+from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.report import html
 from webagent_jax.tracking import atomic_files, run_metadata, statistics
@@ -27,6 +28,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     """
     # M-GRPO would reject the config only after the earlier phases.
     check_sampling(cfg)
+    cfg = prompt_record.with_template(cfg)
     run_metadata.init_workdir(workdir, cfg, "quickstart")
     progress.plan(_expected_work(cfg))
     seconds: dict[str, float] = {}

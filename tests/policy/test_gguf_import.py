@@ -17,6 +17,7 @@ from gguf import GGMLQuantizationType as Type
 
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import gguf_import, hf_tensors, pretrained
 from webagent_jax.policy.pretrained import PRETRAINED, PretrainedPolicy
 from webagent_jax.policy.transformer import rope_frequencies
@@ -292,3 +293,22 @@ def test_import_rejects_unsupported_files(tmp_path):
     with pytest.raises(ValueError, match="yarn is not supported"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
+
+
+def test_file_and_directory_are_policy_paths(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "files" / "tiny-q8_0.gguf"
+    file.parent.mkdir()
+    write_gguf(file, "llama", Type.Q8_0)
+    directory = policy.resolve_dir(file)
+    assert policy.resolve_dir(file.parent) == directory
+    gguf_import.import_gguf(file, tmp_path / "expected")
+    for expected in (tmp_path / "expected").iterdir():
+        assert (directory / expected.name).read_bytes() == expected.read_bytes()
+    write_gguf(file, "llama", Type.F32)
+    assert policy.resolve_dir(file) != directory
+    (file.parent / "tiny-q4_0.gguf").write_bytes(b"not a model")
+    with pytest.raises(ConfigError, match=r"several GGUF files: .* tiny-q4_0.gguf, tiny-q8_0.gguf"):
+        policy.resolve_dir(file.parent)
+    with pytest.raises(ConfigError, match="not a complete GGUF file"):
+        policy.resolve_dir(file.parent / "tiny-q4_0.gguf")

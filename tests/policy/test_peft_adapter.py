@@ -11,8 +11,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from webagent_jax import policy
-from webagent_jax.config import ConfigError
-from webagent_jax.policy import lora, peft_adapter
+from webagent_jax.config import ConfigError, LoRAConfig, PolicyConfig, RunConfig
+from webagent_jax.policy import hf, lora, peft_adapter
+from webagent_jax.train import export
 
 CONFIGS = {
     "llama": policy.ModelConfig(97, 32, 3, 4, 2, 8, 48, qkv_bias=False),
@@ -101,6 +102,30 @@ def test_adapter_of_peft_has_equal_logits(rslora, tmp_path):
     np.testing.assert_allclose(actual, torch_logits(model, tokens), atol=1e-4)
 
 
+def test_adapter_includes_adapters_of_its_base(tmp_path):
+    """A run that started from an adapter exports the sum of both, for the base model."""
+    base, first, second = (tmp_path / name for name in ("base", "first", "second"))
+    config = CONFIGS["llama"]
+    params = write_base(base, config)
+    write_adapter(first, config, random_adapters(params, ("q", "down")), base)
+    _, first_params = policy.load_hf(first)
+    adapters = jax.tree.map(lambda x: 0.5 * x, random_adapters(params, ("q", "o")))
+    run = RunConfig(
+        policy=PolicyConfig(path=str(first)),
+        lora=LoRAConfig(rank=RANK, alpha=7.0, target_modules=("q", "o")),
+    )
+    export.write_adapter(second, run, adapters)
+    saved = json.loads((second / "adapter_config.json").read_text())
+    assert (saved["base_model_name_or_path"], saved["r"]) == (str(base), 2 * RANK)
+    tokens = random_tokens(config)
+    expected = policy.logits(
+        config, lora.attach(lora.FrozenBase(first_params, 7.0 / RANK), adapters), tokens
+    )
+    np.testing.assert_allclose(
+        torch_logits(load_with_peft(base, second), tokens), expected, atol=1e-4
+    )
+
+
 def test_merged_directory_follows_base_and_adapter(tmp_path):
     config = CONFIGS["llama"]
     base, adapter = tmp_path / "base", tmp_path / "adapter"
@@ -114,6 +139,23 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     write_base(base, config, dtype="bfloat16")
     assert policy.resolve_dir(adapter) not in (first_dir, second_dir)
     assert policy.checkpoint_dtype(adapter) == "bfloat16"
+
+
+def test_adapter_in_package_is_selected_by_name(tmp_path, monkeypatch):
+    config, params = policy.load_hf("webagent-tiny")
+    monkeypatch.setattr(hf, "PACKAGED_ADAPTERS", tmp_path)
+    adapters = random_adapters(params, ("q", "down"))
+    write_adapter(tmp_path / "tiny-shop", config, adapters, "webagent-tiny", dtype="bfloat16")
+    rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), adapters)
+    tokens = random_tokens(config)
+    expected = policy.logits(
+        config, lora.attach(lora.FrozenBase(params, ALPHA / RANK), rounded), tokens
+    )
+    actual = policy.logits(*policy.load_hf("tiny-shop"), tokens)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert (policy.resolve_dir("tiny-shop") / "tokenizer.json").is_file()
+    with pytest.raises(ConfigError, match="one of the names webagent-tiny, tiny-shop, smollm2"):
+        policy.resolve_dir("tiny")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from safetensors.numpy import load_file
 
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
@@ -89,7 +90,9 @@ def test_export_weights_merges_adapters_into_base(lora_workdir, tmp_path):
 def test_exported_adapter_loads_as_policy(lora_workdir, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     workdir, expected = lora_workdir
-    export.export_adapter(workdir, tmp_path / "adapter")
+    export.export_adapter(workdir, tmp_path / "adapter", dtype="bfloat16")
+    tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert {str(tensor.dtype) for tensor in tensors.values()} == {"bfloat16"}
     # The merged policy is stored in bfloat16, like its base.
     assert_params_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)
     assert (policy.resolve_dir(tmp_path / "adapter") / "tokenizer.json").exists()

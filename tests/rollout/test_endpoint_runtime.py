@@ -12,7 +12,13 @@ from configs import quickstart
 from tests.chat_server import Answer, message, serve_chat
 from webagent_jax import config, demos, evaluate
 from webagent_jax.collect_demos import collect_demos
-from webagent_jax.config import ConfigError, EndpointConfig, EvalConfig, PolicyConfig
+from webagent_jax.config import (
+    ConfigError,
+    EndpointConfig,
+    EvalConfig,
+    PolicyConfig,
+    PromptConfig,
+)
 from webagent_jax.policy.loading import initial_policy, load_policy, require_local_policy
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress
@@ -38,7 +44,9 @@ def make_config(chat_server, **options):
     endpoint = EndpointConfig(
         chat_server.url, "tiny", completion_usd_per_mtok=2.0, prompt_usd_per_mtok=1.0
     )
-    return dataclasses.replace(SMOKE, policy=PolicyConfig("openai", endpoint), **options)
+    prompt = PromptConfig("compact")
+    policy = PolicyConfig("openai", endpoint)
+    return dataclasses.replace(SMOKE, policy=policy, prompt=prompt, **options)
 
 
 def press_button(body):

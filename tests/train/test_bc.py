@@ -38,7 +38,7 @@ def measure_max_tokens(cfg: RunConfig, demos_dir: Path) -> tuple[int, int, int]:
         (len(turn.prompt_ids), len(turn.completion.token_ids))
         for demo in demos.read(demos_dir)
         for turn in demos.to_episode(
-            demo, tokenizer, TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
+            demo, tokenizer, TEMPLATES["compact"], cfg.prompt.thinking
         ).turns
     ]
     prompts, responses = zip(*turns, strict=True)

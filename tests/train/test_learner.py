@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from webagent_jax import learn, policy
-from webagent_jax.config import ConfigError, OptimizerConfig, PolicyConfig, RunConfig
+from webagent_jax.config import (
+    ConfigError,
+    LoRAConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    RunConfig,
+)
 from webagent_jax.inference import Engine
 from webagent_jax.learn import Branch, NonFiniteStepError
+from webagent_jax.policy import prompt_record
 from webagent_jax.train.learner import Learner
 
 CFG = RunConfig()
@@ -101,3 +108,31 @@ def test_restore_rejects_changed_weights(tmp_path):
         pytest.raises(ConfigError, match="differ from those that this run and its reference"),
     ):
         learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_export_of_adapters_equals_merged_policy_in_peft(tmp_path):
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    cfg = replace(CFG, lora=LoRAConfig(rank=2, target_modules=("q", "up")))
+    with Learner(cfg, tmp_path) as learner:
+        learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
+        # Initial adapters do not change the policy.
+        trained = jax.tree.map(lambda x: x + 0.05, learner.state.params)
+        learner.export(tmp_path / "policy", trained)
+    base = policy.resolve_dir("webagent-tiny")
+    tokens = np.random.default_rng(0).integers(0, learner.model.vocab_size, (2, 30))
+    logits = {}
+    for directory in (base, tmp_path / "policy", tmp_path / "adapter"):
+        is_adapter = directory.name == "adapter"
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            base if is_adapter else directory, dtype="float32"
+        )
+        model = peft.PeftModel.from_pretrained(model, directory) if is_adapter else model
+        with torch.no_grad():
+            logits[directory.name] = model(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(logits["adapter"], logits["policy"], atol=1e-3)
+    assert np.abs(logits["adapter"] - logits[base.name]).max() > 0.1
+    # The exported policies name the template that they were trained with.
+    for directory in (tmp_path / "policy", tmp_path / "adapter"):
+        assert prompt_record.read(directory) == "compact"

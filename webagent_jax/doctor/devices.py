@@ -49,12 +49,14 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     yield from _unused_accelerators()
     if jax.default_backend() == "cpu":
         yield _check_cpu_results()
-    if cfg.policy.kind == "openai" or not policy.is_policy_dir(cfg.policy.path):
-        return  # no local params, or the check `weights` reports the missing directory
+    if cfg.policy.kind == "openai":
+        return
     try:
         model = policy.load_config(
             cfg.policy.path, cfg.policy.dtype, cfg.policy.remat, cfg.policy.attention
         )
+    except FileNotFoundError:
+        return  # the check `weights` reports the missing policy
     except (KeyError, ValueError) as error:
         yield from_error("attention", Exception(str(error)), "set --config.policy.attention=auto")
         return

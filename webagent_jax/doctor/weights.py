@@ -12,10 +12,10 @@ from safetensors import SafetensorError, safe_open
 
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import existing
-from webagent_jax.policy import ModelConfig, hf_tensors, lora
+from webagent_jax.policy import ModelConfig, hf_tensors, lora, prompt_record
 
 _PATH_OPTION = "--config.policy.path"
 _FETCH_AGAIN = "fetch the complete directory again"
@@ -35,6 +35,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         yield from_error("weights", error, f"set {_PATH_OPTION} to a supported model")
         return
     yield _check_tokenizer(directory)
+    yield _check_template(cfg)
     if cfg.policy.kind == "weights":
         yield _check_tensors(cfg, directory, model)
         yield _check_disk(cfg, workdir, model)
@@ -46,6 +47,14 @@ def _check_tokenizer(directory: Path) -> Finding:
     except (FileNotFoundError, ValueError) as error:
         return from_error("tokenizer", error, _FETCH_AGAIN)
     return ok("tokenizer", f"has a chat template; stop token ids {list(tokenizer.stop_ids)}")
+
+
+def _check_template(cfg: RunConfig) -> Finding:
+    try:
+        template = prompt_record.with_template(cfg).prompt.template
+    except ConfigError as error:
+        return from_error("prompt", error, "set --config.prompt.template=auto")
+    return ok("prompt", f"template {template}")
 
 
 def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Finding:

@@ -2,6 +2,7 @@
 
 from webagent_jax.policy.gguf_import import import_gguf
 from webagent_jax.policy.hf import (
+    adapter_chain,
     checkpoint_dtype,
     copy_tokenizer,
     is_policy_dir,
@@ -30,6 +31,7 @@ __all__ = [
     "RopeScaling",
     "Scores",
     "abstract_params",
+    "adapter_chain",
     "checkpoint_dtype",
     "copy_tokenizer",
     "count_params",

@@ -295,6 +295,10 @@ def _tokenizer_files(file: _GGUFFile) -> dict[str, str]:
         "tokenizer.json": json.dumps(tokenizer, ensure_ascii=False),
         "tokenizer_config.json": json.dumps(config | special, ensure_ascii=False, indent=2),
     }
+    if "eos_token" in special:
+        # transformers stops a response at these tokens.
+        stop = {"eos_token_id": int(file.get("tokenizer.ggml.eos_token_id"))}
+        files["generation_config.json"] = json.dumps(stop)
     template = file.get("tokenizer.chat_template", "")
     return files | ({"chat_template.jinja": template} if template else {})
 

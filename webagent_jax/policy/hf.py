@@ -18,54 +18,70 @@ from jax.sharding import Mesh, Sharding
 from safetensors import SafetensorError, safe_open
 
 from webagent_jax.config import ConfigError, PolicyNotFoundError
-from webagent_jax.policy import hf_config, hf_tensors, hf_writer, peft_adapter, sharding
+from webagent_jax.policy import hf_config, hf_tensors, hf_writer, hub, peft_adapter, sharding
 from webagent_jax.policy.attention import resolve_implementation
 from webagent_jax.policy.hf_tensors import ParamMapping, Slices, Weight
-from webagent_jax.policy.pretrained import PRETRAINED, merged_dir, pretrained_dir
+from webagent_jax.policy.pretrained import PRETRAINED, imported_dir, merged_dir, pretrained_dir
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 """Directory of the base policy in the package: `policy.path = "webagent-tiny"`."""
 
-_TOKENIZER_FILES = (
-    "tokenizer*",
-    "chat_template*",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    "generation_config.json",
-)
+PACKAGED_ADAPTERS = Path(__file__).parent / "adapters"
+"""Directory of the adapters in the package; the name of each folder is a policy name."""
 
 
-def resolve_dir(path: str | Path) -> Path:
-    """Return the Hugging Face directory of a policy path or name.
+def resolve_dir(path: str | Path, *, download: bool = True) -> Path:
+    """Return the Hugging Face directory of a policy.
 
-    A pretrained policy is fetched on first use. A PEFT adapter is merged once, in the cache, into
-    the base that it names.
+    Models of the Hub and pretrained policies are fetched on first use. A GGUF file is imported
+    once, in the cache, and a PEFT adapter is merged once into the base that it names.
+
+    Args:
+        path: name of a policy in the package, a pretrained policy, a Hugging Face directory or
+            Hub id, a GGUF file or a directory with one, or the directory of a PEFT adapter.
+        download: whether to fetch what is missing; otherwise it is an error.
 
     Raises:
-        PolicyNotFoundError: the directory does not exist, or there is no network to fetch from.
-        ConfigError: an adapter is not supported or does not fit its base.
+        PolicyNotFoundError: the policy does not exist, or there is no network to fetch from.
+        ConfigError: an adapter or a GGUF file is not supported, or an adapter does not fit its
+            base.
     """
-    if str(path) in PRETRAINED:
-        return pretrained_dir(str(path))
-    directory = WEBAGENT_TINY if str(path) == "webagent-tiny" else Path(path)
+    directory = _locate(str(path), download=download)
+    gguf_file = _gguf_file(directory)
+    if gguf_file:
+        return imported_dir(gguf_file)
     if peft_adapter.is_adapter(directory):
-        # The base may be a name, a directory or another adapter.
-        base = resolve_dir(peft_adapter.read_config(directory)["base_model_name_or_path"])
-        return merged_dir(directory, base)
+        # The base may be anything that this function accepts.
+        base_name = peft_adapter.read_config(directory)["base_model_name_or_path"]
+        return merged_dir(directory, resolve_dir(base_name, download=download))
     if not (directory / "config.json").is_file():
+        names = ", ".join((*_packaged_policies(), *PRETRAINED))
         raise PolicyNotFoundError(
-            f"no policy at {directory}: expected a Hugging Face directory with config.json, "
-            f"a PEFT adapter, or one of the names {', '.join(('webagent-tiny', *PRETRAINED))}"
+            f"no policy at {directory}: expected a Hugging Face directory with config.json or a "
+            f"Hub id (OWNER/NAME), a GGUF file, a PEFT adapter, or one of the names {names}"
         )
     return directory
 
 
+def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
+    """Return the directories of the adapters that a policy consists of, and its base.
+
+    Returns:
+        Adapters, the last one first; empty for a policy without adapters. Then the policy path
+        that the others modify.
+    """
+    adapters, name = [], str(path)
+    while peft_adapter.is_adapter(directory := _locate(name)):
+        adapters.append(directory)
+        name = peft_adapter.read_config(directory)["base_model_name_or_path"]
+    return adapters, name
+
+
 def is_policy_dir(path: str | Path) -> bool:
-    """Return whether a policy path or name resolves to an existing policy."""
+    """Return whether a policy path or name resolves to a policy on this machine."""
     try:
-        resolve_dir(path)
+        resolve_dir(path, download=False)
     except FileNotFoundError:
         return False
     return True
@@ -179,17 +195,50 @@ def save_hf(
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
     """Copy the tokenizer files of a Hugging Face directory."""
-    for pattern in _TOKENIZER_FILES:
+    for pattern in hf_writer.TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, destination / file.name)
+
+
+def _locate(name: str, *, download: bool = True) -> Path:
+    """Return the file or directory of a policy path, as it is before import and merge."""
+    if name in PRETRAINED:
+        return pretrained_dir(name, download=download)
+    path = _packaged_policies().get(name, Path(name))
+    if not path.exists() and hub.is_hub_id(name):
+        return hub.snapshot_dir(name, download=download)
+    return path
+
+
+def _packaged_policies() -> dict[str, Path]:
+    """Return the directories of the policies in the package by name."""
+    adapters = sorted(PACKAGED_ADAPTERS.glob(f"*/{peft_adapter.CONFIG_FILE}"))
+    return {"webagent-tiny": WEBAGENT_TINY} | {file.parent.name: file.parent for file in adapters}
+
+
+def _gguf_file(path: Path) -> Path | None:
+    """Return the GGUF file that a path names or, without config.json, contains; None if none.
+
+    Raises:
+        ConfigError: the directory contains several.
+    """
+    if path.is_file():
+        return path
+    if (path / "config.json").is_file():
+        return None
+    files = sorted(path.glob("*.gguf"))
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise ConfigError(f"{path} contains several GGUF files: add one to the path: {names}")
+    return files[0] if files else None
 
 
 def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path) -> None:
     for name in mapping.names:
         if name not in files:
             raise PolicyNotFoundError(
-                f"no *.safetensors of {directory} contains the tensor {name}: "
-                "the directory is incomplete; copy or download it again"
+                f"no *.safetensors of {directory} contains the tensor {name}: copy or download all "
+                "files of the policy again"
             )
         shape = tuple(files[name].get_slice(name).get_shape())
         if shape != mapping.file_shape:

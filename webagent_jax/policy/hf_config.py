@@ -42,7 +42,7 @@ def read(file: Path) -> ModelConfig:
     """Return the architecture that a config.json describes.
 
     Raises:
-        ValueError: a feature is not supported; the message names it.
+        ConfigError: a feature is not supported; the message names it.
         KeyError: a field is missing.
     """
     raw = json.loads(file.read_text())

@@ -14,6 +14,18 @@ from webagent_jax.policy import hf_config, hf_tensors
 from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig
 
+PROMPT_FILE = "webagent_prompt.json"
+TOKENIZER_FILES = (
+    PROMPT_FILE,
+    "tokenizer*",
+    "chat_template*",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "generation_config.json",
+)
+"""Patterns of the other files of a directory, which are copied unchanged."""
+
 
 def write_directory(
     directory: Path,

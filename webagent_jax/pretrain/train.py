@@ -15,7 +15,7 @@ import numpy as np
 from webagent_jax import learn, policy
 from webagent_jax.agent import ChatTokenizer, prompts
 from webagent_jax.config import OptimizerConfig
-from webagent_jax.policy import ModelConfig
+from webagent_jax.policy import ModelConfig, prompt_record
 from webagent_jax.policy.transformer import rope_frequencies
 from webagent_jax.pretrain import bpe, pages, tasks, words
 from webagent_jax.types import Action, FloatArray, IntArray, Message
@@ -98,6 +98,7 @@ def pretrain(cfg: PretrainConfig, directory: Path, log: Callable[[str], None] = 
             )
         if update % cfg.save_every == 0 or update == cfg.updates:
             policy.save_hf(directory, MODEL, state.params)
+            prompt_record.write(directory, "compact")
 
 
 def init_with_induction_heads(config: ModelConfig, key: jax.Array) -> policy.Params:

@@ -12,12 +12,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, Template, build_messages
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
-from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy import ModelConfig, prompt_record, sharding
 from webagent_jax.rollout import (
     Collector,
     EndpointAgent,
@@ -99,7 +99,7 @@ class RolloutRuntime:
         cfg = self._cfg
         return EpisodeConfig(
             tokenizer=self.tokenizer,
-            template=TEMPLATES[cfg.prompt.template],
+            template=prompt_template(cfg),
             thinking=cfg.prompt.thinking,
             max_turns=max_turns,
             # The engine needs space for a response of full length after the prompt.
@@ -224,6 +224,11 @@ def make_engine(
     )
 
 
+def prompt_template(cfg: RunConfig) -> Template:
+    """Return the template of the prompts of a run; see `prompt_record.with_template`."""
+    return TEMPLATES[prompt_record.with_template(cfg).prompt.template]
+
+
 def _engine_mesh(tensor: int) -> Mesh | None:
     """Return a mesh over `tensor` devices of this process; None for a single device.
 
@@ -237,7 +242,7 @@ def _engine_mesh(tensor: int) -> Mesh | None:
 
 def _shared_prompt_prefix(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
     """Return the token ids of the common prefix of all prompts, probed with different intents."""
-    template, thinking = TEMPLATES[cfg.prompt.template], cfg.prompt.thinking
+    template, thinking = prompt_template(cfg), cfg.prompt.thinking
     # The intents begin with different characters, so the ids agree only before the intent.
     observation = Observation("", "")
     first, *others = (

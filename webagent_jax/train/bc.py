@@ -11,16 +11,16 @@ from typing import Self
 import numpy as np
 
 from webagent_jax import demos, distributed, learn, policy, seeds
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import ChatTokenizer
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.inference import Engine
 from webagent_jax.learn.advantages import TokenWeightFn
-from webagent_jax.policy import ModelConfig, weights
+from webagent_jax.policy import ModelConfig, prompt_record, weights
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import RolloutRuntime, make_engine
+from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_template
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -50,11 +50,10 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     progress = progress or NullProgress()
     progress.plan(expected_work(cfg))
     require_local_policy(cfg)
+    cfg = prompt_record.with_template(cfg)
     init_shared_workdir(workdir, cfg, "train bc")
-    # 1. Collect on one process; all processes read the same files after the barrier.
-    if distributed.process_index() == 0 and not demos.exists(workdir / "demos"):
-        collect_demos(cfg, workdir / "demos", progress)
-    distributed.barrier("demonstrations")
+    # 1. Collect.
+    _collect_missing_demos(cfg, workdir / "demos", progress)
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
         # 2. Select the validation tasks before the split, which holds out their demonstrations.
@@ -111,6 +110,13 @@ def expected_work(cfg: RunConfig) -> dict[str, float]:
         # From the quickstart in docs/results.md; only the estimate of the time left depends on it.
         "behavior cloning": 0.8 * demonstrations * cfg.bc.epochs,
     }
+
+
+def _collect_missing_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
+    # One process collects; all processes read the same files after the barrier.
+    if distributed.process_index() == 0 and not demos.exists(directory):
+        collect_demos(cfg, directory, progress)
+    distributed.barrier("demonstrations")
 
 
 class _BestPolicy:
@@ -213,7 +219,7 @@ def _check_lengths(
     Raises:
         ConfigError: a turn is longer than `bc.row_tokens`.
     """
-    template = TEMPLATES[cfg.prompt.template]
+    template = prompt_template(cfg)
     # Prompt and response tokens [turns, 2] of each demonstration.
     lengths = []
     for demo in train:
@@ -268,7 +274,7 @@ def make_forest(
     Raises:
         ConfigError: the batch has fewer demonstrations than there are processes.
     """
-    template = TEMPLATES[cfg.prompt.template]
+    template = prompt_template(cfg)
     episodes = [
         demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking)
         for demo in batch[distributed.process_index() :: distributed.process_count()]

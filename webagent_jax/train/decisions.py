@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from webagent_jax import demos, distributed, seeds
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
+from webagent_jax.agent import ChatTokenizer, actions
 from webagent_jax.config import RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.inference import Engine
+from webagent_jax.rollout.runtime import prompt_template
 from webagent_jax.seeds import RandomStream
 from webagent_jax.types import Completion, Task, Turn
 
@@ -101,7 +102,7 @@ class DecisionAccuracy:
         # Half first turns; more of them if there are too few later turns.
         num_first = max(min(len(first), count // 2), count - len(later))
         sampled = first[:num_first] + later[: count - num_first]
-        template, thinking = TEMPLATES[self._cfg.prompt.template], self._cfg.prompt.thinking
+        template, thinking = prompt_template(self._cfg), self._cfg.prompt.thinking
         # The engine needs space for a response of full length after the prompt.
         limit = self._cfg.engine.max_model_len - self._cfg.rollout.max_new_tokens
         # Every process draws the same sample and takes every n-th turn of it.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from webagent_jax import checkpoint, policy
 from webagent_jax.config import RunConfig, from_config_dict
-from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, weights
+from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, prompt_record, weights
 from webagent_jax.policy.loading import with_policy_path
-from webagent_jax.policy.lora import FrozenBase
+from webagent_jax.policy.lora import Adapters, FrozenBase
 from webagent_jax.tracking import atomic_files, run_metadata
 
 
@@ -28,12 +28,17 @@ def export_weights(
             part.
     """
     if (source / "checkpoints").is_dir():
-        policy_dir, config, params = _trained_params(source, step)
+        run = _run_config(source)
+        policy_dir, config, params = _trained_params(source, run, step)
     else:
+        run = None
         policy_dir = policy.resolve_dir(source)
         config, params = weights.load(policy_dir, mesh=weights.mesh_for(policy_dir))
     policy.save_hf(destination, config, params, dtype or policy.checkpoint_dtype(policy_dir))
-    policy.copy_tokenizer(policy_dir, destination)
+    if run:
+        copy_text_files(run, destination)
+    else:
+        policy.copy_tokenizer(policy_dir, destination)
 
 
 def export_adapter(
@@ -64,15 +69,41 @@ def export_adapter(
         adapters = checkpoints.restore_params(
             weights.with_default_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
         )
+    write_adapter(destination, run, adapters, dtype=dtype or "float32")
+
+
+def write_adapter(
+    destination: Path, run: RunConfig, adapters: Adapters, *, dtype: str = "float32"
+) -> None:
+    """Write adapters as a directory that PEFT loads.
+
+    If the run started from a directory of PEFT adapters, the written adapter includes them, so its
+    base is a model.
+
+    Args:
+        destination: directory to create or overwrite.
+        run: config of the training.
+        adapters: tree of `lora.init`.
+        dtype: dtype of the tensors.
+    """
+    initial_adapters, base_name = policy.adapter_chain(run.policy.path)
     peft_adapter.save(
         destination,
-        config,
+        policy.load_config(run.policy.path),
         adapters,
         rank=run.lora.rank,
         alpha=run.lora.alpha,
-        base_name=run.policy.path,
-        dtype=dtype or "float32",
+        base_name=base_name,
+        initial_adapters=initial_adapters,
+        dtype=dtype,
     )
+    prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
+
+
+def copy_text_files(run: RunConfig, destination: Path) -> None:
+    """Copy the tokenizer of the initial policy, and record the prompt template of the training."""
+    policy.copy_tokenizer(policy.resolve_dir(run.policy.path), destination)
+    prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
 
 
 def _run_config(workdir: Path) -> RunConfig:
@@ -87,9 +118,10 @@ def _run_config(workdir: Path) -> RunConfig:
     return with_policy_path(from_config_dict(content["config"]), run_metadata.policy_path(workdir))
 
 
-def _trained_params(workdir: Path, step: int | None) -> tuple[Path, ModelConfig, Params]:
+def _trained_params(
+    workdir: Path, run: RunConfig, step: int | None
+) -> tuple[Path, ModelConfig, Params]:
     """Return the directory of the initial policy, its config, and the params of a checkpoint."""
-    run = _run_config(workdir)
     policy_dir = policy.resolve_dir(run.policy.path)
     mesh = weights.mesh_for(policy_dir)
     base = None

@@ -14,6 +14,7 @@ import numpy as np
 
 from webagent_jax import distributed, learn
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import GroupScheduler
 from webagent_jax.rollout.runtime import RolloutRuntime
@@ -51,6 +52,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     progress = progress or NullProgress()
     require_local_policy(cfg)
     check_sampling(cfg)
+    cfg = prompt_record.with_template(cfg)
     init_shared_workdir(workdir, cfg, "train grpo")
     total = cfg.grpo.updates
     process_options = _process_options(cfg.grpo)

@@ -19,6 +19,7 @@ from webagent_jax.policy import lora, sharding
 from webagent_jax.policy.loading import load_policy
 from webagent_jax.policy.lora import FrozenBase
 from webagent_jax.seeds import RandomStream
+from webagent_jax.train import export
 from webagent_jax.types import ForestRows, PolicySnapshot
 
 # Batches are padded to a multiple of this many microbatches: empty rows cost nothing, and a new
@@ -173,6 +174,9 @@ class Learner:
     def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
         """Write a self-contained Hugging Face directory: weights, config and tokenizer.
 
+        With LoRA, the weights are merged, and `adapter` beside the directory contains the adapters
+        in the format of PEFT.
+
         Args:
             directory: to create or overwrite.
             trained: params of the same structure to export instead of those of the state.
@@ -183,9 +187,12 @@ class Learner:
         params = self.state.params if trained is None else trained
         # Collective, so it precedes the branch on the process index.
         merged = sharding.copy_to_each_process(lora.merge(lora.attach(self._base, params)))
+        adapters = sharding.copy_to_each_process(params) if self._base else None
         if distributed.process_index() == 0:
             policy.save_hf(directory, self.model, merged)
-            policy.copy_tokenizer(policy.resolve_dir(self._cfg.policy.path), directory)
+            export.copy_text_files(self._cfg, directory)
+            if adapters is not None:
+                export.write_adapter(directory.with_name("adapter"), self._cfg, adapters)
         # No process returns before the files are complete.
         distributed.barrier("export")
         return directory

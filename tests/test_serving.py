@@ -1,0 +1,127 @@
+"""Tests of policies outside of this project: transformers reads and serves them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import jax
+import numpy as np
+import pytest
+
+from configs import quickstart
+from webagent_jax import config, evaluate, policy
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
+from webagent_jax.config import EndpointConfig, PolicyConfig
+from webagent_jax.inference import Engine
+from webagent_jax.types import Observation
+
+SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+PAGES = (
+    "button Submit [1]\ninput text [2] empty",
+    "link Home [3]",
+    "option Ada [4]\noption Bob [5]",
+)
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Return the directory of a policy whose weights differ from those of the package."""
+    directory = policy.resolve_dir("webagent-tiny")
+    model, params = policy.load_hf(directory)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: x * (1 + 0.01 * rng.normal(size=x.shape)), params)
+    policy.save_hf(tmp_path / "policy", model, params)
+    policy.copy_tokenizer(directory, tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def test_transformers_generates_same_text(exported):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizer = ChatTokenizer(exported)
+    conversations = [
+        build_messages(TEMPLATES["compact"], True, f"Click {page[7:10]}", (), Observation(page, ""))
+        for page in PAGES
+    ]
+    with Engine(*policy.load_hf(exported), slots=2, max_model_len=512) as engine:
+        texts = [
+            tokenizer.decode(
+                engine.submit(
+                    tokenizer.prompt_ids(messages),
+                    max_new_tokens=60,
+                    temperature=0.0,
+                    stop_ids=tokenizer.stop_ids,
+                )
+                .result(timeout=120)
+                .token_ids
+            )
+            for messages in conversations
+        ]
+    reference_tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(exported)
+    model = transformers.AutoModelForCausalLM.from_pretrained(exported)
+    for messages, text in zip(conversations, texts, strict=True):
+        chat = [{"role": message.role, "content": message.text} for message in messages]
+        prompt = reference_tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        with torch.no_grad():
+            output = model.generate(**prompt, max_new_tokens=60, do_sample=False)
+        ids = output[0, prompt["input_ids"].shape[1] :]
+        assert reference_tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert len(set(texts)) > 1
+
+
+@pytest.fixture
+def server_url(exported, tmp_path):
+    """Return the address of examples/serve_transformers.py with the policy."""
+    pytest.importorskip("torch")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1"
+    command = [sys.executable, "examples/serve_transformers.py", f"--policy={exported}"]
+    with (tmp_path / "server.log").open("w") as log:
+        process = subprocess.Popen([*command, f"--port={port}"], stdout=log, stderr=log)
+    try:
+        for _ in range(240):
+            assert process.poll() is None, (tmp_path / "server.log").read_text()
+            try:
+                urllib.request.urlopen(url)
+            except urllib.error.HTTPError:
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_evaluation_of_served_policy_has_same_results(exported, server_url, tmp_path):
+    cfg = dataclasses.replace(
+        SMOKE,
+        policy=PolicyConfig(path=str(exported)),
+        suite=dataclasses.replace(SMOKE.suite, tasks=("click-test", "click-option", "click-tab")),
+        eval=dataclasses.replace(SMOKE.eval, seeds_per_task=3, temperature=0.0, max_turns=(3,)),
+    )
+    endpoint = EndpointConfig(server_url, "webagent-tiny")
+    served_cfg = dataclasses.replace(
+        cfg, policy=PolicyConfig("openai", endpoint, path=str(exported))
+    )
+    results = []
+    for name, run_cfg in (("local", cfg), ("served", served_cfg)):
+        evaluate.evaluate(run_cfg, tmp_path / name)
+        tasks = json.loads((tmp_path / name / "eval.json").read_text())["tasks"]
+        results.append({(t["task_id"], t["reward"], t["turns"], t["outcome"]) for t in tasks})
+    assert len(results[0]) == 9
+    assert results[1] == results[0]
+    assert {reward for _, reward, _, _ in results[0]} == {0.0, 1.0}

@@ -1,0 +1,97 @@
+"""Tests of the memory estimate, against the compiled programs of docs/sizing.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from configs import instruct, webagent_r1
+from tools import recipes
+from webagent_jax import config, sizing
+from webagent_jax.policy.sharding import ShardingError
+from webagent_jax.sizing import Hardware, Workload
+
+WORKLOAD = Workload(turns=6.0, prompt_tokens=1_000, response_tokens=100)
+
+
+def make_config(variant="zero", rank=0, tensor=None, engine_size=1):
+    values = webagent_r1.get_config(variant)
+    values.lora.rank = rank
+    values.mesh.tensor = tensor or values.mesh.tensor
+    values.engine.tensor_parallel_size = engine_size
+    return config.from_config_dict(values)
+
+
+LLAMA = "llama-3.1-8b-zero"
+
+
+# GiB of the update and of inference in docs/sizing.md, from the TPU compiler. With adapters it
+# counts the base twice, as base and as reference; the size of the base is subtracted here.
+@pytest.mark.parametrize(
+    ("options", "chip", "devices", "update", "rollout"),
+    [
+        ({}, "v5e", 16, 15.26, 13.52),
+        ({"tensor": 1}, "v5e", 16, 17.07, None),
+        ({}, "v6e", 8, 20.00, None),
+        ({}, "v5p", 4, 29.51, None),
+        ({"variant": LLAMA}, "v5p", 8, 52.15, 55.46),
+        ({"variant": LLAMA, "tensor": 4, "engine_size": 4}, "v6e", 16, 22.88, None),
+        ({"variant": LLAMA}, "v6e", 16, 39.85, None),
+        ({"tensor": 1}, "v5p", 1, 89.96, 56.62),
+        ({"tensor": 1, "rank": 32}, "v5p", 1, 46.08 - 11.50, 22.93),
+        ({"variant": LLAMA, "rank": 32}, "v5p", 1, 113.9 - 29.9, 71.5),
+    ],
+)
+def test_memory_is_close_to_compiled_programs(options, chip, devices, update, rollout):
+    cfg = make_config(**options)
+    engine_size = cfg.engine.tensor_parallel_size
+    result = sizing.estimate(cfg, Hardware("", chip, devices, (engine_size,), 0), WORKLOAD)
+    assert result.update_bytes / 2**30 == pytest.approx(update, rel=0.035)
+    if rollout:
+        assert result.rollout_bytes / 2**30 == pytest.approx(rollout, rel=0.035)
+
+
+def test_recommendation_prefers_training_of_all_params():
+    values = instruct.get_config("arena")
+    values.policy.path = "Qwen2.5-3B"
+    cfg = config.from_config_dict(values)
+    one, eight = (Hardware("", "h100", count, (1,), 0) for count in (1, 8))
+    assert sizing.recommend(cfg, eight, WORKLOAD).cfg.lora.rank == 0
+    values.policy.path = "Llama-3.1-8B"
+    large_cfg = config.from_config_dict(values)
+    two = Hardware("", "h100", 2, (1,), 0)
+    result = sizing.recommend(large_cfg, two, WORKLOAD)
+    assert result.fits and result.cfg.lora.rank == 32
+    result = sizing.recommend(large_cfg, one, WORKLOAD)
+    assert not result.fits and result.max_bytes > result.usable_bytes
+
+
+def test_mesh_must_cover_devices_and_divide_model():
+    cfg = make_config()
+    for mesh in ({"tensor": 3}, {"fsdp": 3, "tensor": 1}):
+        bad_cfg = dataclasses.replace(cfg, mesh=dataclasses.replace(cfg.mesh, **mesh))
+        with pytest.raises(ShardingError):
+            sizing.estimate(bad_cfg, Hardware("", "v5p", 6, (1,), 0), WORKLOAD)
+
+
+def test_hours_follow_work():
+    cfg, hardware = make_config(tensor=1), Hardware("", "h100", 8, (1,), 0)
+    result = sizing.estimate(cfg, hardware, WORKLOAD)
+    assert result.hours == pytest.approx(
+        cfg.grpo.updates * (result.update_seconds + result.rollout_seconds) / 3600
+    )
+    longer = dataclasses.replace(WORKLOAD, turns=12.0)
+    assert sizing.estimate(cfg, hardware, longer).rollout_seconds == pytest.approx(
+        2 * result.rollout_seconds, rel=0.01
+    )
+    faster = dataclasses.replace(WORKLOAD, roofline_fraction=0.6)
+    assert sizing.estimate(cfg, hardware, faster).update_seconds == pytest.approx(
+        result.update_seconds / 2
+    )
+
+
+def test_page_contains_current_table():
+    page = Path("docs/recipes.md").read_text()
+    assert recipes.table() in page

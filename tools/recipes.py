@@ -1,0 +1,106 @@
+"""Print the table of docs/recipes.md: training, mesh, memory and hours by model and hardware.
+
+python tools/recipes.py
+
+All values are computed from shapes by webagent_jax/sizing.py; none is measured. `--update` replaces
+the table in the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from configs import instruct  # noqa: E402
+from webagent_jax import config, sizing  # noqa: E402
+from webagent_jax.sizing import Hardware, Workload  # noqa: E402
+
+PAGE = ROOT / "docs" / "recipes.md"
+START, END = "<!-- table: recipes -->\n", "<!-- end of table -->"
+MODELS = (
+    "Qwen/Qwen2.5-0.5B-Instruct",
+    "Qwen/Qwen2.5-1.5B-Instruct",
+    "Qwen/Qwen2.5-3B-Instruct",
+    "Qwen/Qwen2.5-7B-Instruct",
+    "meta-llama/Llama-3.1-8B-Instruct",
+)
+# One process per GPU or engine; on TPUs one process per host, whose chips share an engine.
+HARDWARE = (
+    Hardware("1 H100 80 GB", "h100", 1, (1,), 0),
+    Hardware("8 H100 80 GB", "h100", 8, (1, 2), 0),
+    Hardware("v5e-16", "v5e", 16, (4, 2), 4),
+    Hardware("v5p-8", "v5p", 4, (4, 2), 1),
+    Hardware("v6e-8", "v6e", 8, (8, 4, 2), 1),
+)
+# Turns, prompts and responses of the experts' episodes, with longer responses (docs/recipes.md).
+WORKLOADS = {
+    "arena": Workload(turns=6.0, prompt_tokens=1_000, response_tokens=120),
+    "miniwob": Workload(turns=3.0, prompt_tokens=500, response_tokens=80),
+}
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """Yield the cells of every row."""
+    for model in MODELS:
+        for hardware in HARDWARE:
+            cells = []
+            for variant, workload in WORKLOADS.items():
+                values = instruct.get_config(variant)
+                values.policy.path = model
+                result = sizing.recommend(config.from_config_dict(values), hardware, workload)
+                cells.append(_cells(hardware, result))
+            (arena, miniwob) = cells
+            yield (
+                model.split("/")[1].removesuffix("-Instruct"),
+                hardware.name,
+                *arena,
+                miniwob[-1],
+            )
+
+
+def _cells(hardware: Hardware, result: sizing.Sizing) -> tuple[str, ...]:
+    mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.items() if size > 1)
+    memory = sizing.CHIPS[hardware.chip].hbm / 2**30
+    rank = result.cfg.lora.rank
+    return (
+        f"LoRA {rank}" if rank else "all params",
+        mesh or "one device",
+        str(result.cfg.engine.tensor_parallel_size),
+        f"{result.max_bytes / 2**30:.1f} of {memory:.1f}",
+        f"{result.hours:.1f}" if result.fits else "does not fit",
+    )
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    header = (
+        "model",
+        "hardware",
+        "trained",
+        "mesh",
+        "devices per engine",
+        "GiB per device",
+        "hours, arena",
+        "hours, MiniWoB++",
+    )
+    lines = [header, ("---",) * len(header), *rows()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    text = table()
+    if "--update" in sys.argv[1:]:
+        page = PAGE.read_text()
+        before, rest = page.split(START)
+        _, after = rest.split(END)
+        PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
