@@ -255,7 +255,7 @@ def test_missing_browser_exits_with_message():
 def test_incomplete_policy_exits_with_message(tmp_path):
     shutil.copy(ROOT / "webagent_jax" / "policy" / "webagent_tiny" / "config.json", tmp_path)
     result = run_command("export", f"--input={tmp_path}", f"--output_dir={tmp_path / 'out'}")
-    assert_mistake(result, "the directory is incomplete; copy or download it again")
+    assert_mistake(result, "copy or download all files of the policy again")
 
 
 def test_workdir_of_other_command_exits_with_message(tmp_path):
