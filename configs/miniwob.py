@@ -102,7 +102,9 @@ _ALL_PAGES = RunConfig(
     mesh=MeshConfig(microbatch_rows_per_device=1),
     suite=SuiteConfig(tasks=(*_BC_PAGES, *_OTHER_PAGES)),
     engine=EngineConfig(slots=16, max_model_len=1_536),
-    rollout=RolloutConfig(max_concurrent_episodes=16, max_turns=16, max_new_tokens=128),
+    rollout=RolloutConfig(
+        max_concurrent_episodes=8, max_turns=16, max_new_tokens=128, episode_timeout=900.0
+    ),
     bc=BCConfig(
         demos_per_task=24,
         epochs=1,

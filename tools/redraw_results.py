@@ -209,20 +209,46 @@ def bc_decisions() -> str:
     return table_of(["commit", "run", "update", "trained on, %", "held out, %"], rows)
 
 
-def arena_shop() -> str:
-    """Return the table of decision accuracy and success of SmolLM2-135M on the shop."""
+def decisions_and_success(table: str, evaluations: dict[str, str]) -> str:
+    """Return the table of decision accuracy and success of the runs stored for it.
+
+    Args:
+        table: folder of the runs.
+        evaluations: heading of each stored evaluation, which is of the last update.
+    """
     rows = []
-    for run in load_runs("arena_shop"):
+    for run in load_runs(table):
         kinds = ("decisions/train", "decisions/held_out")
         steps, train = run.series(kinds[0])
         for step, train_value, held_out in zip(steps, train, run.series(kinds[1])[1], strict=True):
             is_last = step == steps[-1]
             success = [
-                interval(run.evals[name]) if is_last else "" for name in ("greedy", "sampled")
+                interval(run.evals[name]) if is_last and name in run.evals else ""
+                for name in evaluations
             ]
             rows.append([run.name, str(step), percent(train_value), percent(held_out), *success])
     header = ["run", "update", "decisions, trained on, %", "held out, %"]
-    return table_of([*header, "success, greedy, %", "success, temperature 1, %"], rows)
+    return table_of([*header, *evaluations.values()], rows)
+
+
+def arena_shop() -> str:
+    """Return the table of decision accuracy and success of SmolLM2-135M on the shop."""
+    headings = {"greedy": "success, greedy, %", "sampled": "success, temperature 1, %"}
+    return decisions_and_success("arena_shop", headings)
+
+
+def miniwob() -> str:
+    """Return the table of decision accuracy and success of SmolLM2-135M on MiniWoB++."""
+    return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
+
+
+def miniwob_pages() -> str:
+    """Return the pages of MiniWoB++ by their success in the last run."""
+    pages: dict[float, list[str]] = {}
+    for page, rate in load_runs("miniwob")[-1].evals["sampled"]["by_site"].items():
+        pages.setdefault(rate, []).append(page)
+    rows = [[percent(rate), ", ".join(sorted(pages[rate]))] for rate in sorted(pages, reverse=True)]
+    return table_of(["success, %", "pages"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -231,6 +257,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
+    "miniwob": miniwob,
+    "miniwob_pages": miniwob_pages,
 }
 
 
