@@ -242,15 +242,6 @@ def miniwob() -> str:
     return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
 
 
-def miniwob_pages() -> str:
-    """Return the pages of MiniWoB++ by their success in the last run."""
-    pages: dict[float, list[str]] = {}
-    for page, rate in load_runs("miniwob")[-1].evals["sampled"]["by_site"].items():
-        pages.setdefault(rate, []).append(page)
-    rows = [[percent(rate), ", ".join(sorted(pages[rate]))] for rate in sorted(pages, reverse=True)]
-    return table_of(["success, %", "pages"], rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "quickstart_tasks": quickstart_tasks,
@@ -258,7 +249,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
     "miniwob": miniwob,
-    "miniwob_pages": miniwob_pages,
 }
 
 
