@@ -271,7 +271,7 @@ def test_unusable_endpoint_exits_with_message(tmp_path):
     args = (
         *("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}"),
         *("--config.policy.kind=openai", "--config.policy.endpoint.retries=0"),
-        "--config.policy.endpoint.model=m",
+        *("--config.policy.endpoint.model=m", "--config.prompt.template=compact"),
     )
     dead = run_command(*args, "--config.policy.endpoint.url=http://127.0.0.1:1/v1")
     assert_mistake(dead, "check that the server is running")

@@ -212,6 +212,6 @@ def test_description(port: int, path: str) -> None:
 def test_used_port_is_a_clear_error(port: int) -> None:
     command = [sys.executable, "launch/serve_env.py", "--config=configs/arena.py", f"--port={port}"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "use another --port" in result.stderr
     assert "Traceback" not in result.stderr

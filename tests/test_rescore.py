@@ -32,7 +32,7 @@ def write_file(path: Path, rows: Sequence[Json]) -> str:
 def write_run(folder: Path, episodes: Sequence[Episode], **options: Any) -> Path:
     """Write the workdir of an evaluation with these episodes."""
     suite = SuiteConfig(name="webarena_lite", webarena=WebArenaConfig(**options))
-    run_metadata.init_workdir(folder, RunConfig(suite=suite))
+    run_metadata.init_workdir(folder, RunConfig(suite=suite), "evaluate")
     episode_log.append_episodes(folder / "episodes" / "episodes.jsonl", episodes)
     return folder
 
@@ -153,7 +153,7 @@ def test_user_errors_name_the_fix(tmp_path: Path) -> None:
     other_run = write_run(tmp_path / "other", [make_episode(file, "0", "", 1.0)], labels="lite-v2")
     with pytest.raises(ConfigError, match="--test_file"):
         rescore.rescore(other_run, ["original"])
-    run_metadata.init_workdir(tmp_path / "miniwob", RunConfig())
+    run_metadata.init_workdir(tmp_path / "miniwob", RunConfig(), "evaluate")
     with pytest.raises(ConfigError, match="run of miniwob"):
         rescore.rescore(tmp_path / "miniwob", ["verified"])
     with pytest.raises(ConfigError, match="workdir of one evaluation"):

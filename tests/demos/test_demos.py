@@ -148,8 +148,8 @@ def test_write_without_episodes_raises(tmp_path: Path) -> None:
         store(tmp_path, [])
 
 
-def test_read_without_demonstrations_names_collect_demos(tmp_path: Path) -> None:
-    with pytest.raises(demos.DemosError, match="collect_demos"):
+def test_read_without_demonstrations_names_collect(tmp_path: Path) -> None:
+    with pytest.raises(demos.DemosError, match="webagent collect"):
         demos.read(tmp_path)
 
 

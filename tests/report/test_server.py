@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from absl import app
 from playwright.sync_api import Browser, Page, expect
 
 from tests.launchers import load_main
 from tests.report.browsing import DESKTOP, PHONE, launch_chromium
 from tests.report.conftest import INJECTION, build_workdir, make_training_episodes
 from tests.report.test_html import Tags, write_curve
+from webagent_jax.config import ConfigError
 from webagent_jax.local_site import LocalServer
 from webagent_jax.report import run_list, server
 from webagent_jax.tracking import atomic_files, episode_log, metric_writers
@@ -352,7 +352,7 @@ def test_pages_fit_phone_width(tab: Page, site: LocalServer) -> None:
 
 def test_launcher_checks_its_directory(tmp_path: Path) -> None:
     main = load_main("view")
-    with pytest.raises(app.UsageError, match="one directory"):
+    with pytest.raises(ConfigError, match="one directory"):
         main(["view.py"])
-    with pytest.raises(app.UsageError, match="nowhere is not a directory"):
+    with pytest.raises(ConfigError, match="nowhere is not a directory"):
         main(["view.py", str(tmp_path / "nowhere")])
