@@ -6,8 +6,23 @@ import enum
 
 import numpy as np
 
+from webagent_jax.types import Split
+
 FIRST_TEST_SEED = 1_000_000
 """First seed of generated test tasks; training seeds are below it: the splits are disjoint."""
+
+
+def task_seeds(num_train: int, num_test: int = 1_000) -> dict[Split, range]:
+    """Return the seeds of generated tasks by split.
+
+    Args:
+        num_train: number of training tasks per name; those from FIRST_TEST_SEED on are left out.
+        num_test: number of test tasks per name.
+    """
+    return {
+        "train": range(min(num_train, FIRST_TEST_SEED)),
+        "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + num_test),
+    }
 
 
 class RandomStream(enum.IntEnum):

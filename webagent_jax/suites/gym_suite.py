@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
-from PIL import Image
 
 from webagent_jax.agent.actions import format_action
 from webagent_jax.config import ConfigError, SuiteConfig
-from webagent_jax.seeds import FIRST_TEST_SEED
+from webagent_jax.seeds import task_seeds
 from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.types import (
     Action,
@@ -28,10 +26,13 @@ from webagent_jax.types import (
     Task,
 )
 
-_NAME = "gymnasium"
-_NUM_TEST_SEEDS = 1_000
+if TYPE_CHECKING:
+    # Every command imports the registry of suites, and few runs need gymnasium.
+    import gymnasium
 
-GymEnv = gymnasium.Env[Any, str]
+    GymEnv = gymnasium.Env[Any, str]
+
+_NAME = "gymnasium"
 
 
 class GymSuite:
@@ -50,10 +51,7 @@ class GymSuite:
 
     def __init__(self, make_env: Callable[[], GymEnv], config: SuiteConfig) -> None:
         self._make_env = make_env
-        self._seeds: dict[Split, range] = {
-            "train": range(min(config.train_seeds_per_task, FIRST_TEST_SEED)),
-            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + _NUM_TEST_SEEDS),
-        }
+        self._seeds = task_seeds(config.train_seeds_per_task)
         if config.tasks:
             raise ConfigError(
                 "suite.tasks selects nothing in a gymnasium environment: leave it out"
@@ -156,6 +154,8 @@ class GymEnvironment:
             raise ConfigError(
                 'screenshots need an environment with render_mode="rgb_array"; or turn them off'
             )
+        from PIL import Image
+
         image = io.BytesIO()
         Image.fromarray(array).save(image, "JPEG")
         return image.getvalue()

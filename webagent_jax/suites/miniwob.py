@@ -17,7 +17,7 @@ from pathlib import Path
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
-from webagent_jax.seeds import FIRST_TEST_SEED
+from webagent_jax.seeds import FIRST_TEST_SEED, task_seeds
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import (
@@ -314,7 +314,7 @@ def _seed_ranges(train: int, test: int) -> dict[Split, range]:
         )
     if test < 1:
         raise ConfigError(f"test_seeds={test} must be at least 1")
-    return {"train": range(train), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test)}
+    return task_seeds(train, test)
 
 
 def _resolve_pages(pages: Sequence[str], available_pages: tuple[str, ...]) -> tuple[str, ...]:

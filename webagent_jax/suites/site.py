@@ -27,12 +27,10 @@ from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.local_site import StaticSite
-from webagent_jax.seeds import FIRST_TEST_SEED
+from webagent_jax.seeds import task_seeds
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.types import Expert, Observation, ResetResult, Split, Task
-
-_NUM_TEST_SEEDS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,7 @@ class SiteSuite:
     ) -> None:
         self._names = _select_names(config.tasks, tuple(tasks))
         self._functions = tasks
-        self._seeds: dict[Split, range] = {
-            "train": range(min(config.train_seeds_per_task, FIRST_TEST_SEED)),
-            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + _NUM_TEST_SEEDS),
-        }
+        self._seeds = task_seeds(config.train_seeds_per_task)
         self._pool, self._name = pool, name
         self._server: StaticSite | None = None
         self._url = str(site)
