@@ -106,7 +106,4 @@ _VARIANTS = {"": _ARENA, "smollm2": _SMOLLM2}
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    if variant not in _VARIANTS:
-        names = ", ".join(filter(None, _VARIANTS))
-        raise config.ConfigError(f"unknown variant {variant!r}; available: {names}")
-    return config.to_config_dict(_VARIANTS[variant])
+    return config.to_config_dict(config.get_variant(_VARIANTS, variant))

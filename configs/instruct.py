@@ -61,8 +61,7 @@ _LIMITS = {"arena": (4_096, 512, 16, 1, 1), "miniwob": (2_048, 256, 10, 4, 5)}
 
 def get_config(variant: str = "arena") -> ml_collections.ConfigDict:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    if variant not in _SUITES:
-        raise config.ConfigError(f"unknown variant {variant!r}; available: {', '.join(_SUITES)}")
+    suite = config.get_variant(_SUITES, variant)
     context, response, max_turns, demos_per_task, seeds_per_task = _LIMITS[variant]
     return config.to_config_dict(
         RunConfig(
@@ -70,7 +69,7 @@ def get_config(variant: str = "arena") -> ml_collections.ConfigDict:
             mesh=MeshConfig(fsdp=-1, microbatch_rows_per_device=1),
             # The experts, which demonstrate for BC, read compact observations.
             browser=BrowserConfig(num_processes=4),
-            suite=_SUITES[variant],
+            suite=suite,
             engine=EngineConfig(slots=16, max_model_len=context),
             rollout=RolloutConfig(
                 max_concurrent_episodes=64,

@@ -8,8 +8,10 @@ docs/results.md.
     python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
 
 `:smoke` reduces it to two tasks and one update, to test the installation. `:paper`, `:dr_grpo`,
-`:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce` and `:released` use another objective
-(docs/objectives.md). To compare objectives, start all of them from one BC policy:
+`:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce`, `:released`, `:step_credit`,
+`:trust_region`, `:constant_turns` and `:scaled_negatives` use another objective, `:adaptive` and
+`:success_replay` other groups (docs/objectives.md). To compare objectives, start all of them from
+one BC policy:
 
     python launch/train_grpo.py --config=configs/quickstart.py:awr \
         --config.policy.path=runs/quickstart/bc/policy --workdir=runs/awr
@@ -113,6 +115,11 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
         minibatches=1,
         filter_groups=False,
     ),
+    "step_credit": replace(_GRPO, step_advantage_weight=1.0),
+    "trust_region": replace(_GRPO, kl_reference="previous", kl_beta=0.1),
+    "constant_turns": replace(_GRPO, loss_aggregation="constant_turns"),
+    "scaled_negatives": replace(_GRPO, negative_advantage_scale=0.5),
+    "adaptive": replace(_GRPO, task_sampling="adaptive"),
 }
 
 
@@ -132,12 +139,15 @@ _VARIANTS = {
     "": _QUICKSTART,
     "smoke": _SMOKE,
     **{name: replace(_QUICKSTART, grpo=grpo) for name, grpo in _OBJECTIVES.items()},
+    # Replay needs tasks that recur: about three groups per task in a run.
+    "success_replay": replace(
+        _QUICKSTART,
+        suite=replace(_QUICKSTART.suite, train_seeds_per_task=5),
+        grpo=replace(_GRPO, success_replay=True),
+    ),
 }
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    if variant not in _VARIANTS:
-        names = ", ".join(filter(None, _VARIANTS))
-        raise config.ConfigError(f"unknown variant {variant!r}; available: {names}")
-    return config.to_config_dict(_VARIANTS[variant])
+    return config.to_config_dict(config.get_variant(_VARIANTS, variant))

@@ -95,9 +95,7 @@ _CONTEXT = 16_384
 
 def get_config(variant: str = "r1") -> ml_collections.ConfigDict:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    if variant not in _VARIANTS:
-        raise config.ConfigError(f"unknown variant {variant!r}; available: {', '.join(_VARIANTS)}")
-    (weights, tensor, cache_mib), kind = _VARIANTS[variant]
+    (weights, tensor, cache_mib), kind = config.get_variant(_VARIANTS, variant)
     # r1 and cot start M-GRPO from the policy of BC; M-GRPO without BC is R1-Zero.
     path = weights if kind == "zero" else f"runs/{variant}/bc/policy"
     return config.to_config_dict(

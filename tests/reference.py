@@ -7,6 +7,7 @@ one-hot vector e of the token, d logp / d logits = e - p.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,7 @@ class Turn:
     ref_logp: list[float]  # [C]
     prox_logp: list[float] = field(default_factory=list)  # [C]; empty: behavior_logp
     thought: int = 0  # number of leading thought tokens
+    page: int = 0  # page on which the turn begins
 
 
 @dataclass
@@ -74,6 +76,36 @@ def compute_advantages(
     return advantages
 
 
+def compute_step_advantages(group: list[Episode], rewards: list[float], discount: float):
+    """Return the advantages of the turns of each episode over others of the group on their page."""
+    pages = sorted({turn.page for episode in group for turn in episode.turns})
+    success, failure = len(pages), len(pages) + 1
+    paths = [
+        [
+            *(pages.index(turn.page) for turn in episode.turns),
+            success if reward == 1 else failure,
+        ]
+        for episode, reward in zip(group, rewards, strict=True)
+    ]
+    # All shortest paths (Floyd and Warshall).
+    distance = np.full((len(pages) + 2, len(pages) + 2), np.inf)
+    np.fill_diagonal(distance, 0)
+    for path in paths:
+        for start, end in itertools.pairwise(path):
+            distance[start, end] = min(distance[start, end], 1)
+    for middle in range(len(distance)):
+        distance = np.minimum(distance, distance[:, [middle]] + distance[[middle], :])
+    value = np.where(np.isfinite(distance[:, success]), discount ** distance[:, success], 0.0)
+    steps = [(path[j], value[path[j + 1]]) for path in paths for j in range(len(path) - 1)]
+    return [
+        [
+            value[path[j + 1]] - np.mean([v for page, v in steps if page == path[j]])
+            for j in range(len(path) - 1)
+        ]
+        for path in paths
+    ]
+
+
 def objective(
     groups: list[list[Episode]],
     *,
@@ -85,15 +117,21 @@ def objective(
     clip_high: float = 0.2,
     kl_estimator: str = "k3",
     kl_beta: float = 0.0,
+    kl_reference: str = "initial",
+    negative_advantage_scale: float = 1.0,
+    step_advantage_weight: float = 0.0,
+    step_discount: float = 1.0,
     std_eps: float = 1e-4,
     awr_temperature: float = 1.0,
     truncated_episodes: str = "score",
     importance_weight_cap: float = 2.0,
     max_length: float = 1.0,
+    max_turns: int = 1,
 ) -> tuple[float, list[Array]]:
     """Return the loss and its gradient [C, V] for each turn. Defaults are those of the paper.
 
-    `max_length` is the constant of loss_aggregation="constant_length".
+    `max_length` is the constant of loss_aggregation="constant_length", and `max_turns` that of
+    "constant_turns".
     """
     advantages = compute_advantages(
         groups, advantage_estimator, std_eps, awr_temperature, truncated_episodes
@@ -104,6 +142,12 @@ def objective(
         for episode, advantage in zip(group, group_advantages, strict=True)
         if advantage is not None
     ]
+
+    step_advantages = {}
+    for group in groups:
+        rewards = [episode_reward(episode, truncated_episodes) for episode in group]
+        steps = compute_step_advantages(group, rewards, step_discount)
+        step_advantages |= {id(e): gains for e, gains in zip(group, steps, strict=True)}
 
     def loss_positions(turn: Turn) -> range:
         return range(
@@ -116,16 +160,23 @@ def objective(
     loss, grads = 0.0, []
     for group, group_advantages in zip(groups, advantages, strict=True):
         for episode, advantage in zip(group, group_advantages, strict=True):
+            if advantage is not None and advantage < 0:
+                advantage *= negative_advantage_scale
             num_episode_tokens = sum(len(loss_positions(turn)) for turn in episode.turns)
-            for turn in episode.turns:
+            for turn, step_advantage in zip(
+                episode.turns, step_advantages[id(episode)], strict=True
+            ):
                 grad = np.zeros_like(turn.logits)
                 grads.append(grad)
                 if advantage is None:
                     continue
+                turn_advantage = advantage + step_advantage_weight * step_advantage
                 if loss_aggregation == "token_mean":
                     weight = 1 / num_tokens
                 elif loss_aggregation == "constant_length":
                     weight = 1 / len(train_episodes) / max_length
+                elif loss_aggregation == "constant_turns":
+                    weight = 1 / len(train_episodes) / max_turns / len(turn.tokens)
                 elif sequence_layout == "webagent_r1_release":  # the trajectory is one turn
                     weight = 1 / len(train_episodes) / num_episode_tokens
                 else:
@@ -135,10 +186,13 @@ def objective(
                     logps = log_softmax(turn.logits[t])
                     prox = (turn.prox_logp or turn.behavior_logp)[t]
                     importance = min(np.exp(prox - turn.behavior_logp[t]), importance_weight_cap)
-                    ref_log_ratio = turn.ref_logp[t] - logps[token]
+                    ref_logp = prox if kl_reference == "previous" else turn.ref_logp[t]
+                    ref_log_ratio = ref_logp - logps[token]
                     k3 = np.exp(ref_log_ratio) - ref_log_ratio - 1
                     kl_advantage = (
-                        advantage + kl_beta * ref_log_ratio if kl_estimator == "k1" else advantage
+                        turn_advantage + kl_beta * ref_log_ratio
+                        if kl_estimator == "k1"
+                        else turn_advantage
                     )
                     if policy_loss == "clip":
                         ratio = np.exp(logps[token] - prox)

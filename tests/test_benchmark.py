@@ -107,6 +107,7 @@ def test_site_pages_contain_given_number_of_elements():
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_browser_benchmark_reports_pages_steps_and_waits(monkeypatch, capsys):
     constants = {"_ELEMENTS": 30, "_ROWS": 3, "_CONTEXTS": (1, 2), "_STEPS": 6}
     for name, value in (constants | {"_DELAYS_PER_KIND": 1, "_THINK_SECONDS": 0.0}).items():

@@ -282,14 +282,16 @@ def test_interruption_reports_saved_results_and_continues(tmp_path):
     args = ("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")
     log = tmp_path / "episodes" / "episodes.jsonl"
     with subprocess.Popen(
-        [sys.executable, "-m", "webagent_jax", *args],
+        # Tests that a shell runs in the background ignore SIGINT, and so would this process.
+        ["env", "--default-signal=INT", sys.executable, "-m", "webagent_jax", *args],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
-        while not log.exists() and process.poll() is None:
+        # The file exists before its first line.
+        while not (log.exists() and log.read_text().endswith("\n")) and process.poll() is None:
             time.sleep(0.02)
         # As from a terminal: the signal reaches Chromium too.
         os.killpg(process.pid, signal.SIGINT)

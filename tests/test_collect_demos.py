@@ -8,7 +8,7 @@ import pytest
 
 from configs import quickstart
 from webagent_jax import config, demos
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import resolve_dir
@@ -37,14 +37,11 @@ def collect(directory, max_model_len):
         engine=dataclasses.replace(SMOKE.engine, max_model_len=max_model_len),
     )
     collect_demos(cfg, directory, progress)
-    tokenizer, template = (
-        ChatTokenizer(resolve_dir(cfg.policy.path)),
-        TEMPLATES["compact"],
-    )
+    tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
+    prompt = PromptFormat(TEMPLATES["compact"], cfg.prompt.thinking)
     prompt_lengths = {
         demo.task.id: max(
-            len(turn.prompt_ids)
-            for turn in demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking).turns
+            len(turn.prompt_ids) for turn in demos.to_episode(demo, tokenizer, prompt).turns
         )
         for demo in demos.read(directory)
     }

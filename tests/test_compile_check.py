@@ -18,6 +18,7 @@ from webagent_jax.compile_check import (
     Report,
 )
 from webagent_jax.config import (
+    BCConfig,
     EngineConfig,
     GRPOConfig,
     LoRAConfig,
@@ -25,6 +26,7 @@ from webagent_jax.config import (
     PolicyConfig,
     RunConfig,
 )
+from webagent_jax.inference.kv_cache import kv_bytes_per_token
 
 SMALL = RunConfig(
     policy=PolicyConfig(path="Qwen2.5-0.5B", dtype="bfloat16", remat="full"),
@@ -76,6 +78,26 @@ def test_table_reports_programs_that_do_not_fit():
     assert not report.fits
     record = json.loads(json.dumps(report.as_json()))
     assert record["programs"][0]["total"] == 4 * gib and record["fits"] is False
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", ["Qwen2.5-0.5B", "Qwen2.5-3B"])  # heads of 64 and of 128
+def test_decode_step_copies_no_pages(model):
+    cfg = dataclasses.replace(
+        SMALL,
+        policy=dataclasses.replace(SMALL.policy, path=model),
+        engine=EngineConfig(slots=16, max_model_len=16_384),
+        bc=BCConfig(row_tokens=16_384),
+        grpo=GRPOConfig(row_tokens=16_384),
+    )
+    (decode,) = compile_check.check(cfg, "v5p:2x2x1", print, names=["decode step"]).programs
+    assert decode.fits
+    # Pages of all slots, and half as many for cached prefixes.
+    cache_tokens = 1.5 * cfg.engine.slots * cfg.engine.max_model_len
+    cache_bytes = cache_tokens * kv_bytes_per_token(compile_check.model_config(cfg.policy))
+    assert decode.temporaries < 0.05 * cache_bytes
 
 
 @needs_libtpu

@@ -23,7 +23,7 @@ from absl.testing import flagsaver
 from ml_collections import config_flags
 
 from webagent_jax import config, evaluate, policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import ConfigError, EvalConfig, RunConfig, SuiteConfig
 from webagent_jax.endpoint import Usage
 from webagent_jax.rollout import Collector, EpisodeConfig
@@ -118,7 +118,9 @@ class FakeRuntime:
 
     def episode_config(self, max_turns, evaluation) -> EpisodeConfig:
         assert evaluation
-        return EpisodeConfig(self._tokenizer, TEMPLATES["compact"], True, max_turns, 500, 60.0)
+        return EpisodeConfig(
+            self._tokenizer, PromptFormat(TEMPLATES["compact"]), max_turns, 500, 60.0
+        )
 
     def policy_agent(self, evaluation) -> FakeAgent:
         assert evaluation

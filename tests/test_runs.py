@@ -133,7 +133,14 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
-        grpo=dataclasses.replace(SMOKE.grpo, updates=2, minibatches=1, filter_groups=False),
+        grpo=dataclasses.replace(
+            SMOKE.grpo,
+            updates=2,
+            minibatches=1,
+            filter_groups=False,
+            task_sampling="adaptive",
+            success_replay=True,
+        ),
     )
     full_policy_dir = train_grpo(cfg, tmp_path / "whole")
     with pytest.raises(_SimulatedKill):

@@ -17,7 +17,7 @@ import pytest
 
 from configs import quickstart
 from webagent_jax import config, evaluate, policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.config import EndpointConfig, PolicyConfig
 from webagent_jax.inference import Engine
 from webagent_jax.types import Observation
@@ -47,7 +47,9 @@ def test_transformers_generates_same_text(exported):
     transformers = pytest.importorskip("transformers")
     tokenizer = ChatTokenizer(exported)
     conversations = [
-        build_messages(TEMPLATES["compact"], True, f"Click {page[7:10]}", (), Observation(page, ""))
+        build_messages(
+            PromptFormat(TEMPLATES["compact"]), f"Click {page[7:10]}", (), Observation(page, "")
+        )
         for page in PAGES
     ]
     with Engine(*policy.load_hf(exported), slots=2, max_model_len=512) as engine:

@@ -80,8 +80,11 @@ def store(workdir: Path, folder: Path) -> None:
         folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads((workdir / "config.json").read_text())
+    # The folder of the run means nothing elsewhere.
+    config.pop("workdir", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     names = {
-        "config.json": "config.json",
         "metrics.jsonl": "metrics.jsonl",
         "bc/metrics.jsonl": "bc_metrics.jsonl",
         "grpo/metrics.jsonl": "grpo_metrics.jsonl",

@@ -2,6 +2,6 @@
 
 from webagent_jax import xla_flags
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 xla_flags.disable_ynn_reduce()

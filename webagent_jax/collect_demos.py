@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking.progress import Progress
-from webagent_jax.types import DemoSource, Episode, Outcome, ParseError
+from webagent_jax.types import DemoSource, Episode, Outcome, ParseError, Suite, Task
 
 _MAX_EXPERT_TURNS = 30  # upper bound for all experts
 
@@ -39,11 +40,7 @@ def collect_demos(
         KeyError: a task has no expert.
         DemosError: no episode succeeded, or the directory contains demonstrations.
     """
-    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
-    if num_demos > num_seeds:
-        raise ConfigError(
-            f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
-        )
+    check_num_demos(cfg)
     # Experts need no policy.
     model, snapshot = initial_policy(cfg) if source == "policy" else (None, None)
     with RolloutRuntime(cfg, progress, model, snapshot) as runtime:
@@ -54,20 +51,16 @@ def collect_demos(
             # Experts read no prompts: without a limit the log can report the limit that fits all.
             episode_config = replace(episode_config, max_prompt_tokens=sys.maxsize)
         agent = runtime.expert_agent if source == "expert" else runtime.policy_agent
-        jobs = []
-        for number, name in enumerate(runtime.suite.task_names("train")):
-            draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
-            for index in draw.choice(num_seeds, num_demos, replace=False):
-                task = runtime.suite.task(name, "train", int(index))
-                seed = seeds.derive_seed(cfg.seed, RandomStream.DEMONSTRATIONS, number, int(index))
-                jobs.append(Job(task, seed, episode_config, agent))
+        jobs = [
+            Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
+        ]
         progress.start_phase("demonstrations", len(jobs), "episodes")
         episodes = runtime.run(jobs, lambda episode: progress.advance())
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, responses with actions.
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
-    in_limit = [episode for episode in successes if _longest_prompt(episode) <= max_prompt_tokens]
+    in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if _has_only_actions(episode)]
     if len(successes) < len(episodes):
         progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
@@ -80,7 +73,7 @@ def collect_demos(
         )
     if len(in_limit) < len(successes):
         # `max_model_len` covers the prompt and a response of full length.
-        required_len = max(map(_longest_prompt, successes)) + cfg.rollout.max_new_tokens
+        required_len = max(map(longest_prompt, successes)) + cfg.rollout.max_new_tokens
         message = (
             f"{len(successes) - len(in_limit)} of {len(episodes)} demonstrations have prompts too "
             f"long for engine.max_model_len={cfg.engine.max_model_len}: skipped; "
@@ -95,7 +88,30 @@ def collect_demos(
     demos.write(directory, map(demos.from_episode, demonstrations))
 
 
-def _longest_prompt(episode: Episode) -> int:
+def check_num_demos(cfg: RunConfig) -> None:
+    """Check that there are as many tasks as demonstrations.
+
+    Raises:
+        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`.
+    """
+    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
+    if num_demos > num_seeds:
+        raise ConfigError(
+            f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
+        )
+
+
+def demo_tasks(cfg: RunConfig, suite: Suite) -> Iterator[tuple[Task, int]]:
+    """Yield the tasks to demonstrate, each with a seed for sampling."""
+    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
+    for number, name in enumerate(suite.task_names("train")):
+        draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
+        for index in draw.choice(num_seeds, num_demos, replace=False):
+            seed = seeds.derive_seed(cfg.seed, RandomStream.DEMONSTRATIONS, number, int(index))
+            yield suite.task(name, "train", int(index)), seed
+
+
+def longest_prompt(episode: Episode) -> int:
     """Return the number of tokens of the longest prompt of the episode."""
     return max((len(turn.prompt_ids) for turn in episode.turns), default=0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,12 @@ class _Program:
 
 
 def check(
-    cfg: RunConfig, topology: str, progress: Callable[[str], None], count: int | None = None
+    cfg: RunConfig,
+    topology: str,
+    progress: Callable[[str], None],
+    count: int | None = None,
+    *,
+    names: Collection[str] = (),
 ) -> Report:
     """Compile the update, reference scoring, prefill and decode step; takes minutes.
 
@@ -133,6 +138,7 @@ def check(
         topology: TPU topology, such as "v5e:4x4".
         progress: receives the name of each program before it compiles.
         count: number of devices to use; None uses all devices of the topology.
+        names: programs to compile, such as "decode step"; empty compiles all.
 
     Raises:
         CompileCheckError: libtpu is not installed, or the topology is unknown.
@@ -149,6 +155,8 @@ def check(
     model = model_config(cfg.policy)
     reports = []
     for program in _programs(cfg, model, mesh):
+        if names and program.name not in names:
+            continue
         progress(f"compiling {program.name}")
         reports.append(_compile(program, chip))
     return Report(
@@ -234,7 +242,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     params = sharding.with_shardings(
         abstract_params, sharding.param_shardings(abstract_params, mesh)
     )
-    reference = params if cfg.grpo.kl_beta > 0 else None
+    reference = params if cfg.grpo.needs_reference else None
     base, trainable = None, params
     if cfg.lora.rank:
         adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
@@ -259,6 +267,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         max_model_len=cfg.engine.max_model_len,
         decode_steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
+        platform="tpu",
     )
     engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
 
@@ -343,7 +352,7 @@ def update_work(
     """
     layers, head = _row_flops(cfg, model, mesh)
     recomputes = model.remat in ("attention", "full")
-    reference = cfg.grpo.kl_beta > 0
+    reference = cfg.grpo.needs_reference
     # Bytes: weights in the dtype of the activations; params in float32, as gradient and moments.
     weights, params = policy.weight_bytes(model), 4 * policy.count_params(model)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]

@@ -12,9 +12,11 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import ml_collections
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
@@ -94,6 +96,8 @@ class PromptConfig:
     template: Literal["auto", "compact", "webarena"] = "auto"
     # Response format: <think> and <answer> blocks, or a comment line before the action call.
     thinking: bool = True
+    # Number of latest pages in full; earlier ones are placeholders, as in the paper. 0: all pages.
+    full_pages: int = 1
 
 
 ObservationFormat = Literal["compact", "webarena_lite"]
@@ -336,18 +340,24 @@ class GRPOConfig:
     updates: int = 40  # number of updates of the run
     tasks_per_update: int = 16  # number of groups per update
     group_size: int = 8  # number of episodes per group
+    # Tasks of the groups: passes over all task names, or most where about half succeed.
+    task_sampling: Literal["uniform", "adaptive"] = "uniform"
     # Optimizer steps per update: minibatches x epochs. With 1 x 1 the ratio of clip is always 1;
     # more steps use each batch of episodes longer, within the clip range.
     minibatches: int = 1
     epochs: int = 1
     # Objective (docs/objectives.md): loss weights of tokens.
-    loss_aggregation: Literal["episode_turn_token_mean", "token_mean", "constant_length"] = (
-        "episode_turn_token_mean"
-    )
+    loss_aggregation: Literal[
+        "episode_turn_token_mean", "token_mean", "constant_length", "constant_turns"
+    ] = "episode_turn_token_mean"
     # Objective: advantages of episodes.
     advantage_estimator: Literal[
         "group_std", "group_mean", "leave_one_out", "batch_mean", "success", "exponential"
     ] = "group_std"
+    negative_advantage_scale: float = 1.0  # factor of negative advantages, in [0, 1]
+    # Objective: weight of the advantages of turns on pages that several episodes of a group visit.
+    step_advantage_weight: float = 0.0  # 0: advantages of episodes only
+    step_discount: float = 0.95  # factor of the value of a page per turn to a success
     # Objective: clipped ratio (PPO) or log-probability (REINFORCE, AWR, cloning).
     policy_loss: Literal["clip", "logp"] = "clip"
     # Training sequences: turns as sampled, or whole episodes as in the release of WebAgent-R1.
@@ -357,6 +367,8 @@ class GRPOConfig:
     # KL estimator: k3 is a loss term, k1 is part of the advantage of each token.
     kl_estimator: Literal["k3", "k1"] = "k3"
     kl_beta: float = 0.001  # coefficient of the KL term; 0: no term and no reference policy
+    # Reference policy: that of the start of the training, or that before the update.
+    kl_reference: Literal["initial", "previous"] = "initial"
     std_eps: float = 1e-4  # constant added to the standard deviation, with group_std
     awr_temperature: float = 1.0  # divisor of A in exp(A / temperature), with exponential
     # Episodes that ended at a limit: reward as scored, excluded from training, or reward 0.
@@ -366,9 +378,16 @@ class GRPOConfig:
     importance_weight_cap: float = 2.0  # upper bound of the weight pi_prox / pi_behavior
     filter_groups: bool = True  # whether further groups replace those without a signal
     max_extra_groups: int = 16  # maximum number of replacement groups per update
+    # Whether an earlier success of the task replaces a failure of a group in which all failed.
+    success_replay: bool = False
     row_tokens: int = 1024  # length of a training row, in tokens
     checkpoint_interval: int = 1  # updates between two checkpoints
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Return whether the objective needs the params of the start of the training."""
+        return self.kl_beta > 0 and self.kl_reference == "initial"
 
 
 @dataclass(frozen=True)
@@ -468,6 +487,7 @@ def _check(cfg: RunConfig) -> None:
             cfg.suite.infinity.verifier_timeout > 0,
             "suite.infinity.verifier_timeout must be above 0 seconds",
         ),
+        (cfg.prompt.full_pages >= 0, "prompt.full_pages must not be negative; 0 means all pages"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         *_endpoint_rules(cfg),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
@@ -515,6 +535,25 @@ def _check(cfg: RunConfig) -> None:
         (0 <= cfg.grpo.clip_low < 1, "grpo.clip_low must be in [0, 1)"),
         (cfg.grpo.clip_high >= 0, "grpo.clip_high must not be negative"),
         (cfg.grpo.kl_beta >= 0, "grpo.kl_beta must not be negative; 0 removes the KL term"),
+        (
+            cfg.grpo.kl_reference == "initial" or cfg.grpo.minibatches * cfg.grpo.epochs > 1,
+            "grpo.kl_reference=previous needs several optimizer steps per update: with "
+            "grpo.minibatches=1 and grpo.epochs=1 the policy is still the reference",
+        ),
+        (
+            0 <= cfg.grpo.negative_advantage_scale <= 1,
+            "grpo.negative_advantage_scale must be in [0, 1]; 1 changes nothing",
+        ),
+        (
+            cfg.grpo.step_advantage_weight >= 0,
+            "grpo.step_advantage_weight must not be negative; 0 disables it",
+        ),
+        (
+            cfg.grpo.step_advantage_weight == 0 or cfg.grpo.sequence_layout == "turns",
+            "grpo.step_advantage_weight needs grpo.sequence_layout=turns: the release has one "
+            "advantage per episode",
+        ),
+        (0 < cfg.grpo.step_discount <= 1, "grpo.step_discount must be above 0 and at most 1"),
         (cfg.grpo.std_eps >= 0, "grpo.std_eps must not be negative"),
         (cfg.grpo.awr_temperature > 0, "grpo.awr_temperature must be above 0"),
         (
@@ -523,10 +562,14 @@ def _check(cfg: RunConfig) -> None:
         ),
         (
             cfg.grpo.sequence_layout == "turns"
-            or (cfg.grpo.policy_loss == "logp" and cfg.grpo.max_staleness == 0),
-            "grpo.sequence_layout=webagent_r1_release needs grpo.policy_loss=logp and "
-            "grpo.max_staleness=0: it scores responses in a context that differs from that of "
-            "sampling, so their ratio is meaningless",
+            or (
+                cfg.grpo.policy_loss == "logp"
+                and cfg.grpo.max_staleness == 0
+                and not cfg.grpo.success_replay
+            ),
+            "grpo.sequence_layout=webagent_r1_release needs grpo.policy_loss=logp, "
+            "grpo.max_staleness=0 and grpo.success_replay=False: it scores responses in a context "
+            "that differs from that of sampling, so their ratio is meaningless",
         ),
         (
             cfg.rollout.max_concurrent_episodes >= 1,
@@ -604,6 +647,14 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
 def to_config_dict(cfg: RunConfig) -> ml_collections.ConfigDict:
     """Convert the config to a ConfigDict, which command-line flags can override."""
     return ml_collections.ConfigDict(dataclasses.asdict(cfg))
+
+
+def get_variant(variants: Mapping[str, T], name: str) -> T:
+    """Return the variant of a config file; ConfigError lists the variants if there is none."""
+    if name not in variants:
+        names = ", ".join(filter(None, variants))
+        raise ConfigError(f"unknown variant {name!r}; available: {names}")
+    return variants[name]
 
 
 def from_config_dict(values: ml_collections.ConfigDict | Mapping[str, Any]) -> RunConfig:

@@ -127,6 +127,37 @@ def _find_element(page: Observation, name: str, kind: str) -> str | None:
     return None
 
 
+# --- thoughts ------------------------------------------------------------------------------------
+
+
+def decide(page: Observation, action: Action) -> Decision:
+    """Return an action of a person with the thought that an expert has for it.
+
+    Args:
+        page: page of the action.
+        action: action on an element of the page, or on the page itself.
+    """
+    value, label, phrase = action.value or "", "", ""
+    if action.element_id is not None:
+        element = page.elements[action.element_id]
+        label = _label(element.name, action.element_id)
+        # Tasks name the text of a field, not the field.
+        phrase = "" if element.kind == "textbox" else element.name
+    match action.kind:
+        case ActionKind.CLICK:
+            return Decision(f"click {label}", action, phrase)
+        case ActionKind.TYPE | ActionKind.SEARCH | ActionKind.SELECT:
+            verb = {ActionKind.SELECT: "select"}.get(action.kind, action.kind.value.lower())
+            return Decision(f'{verb} "{value}" in {label}', action, value)
+        case ActionKind.SWITCH_TAB:
+            return Decision(f"switch to tab {value}", action)
+        case ActionKind.GO_BACK:
+            return Decision("go back", action)
+        case ActionKind.EXIT:
+            return Decision(f'answer "{value}"' if value else "done", action)
+    return Decision(" ".join(filter(None, [action.kind.value.lower(), value, label])), action)
+
+
 # --- moving --------------------------------------------------------------------------------------
 
 
@@ -149,11 +180,11 @@ def click(
         reason: reason for the click.
     """
     page, element = yield from scroll_to(page, name, kind)
-    thought = f"click {_label(name, element)}"
+    action = Action(ActionKind.CLICK, element)
     return (
         yield Move(
-            thought,
-            Action(ActionKind.CLICK, element),
+            decide(page, action).thought,
+            action,
             intent_phrase=name if intent_phrase is None else intent_phrase,
             reason=reason,
         )
@@ -163,23 +194,15 @@ def click(
 def type_text(page: Observation, name: str, text: str, *, reason: str = "") -> Moves:
     """Replace the text of a field."""
     page, element = yield from scroll_to(page, name, "textbox")
-    thought = f'type "{text}" in {_label(name, element)}'
-    return (
-        yield Move(
-            thought, Action(ActionKind.TYPE, element, text), intent_phrase=text, reason=reason
-        )
-    )
+    action = Action(ActionKind.TYPE, element, text)
+    return (yield Move(decide(page, action).thought, action, intent_phrase=text, reason=reason))
 
 
 def search(page: Observation, name: str, text: str, *, reason: str = "") -> Moves:
     """Replace the text of a field and press Enter."""
     page, element = yield from scroll_to(page, name, "textbox")
-    thought = f'search "{text}" in {_label(name, element)}'
-    return (
-        yield Move(
-            thought, Action(ActionKind.SEARCH, element, text), intent_phrase=text, reason=reason
-        )
-    )
+    action = Action(ActionKind.SEARCH, element, text)
+    return (yield Move(decide(page, action).thought, action, intent_phrase=text, reason=reason))
 
 
 def select_option(
@@ -187,14 +210,9 @@ def select_option(
 ) -> Moves:
     """Select an option of a drop-down list; `intent_phrase` is that of `click`, for the option."""
     page, element = yield from scroll_to(page, name, "select")
-    thought = f'select "{option}" in {_label(name, element)}'
-    move = Move(
-        thought,
-        Action(ActionKind.SELECT, element, option),
-        option if intent_phrase is None else intent_phrase,
-        reason,
-    )
-    return (yield move)
+    action = Action(ActionKind.SELECT, element, option)
+    phrase = option if intent_phrase is None else intent_phrase
+    return (yield Move(decide(page, action).thought, action, phrase, reason))
 
 
 def set_checked(

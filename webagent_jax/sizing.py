@@ -135,7 +135,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
         adapters = lora.abstract_adapters(shapes, cfg.lora.rank, cfg.lora.target_modules)
         trained = _bytes_per_device(adapters, mesh)
     # Params and two moments. The base of adapters is also the reference.
-    state = 3 * trained + (params if cfg.lora.rank or cfg.grpo.kl_beta else 0)
+    state = 3 * trained + (params if cfg.lora.rank or cfg.grpo.needs_reference else 0)
     engine_params = _bytes_per_device(shapes, _mesh(engine_size, tensor=engine_size))
     serving = engine_params * model.itemsize / 4
     engine = EngineShapes.from_config(

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.agent.families import FAMILIES, write_tokenizer
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.types import Action, ActionKind, Completion, Message, Observation, Turn
 
 TINY = "webagent-tiny"
@@ -81,7 +81,7 @@ def test_prompt_ids_match_hugging_face_tokenizer(
     tokenizer: ChatTokenizer, hf_tokenizer: PreTrainedTokenizerFast, form: str, text: str
 ) -> None:
     chat = build_messages(
-        TEMPLATES[form], True, "Find it ", (), Observation(text, "", error=text[:50])
+        PromptFormat(TEMPLATES[form]), "Find it ", (), Observation(text, "", error=text[:50])
     )
     # The second and third conversation have no system message.
     for conversation in (chat, chat[1:], [Message("user", text)]):
@@ -97,7 +97,9 @@ def test_prompt_with_sampled_ids_matches_hugging_face(
         i for letter in RESPONSE for i in hf_tokenizer.encode(letter, add_special_tokens=False)
     ]
     history = [make_turn(RESPONSE, PAGES[0], "it is covered", sampled_ids)]
-    chat = build_messages(TEMPLATES[form], True, "Find it", history, Observation(PAGES[1], ""))
+    chat = build_messages(
+        PromptFormat(TEMPLATES[form]), "Find it", history, Observation(PAGES[1], "")
+    )
     messages = [Message(m.role, "MARK" if m.token_ids is not None else m.text) for m in chat]
     prefix, suffix = render(hf_tokenizer, messages).split("MARK")
     expected = hf_tokenizer.encode(prefix, add_special_tokens=False) + sampled_ids
@@ -117,8 +119,7 @@ def test_message_text_adds_no_control_tokens(
     for text in (attack_text, *list(control_ids)[:20]):
         messages, reference_messages = (
             build_messages(
-                TEMPLATES[form],
-                True,
+                PromptFormat(TEMPLATES[form]),
                 words,
                 [make_turn("r", words, words, [])],
                 Observation(words, "", error=words),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from webagent_jax.agent import TEMPLATES, TaskQuoter, build_messages, format_response
+from webagent_jax.agent import TEMPLATES, PromptFormat, TaskQuoter, build_messages, format_response
 from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
 
 
@@ -20,7 +21,7 @@ OBSERVATION = Observation("third page", "http://a/", error="no element 9")
 
 
 def test_webarena_template_matches_paper_format():
-    messages = build_messages(TEMPLATES["webarena"], True, "Find it", HISTORY, OBSERVATION)
+    messages = build_messages(PromptFormat(TEMPLATES["webarena"]), "Find it", HISTORY, OBSERVATION)
     assert [(m.role, m.text) for m in messages[1:]] == [
         ("user", "Task Instruction: Find it\n\nRound 0\n\n** Simplified html **"),
         ("assistant", "r0"),
@@ -33,7 +34,9 @@ def test_webarena_template_matches_paper_format():
 
 
 def test_compact_template_renders_history():
-    messages = build_messages(TEMPLATES["compact"], False, "Find it", HISTORY, OBSERVATION)
+    messages = build_messages(
+        PromptFormat(TEMPLATES["compact"], thinking=False), "Find it", HISTORY, OBSERVATION
+    )
     assert [(m.role, m.text) for m in messages] == [
         ("system", "Act."),
         ("user", "Task: Find it\nPage 0\n..."),
@@ -44,9 +47,20 @@ def test_compact_template_renders_history():
     ]
 
 
+@pytest.mark.parametrize(
+    ("full_pages", "num_placeholders"), [(1, 2), (2, 1), (3, 0), (9, 0), (0, 0)]
+)
+def test_latest_pages_are_in_full(full_pages, num_placeholders):
+    prompt = PromptFormat(TEMPLATES["compact"], full_pages=full_pages)
+    messages = build_messages(prompt, "Find it", HISTORY, OBSERVATION)
+    bodies = [m.text.splitlines()[-1] for m in messages if m.role == "user"]
+    pages = ["first page", "second page", "third page"]
+    assert bodies == ["..."] * num_placeholders + pages[num_placeholders:]
+
+
 def test_first_turn_contains_full_page():
     messages = build_messages(
-        TEMPLATES["compact"], True, "Find it", [], Observation("page", "http://a/")
+        PromptFormat(TEMPLATES["compact"]), "Find it", [], Observation("page", "http://a/")
     )
     assert [(m.role, m.text) for m in messages] == [
         ("system", "Think, then act."),
@@ -55,7 +69,7 @@ def test_first_turn_contains_full_page():
 
 
 def test_past_responses_have_token_ids():
-    messages = build_messages(TEMPLATES["webarena"], True, "Find it", HISTORY, OBSERVATION)
+    messages = build_messages(PromptFormat(TEMPLATES["webarena"]), "Find it", HISTORY, OBSERVATION)
     assert [m.token_ids is not None for m in messages] == [m.role == "assistant" for m in messages]
 
 

@@ -381,6 +381,25 @@ def test_action_waits_for_animation(script: str, show: Show) -> None:
     assert session.observe().text.endswith("shown")
 
 
+def test_dialog_that_fades_in_is_found_in_25_of_25_tries(show: Show) -> None:
+    session = show(
+        """<style>div { opacity: 0; transition: opacity .2s .1s } .shown { opacity: 1 }</style>
+        <button>Open</button><script>document.querySelector('button').onclick = () => {
+          document.querySelector('div')?.remove();
+          const dialog = document.createElement('div');
+          dialog.innerHTML = '<button>Deposit</button>';
+          document.body.append(dialog);
+          const frame = requestAnimationFrame;
+          frame(() => frame(() => dialog.classList.add('shown')));
+        }</script>"""
+    )
+    found = 0
+    for _ in range(25):
+        assert act(session, ActionKind.CLICK, "Open") is None
+        found += "Deposit" in session.observe().text
+    assert found == 25
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, build_messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -41,7 +41,7 @@ def assert_well_formed(observation: Observation, tokenizer: ChatTokenizer) -> No
     parts += [part for e in observation.elements.values() for part in (e.kind, e.name, e.value)]
     "".join(parts).encode()
     tokenizer.prompt_ids(
-        build_messages(TEMPLATES["compact"], True, observation.title, (), observation)
+        build_messages(PromptFormat(TEMPLATES["compact"]), observation.title, (), observation)
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import demos
-from webagent_jax.agent import TEMPLATES, actions, format_response
+from webagent_jax.agent import TEMPLATES, PromptFormat, actions, format_response
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -194,7 +194,9 @@ class CodepointTokenizer:
 @pytest.mark.parametrize("thinking", [True, False])
 def test_to_episode_matches_policy_rollout(demos_dir: Path, thinking: bool) -> None:
     demo = demos.read(demos_dir)[5]
-    result = demos.to_episode(demo, CodepointTokenizer(), TEMPLATES["compact"], thinking)  # type: ignore[arg-type]
+    result = demos.to_episode(
+        demo, CodepointTokenizer(), PromptFormat(TEMPLATES["compact"], thinking)
+    )  # type: ignore[arg-type]
     assert result.reward == 1
     assert len(result.turns) == len(DECISIONS)
     for turn, decision in zip(result.turns, DECISIONS, strict=True):
@@ -228,3 +230,16 @@ assert "tensorflow" not in sys.modules
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     assert process.stdout == ""
+
+
+def test_failed_write_leaves_existing_demonstrations(demos_dir: Path) -> None:
+    content = shard_path(demos_dir).read_bytes()
+
+    def fail():
+        yield demos.from_episode(episode(7))
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        demos.write(demos_dir, fail(), overwrite=True)
+    assert shard_path(demos_dir).read_bytes() == content
+    assert [path.name for path in demos_dir.iterdir()] == ["webagent_demos"]

@@ -1,8 +1,9 @@
 """Comparison of engines sharded over several of 8 CPU devices with an engine on one device.
 
-python -m tests.inference.sharded TENSOR ...
-prints JSON by number of devices: whether tokens are equal, the largest difference of their
-log-probabilities, and over how many devices params and pages are sharded.
+python -m tests.inference.sharded TENSOR[:LAYOUT] ...
+prints JSON by argument: whether tokens are equal, the largest difference of their
+log-probabilities, and over how many devices params and pages are sharded. LAYOUT is that of the
+pages, by default that of a CPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from webagent_jax import inference, policy
+from webagent_jax.inference import engine_shapes
 from webagent_jax.policy import sharding
 from webagent_jax.types import Completion
 
@@ -39,7 +41,7 @@ def sample(params: policy.Params, mesh: Any, result: dict[str, Any]) -> list[Com
         assert engine._state is not None
         arrays = [
             engine._params["layers"][0]["gate"]["kernel"],
-            engine._state.pages[0].keys,
+            engine._state.pages[0][-1],
             engine._shared_prefix[0].keys,
         ]
         result["cut"] = [x.size // x.addressable_shards[0].data.size for x in arrays]
@@ -52,7 +54,11 @@ def main() -> None:
     params = {**params, "embed": params["embed"] * 20.0}
     expected = sample(params, None, {})
     report = {}
-    for tensor in map(int, sys.argv[1:]):
+    for argument in sys.argv[1:]:
+        tensor_text, _, layout = argument.partition(":")
+        if layout:
+            engine_shapes._kv_layout = lambda config, is_cpu, layout=layout: layout
+        tensor = int(tensor_text)
         result: dict[str, Any] = {}
         mesh = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])
         completions = sample(params, mesh, result)
@@ -60,7 +66,7 @@ def main() -> None:
         result["same"] = all(np.array_equal(a.token_ids, b.token_ids) for a, b in pairs)
         if result["same"]:
             result["logp"] = max(float(np.max(np.abs(a.logp - b.logp))) for a, b in pairs)
-        report[tensor] = result
+        report[argument] = result
     json.dump(report, sys.stdout)
 
 

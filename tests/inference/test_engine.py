@@ -244,6 +244,21 @@ def test_batched_decode_matches_sequential_decode(engine, monkeypatch):
             np.testing.assert_allclose(actual.logp, expected.logp, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", ["rows", "fused"])
+def test_layouts_of_accelerators_match_cpu_layout(single_completions, layout, monkeypatch):
+    monkeypatch.setattr(engine_shapes, "_kv_layout", lambda config, is_cpu: layout)
+    monkeypatch.setattr(engine_shapes, "_CPU_DECODE_PAGES_PER_BLOCK", 4)
+    monkeypatch.setattr(engine_shapes, "_CPU_CACHE_BYTES", 0)
+    requests = _make_requests(24)
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as other_engine:
+        together = [_submit(other_engine, request) for request in requests]
+        for request, future, expected in zip(requests, together, single_completions, strict=True):
+            completion = future.result(TIMEOUT)
+            _assert_equal(_submit(other_engine, request).result(TIMEOUT), completion)
+            np.testing.assert_array_equal(completion.token_ids, expected.token_ids)
+            np.testing.assert_allclose(completion.logp, expected.logp, atol=1e-4)
+
+
 # --- prefix cache ---------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48)
 PAGE_TOKENS = 16
 COLUMNS = 4
 LENGTH = COLUMNS * PAGE_TOKENS
+LAYOUTS = get_args(kv.Layout)
 
 
 def _random(seed: int, *shape: int) -> np.ndarray:
@@ -31,7 +32,9 @@ def _page_tables(sequences: int, seed: int = 0) -> np.ndarray:
     return pages.reshape(sequences, COLUMNS).astype(np.int32)
 
 
-def _paged_layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv.LayerKVPages:
+def _paged_layer(
+    keys: np.ndarray, values: np.ndarray, tables: np.ndarray, layout: kv.Layout = "transposed"
+) -> kv.LayerKVPages:
     """Store keys and values [B, T, K, E] in pages by numpy; page 0 contains large numbers."""
     batch, _, heads, width = keys.shape
 
@@ -41,7 +44,12 @@ def _paged_layer(keys: np.ndarray, values: np.ndarray, tables: np.ndarray) -> kv
         pages[tables] = x
         return pages
 
-    return kv.LayerKVPages(np.swapaxes(to_pages(keys), -1, -2), to_pages(values))
+    key_pages, value_pages = to_pages(keys), to_pages(values)
+    if layout == "transposed":
+        return kv.TransposedPages(np.swapaxes(key_pages, -1, -2), value_pages)
+    if layout == "rows":
+        return kv.RowPages(key_pages, value_pages)
+    return kv.FusedPages(np.concatenate([key_pages, value_pages], axis=-1))
 
 
 def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,25 +68,27 @@ def _metadata(
     )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pages_per_block", [1, 2, 8])
 @pytest.mark.parametrize("queries", [1, 5])
-def test_paged_attention_matches_dense_attention(queries, pages_per_block):
+def test_paged_attention_matches_dense_attention(queries, pages_per_block, layout):
     (keys, values), tables = _sequences(3), _page_tables(3)
     q = _random(3, 3, queries, 4, 8)
     starts = np.array([0, PAGE_TOKENS, LENGTH - queries])
     positions = starts[:, None] + np.arange(queries)
     mask = np.arange(LENGTH) <= positions[:, :, None]
     expected = jax.jit(attention.masked_attention)(q, keys, values, mask)
-    layer = _paged_layer(keys, values, tables)
+    layer = _paged_layer(keys, values, tables, layout)
     actual = _jit_attention(pages_per_block)(q, layer, None, _metadata(tables, positions, COLUMNS))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pages_per_block", [1, 2])
 @pytest.mark.parametrize("sequences", [3, 16])  # fewer and more than XLA treats as a small array
-def test_paged_attention_is_bitwise_independent_of_batch(sequences, pages_per_block):
+def test_paged_attention_is_bitwise_independent_of_batch(sequences, pages_per_block, layout):
     (keys, values), tables = _sequences(sequences), _page_tables(sequences)
-    layer, q = _paged_layer(keys, values, tables), _random(3, sequences, 1, 4, 8)
+    layer, q = _paged_layer(keys, values, tables, layout), _random(3, sequences, 1, 4, 8)
     positions = np.random.default_rng(6).integers(0, 2 * PAGE_TOKENS, (sequences, 1))
     attend = _jit_attention(pages_per_block)
     expected = attend(q, layer, None, _metadata(tables, positions, 2))
@@ -98,9 +108,10 @@ def _shared_prefix() -> tuple[kv.LayerSharedPrefix, np.ndarray, np.ndarray]:
     return kv.LayerSharedPrefix(keys.transpose(1, 2, 0), values.swapaxes(0, 1)), keys, values
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("scores", [96, 2**18])  # the prefix in several blocks, and in one
 @pytest.mark.parametrize("queries", [1, 5])
-def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatch):
+def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatch, layout):
     monkeypatch.setattr(kv, "_MAX_PREFIX_SCORES", scores)
     (keys, values), tables, has_prefix = (
         _sequences(3),
@@ -108,7 +119,7 @@ def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatc
         np.array([True, False, True]),
     )
     layer, (prefix, prefix_keys, prefix_values) = (
-        _paged_layer(keys, values, tables),
+        _paged_layer(keys, values, tables, layout),
         _shared_prefix(),
     )
     q = _random(3, 3, queries, 4, 8)
@@ -130,9 +141,10 @@ def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatc
     np.testing.assert_array_equal(actual[1], plain_output[1])
 
 
-def test_shared_prefix_does_not_affect_other_sequences():
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_shared_prefix_does_not_affect_other_sequences(layout):
     (keys, values), tables, prefix = _sequences(4), _page_tables(4), _shared_prefix()[0]
-    layer, q = _paged_layer(keys, values, tables), _random(3, 4, 1, 4, 8)
+    layer, q = _paged_layer(keys, values, tables, layout), _random(3, 4, 1, 4, 8)
     positions = np.array([[3], [20], [50], [50]])
     attend = _jit_attention(2)
     first_output = attend(
@@ -145,34 +157,36 @@ def test_shared_prefix_does_not_affect_other_sequences():
     np.testing.assert_array_equal(first_output[0], second_output[0])
 
 
-def test_write_tokens_stores_at_positions():
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_write_tokens_stores_at_positions(layout):
     (keys, values), tables = _sequences(3), _page_tables(3)
     k, v = _random(4, 3, 2, 8), _random(5, 3, 2, 8)
     position = np.array([3, PAGE_TOKENS, LENGTH - 1])
-    layer = jax.tree.map(jnp.array, _paged_layer(keys, values, tables))
+    layer = jax.tree.map(jnp.array, _paged_layer(keys, values, tables, layout))
     rows = np.arange(3)
-    actual = kv.write_tokens(
-        layer, k, v, tables[rows, position // PAGE_TOKENS], position % PAGE_TOKENS
-    )
+    pages = tables[rows, position // PAGE_TOKENS]
+    actual = layer.write_tokens(k, v, pages, position % PAGE_TOKENS)
     keys[rows, position], values[rows, position] = k, v
-    jax.tree.map(np.testing.assert_array_equal, actual, _paged_layer(keys, values, tables))
+    jax.tree.map(np.testing.assert_array_equal, actual, _paged_layer(keys, values, tables, layout))
 
 
-def test_write_pages_stores_whole_pages():
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_write_pages_stores_whole_pages(layout):
     (keys, values), tables = _sequences(2), _page_tables(2)
     k, v = _random(4, 2, PAGE_TOKENS, 2, 8), _random(5, 2, PAGE_TOKENS, 2, 8)
-    layer = jax.tree.map(jnp.array, _paged_layer(keys, values, tables))
+    layer = jax.tree.map(jnp.array, _paged_layer(keys, values, tables, layout))
     shape = (1, 2 * PAGE_TOKENS, 2, 8)
     actual = kv.write_pages(layer, k.reshape(shape), v.reshape(shape), tables[1:, 1:3])
     keys[1, PAGE_TOKENS : 3 * PAGE_TOKENS], values[1, PAGE_TOKENS : 3 * PAGE_TOKENS] = (
         np.concatenate(k),
         np.concatenate(v),
     )
-    jax.tree.map(np.testing.assert_array_equal, actual, _paged_layer(keys, values, tables))
+    jax.tree.map(np.testing.assert_array_equal, actual, _paged_layer(keys, values, tables, layout))
 
 
-def test_kv_bytes_per_token_matches_allocation():
-    layers = kv.init_pages(CONFIG, pages=3, page_tokens=PAGE_TOKENS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_kv_bytes_per_token_matches_allocation(layout):
+    layers = kv.init_pages(CONFIG, pages=3, page_tokens=PAGE_TOKENS, layout=layout)
     assert kv.kv_bytes_per_token(CONFIG) * 3 * PAGE_TOKENS == sum(
         x.nbytes for x in jax.tree.leaves(layers)
     )

@@ -20,6 +20,8 @@ SHAPES = EngineShapes(
     chunks_per_batch=2,
     prefill_batches=2,
     prefill_pages_per_block=2,
+    decode_pages_per_block=2,
+    kv_layout="transposed",
     decode_steps=3,
     sequential_slots=True,
 )

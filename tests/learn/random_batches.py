@@ -75,7 +75,9 @@ def batches(draw, *, off_policy: bool = False, thoughts: bool = False) -> Batch:
         # A spread of 0.5 moves log-ratios beyond both clip bounds and beyond the cap.
         prox = perturb_logp(0.5) if off_policy else []
         thought = int(rng.integers(0, length)) if thoughts else 0
-        return reference.Turn(logits, tokens, perturb_logp(0.5), perturb_logp(0.5), prox, thought)
+        behavior, ref = perturb_logp(0.5), perturb_logp(0.5)
+        page = int(rng.integers(0, 3))
+        return reference.Turn(logits, tokens, behavior, ref, prox, thought, page)
 
     return make_batch(
         [
@@ -106,7 +108,8 @@ def make_batch(reference_groups: list[list[reference.Episode]]) -> Batch:
         prompt = np.array([*history, *page, HEADER], np.int32)
         history += [PLACEHOLDER, HEADER, *ids]
         thought = "</think>" if turn.thought else ""
-        return Turn(prompt, completion, thought, ParseError("none"), Observation("", ""))
+        observation = Observation(f"page {turn.page}", "")
+        return Turn(prompt, completion, thought, ParseError("none"), observation)
 
     def make_episode(episode: reference.Episode, first_page: list[int]) -> Episode:
         history = [SYSTEM]

@@ -240,9 +240,11 @@ def test_forest_rows_match_loss_and_gradient_of_plain_rows(params, branches, sur
     forest = pad_to_shape(pack_branches(branches, row_tokens=L).rows, count=NUM_ROWS, row_targets=L)
     loss, grad = loss_and_grad(params, forest, surrogate_index)
     expected_loss, expected_grad = loss_and_grad(params, make_plain_rows(branches), surrogate_index)
-    assert_close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    assert_close(loss, expected_loss)
-    jax.tree.map(assert_close, grad, expected_grad)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5, atol=1e-5)
+    # Importance ratios reach thousands, and large terms cancel: errors scale with the gradient.
+    scale = max(float(abs(leaf).max()) for leaf in jax.tree.leaves(expected_grad))
+    atol = 1e-5 * max(1.0, scale)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=atol), grad, expected_grad)
 
 
 def test_pad_to_shape_adds_no_branches():

@@ -21,11 +21,24 @@ from webagent_jax.types import ForestRows, Group
 ROLLOUT = RolloutConfig(max_turns=3, max_new_tokens=7)
 ROW_TOKENS = 64
 PAPER_CONFIG = GRPOConfig(kl_beta=0.0, row_tokens=ROW_TOKENS)
+RELEASE = {"sequence_layout": "webagent_r1_release", "policy_loss": "logp"}
 ASYNC_OPTIONS = {"prox": True, "importance_weight_cap": 1.3}
 OBJECTIVES = {
     "M-GRPO": {},
     "M-GRPO with its KL": {"kl_beta": 0.3},
     "k1": {"kl_beta": 0.3, "kl_estimator": "k1"},
+    "trust region": {"kl_beta": 0.3, "kl_reference": "previous", "prox": True},
+    "trust region, k1": {
+        **{"kl_beta": 0.3, "kl_reference": "previous", "kl_estimator": "k1"},
+        "prox": True,
+    },
+    "constant turns": {"loss_aggregation": "constant_turns"},
+    "scaled negatives": {"negative_advantage_scale": 0.3, "advantage_estimator": "group_mean"},
+    "step advantages": {"step_advantage_weight": 0.7, "step_discount": 0.8},
+    "step advantages, limits are failures": {
+        **{"step_advantage_weight": 0.7, "step_discount": 0.8, "truncated_episodes": "zero"},
+        "advantage_estimator": "group_mean",
+    },
     "token mean": {"loss_aggregation": "token_mean"},
     "Dr. GRPO": {"loss_aggregation": "constant_length", "advantage_estimator": "group_mean"},
     "clip-higher": {"loss_aggregation": "token_mean", "clip_high": 0.5},
@@ -47,12 +60,8 @@ OBJECTIVES = {
         "policy_loss": "logp",
         **ASYNC_OPTIONS,
     },
-    "released": {"sequence_layout": "webagent_r1_release", "policy_loss": "logp", "kl_beta": 0.1},
-    "released, token mean": {
-        "sequence_layout": "webagent_r1_release",
-        "policy_loss": "logp",
-        "loss_aggregation": "token_mean",
-    },
+    "released": {**RELEASE, "kl_beta": 0.1},
+    "released, token mean": {**RELEASE, "loss_aggregation": "token_mean"},
 }
 parametrize_objectives = pytest.mark.parametrize("name", OBJECTIVES)
 
@@ -117,6 +126,7 @@ def test_objective_matches_reference(name, data):
         batch.reference_groups,
         **{"kl_beta": 0.0, **grpo_options(name)},
         max_length=ROLLOUT.max_turns * ROLLOUT.max_new_tokens,
+        max_turns=ROLLOUT.max_turns,
     )
     expected = np.concatenate(grads)
     assert not grad[len(expected) :].any()
@@ -423,11 +433,13 @@ def test_group_contribution_scales_with_full_size():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequence_layout": "webagent_r1_release"}, "policy_loss=logp and grpo.max_staleness=0"),
-        (
-            {"sequence_layout": "webagent_r1_release", "policy_loss": "logp", "max_staleness": 1},
-            "max_staleness=0",
-        ),
+        ({"sequence_layout": "webagent_r1_release"}, "policy_loss=logp, grpo.max_staleness=0"),
+        ({**RELEASE, "max_staleness": 1}, "max_staleness=0"),
+        ({**RELEASE, "success_replay": True}, "success_replay=False"),
+        ({**RELEASE, "step_advantage_weight": 0.5}, "step_advantage_weight needs"),
+        ({"step_discount": 1.5}, "step_discount must be above 0 and at most 1"),
+        ({"kl_reference": "previous"}, "kl_reference=previous needs several optimizer steps"),
+        ({"negative_advantage_scale": 1.5}, "negative_advantage_scale must be in"),
         ({"importance_weight_cap": 0.5}, "importance_weight_cap must be at least 1"),
         ({"awr_temperature": 0.0}, "awr_temperature must be above 0"),
         ({"kl_beta": -0.1}, "kl_beta must not be negative"),

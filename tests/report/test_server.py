@@ -203,10 +203,27 @@ def test_slow_first_report_shows_a_message(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(server, "_build", slow_build)
     with LocalServer(server.make_app(tmp_path)) as site:
-        status, headers, body = fetch(site, "/runs/run/report.html")
-        assert status == 503 and headers["refresh"] == "2" and "Building the report" in body
+        status, _, body = fetch(site, "/runs/run/report.html")
+        assert status == 503 and "Building the report" in body
         is_released.set()
         assert "over 3 updates" in fetch_report(site, "/runs/run/report.html")[2]
+
+
+@pytest.mark.browser
+def test_message_is_replaced_by_report_at_its_fragment(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.RunViewer.report, "__defaults__", (0.0,))
+    workdir = write_curve(tmp_path / "run", {"seed": 0}, 0.1)
+    episode_log.append_episodes(
+        workdir / "episodes" / "update-00001.jsonl", make_training_episodes(1)
+    )
+    page = browser.new_page()
+    with LocalServer(server.make_app(tmp_path)) as site:
+        page.goto(f"{site.url}/runs/run/report.html#episode=update-1/3")
+        expect(page.locator("h1")).to_have_text("Building the report")
+        expect(page.locator(".counter")).to_have_text("Step 1 of 3", timeout=60_000)
+    page.close()
 
 
 def test_comparison_draws_runs_in_one_plot(site: LocalServer) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig, Job
 from webagent_jax.types import InfraError, Outcome
 
@@ -23,7 +23,7 @@ def tokenizer():
 @pytest.fixture
 def make_job(tokenizer):
     def make(seed=0):
-        episode_config = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+        episode_config = EpisodeConfig(tokenizer, PromptFormat(TEMPLATES["compact"]), 4, 500, 60.0)
         return Job(
             TASK,
             seed,

@@ -11,7 +11,7 @@ import pytest
 from tests.chat_server import Answer, message, serve_chat
 from tests.rollout.fakes import TASK, FakeEnv, FakeSuite
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import ConfigError, EndpointConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.rollout import Collector, EndpointAgent, EpisodeConfig, Job, run_episode
@@ -27,7 +27,7 @@ def tokenizer():
 
 @pytest.fixture
 def episode_config(tokenizer):
-    return EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+    return EpisodeConfig(tokenizer, PromptFormat(TEMPLATES["compact"]), 4, 500, 60.0)
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from tests.rollout.fakes import TASK, FakeEnv, FakeSampler
-from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax import learn, policy
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.rollout import EngineAgent, EpisodeConfig, ExpertAgent, run_episode
 from webagent_jax.types import Action, ActionKind, Completion, Decision, Outcome, ParseError
 
@@ -25,7 +26,11 @@ def tokenizer():
 @pytest.fixture
 def episode_config(tokenizer):
     return EpisodeConfig(
-        tokenizer, TEMPLATES["compact"], True, max_turns=4, max_prompt_tokens=500, timeout=60.0
+        tokenizer,
+        PromptFormat(TEMPLATES["compact"]),
+        max_turns=4,
+        max_prompt_tokens=500,
+        timeout=60.0,
     )
 
 
@@ -53,6 +58,23 @@ def test_prompt_contains_sampled_ids_and_only_current_page(tokenizer, episode_co
         f"Page 0\n...<|end|><|assistant|>{PRESS}<|end|>"
         "<|user|>Page 1\nbutton go 1 [1]<|end|><|assistant|>"
     )
+
+
+def test_prompt_with_all_pages_extends_earlier_ones(tokenizer, episode_config):
+    prompt = dataclasses.replace(episode_config.prompt, full_pages=0)
+    episode, _ = run(
+        tokenizer, dataclasses.replace(episode_config, prompt=prompt), [MISS, MISS, PRESS]
+    )
+    assert len(episode.turns) == 4
+    for turn, following in pairwise(episode.turns):
+        earlier = [*turn.prompt_ids, *turn.completion.token_ids]
+        assert following.prompt_ids[: len(earlier)].tolist() == earlier
+    # In a row, the tokens of all prompts are those of the last one.
+    gains = [np.zeros(len(episode.turns), np.float32)]
+    packed = learn.pack_branches(learn.branches_from_episodes([episode], gains), row_tokens=1_024)
+    responses = sum(len(turn.completion.token_ids) for turn in episode.turns)
+    num_tokens = round((1 - packed.padding_fraction) * 1_024)
+    assert num_tokens == len(episode.turns[-1].prompt_ids) + responses
 
 
 def test_turn_records_seconds_of_phases(tokenizer, episode_config):

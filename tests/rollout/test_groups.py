@@ -11,7 +11,7 @@ import pytest
 from tests.rollout.fakes import TASK, FakeEnv, FakeSuite
 from tests.rollout.test_collector import rollout_threads
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
 from webagent_jax.types import Completion, Episode, InfraError, Outcome
 
@@ -22,7 +22,7 @@ GROUP_SIZE = 3
 @pytest.fixture(scope="module")
 def episode_config():
     tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
-    return EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 4, 500, 60.0)
+    return EpisodeConfig(tokenizer, PromptFormat(TEMPLATES["compact"]), 4, 500, 60.0)
 
 
 def make_finished_episodes(group, attempts, update=0):

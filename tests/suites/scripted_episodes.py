@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.rollout import EpisodeConfig, run_episode
 from webagent_jax.types import AgentRequest, Completion, Episode, InfraError, Suite, Task
 
@@ -50,8 +50,7 @@ def run_script(suite: Suite, task: Task, *steps: Step) -> Episode:
     """Run one episode of a task; without an exit step it is truncated after the last step."""
     config = EpisodeConfig(
         tokenizer(),
-        TEMPLATES["compact"],
-        True,
+        PromptFormat(TEMPLATES["compact"]),
         max_turns=len(steps),
         max_prompt_tokens=100_000,
         timeout=120.0,

@@ -17,6 +17,7 @@ from webagent_jax.rollout import CompletedGroup
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.batches import collect_batch, group_jobs
+from webagent_jax.train.task_sampling import TaskSampler
 from webagent_jax.types import (
     Completion,
     Episode,
@@ -155,6 +156,7 @@ def test_first_attempt_of_a_sample_of_groups_keeps_screenshots():
         log=LogConfig(screenshots_per_update=1),
     )
     with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
-        jobs = [job for number in range(4) for job in group_jobs(cfg, runtime, number)]
+        sampler = TaskSampler(cfg, runtime.suite, {})
+        jobs = [job for number in range(4) for job in group_jobs(cfg, runtime, sampler, number)]
     keeps = {(job.group_index, job.attempt) for job in jobs if job.config.keep_screenshots}
     assert len(jobs) == 8 and keeps == {(0, 0), (3, 0)}

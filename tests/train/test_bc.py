@@ -11,7 +11,7 @@ import pytest
 from configs import quickstart
 from tests.demos.test_demos import episode
 from webagent_jax import config, demos
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import resolve_dir
@@ -38,7 +38,7 @@ def measure_max_tokens(cfg: RunConfig, demos_dir: Path) -> tuple[int, int, int]:
         (len(turn.prompt_ids), len(turn.completion.token_ids))
         for demo in demos.read(demos_dir)
         for turn in demos.to_episode(
-            demo, tokenizer, TEMPLATES["compact"], cfg.prompt.thinking
+            demo, tokenizer, PromptFormat(TEMPLATES["compact"], cfg.prompt.thinking)
         ).turns
     ]
     prompts, responses = zip(*turns, strict=True)

@@ -8,7 +8,7 @@ import pytest
 
 from configs import quickstart
 from webagent_jax import config, demos, policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, actions
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, actions
 from webagent_jax.config import ConfigError
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import resolve_dir
@@ -49,7 +49,7 @@ def policy_demonstrations(engine, tokenizer):
     demonstrations = []
     for number in range(4):
         demo = make_demonstration(number, [Decision("", WRONG)])
-        turn = demos.to_episode(demo, tokenizer, TEMPLATES["compact"], True).turns[0]
+        turn = demos.to_episode(demo, tokenizer, PromptFormat(TEMPLATES["compact"])).turns[0]
         completion = engine.submit(
             turn.prompt_ids,
             max_new_tokens=CFG.rollout.max_new_tokens,

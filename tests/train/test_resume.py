@@ -14,7 +14,7 @@ import pytest
 
 from tests.rollout.fakes import TASK, FakeSuite
 from webagent_jax import distributed, policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import GRPOConfig
 from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
 from webagent_jax.tracking.episode_log import EpisodeJournal
@@ -39,7 +39,9 @@ class Learner:
     def __init__(self) -> None:
         self.update = 0
         tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
-        self._episode_config = EpisodeConfig(tokenizer, TEMPLATES["compact"], True, 1, 500, 60.0)
+        self._episode_config = EpisodeConfig(
+            tokenizer, PromptFormat(TEMPLATES["compact"]), 1, 500, 60.0
+        )
         self._responses = [
             tokenizer.encode_response(f'<answer> exit(message="{answer}") </answer>')
             for answer in (41, 42)

@@ -2,6 +2,7 @@
 
 from webagent_jax.agent.prompts import (
     TEMPLATES,
+    PromptFormat,
     TaskQuoter,
     Template,
     build_messages,
@@ -12,6 +13,7 @@ from webagent_jax.agent.tokenizer import ChatTokenizer
 __all__ = [
     "TEMPLATES",
     "ChatTokenizer",
+    "PromptFormat",
     "TaskQuoter",
     "Template",
     "build_messages",

@@ -2,7 +2,7 @@
 
 At turn k the prompt is h_k = (task, s'_0, a_0, ..., s'_{k-1}, a_{k-1}, s_k): the current page in
 full, a placeholder for every earlier page, and every earlier response unchanged (WebAgent-R1,
-section 3.2).
+section 3.2). `PromptFormat.full_pages` keeps more pages.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ class Template:
         """
         error_text = self.error.format(error=error) if error else ""
         return self.round.format(round=number) + error_text + body
+
+
+@dataclass(frozen=True)
+class PromptFormat:
+    """Format of prompts and responses."""
+
+    template: Template
+    thinking: bool = True  # whether responses contain thoughts before the action
+    # Number of latest pages in full; earlier ones are placeholders. 0: all pages.
+    full_pages: int = 1
 
 
 TASK_PREFIX = "Task: "  # prefix of the task in compact prompts and in the thoughts that quote it
@@ -93,8 +103,7 @@ TEMPLATES = {
 
 
 def build_messages(
-    template: Template,
-    thinking: bool,
+    prompt: PromptFormat,
     intent: str,
     past: Sequence[Turn],
     observation: Observation,
@@ -104,17 +113,21 @@ def build_messages(
     Messages of past responses contain the sampled token ids, so that they are not encoded again.
 
     Args:
-        template: fixed texts.
-        thinking: whether responses contain thoughts before the action.
+        prompt: format of the prompt.
         intent: text of the task.
         past: earlier turns of the episode.
         observation: current page.
     """
-    conversation = [Message("system", template.thinking if thinking else template.plain)]
+    template = prompt.template
+    system_message = template.thinking if prompt.thinking else template.plain
+    conversation = [Message("system", system_message)]
+    # Index of the first page in full; the current page has the index len(past).
+    first_full = max(0, len(past) + 1 - prompt.full_pages) if prompt.full_pages else 0
     # Only the first user message contains the task.
     opening = template.task.format(intent=intent)
     for number, turn in enumerate(past):
-        page = template.page(number, turn.observation.error, template.placeholder)
+        body = turn.observation.text if number >= first_full else template.placeholder
+        page = template.page(number, turn.observation.error, body)
         conversation.append(Message("user", opening + page))
         conversation.append(Message("assistant", turn.response_text, turn.completion.token_ids))
         opening = ""

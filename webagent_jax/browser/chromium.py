@@ -74,11 +74,14 @@ class ChromiumMissing(RuntimeError):
     """No Chromium on this machine; the message contains the command that fixes it."""
 
 
-def find_executable() -> str:
+def find_executable(*, headless: bool = True) -> str:
     """Return the path of the Chromium to use.
 
     $WEBAGENT_CHROMIUM has priority, then the headless shell, Chromium and Chrome on the PATH, then
     the Chromium that Playwright downloaded.
+
+    Args:
+        headless: whether the headless shell, which opens no window, may be used.
 
     Raises:
         ChromiumMissing: none of them exists.
@@ -91,12 +94,18 @@ def find_executable() -> str:
                 f"WEBAGENT_CHROMIUM={env_path} is not a program; "
                 "fix it with: unset WEBAGENT_CHROMIUM"
             )
+        if not headless and "headless" in Path(env_path).name:
+            raise ChromiumMissing(
+                f"WEBAGENT_CHROMIUM={env_path} opens no window; set it to a full Chromium"
+            )
         return env_path
-    path = next(_candidates(), None)
+    path = next((path for path in _candidates() if headless or "headless" not in path), None)
     if path is None:
+        shell_option = "--only-shell " if headless else ""
         raise ChromiumMissing(
-            "Chromium is not installed; install it with: "
-            f"{sys.executable} -m playwright install --with-deps --only-shell chromium"
+            f"Chromium is not installed{'' if headless else ' in the version with windows'}; "
+            f"install it with: "
+            f"{sys.executable} -m playwright install --with-deps {shell_option}chromium"
         )
     return path
 

@@ -297,6 +297,10 @@ class EpisodeContext:
         timeout = self._config.navigation_timeout
         return await injected.evaluate(self._page(), script, argument, timeout)
 
+    async def with_page(self, work: Callable[[Page], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of `work` with the active tab."""
+        return await work(self._page())
+
     async def storage_state(self) -> dict[str, Any]:
         """Return the cookies and storage of the context in Playwright's format."""
         return dict(await self._context.storage_state())

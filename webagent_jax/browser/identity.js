@@ -17,6 +17,9 @@ function setId(element, id) {
   byId.set(id, new WeakRef(element));
 }
 
+/** Returns the id of an element; undefined if no observation has listed it. */
+const idOf = (element) => ids.get(element);
+
 /** Returns a map from each key of the [key, value] pairs to its values. */
 function groupByKey(pairs) {
   const groups = new Map();

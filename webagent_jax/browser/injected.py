@@ -21,7 +21,7 @@ _FILES = [
 _ELEMENT_FUNCTIONS = "locate prepareTyping resumeTyping choose scroll focusOn".split()
 _EXPORTS = [
     *"listensToPointer quiet observe".split(),
-    *"frameNumbers numberFrame hasElement highestId toParentCoordinates".split(),
+    *"frameNumbers numberFrame hasElement highestId idOf toParentCoordinates".split(),
     *_ELEMENT_FUNCTIONS,
 ]
 

@@ -23,6 +23,11 @@ _SEPARATOR = re.compile(r"(?<=.)\+(?=.)")  # a plus at the end is a key
 _CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
+def split_keys(combination: str) -> list[str]:
+    """Return the keys of a combination such as "Control+a"."""
+    return _SEPARATOR.split(combination)
+
+
 def parse_key(words: str) -> str:
     """Return a key or a combination such as "ctrl+a" in Playwright's spelling.
 
@@ -30,7 +35,7 @@ def parse_key(words: str) -> str:
         ValueError: not a key, or a key that pastes, because the episodes in one Chromium share its
             clipboard. The message is for the agent.
     """
-    *modifier_names, name = _SEPARATOR.split("".join(words.split()))
+    *modifier_names, name = split_keys("".join(words.split()))
     modifiers = [_MODIFIERS.get(modifier.lower(), "") for modifier in modifier_names]
     key = name if name in _CHARACTERS else _BY_NAME.get(name.lower(), "")
     if not key or not all(modifiers):

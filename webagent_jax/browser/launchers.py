@@ -19,9 +19,11 @@ from playwright.async_api import Browser, BrowserType
 from playwright.async_api import Error as PlaywrightError
 
 from webagent_jax.browser import chromium, process_memory
+from webagent_jax.config import ConfigError
 from webagent_jax.types import InfraError
 
 _AUTOMATION_SWITCH = "--enable-automation"
+_NO_DISPLAY = "Missing X server"  # in the log of Chromium
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +48,46 @@ class BrowserLauncher(Protocol):
 
 
 class LocalLauncher:
-    """Launcher of Chromium processes on this machine."""
+    """Launcher of Chromium processes on this machine.
 
-    def __init__(self, executable: str, *, sandbox: bool) -> None:
+    Args:
+        executable: path of Chromium.
+        sandbox: whether Chromium runs with its sandbox.
+        headless: whether Chromium opens no window.
+    """
+
+    def __init__(self, executable: str, *, sandbox: bool, headless: bool = True) -> None:
         self._executable = executable
         self._sandbox = sandbox
+        self._headless = headless
 
     async def start(self, chromium_type: BrowserType, timeout: float) -> LaunchedBrowser:
-        """Launch a Chromium within `timeout` seconds."""
+        """Launch a Chromium within `timeout` seconds.
+
+        Raises:
+            ConfigError: there is no display for its window.
+        """
         # Playwright does not report the process id; the unique argument finds it in /proc.
         mark = f"--webagent-instance={uuid.uuid4().hex}"
-        browser = await chromium_type.launch(
-            executable_path=self._executable,
-            args=[*chromium.LAUNCH_ARGS, mark],
-            chromium_sandbox=self._sandbox,
-            timeout=timeout * 1000,
-            # A signal must not close Chromium under running episodes; the pool closes it.
-            handle_sigint=False,
-            handle_sigterm=False,
-            handle_sighup=False,
-        )
+        try:
+            browser = await chromium_type.launch(
+                executable_path=self._executable,
+                headless=self._headless,
+                args=[*chromium.LAUNCH_ARGS, mark],
+                chromium_sandbox=self._sandbox,
+                timeout=timeout * 1000,
+                # A signal must not close Chromium under running episodes; the pool closes it.
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+        except PlaywrightError as error:
+            if self._headless or _NO_DISPLAY not in error.message:
+                raise
+            raise ConfigError(
+                "Chromium cannot open a window: there is no display.\n"
+                "Run the command on a desktop, over ssh -X, or with xvfb-run."
+            ) from error
         return LaunchedBrowser(browser, process_memory.find_process(mark))
 
 

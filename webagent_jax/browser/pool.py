@@ -31,12 +31,15 @@ class PoolStats:
 class BrowserPool:
     """Pool of Chromium processes that opens isolated sessions. All methods are thread-safe."""
 
-    def __init__(self, config: BrowserConfig, executable: str | None = None):
+    def __init__(
+        self, config: BrowserConfig, executable: str | None = None, *, headless: bool = True
+    ):
         """Start the threads of the pool.
 
         Args:
             config: browser settings.
             executable: path of a Chromium; None for that of the config, or else of the machine.
+            headless: whether the processes on this machine open no windows.
 
         Raises:
             chromium.ChromiumMissing: there is no Chromium.
@@ -46,7 +49,13 @@ class BrowserPool:
         sandbox = config.chromium_sandbox
         launchers: list[BrowserLauncher] = [
             RemoteLauncher(endpoint, path, sandbox=sandbox) for endpoint in config.ws_endpoints
-        ] or [LocalLauncher(path or chromium.find_executable(), sandbox=sandbox)]
+        ] or [
+            LocalLauncher(
+                path or chromium.find_executable(headless=headless),
+                sandbox=sandbox,
+                headless=headless,
+            )
+        ]
         # Every endpoint gets at least one worker.
         count = max(config.num_processes, len(launchers))
         self._workers = [

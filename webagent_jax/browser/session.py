@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from playwright.async_api import Page
+
 from webagent_jax.browser.context import EpisodeContext
 from webagent_jax.browser.worker import BrowserWorker, ChromiumProcess
 from webagent_jax.config import BrowserConfig
@@ -96,6 +98,10 @@ class Session:
         return self._call(
             lambda: self._context.evaluate(script, argument), self._config.call_timeout
         )
+
+    def with_page(self, work: Callable[[Page], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine with Playwright's page of the active tab."""
+        return self._call(lambda: self._context.with_page(work), self._config.call_timeout)
 
     def storage_state(self) -> dict[str, Any]:
         """Return cookies and storage in Playwright's format; they are secrets."""

@@ -131,10 +131,10 @@ def _describe_flag_error(error: Exception) -> str:
 def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
     if not isinstance(error, OSError):
         return None
-    if error.errno in _READ_ONLY_ERRORS:
+    if error.errno in _READ_ONLY_ERRORS and error.filename is not None:
         return f"cannot write {error.filename}: {error.strerror}; use another folder", MISTAKE
     if error.errno == errno.EADDRINUSE:
-        return f"{error.strerror}: use another port", MISTAKE
+        return f"{error.strerror}; use another --port", MISTAKE
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}", MISTAKE
     return str(error), MISTAKE

@@ -108,10 +108,23 @@ def configure_logging(*, verbose: bool) -> None:
         absl_logging.get_absl_handler().addFilter(_is_relevant)
         # This library has a handler of its own.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        sys.unraisablehook = _print_unraisable
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
     if Path(record.pathname).is_relative_to(_PACKAGE):
         return True
-    # asyncio logs each failed task of a library. The library raises the first error itself.
-    return record.levelno >= logging.ERROR and record.name != "asyncio"
+    # asyncio and the threads of Orbax log each failed task. Orbax raises the first error itself.
+    is_orbax_thread = "/orbax/checkpoint/" in record.pathname and record.exc_info
+    is_task = record.name == "asyncio" or is_orbax_thread
+    return record.levelno >= logging.ERROR and not is_task
+
+
+def _print_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Print an error that cannot be raised, except those of writes after a failed checkpoint.
+
+    TensorStore reports each write to the event loop of the checkpoint, which the first failure
+    closes.
+    """
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)

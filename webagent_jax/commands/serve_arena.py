@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from absl import flags
 
 from webagent_jax.cli.arguments import reject_arguments
-from webagent_jax.config import ConfigError
 
 _PORT = flags.DEFINE_integer(
     "port", 8020, "Port to listen on, at 127.0.0.1.", lower_bound=1, upper_bound=65535
@@ -26,9 +25,4 @@ def main(argv: Sequence[str]) -> None:
 
     reject_arguments(argv)
     print(f"The arena runs at http://localhost:{_PORT.value}/ (stop with Ctrl-C)", flush=True)
-    try:
-        index_page.serve_forever(_PORT.value)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on port {_PORT.value}: {error.strerror}; use another --port"
-        ) from error
+    index_page.serve_forever(_PORT.value)

@@ -16,7 +16,6 @@ from absl import flags
 
 from webagent_jax.cli.arguments import reject_arguments
 from webagent_jax.cli.run_config import load_checked_config
-from webagent_jax.config import ConfigError
 from webagent_jax.types import Split
 
 _HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
@@ -34,13 +33,7 @@ def main(argv: Sequence[str]) -> None:
 
     reject_arguments(argv)
     address = f"{_HOST.value}:{_PORT.value}"
-    try:
-        listener = socket.create_server((_HOST.value, _PORT.value))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {address}: {error.strerror}; use another --port"
-        ) from error
-    with listener:
+    with socket.create_server((_HOST.value, _PORT.value)) as listener:
         cfg = load_checked_config()
         with (
             BrowserPool(cfg.browser) as pool,

@@ -7,6 +7,7 @@ files without this package.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def exists(directory: Path) -> bool:
 def write(
     directory: Path, demonstrations: Iterable[Demonstration], *, overwrite: bool = False
 ) -> None:
-    """Write all demonstrations, or none if the iterable raises.
+    """Write all demonstrations; if the iterable raises, the directory stays as it is.
 
     Demonstrations are serialized one by one and stay in memory until the last one. Above 1 GB of
     serialized data, tfds requires TensorFlow.
@@ -126,13 +127,10 @@ def write(
     Raises:
         DemosError: the directory already contains demonstrations, or the iterable is empty.
     """
-    if exists(directory):
-        if not overwrite:
-            raise DemosError(
-                f"{directory} already contains demonstrations: "
-                "remove them or choose another directory"
-            )
-        shutil.rmtree(_version_dir(directory))
+    if exists(directory) and not overwrite:
+        raise DemosError(
+            f"{directory} already contains demonstrations: remove them or choose another directory"
+        )
     remaining = iter(demonstrations)
     # Drawn before any file is written, so an empty iterable leaves no dataset.
     first = next(remaining, None)
@@ -140,7 +138,16 @@ def write(
         raise DemosError(f"no demonstrations to write to {directory}: no episode has reward 1")
     tfds.disable_progress_bar()
     all_demos = (demo for part in ((first,), remaining) for demo in part)
-    WebagentDemos(data_dir=str(directory), demonstrations=all_demos).download_and_prepare()
+    directory.mkdir(parents=True, exist_ok=True)
+    # Existing demonstrations are removed only when the new ones are complete.
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".new-") as new_directory:
+        new = WebagentDemos(data_dir=new_directory, demonstrations=all_demos)
+        new.download_and_prepare()
+        target = _version_dir(directory)
+        if exists(directory):
+            shutil.rmtree(target)
+        target.parent.mkdir(exist_ok=True)
+        Path(new.data_dir).rename(target)
 
 
 def read(directory: Path) -> Demonstrations:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webagent_jax.agent import ChatTokenizer, Template, actions, build_messages, format_response
+from webagent_jax.agent import ChatTokenizer, PromptFormat, actions, build_messages, format_response
 from webagent_jax.types import (
     Completion,
     Decision,
@@ -62,25 +62,24 @@ def _demo_turn(turn: Turn) -> DemoTurn:
 
 
 def to_episode(
-    demonstration: Demonstration, tokenizer: ChatTokenizer, template: Template, thinking: bool
+    demonstration: Demonstration, tokenizer: ChatTokenizer, prompt: PromptFormat
 ) -> Episode:
-    """Return the episode of a policy with this tokenizer and template.
+    """Return the episode of a policy with this tokenizer and prompt format.
 
     Log-probabilities and policy versions are 0, because no policy sampled the responses.
 
     Args:
         demonstration: demonstration to convert.
         tokenizer: tokenizer of the policy.
-        template: chat template of the agent.
-        thinking: whether responses contain the thoughts.
+        prompt: format of prompts and responses.
     """
     turns: list[Turn] = []
     for turn in demonstration.turns:
         # `turns` contains the earlier responses as ids, so prompts are built as in rollouts.
-        conversation = build_messages(
-            template, thinking, demonstration.intent, turns, turn.observation
+        conversation = build_messages(prompt, demonstration.intent, turns, turn.observation)
+        response_text = format_response(
+            turn.decision.thought, turn.decision.action, prompt.thinking
         )
-        response_text = format_response(turn.decision.thought, turn.decision.action, thinking)
         ids = tokenizer.encode_response(response_text)
         completion = Completion(
             token_ids=ids,

@@ -123,7 +123,7 @@ def _check_training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator
     # Params and two moments; the moments of adapters are small.
     copies = 1 if cfg.lora.rank else 3
     # With LoRA, the frozen base is the reference.
-    copies += bool(cfg.grpo.kl_beta) and not cfg.lora.rank
+    copies += cfg.grpo.needs_reference and not cfg.lora.rank
     bytes_needed = copies * params
     description = f"params, moments and reference take {gib(bytes_needed)} of {gib(memory)}"
     if bytes_needed > memory:

@@ -24,6 +24,10 @@ _CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
 _CHUNKS_PER_BATCH = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
 _PAGES_PER_BLOCK = {False: 2, True: 8}
+# Of decode attention. Accelerators read many pages at once; a CPU computes their padding too.
+_CPU_DECODE_PAGES_PER_BLOCK = 2
+_DECODE_PAGES_PER_BLOCK = 32
+_REGISTER_WIDTH = 128  # numbers per register row of a TPU
 # Size of the params that stay in the CPU cache. Up to it, a decode step processes the slots
 # sequentially: that costs no more, and idle slots cost nothing. Larger params are read once for all
 # slots, as on accelerators.
@@ -42,6 +46,8 @@ class EngineShapes:
     chunks_per_batch: int  # prefill chunks computed together
     prefill_batches: int  # maximum number of batches of chunks per prefill dispatch
     prefill_pages_per_block: int  # page-table columns per matmul of prefill attention
+    decode_pages_per_block: int  # page-table columns per matmul of decode attention
+    kv_layout: kv.Layout  # layout of the pages of the KV cache
     decode_steps: int  # maximum number of decode steps per dispatch
     sequential_slots: bool  # whether a decode step processes the slots one after another
     shared_prefix_tokens: int = 0  # length of the shared prefix, which is stored once
@@ -71,6 +77,7 @@ class EngineShapes:
         decode_steps: int,
         cache_bytes: int | None,
         shared_prefix_tokens: int = 0,
+        platform: str | None = None,
     ) -> Self:
         """Return the shapes of an engine of `config`.
 
@@ -82,6 +89,7 @@ class EngineShapes:
             cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and
                 half as many for cached prefixes.
             shared_prefix_tokens: length of the shared prefix.
+            platform: platform of the devices, such as "tpu"; None: the default backend.
 
         Raises:
             ValueError: a size is too small, `max_model_len` exceeds the model's positions, one
@@ -107,7 +115,7 @@ class EngineShapes:
         pages_per_sequence = -(-max_model_len // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
         is_long = max_model_len >= _LONG
-        is_cpu = jax.default_backend() == "cpu"
+        is_cpu = (platform or jax.default_backend()) == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
         # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
@@ -128,10 +136,23 @@ class EngineShapes:
             chunks_per_batch=_CHUNKS_PER_BATCH[is_long],
             prefill_batches=_PREFILL_BATCHES,
             prefill_pages_per_block=_PAGES_PER_BLOCK[is_long],
+            decode_pages_per_block=(
+                _CPU_DECODE_PAGES_PER_BLOCK
+                if is_cpu
+                else min(_DECODE_PAGES_PER_BLOCK, pages_per_sequence)
+            ),
+            kv_layout=_kv_layout(config, is_cpu),
             decode_steps=decode_steps,
-            sequential_slots=fits_cpu_cache(config),
+            sequential_slots=is_cpu and fits_cpu_cache(config),
             shared_prefix_tokens=shared_prefix_tokens,
         )
+
+
+def _kv_layout(config: ModelConfig, is_cpu: bool) -> kv.Layout:
+    """Return the layout whose rows fill the registers of the platform."""
+    if is_cpu:
+        return "transposed"
+    return "rows" if config.head_dim % _REGISTER_WIDTH == 0 else "fused"
 
 
 def fits_cpu_cache(config: ModelConfig) -> bool:

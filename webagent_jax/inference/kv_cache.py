@@ -10,11 +10,14 @@ Masked positions contribute exact zeros, so other sequences of the batch do not 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh, PartitionSpec
 
 from webagent_jax.inference.prefix_cache import NULL_PAGE
 from webagent_jax.policy import ModelConfig
@@ -22,13 +25,101 @@ from webagent_jax.policy.kernels.common import MASKED
 
 _MAX_PREFIX_SCORES = 2**18  # per head and step; larger blocks do not fit the CPU cache
 
+Layout = Literal["transposed", "rows", "fused"]
+"""Layout of the pages: `TransposedPages`, `RowPages` or `FusedPages`."""
 
-class LayerKVPages(NamedTuple):
-    """Keys and values of one layer: N pages of S tokens, in the layouts that matmul reads."""
+
+class TransposedPages(NamedTuple):
+    """N pages of S tokens of one layer, in the layouts that a CPU multiplies fastest."""
 
     keys: Array  # [N, K, E, S]
     values: Array  # [N, K, S, E]
 
+    def write_tokens(self, key: Array, value: Array, pages: Array, offsets: Array) -> Self:
+        """Store a token per sequence: key and value [B, K, E] in pages [B] at offsets [B]."""
+        head, page, offset = _token_indices(key, pages, offsets)
+        return self._replace(
+            keys=self.keys.at[page, head, :, offset].set(key),
+            values=self.values.at[page, head, offset].set(value),
+        )
+
+    def write_pages(self, keys: Array, values: Array, pages: Array) -> Self:
+        """Store keys and values [M, K, S, E] in pages [M]."""
+        return self._replace(
+            keys=self.keys.at[pages].set(keys.swapaxes(-1, -2)),
+            values=self.values.at[pages].set(values),
+        )
+
+    def gather(self, pages: Array) -> tuple[Array, Array]:
+        """Return keys [B, K, E, C * S] and values [B, K, C * S, E] of pages [B, C]."""
+        # The pages of a block side by side: [B, C, K, E, S] to [B, K, E, C, S], values alike.
+        keys = self.keys[pages].transpose(0, 2, 3, 1, 4)
+        values = self.values[pages].transpose(0, 2, 1, 3, 4)
+        return keys.reshape(*keys.shape[:3], -1), _merge_pages(values)
+
+
+class RowPages(NamedTuple):
+    """N pages of S tokens of one layer, one row of E numbers per token and head.
+
+    An accelerator reads the pages of each head as they are, without a transposition. E should be a
+    multiple of 128, the width of its registers.
+    """
+
+    keys: Array  # [N, K, S, E]
+    values: Array  # [N, K, S, E]
+
+    def write_tokens(self, key: Array, value: Array, pages: Array, offsets: Array) -> Self:
+        """Store a token per sequence: key and value [B, K, E] in pages [B] at offsets [B]."""
+        head, page, offset = _token_indices(key, pages, offsets)
+        return self._replace(
+            keys=self.keys.at[page, head, offset].set(key),
+            values=self.values.at[page, head, offset].set(value),
+        )
+
+    def write_pages(self, keys: Array, values: Array, pages: Array) -> Self:
+        """Store keys and values [M, K, S, E] in pages [M]."""
+        return self._replace(
+            keys=self.keys.at[pages].set(keys), values=self.values.at[pages].set(values)
+        )
+
+    def gather(self, pages: Array) -> tuple[Array, Array]:
+        """Return keys [B, K, E, C * S] and values [B, K, C * S, E] of pages [B, C]."""
+        keys, values = _gather_rows(self.keys, pages), _gather_rows(self.values, pages)
+        # The matmul reads the keys as they are; this transposition is not computed.
+        return keys.swapaxes(-1, -2), values
+
+
+class FusedPages(NamedTuple):
+    """N pages of S tokens of one layer, one row per token and head: its key, then its value.
+
+    For heads narrower than the registers of an accelerator: rows of E = 64 numbers would be padded
+    to twice their size.
+    """
+
+    keys_values: Array  # [N, K, S, 2E]
+
+    def write_tokens(self, key: Array, value: Array, pages: Array, offsets: Array) -> Self:
+        """Store a token per sequence: key and value [B, K, E] in pages [B] at offsets [B]."""
+        head, page, offset = _token_indices(key, pages, offsets)
+        rows = jnp.concatenate([key, value], axis=-1)
+        return self._replace(keys_values=self.keys_values.at[page, head, offset].set(rows))
+
+    def write_pages(self, keys: Array, values: Array, pages: Array) -> Self:
+        """Store keys and values [M, K, S, E] in pages [M]."""
+        rows = jnp.concatenate([keys, values], axis=-1)
+        return self._replace(keys_values=self.keys_values.at[pages].set(rows))
+
+    def gather(self, pages: Array) -> tuple[Array, Array]:
+        """Return the rows of pages [B, C] as keys [B, K, 2E, C * S] and values [B, K, C * S, 2E].
+
+        `paged_attention` multiplies the other half of the rows by 0, or leaves out its result.
+        """
+        rows = _gather_rows(self.keys_values, pages)
+        return rows.swapaxes(-1, -2), rows
+
+
+LayerKVPages = TransposedPages | RowPages | FusedPages
+"""Keys and values of one layer."""
 
 KVPages = tuple[LayerKVPages, ...]
 """Pages of all layers."""
@@ -82,16 +173,26 @@ class _OnlineSoftmax(NamedTuple):
         return _OnlineSoftmax(max_score, sum_exp, self.weighted_values * rescale + out)
 
 
-def init_pages(config: ModelConfig, pages: int, page_tokens: int) -> KVPages:
+def init_pages(config: ModelConfig, pages: int, page_tokens: int, layout: Layout) -> KVPages:
     """Return zero-filled pages for every layer."""
     heads, width = config.num_kv_heads, config.head_dim
+    rows = (pages, heads, page_tokens, width)
+    shapes: dict[Layout, tuple[Callable[..., LayerKVPages], tuple[tuple[int, ...], ...]]] = {
+        "transposed": (TransposedPages, ((pages, heads, width, page_tokens), rows)),
+        "rows": (RowPages, (rows, rows)),
+        "fused": (FusedPages, ((*rows[:3], 2 * width),)),
+    }
+    make_layer, arrays = shapes[layout]
     return tuple(
-        LayerKVPages(
-            jnp.zeros((pages, heads, width, page_tokens), config.dtype),
-            jnp.zeros((pages, heads, page_tokens, width), config.dtype),
-        )
+        make_layer(*(jnp.zeros(shape, config.dtype) for shape in arrays))
         for _ in range(config.num_layers)
     )
+
+
+def page_tokens(layer: LayerKVPages) -> int:
+    """Return the number of tokens of a page."""
+    # The last array of every layout is [N, K, S, ...].
+    return layer[-1].shape[2]
 
 
 def kv_bytes_per_token(config: ModelConfig) -> int:
@@ -99,26 +200,31 @@ def kv_bytes_per_token(config: ModelConfig) -> int:
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * config.itemsize
 
 
-def write_tokens(
-    layer: LayerKVPages, key: Array, value: Array, pages: Array, offsets: Array
-) -> LayerKVPages:
-    """Store one token per sequence: key and value [B, K, E] in `pages` [B] at `offsets` [B]."""
-    # Indices [B, 1] and [1, K] broadcast: the update has the shape [B, K, E] of `key`.
-    head = jnp.arange(key.shape[1])[None, :]
-    page, offset = pages[:, None], offsets[:, None]
-    return LayerKVPages(
-        layer.keys.at[page, head, :, offset].set(key),
-        layer.values.at[page, head, offset].set(value),
-    )
-
-
 def write_pages(layer: LayerKVPages, keys: Array, values: Array, pages: Array) -> LayerKVPages:
     """Fill whole pages: keys and values [M, Q * S, K, E] into `pages` [M, Q]."""
     pages = pages.reshape(-1)
-    shape = (len(pages), -1, *keys.shape[2:])
-    # From [M * Q, S, K, E] to keys [M * Q, K, E, S] and values [M * Q, K, S, E].
-    keys, values = jnp.moveaxis(keys.reshape(shape), 1, -1), values.reshape(shape).swapaxes(1, 2)
-    return LayerKVPages(layer.keys.at[pages].set(keys), layer.values.at[pages].set(values))
+    # [M * Q, S, K, E] to [M * Q, K, S, E].
+    keys, values = (x.reshape(len(pages), -1, *x.shape[2:]).swapaxes(1, 2) for x in (keys, values))
+    return layer.write_pages(keys, values, pages)
+
+
+def _token_indices(key: Array, pages: Array, offsets: Array) -> tuple[Array, Array, Array]:
+    """Return head, page and offset; they broadcast to [B, K] of a key [B, K, E]."""
+    return jnp.arange(key.shape[1])[None, :], pages[:, None], offsets[:, None]
+
+
+def _gather_rows(rows: Array, pages: Array) -> Array:
+    """Return the rows [N, K, S, E] of pages [B, C] as [B, K, C * S, E].
+
+    Indexed by page and head, each slice is contiguous, and no transposition follows.
+    """
+    head = jnp.arange(rows.shape[1])[None, :, None]
+    return _merge_pages(rows[pages[:, None, :], head])
+
+
+def _merge_pages(rows: Array) -> Array:
+    """Reshape [B, K, C, S, E] to [B, K, C * S, E]."""
+    return rows.reshape(*rows.shape[:2], -1, rows.shape[-1])
 
 
 def paged_attention(
@@ -128,6 +234,7 @@ def paged_attention(
     metadata: AttentionMetadata,
     *,
     pages_per_block: int,
+    mesh: Mesh | None = None,
 ) -> Array:
     """Attend from q [B, T, H, E] to the cached tokens of each sequence.
 
@@ -140,12 +247,36 @@ def paged_attention(
         metadata: page tables and query positions of the batch.
         pages_per_block: page-table columns per matmul. More columns make wider matmuls and more
             padding.
+        mesh: mesh of the engine; None for a single device.
 
     Returns:
         [B, T, H, E] in the dtype of `q`.
     """
+    attend = partial(_paged_attention, pages_per_block=pages_per_block)
+    # The compiler partitions matmuls by heads, but not a gather by page and head. Heads that do not
+    # divide over the devices are replicated.
+    devices = 1 if mesh is None else mesh.shape["tensor"]
+    is_replicated = layer[-1].shape[1] % devices != 0
+    if devices == 1 or is_replicated or isinstance(layer, TransposedPages):
+        return attend(q, layer, prefix, metadata)
+    by_head = PartitionSpec(None, "tensor")
+    heads = PartitionSpec(None, None, "tensor")
+    specs = (heads, by_head, PartitionSpec("tensor"), PartitionSpec())
+    sharded = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
+    return sharded(q, layer, prefix, metadata)
+
+
+def _paged_attention(
+    q: Array,
+    layer: LayerKVPages,
+    prefix: LayerSharedPrefix | None,
+    metadata: AttentionMetadata,
+    *,
+    pages_per_block: int,
+) -> Array:
     batch, queries, heads, width = q.shape
-    kv_heads, span = layer.keys.shape[1], pages_per_block * layer.keys.shape[-1]
+    _, kv_heads, _, row_width = layer[-1].shape
+    span = pages_per_block * page_tokens(layer)
     group = heads // kv_heads
     # Query heads of one key-value head are stacked along the rows: one matmul serves all of them.
     q = (q * width**-0.5).reshape(batch, queries, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
@@ -160,9 +291,7 @@ def paged_attention(
         pages = jax.lax.dynamic_slice_in_dim(
             tables, index * pages_per_block, pages_per_block, axis=1
         )
-        # The pages of a block side by side: [B, C, K, E, S] to [B, K, E, C * S], values alike.
-        keys = layer.keys[pages].transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, width, span)
-        values = layer.values[pages].transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, span, width)
+        keys, values = layer.gather(pages)
         scores = jnp.matmul(q, keys, preferred_element_type=jnp.float32)
         # Position 0 is visible to every query, so no row is fully masked after the first block.
         return state.update(jnp.where(index * span + offset <= last, scores, MASKED), values)
@@ -170,11 +299,15 @@ def paged_attention(
     state = _OnlineSoftmax.empty(*q.shape)
     if prefix is not None:
         state = _attend_to_prefix(q, prefix, metadata.has_prefix)
+    # Rows of `FusedPages` contain the key before the value: zeros in place of the other part.
+    before, after = [(0, 0)] * 3 + [(row_width - width, 0)], [(0, 0)] * 3 + [(0, row_width - width)]
+    q = jnp.pad(q, after)
+    state = state._replace(weighted_values=jnp.pad(state.weighted_values, before))
 
     state = jax.lax.fori_loop(
         0, -(-metadata.num_columns // pages_per_block), attend_to_block, state
     )
-    out = state.weighted_values / state.sum_exp
+    out = state.weighted_values[..., row_width - width :] / state.sum_exp
     out = out.reshape(batch, kv_heads, group, queries, width).transpose(0, 3, 1, 2, 4)
     return out.reshape(batch, queries, heads, width).astype(q.dtype)
 

@@ -30,8 +30,12 @@ from webagent_jax.policy.transformer import (
     rope_angles,
 )
 
-_DECODE_PAGES_PER_BLOCK = 2  # page-table columns per matmul of decode attention
 _WIDENING = ("gate", "up")  # kernels with more outputs than inputs
+
+PagedAttentionFn = Callable[
+    [Array, kv.LayerKVPages, kv.LayerSharedPrefix | None, kv.AttentionMetadata], Array
+]
+"""`kv_cache.paged_attention` with its static options."""
 
 
 class ServedPolicy(NamedTuple):
@@ -110,7 +114,7 @@ def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
     """Return the state of an engine with idle slots and zero-filled pages."""
     slots = shapes.slots
     return DecodeState(
-        pages=kv.init_pages(config, shapes.num_pages, shapes.page_tokens),
+        pages=kv.init_pages(config, shapes.num_pages, shapes.page_tokens, shapes.kv_layout),
         token=jnp.zeros(slots, jnp.int32),
         position=jnp.zeros(slots, jnp.int32),
         num_sampled=jnp.zeros(slots, jnp.int32),
@@ -143,7 +147,7 @@ def prefill(
     count: Array,
     *,
     chunk_pages: tuple[int, ...],
-    pages_per_block: int,
+    attend_to_pages: PagedAttentionFn,
 ) -> kv.KVPages:
     """Fill pages with the keys and values of prompts, one batch of chunks after another.
 
@@ -161,9 +165,9 @@ def prefill(
         count: number of batches that are not padding.
         chunk_pages: allowed sizes of a chunk in pages, ascending to Q. A batch uses the smallest
             size that fits its chunks; a token gets the same bits with all sizes.
-        pages_per_block: page-table columns per matmul of attention.
+        attend_to_pages: `kv_cache.paged_attention` with its options.
     """
-    page_tokens = pages[0].keys.shape[-1]
+    page_tokens = kv.page_tokens(pages[0])
     table = ChunkField.TOKENS + chunk_pages[-1] * page_tokens
 
     def fill(num_pages: int, pages: kv.KVPages, batch: Array) -> kv.KVPages:
@@ -185,10 +189,7 @@ def prefill(
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
                 layer_pages = kv.write_pages(pages[layer], k, v, own_pages)
                 prefix = served.layer_prefix(layer)
-                out = kv.paged_attention(
-                    q, layer_pages, prefix, metadata, pages_per_block=pages_per_block
-                )
-                return out, layer_pages
+                return attend_to_pages(q, layer_pages, prefix, metadata), layer_pages
 
             return attend
 
@@ -223,6 +224,7 @@ def decode(
     *,
     steps: int,
     sequential_slots: bool,
+    attend_to_pages: PagedAttentionFn,
 ) -> tuple[DecodeState, DecodeOutput]:
     """Run up to `steps` decode steps and return the new state and the sampled tokens.
 
@@ -235,8 +237,13 @@ def decode(
         control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
         has_queue: bool, whether requests wait for a slot.
         steps: maximum number of tokens per slot.
-        sequential_slots: whether the layers process the slots one after another.
+        sequential_slots: whether the layers process the slots one after another. The cost of the
+            layers is then proportional to the number of active slots; the unembedding, which is
+            most of the params of a small policy, is read once for all slots. In both modes a slot
+            gets the same bits whatever the other slots contain.
+        attend_to_pages: `kv_cache.paged_attention` with its options.
     """
+    run_layers = _decode_layers_sequentially if sequential_slots else _decode_layers
     slots = len(state.token)
     mode = control[:, SlotField.MODE]
     is_starting = mode == SlotMode.STARTING
@@ -264,7 +271,8 @@ def decode(
     def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:
         state, output = carry
         active = state.is_active
-        pages, sample = _decode_step(config, served, state, control, sequential_slots)
+        pages, hidden = run_layers(config, served, state, control, attend_to_pages)
+        sample = _sample(served.params, hidden, state, control)
         stop_ids = control[:, SlotField.STOP : SlotField.TABLE]
         is_stop = jnp.any(sample.token[:, None] == stop_ids, axis=1)
         is_last = state.num_sampled + 1 >= control[:, SlotField.LIMIT]
@@ -290,26 +298,12 @@ def decode(
     return jax.lax.while_loop(should_continue, step, (state, no_output))
 
 
-def _decode_step(
+def _decode_layers_sequentially(
     config: ModelConfig,
     served: ServedPolicy,
     state: DecodeState,
     control: Array,
-    sequential_slots: bool,
-) -> tuple[kv.KVPages, sampler.SampledToken]:
-    """Return the pages with the last token of each slot, and the next token of each slot.
-
-    With `sequential_slots` the cost of the layers is proportional to the number of active slots;
-    the unembedding, which is most of the params of a small policy, is read once for all slots. In
-    both modes a slot gets the same bits whatever the other slots contain.
-    """
-    run_layers = _decode_layers_sequentially if sequential_slots else _decode_layers
-    pages, hidden = run_layers(config, served, state, control)
-    return pages, _sample(served.params, hidden, state, control)
-
-
-def _decode_layers_sequentially(
-    config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
+    attend_to_pages: PagedAttentionFn,
 ) -> tuple[kv.KVPages, Array]:
     """Run `_decode_layers` for one active slot after another; inactive slots return zeros."""
     # Active slots first: the loop below ends after the last of them.
@@ -323,7 +317,9 @@ def _decode_layers_sequentially(
             return jax.lax.dynamic_slice_in_dim(x, slot, 1)
 
         slot_state = DecodeState(pages, *map(take_slot, state[1:]))
-        pages, slot_hidden = _decode_layers(config, served, slot_state, take_slot(control))
+        pages, slot_hidden = _decode_layers(
+            config, served, slot_state, take_slot(control), attend_to_pages
+        )
         return pages, jax.lax.dynamic_update_slice_in_dim(hidden, slot_hidden, slot, axis=0)
 
     zeros = jnp.zeros((len(state.token), config.d_model), config.dtype)
@@ -331,12 +327,16 @@ def _decode_layers_sequentially(
 
 
 def _decode_layers(
-    config: ModelConfig, served: ServedPolicy, state: DecodeState, control: Array
+    config: ModelConfig,
+    served: ServedPolicy,
+    state: DecodeState,
+    control: Array,
+    attend_to_pages: PagedAttentionFn,
 ) -> tuple[kv.KVPages, Array]:
     """Return the pages and the hidden states [B, D] of B slots, computed together."""
     tables, prefix_len = control[:, SlotField.TABLE :], control[:, SlotField.PREFIX_LEN]
     position = state.position - prefix_len  # index among the sequence's own tokens
-    page_tokens = state.pages[0].keys.shape[-1]
+    page_tokens = kv.page_tokens(state.pages[0])
     column, offset = position // page_tokens, position % page_tokens
     page = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
     # The positions of inactive slots are stale: their tokens are written to NULL_PAGE.
@@ -346,15 +346,9 @@ def _decode_layers(
 
     def layer_attend(layer: int) -> AttentionFn:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
-            layer_pages = kv.write_tokens(state.pages[layer], k[:, 0], v[:, 0], page, offset)
-            out = kv.paged_attention(
-                q,
-                layer_pages,
-                served.layer_prefix(layer),
-                metadata,
-                pages_per_block=_DECODE_PAGES_PER_BLOCK,
-            )
-            return out, layer_pages
+            layer_pages = state.pages[layer].write_tokens(k[:, 0], v[:, 0], page, offset)
+            prefix = served.layer_prefix(layer)
+            return attend_to_pages(q, layer_pages, prefix, metadata), layer_pages
 
         return attend
 

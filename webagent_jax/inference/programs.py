@@ -29,9 +29,9 @@ Progress = Callable[[int, int], None]
 """Callback that receives the number of compiled programs and their total number."""
 
 Name = Literal["init", "shared_prefix", "prefill", "decode"]
-# Logical axes of `kv_cache.LayerKVPages`; a shared prefix has no axis of pages.
-_KEY_AXES = ("pages", "kv_heads", "head_dim", "tokens")
-_VALUE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
+# Logical axes of the arrays of a layer; a shared prefix has no axis of pages. The order of the last
+# two, which are never sharded, depends on the array.
+_PAGE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
 
 def serving_shardings(params: Params, target: Mesh | jax.Device) -> Any:
@@ -113,13 +113,7 @@ class ProgramSpec:
         shardings = jax.tree.map(lambda _: replicated, shapes)
         if mesh is None:
             return cast(DecodeState, sharding.with_shardings(shapes, shardings))
-        pages = tuple(
-            kv.LayerKVPages(
-                _cache_sharding(mesh, _KEY_AXES, layer.keys),
-                _cache_sharding(mesh, _VALUE_AXES, layer.values),
-            )
-            for layer in shapes.pages
-        )
+        pages = jax.tree.map(partial(_cache_sharding, mesh, _PAGE_AXES), shapes.pages)
         state: DecodeState = sharding.with_shardings(shapes, shardings._replace(pages=pages))
         return state
 
@@ -134,18 +128,12 @@ class ProgramSpec:
         if self.mesh is None:
             shardings = jax.tree.map(lambda _: self.replicated_sharding, shapes)
             return cast(kv.SharedPrefix, sharding.with_shardings(shapes, shardings))
-        shardings = tuple(
-            kv.LayerSharedPrefix(
-                _cache_sharding(self.mesh, _KEY_AXES[1:], layer.keys),
-                _cache_sharding(self.mesh, _VALUE_AXES[1:], layer.values),
-            )
-            for layer in shapes
-        )
+        shardings = jax.tree.map(partial(_cache_sharding, self.mesh, _PAGE_AXES[1:]), shapes)
         prefix: kv.SharedPrefix = sharding.with_shardings(shapes, shardings)
         return prefix
 
 
-def _cache_sharding(mesh: Mesh, axes: tuple[str, ...], x: Any) -> Any:
+def _cache_sharding(mesh: Mesh, axes: tuple[str, ...], x: Any) -> NamedSharding:
     return NamedSharding(mesh, sharding.partition_spec(mesh, axes, x.shape, name="cache"))
 
 
@@ -220,6 +208,9 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         """Return the abstract array of an input from the host."""
         return jax.ShapeDtypeStruct(shape, dtype, sharding=spec.replicated_sharding)
 
+    def attend(pages_per_block: int) -> prefill_decode.PagedAttentionFn:
+        return partial(kv.paged_attention, pages_per_block=pages_per_block, mesh=spec.mesh)
+
     def output_shardings(outputs: Any) -> dict[str, Any]:
         """Return jit options that keep the shardings of arrays passed between dispatches."""
         return (
@@ -242,7 +233,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
             prefill_decode.prefill,
             config,
             chunk_pages=shapes.chunk_page_counts,
-            pages_per_block=shapes.prefill_pages_per_block,
+            attend_to_pages=attend(shapes.prefill_pages_per_block),
         )
         # Donated pages are updated in place; without it the KV cache would need twice the memory.
         run = jit(fill, donate_argnums=1, **output_shardings(state.pages))
@@ -255,6 +246,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         config,
         steps=shapes.decode_steps,
         sequential_slots=shapes.sequential_slots,
+        attend_to_pages=attend(shapes.decode_pages_per_block),
     )
     control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
     has_queue = host_input(dtype=jnp.bool_)

@@ -25,6 +25,7 @@ from webagent_jax.learn.objective import (
     with_advantages,
 )
 from webagent_jax.learn.optimizer import learning_rate_schedule, make_optimizer
+from webagent_jax.learn.step_credit import num_compared_turns
 from webagent_jax.learn.train_step import (
     BCLoss,
     FrozenParams,
@@ -71,6 +72,7 @@ __all__ = [
     "make_layout",
     "make_optimizer",
     "make_train_step",
+    "num_compared_turns",
     "pack_branches",
     "pack_groups",
     "pad_to_shape",

@@ -144,6 +144,28 @@ def token_mean_weights(
     return [np.full(len(turns), 1.0 / total, np.float32) for turns in tokens]
 
 
+def constant_turn_weights(
+    tokens: Sequence[Sequence[int]], *, turns: int, episodes: float | None = None
+) -> list[FloatArray]:
+    """Return weights of a turn that are independent of episode length: w_ij = 1 / (N K |a_ij|).
+
+    K is the constant `turns`, in place of |τ_i| in `episode_turn_token_weights`. So a turn of a
+    long episode counts as much as one of a short episode. The weights of a batch sum to at most 1.
+
+    Args:
+        tokens: number of response tokens of each turn of each episode.
+        turns: K, the maximum number of turns of an episode.
+        episodes: N, if the batch has more episodes than these.
+
+    Returns:
+        For each episode, the weight [T] of one token of each turn.
+    """
+    count = len(tokens) if episodes is None else episodes
+    return [
+        (1.0 / (count * turns * np.asarray(each, np.float64))).astype(np.float32) for each in tokens
+    ]
+
+
 def constant_length_weights(
     tokens: Sequence[Sequence[int]], *, length: float, episodes: float | None = None
 ) -> list[FloatArray]:

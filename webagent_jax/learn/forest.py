@@ -49,7 +49,7 @@ class RowLayout(Protocol):
     def pack(
         self,
         episodes: Sequence[Episode],
-        advantages: Sequence[float],
+        advantages: Sequence[FloatArray],
         token_weight_fn: TokenWeightFn,
         *,
         row_tokens: int,
@@ -59,7 +59,7 @@ class RowLayout(Protocol):
 
         Args:
             episodes: of a batch, or of a part of it; at least one.
-            advantages: advantage of each episode.
+            advantages: advantages [T] of the turns of each episode.
             token_weight_fn: returns the loss weights for the `turn_lengths` of `episodes`.
             row_tokens: L, the length of every row.
             row_multiple: as in `pack_branches`.
@@ -80,7 +80,7 @@ class TurnLayout:
     def pack(
         self,
         episodes: Sequence[Episode],
-        advantages: Sequence[float],
+        advantages: Sequence[FloatArray],
         token_weight_fn: TokenWeightFn,
         *,
         row_tokens: int,
@@ -93,14 +93,14 @@ class TurnLayout:
 
 def branches_from_episodes(
     episodes: Sequence[Episode],
-    advantages: Sequence[float],
+    advantages: Sequence[FloatArray],
     token_weight_fn: TokenWeightFn = episode_turn_token_weights,
 ) -> list[Branch]:
     """Return one branch per turn.
 
     Args:
         episodes: of a batch, or of a part of it.
-        advantages: advantage of each episode.
+        advantages: advantages [T] of the turns of each episode.
         token_weight_fn: returns the loss weights of the response tokens of `episodes`, by turn.
     """
     # One call for all episodes: by default, the weights are normalized over the arguments.
@@ -111,10 +111,10 @@ def branches_from_episodes(
             turn.completion.token_ids,
             turn.completion.behavior_logp,
             weight=float(weight),
-            advantage=advantage,
+            advantage=float(advantage),
         )
-        for episode, advantage, turn_weights in zip(episodes, advantages, weights, strict=True)
-        for turn, weight in zip(episode.turns, turn_weights, strict=True)
+        for episode, gains, turn_weights in zip(episodes, advantages, weights, strict=True)
+        for turn, advantage, weight in zip(episode.turns, gains, turn_weights, strict=True)
     ]
 
 

@@ -23,7 +23,13 @@ class PolicyLossConfig(NamedTuple):
     clip_high: float = 0.2
     kl_estimator: Literal["k3", "k1"] = "k3"
     kl_beta: float = 0.0
+    kl_reference: Literal["initial", "previous"] = "initial"
     importance_weight_cap: float = 2.0
+
+    @property
+    def needs_reference(self) -> bool:
+        """Return whether the loss reads log-probabilities of a reference policy."""
+        return self.kl_beta > 0 and self.kl_reference == "initial"
 
 
 class GRPOStats(NamedTuple):
@@ -66,6 +72,9 @@ def grpo_loss(
     Its policy gradient is that of KL(policy || reference) of the next token, unlike the derivative
     of k1 itself (Tang and Munos, arXiv 2506.09477).
 
+    With kl_reference="previous", the reference is the proximal policy. The KL term then bounds the
+    steps of one update, as in TRPO with a penalty (Schulman et al., arXiv 1502.05477).
+
     Tokens with a weight of 0 have no effect, whatever their values.
 
     Args:
@@ -77,13 +86,14 @@ def grpo_loss(
         surrogate: options of the policy loss.
         prox_logp: [B, R], log-probabilities under the policy before the update; None means
             `behavior_logp`.
-        ref_logp: [B, R], log-probabilities under the reference policy; None omits the KL.
+        ref_logp: [B, R], log-probabilities under the reference policy; None omits the KL. Not read
+            with kl_reference="previous".
 
     Returns:
         The loss, a float32 scalar, and statistics.
 
     Raises:
-        ValueError: `kl_beta` is above 0 without `ref_logp`, or an array has another shape than
+        ValueError: the loss needs `ref_logp`, or an array has another shape than
             `logp` or is not of floats.
     """
     _check_arrays(
@@ -94,7 +104,7 @@ def grpo_loss(
         prox_logp=prox_logp,
         ref_logp=ref_logp,
     )
-    if ref_logp is None and surrogate.kl_beta > 0:
+    if ref_logp is None and surrogate.needs_reference:
         raise ValueError("kl_beta is above 0: pass ref_logp to grpo_loss, or set kl_beta to 0")
     weights = jnp.asarray(weights)
 
@@ -104,11 +114,12 @@ def grpo_loss(
 
     logp, advantage, behavior = mask(logp), mask(advantages), mask(behavior_logp)
     prox = behavior if prox_logp is None else mask(prox_logp)
+    ref = prox if surrogate.kl_reference == "previous" else ref_logp
     # Without a reference, both the KL metric and the penalty are 0.
     k3 = penalty = jnp.zeros_like(logp)
-    if ref_logp is not None:
+    if ref is not None:
         # [B, R]; k3 is at least 0 for every token.
-        log_ratio = mask(ref_logp) - logp
+        log_ratio = mask(ref) - logp
         k3 = jnp.exp(log_ratio) - log_ratio - 1
         # k1 acts through the advantage, because its own derivative is 0 in expectation.
         if surrogate.kl_estimator == "k1":

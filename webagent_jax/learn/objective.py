@@ -8,6 +8,7 @@ parts of a batch, they add up their totals. The sum of their losses is then the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webagent_jax.config import GRPOConfig, RolloutConfig
-from webagent_jax.learn import advantages, forest
+from webagent_jax.learn import advantages, forest, step_credit
 from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.learn.forest import Forest, RowLayout, TurnLayout
 from webagent_jax.learn.webagent_r1_layout import Decode, ReleaseLayout
@@ -76,6 +77,8 @@ def has_signal(group: Group, grpo: GRPOConfig) -> bool:
     # Their baseline is not the mean of the group, so equal rewards can have a gradient.
     if grpo.advantage_estimator in ("success", "batch_mean"):
         return is_trainable
+    if grpo.step_advantage_weight and any(map(np.any, _step_advantages(scored, grpo))):
+        return is_trainable
     return is_trainable and not advantages.has_equal_rewards(_rewards(scored))
 
 
@@ -94,7 +97,7 @@ def pack_groups(
     Args:
         groups: of a batch, or of a part of it.
         grpo: objective.
-        rollout: its limits define the constant of loss_aggregation="constant_length".
+        rollout: its limits define the constants of `grpo.loss_aggregation`.
         row_multiple: as in `forest.pack_branches`.
         full_size: number of groups of a complete step. A missing group counts like one with equal
             rewards: the advantages of the others shrink by groups / full_size, so that a few groups
@@ -116,7 +119,7 @@ def pack_groups(
         )
     # Weights are normalized over the groups present, so a smaller batch scales the advantages.
     scale = min(1.0, totals.groups / full_size) if full_size else 1.0
-    pairs = list(with_advantages(groups, grpo, totals))
+    pairs = list(_with_turn_advantages(groups, grpo, totals))
     episodes = [episode for episode, _ in pairs]
     gains = [scale * gain for _, gain in pairs]
     weight_fn = _token_weight_fn(grpo, rollout, totals)
@@ -130,7 +133,7 @@ def pack_groups(
 def with_advantages(
     groups: Sequence[Group], grpo: GRPOConfig, totals: BatchTotals
 ) -> Iterator[tuple[Episode, float]]:
-    """Yield the episodes to train on, and the advantage of each.
+    """Yield the episodes to train on, and the advantage of each, without those of single turns.
 
     An excluded episode still counts in the baseline of the other attempts.
 
@@ -144,7 +147,29 @@ def with_advantages(
         gains = _advantages(_rewards(scored), grpo, totals)
         for (episode, reward), gain in zip(scored, gains, strict=True):
             if _is_trainable(episode, reward, grpo):
-                yield episode, float(gain)
+                scale = grpo.negative_advantage_scale if gain < 0 else 1.0
+                yield episode, scale * float(gain)
+
+
+def _with_turn_advantages(
+    groups: Sequence[Group], grpo: GRPOConfig, totals: BatchTotals
+) -> Iterator[tuple[Episode, FloatArray]]:
+    """Yield the episodes to train on, and the advantages [T] of the turns of each."""
+    weight = grpo.step_advantage_weight
+    by_turn: dict[int, FloatArray] = {}
+    if weight:
+        for group in groups:
+            scored = _scored(group, grpo)
+            steps = _step_advantages(scored, grpo)
+            by_turn |= {id(e): gains for (e, _), gains in zip(scored, steps, strict=True)}
+    for episode, gain in with_advantages(groups, grpo, totals):
+        gains = np.full(len(episode.turns), gain, np.float32)
+        yield episode, gains + weight * by_turn[id(episode)] if weight else gains
+
+
+def _step_advantages(scored: Sequence[tuple[Episode, float]], grpo: GRPOConfig) -> list[FloatArray]:
+    episodes = [dataclasses.replace(episode, reward=reward) for episode, reward in scored]
+    return step_credit.step_advantages(episodes, discount=grpo.step_discount)
 
 
 def _scored(group: Group, grpo: GRPOConfig) -> list[tuple[Episode, float]]:
@@ -195,6 +220,10 @@ def _token_weight_fn(
             return partial(advantages.episode_turn_token_weights, episodes=totals.episodes)
         case "token_mean":
             return partial(advantages.token_mean_weights, total=totals.tokens)
+        case "constant_turns":
+            return partial(
+                advantages.constant_turn_weights, turns=rollout.max_turns, episodes=totals.episodes
+            )
         case "constant_length":
             # Upper bound of the response tokens of one episode.
             max_length = rollout.max_turns * rollout.max_new_tokens

@@ -54,7 +54,7 @@ class FrozenParams:
     """Params that a loss reads and no step changes."""
 
     base: FrozenBase | None = None  # base of trained adapters; None if all params are trained
-    reference: Params | None = None  # reference policy; required if `grpo.kl_beta` is above 0
+    reference: Params | None = None  # reference policy; required if `grpo.needs_reference`
 
 
 LossFn: TypeAlias = Callable[[FrozenParams, Params, ForestRows], tuple[Array, Sums]]
@@ -219,17 +219,17 @@ class GRPOLoss:
         """Return the loss and the sums of one microbatch.
 
         Raises:
-            ValueError: `kl_beta` is above 0 and there is no reference policy.
+            ValueError: the loss needs a reference policy, and there is none.
         """
 
         def score_rows(params: Params) -> Scores:
             return score(self.model, params, rows, temperature=self.temperature, mesh=self.mesh)
 
-        if self.options.kl_beta > 0 and frozen.reference is None:
+        if self.options.needs_reference and frozen.reference is None:
             raise ValueError("kl_beta is above 0: pass a reference policy, or set grpo.kl_beta=0")
         scores = score_rows(lora.attach(frozen.base, params))
         # The reference does not depend on `params`, so its pass is not differentiated.
-        ref_logp = score_rows(frozen.reference).logp if self.options.kl_beta > 0 else None
+        ref_logp = score_rows(frozen.reference).logp if self.options.needs_reference else None
         loss, stats = losses.grpo_loss(
             scores.logp,
             rows.behavior_logp,

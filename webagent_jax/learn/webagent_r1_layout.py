@@ -40,7 +40,7 @@ class ReleaseLayout:
     def pack(
         self,
         episodes: Sequence[Episode],
-        advantages: Sequence[float],
+        advantages: Sequence[FloatArray],
         token_weight_fn: TokenWeightFn,
         *,
         row_tokens: int,
@@ -52,7 +52,8 @@ class ReleaseLayout:
         return pack_sequences(
             sequences,
             [float(weight) for (weight,) in weights],
-            advantages,
+            # `config` allows no advantages of single turns with this layout.
+            [float(gains[0]) for gains in advantages],
             row_tokens=row_tokens,
             row_multiple=row_multiple,
         )

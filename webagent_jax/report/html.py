@@ -92,7 +92,7 @@ def render(
     return page.render(
         "report.html.j2",
         styles=_STYLES,
-        scripts=(*_SCRIPTS, *(["live.js"] if version else [])),
+        scripts=(*_SCRIPTS, *(["live.js", "send.js"] if version else [])),
         version=version,
         run=run,
         episodes=episodes.num_episodes,

@@ -1,7 +1,8 @@
 """Local web server of all runs below a directory: list, reports and comparison, updated live.
 
-The server reads the files that runs write; it never talks to a run. Building a report refreshes the
-directory `report/` of its workdir, as launch/build_report.py does, and nothing else is written.
+The server reads the files that runs write; it never connects to a run. Building a report refreshes
+the directory `report/` of its workdir, as launch/build_report.py does, and nothing else is written.
+A page may send the prompt of a stored step again (`send_again`).
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from absl import logging
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -27,16 +32,22 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
+from webagent_jax.config import ConfigError
 from webagent_jax.cpu_priority import lower_priority
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.run_list import ListedRun
+from webagent_jax.report.send_again import BusyError, PromptEdit, PromptSender, StepId
 from webagent_jax.report.training_curves import Metric, SeedGroup
+from webagent_jax.types import InfraError
 
 # Interval between two builds of the report of a run in progress, at least. Builds take a fifth of
 # the time at most, because the run needs the processor.
 _MIN_REBUILD_SECONDS = 5.0
 _MAX_BUILD_SHARE = 0.2
 _FIRST_BUILD_SECONDS = 3.0  # time to wait for a first report before showing a message
+
+_MAX_ERROR_CHARS = 500  # maximum length of an unexpected error
+_MAX_BODY_BYTES = 4_000_000  # maximum size of a request; longer prompts fit no model
 
 _STYLES = ("base.css", "summary.css", "runs.css")
 _SCRIPTS = ("dom.js", "hover.js", "live.js", "runs.js")
@@ -182,9 +193,15 @@ class RunViewer:
         )
 
 
-def make_app(root: Path) -> Starlette:
-    """Return the application that serves the runs below a directory."""
-    viewer = RunViewer(root)
+def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
+    """Return the application that serves the runs below a directory.
+
+    Args:
+        root: directory of the runs, or the workdir of a single run.
+        sender: receives the prompts that pages send; None uses the policies of the runs. The caller
+            closes it.
+    """
+    viewer, prompt_sender = RunViewer(root), sender or PromptSender()
 
     def list_runs(request: Request) -> Response:
         version = _hash([listed.name + listed.version for listed in viewer.list_runs()])
@@ -198,7 +215,7 @@ def make_app(root: Path) -> Starlette:
             return _message("This run has no report", str(error), 500)
         if built is None:
             text = "The first report of a run takes a while. It opens as soon as it is complete."
-            return _message("Building the report", text, 503, {"Refresh": "2"})
+            return _message("Building the report", text, 503, scripts=["reload.js"])
         return _page(request, built.version, lambda: built.text)
 
     async def report_file(request: Request) -> Response:
@@ -216,6 +233,30 @@ def make_app(root: Path) -> Starlette:
         version = _hash([listed.name + listed.version for listed in runs])
         return _page(request, version, lambda: viewer.comparison_page(runs, version))
 
+    def read_prompt(request: Request) -> Response:
+        def work() -> Any:
+            return prompt_sender.prompt(_find(viewer, request.path_params["name"]), step_id)
+
+        step_id = _step_id(request)
+        return _json_response(work)
+
+    async def send_prompt(request: Request) -> Response:
+        # Another website can make the browser send a POST, with the site's own Origin.
+        if request.headers.get("origin") != f"http://{request.headers['host']}":
+            return _json({"error": "the request does not come from a page of this server"}, 403)
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_BODY_BYTES:
+                text = f"the prompt exceeds {_MAX_BODY_BYTES:,} bytes: shorten it"
+                return _json({"error": text}, 413)
+
+        def work() -> Any:
+            listed = _find(viewer, request.path_params["name"])
+            return prompt_sender.send(listed, _step_id(request), _prompt_edit(body))
+
+        return await run_in_threadpool(_json_response, work)
+
     def not_found(request: Request, error: Exception) -> Response:
         del error
         return _message("Not found", f"There is no run or file at {request.url.path}.", 404)
@@ -225,6 +266,8 @@ def make_app(root: Path) -> Starlette:
             Route("/", list_runs),
             Route("/compare", compare),
             Route("/runs/{name:path}/report.html", report),
+            Route("/runs/{name:path}/step", read_prompt),
+            Route("/runs/{name:path}/step", send_prompt, methods=["POST"]),
             Route("/runs/{name:path}/report/{file:path}", report_file),
         ],
         exception_handlers={404: not_found},
@@ -233,15 +276,20 @@ def make_app(root: Path) -> Starlette:
     )
 
 
-def serve_forever(root: Path, port: int) -> None:
+def serve_forever(root: Path, port: int, sender: PromptSender) -> None:
     """Serve the runs below a directory on 127.0.0.1 until interrupted.
+
+    Args:
+        root: directory of the runs, or the workdir of a single run.
+        port: port to listen on.
+        sender: receives the prompts that pages send.
 
     Raises:
         OSError: the port is not available.
     """
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
     config = uvicorn.Config(
-        make_app(root),
+        make_app(root, sender),
         loop="asyncio",
         lifespan="off",
         log_config=None,
@@ -257,6 +305,52 @@ def _find(viewer: RunViewer, name: str) -> ListedRun:
         return viewer.find(name)
     except KeyError:
         raise HTTPException(404) from None
+
+
+def _step_id(request: Request) -> StepId:
+    number = request.query_params.get("step", "")
+    return StepId(
+        request.query_params.get("episode", ""), int(number) if number.isdecimal() else -1
+    )
+
+
+def _prompt_edit(body: bytes | bytearray) -> PromptEdit:
+    """Return the prompt in the body of a request.
+
+    Raises:
+        ConfigError: the body is not valid.
+    """
+    try:
+        values = json.loads(body)
+    except ValueError as error:
+        raise ConfigError(f"the request is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError("the request is not a JSON object")
+    return PromptEdit.from_json(values)
+
+
+def _json_response(work: Callable[[], Any]) -> Response:
+    """Return the result as JSON, or the error of the user or the policy in one line."""
+    try:
+        return _json(work())
+    except (LookupError, HTTPException) as error:
+        text = error.args[0] if isinstance(error, LookupError) else "there is no such run"
+        return _json({"error": text}, 404)
+    except BusyError as error:
+        return _json({"error": str(error)}, 409)
+    except (ConfigError, InfraError) as error:
+        # Messages for a terminal have several lines.
+        return _json({"error": " ".join(str(error).split())}, 400)
+    # A device without memory, damaged weights: the server and its other pages continue.
+    except Exception as error:
+        logging.exception("the policy has failed")
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return _json({"error": text[:_MAX_ERROR_CHARS]}, 500)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    # ASCII, because a page may contain characters that UTF-8 cannot encode.
+    return Response(json.dumps(value), status, _HEADERS, "application/json")
 
 
 def _page(request: Request, version: str, render: Callable[[], str]) -> Response:
@@ -283,13 +377,11 @@ def _all_curves(
     return training_curves.curves(groups, phase, metrics, first_required=False)
 
 
-def _message(
-    title: str, text: str, status: int, headers: Mapping[str, str] | None = None
-) -> Response:
+def _message(title: str, text: str, status: int, scripts: Sequence[str] = ()) -> Response:
     content = page.render(
-        "message.html.j2", styles=_STYLES, scripts=("dom.js",), title=title, text=text
+        "message.html.j2", styles=_STYLES, scripts=("dom.js", *scripts), title=title, text=text
     )
-    return HTMLResponse(content, status, {**_HEADERS, **(headers or {})})
+    return HTMLResponse(content, status, _HEADERS)
 
 
 def _hash(parts: Sequence[str]) -> str:

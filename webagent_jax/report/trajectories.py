@@ -63,7 +63,7 @@ def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     previous = ""
     for turn, next_observation in _with_next(episode):
         prompt = decoder.text(turn.prompt_ids)
-        steps.append(_step(turn, next_observation, crop) | _tokens(turn, decoder))
+        steps.append(_step(turn, next_observation, crop) | response(turn, decoder))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
             # JavaScript counts UTF-16 units, Python counts code points.
@@ -85,20 +85,21 @@ def _step(turn: types.Turn, next_observation: types.Observation | None, crop: Re
         "acted": [i for i, line in enumerate(lines) if _refers_to(line, element_id)],
         "truncated": observation.truncated,
         "shot": _view(turn.screenshot, crop, element.box if element else None),
-        "thought": actions.extract_thought(turn.response_text),
-        "action": _describe_action(turn),
-        "call": _call(turn.response_text),
-        "response": turn.response_text,
-        "invalid": isinstance(turn.action, types.ParseError),
         "page_changes": _page_changes(observation, next_observation) if next_observation else [],
         "seconds": {phase: round(seconds, 4) for phase, seconds in turn.seconds.items()},
     }
 
 
-def _tokens(turn: types.Turn, decoder: TokenDecoder) -> Json:
+def response(turn: types.Turn, decoder: TokenDecoder) -> Json:
+    """Return the response of a turn: action, thought, text and tokens."""
     completion = turn.completion
     versions = completion.policy_version
     return {
+        "thought": actions.extract_thought(turn.response_text),
+        "action": _describe_action(turn),
+        "call": _call(turn.response_text),
+        "response": turn.response_text,
+        "invalid": isinstance(turn.action, types.ParseError),
         "prompt_tokens": len(turn.prompt_ids),
         "response_tokens": len(completion.token_ids),
         "finish": completion.finish,

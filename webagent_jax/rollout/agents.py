@@ -19,7 +19,7 @@ from webagent_jax.types import (
     InfraError,
     IntArray,
     ResetResult,
-    Suite,
+    Task,
 )
 
 
@@ -134,14 +134,22 @@ class EndpointAgent:
         return encoded
 
 
+class ExpertSource(Protocol):
+    """Part of `Suite` that ExpertAgent uses; a person in front of a browser is one too."""
+
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
+        """Create the expert of the task; a KeyError says that it has none."""
+        ...
+
+
 class ExpertAgent:
-    """Agent that follows a scripted expert; its responses are encoded as if sampled.
+    """Agent that follows an expert; its responses are encoded as if sampled.
 
     The expert is created at the first turn, because it needs the first observation.
     """
 
-    def __init__(self, suite: Suite, tokenizer: ChatTokenizer, thinking: bool) -> None:
-        self._suite, self._tokenizer, self._thinking = suite, tokenizer, thinking
+    def __init__(self, source: ExpertSource, tokenizer: ChatTokenizer, thinking: bool) -> None:
+        self._source, self._tokenizer, self._thinking = source, tokenizer, thinking
         self._expert: Expert | None = None
         self._quoter = prompts.TaskQuoter("")
 
@@ -154,7 +162,7 @@ class ExpertAgent:
         try:
             # An expert is a generator: next() returns its first decision, send() each later one.
             if self._expert is None:
-                self._expert = self._suite.make_expert(
+                self._expert = self._source.make_expert(
                     request.task, ResetResult(request.intent, request.observation)
                 )
                 self._quoter = prompts.TaskQuoter(request.intent)

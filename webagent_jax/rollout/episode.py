@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from webagent_jax.agent import actions, prompts
-from webagent_jax.agent.prompts import Template
+from webagent_jax.agent.prompts import PromptFormat
 from webagent_jax.agent.tokenizer import ChatTokenizer
 from webagent_jax.types import (
     Action,
@@ -35,8 +35,7 @@ class EpisodeConfig:
     """Prompt format and limits of all episodes of a run."""
 
     tokenizer: ChatTokenizer
-    template: Template
-    thinking: bool
+    prompt: PromptFormat
     max_turns: int
     max_prompt_tokens: int  # limit; a longer prompt ends the episode as TRUNCATED
     timeout: float  # seconds per episode; a longer one ends as INFRA
@@ -126,7 +125,7 @@ class _EpisodeRunner:
         config = self._config
         with self._measure("prompt"), faults_as_infra("the prompt cannot be built"):
             conversation = prompts.build_messages(
-                config.template, config.thinking, self._intent, self._turns, observation
+                config.prompt, self._intent, self._turns, observation
             )
             prompt_ids = config.tokenizer.prompt_ids(conversation)
         if len(prompt_ids) > config.max_prompt_tokens:

@@ -174,10 +174,13 @@ class GroupScheduler:
         finished = {
             job.attempt: self._finished.pop((job.group_index, job.attempt), None) for job in jobs
         }
+        # With adaptive task sampling, the index may have had another task.
         episodes = {
             attempt: episode
             for attempt, episode in finished.items()
-            if episode is not None and abs(update - episode.update) <= self._max_staleness
+            if episode is not None
+            and episode.task.id == jobs[0].task.id
+            and abs(update - episode.update) <= self._max_staleness
         }
         update = min([update, *(episode.update for episode in episodes.values())])
         # Before its jobs are queued, because `_job_stream` skips jobs without a pending group.

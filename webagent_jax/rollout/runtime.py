@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax import policy
-from webagent_jax.agent import TEMPLATES, ChatTokenizer, Template, build_messages
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
@@ -39,6 +39,7 @@ class RolloutRuntime:
         progress: receives every run of an episode.
         model: config of the policy; None without an engine.
         snapshot: policy to sample from; None if only an endpoint or experts respond.
+        headless: whether the browsers open no windows.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class RolloutRuntime:
         progress: Progress,
         model: ModelConfig | None = None,
         snapshot: PolicySnapshot | None = None,
+        *,
+        headless: bool = True,
     ) -> None:
         self._cfg, self._progress = cfg, progress
         self._exit_stack = ExitStack()
@@ -56,7 +59,7 @@ class RolloutRuntime:
             self._endpoint = ChatEndpoint(cfg.policy.endpoint, log=progress.log)
         # An error closes the resources opened before it.
         with ExitStack() as stack:
-            self.pool = stack.enter_context(BrowserPool(cfg.browser))
+            self.pool = stack.enter_context(BrowserPool(cfg.browser, headless=headless))
             self.suite = make_suite(cfg.suite, cfg.browser, self.pool, progress.log)
             stack.callback(self.suite.close)
             self._engine: Engine | None = None
@@ -99,12 +102,11 @@ class RolloutRuntime:
         cfg = self._cfg
         return EpisodeConfig(
             tokenizer=self.tokenizer,
-            template=prompt_template(cfg),
-            thinking=cfg.prompt.thinking,
+            prompt=prompt_format(cfg),
             max_turns=max_turns,
             # The engine needs space for a response of full length after the prompt.
             max_prompt_tokens=cfg.engine.max_model_len
-            - self._sampling_options(evaluation).max_new_tokens,
+            - sampling_options(cfg, evaluation=evaluation).max_new_tokens,
             timeout=cfg.rollout.episode_timeout,
             max_repeats=cfg.eval.max_repeats if evaluation else 0,
         )
@@ -116,34 +118,8 @@ class RolloutRuntime:
 
     def policy_agent(self, *, evaluation: bool = False) -> EngineAgent | EndpointAgent:
         """Return an agent that samples with the options of rollouts, or of evaluation."""
-        sampling, timeout = self._sampling_options(evaluation), self._cfg.rollout.episode_timeout
-        if self._endpoint is not None:
-            return EndpointAgent(
-                self._endpoint,
-                self.tokenizer,
-                max_new_tokens=sampling.max_new_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                timeout=timeout,
-            )
-        return EngineAgent(
-            self.engine,
-            self.tokenizer.stop_ids,
-            max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            timeout=timeout,
-        )
-
-    def _sampling_options(self, evaluation: bool) -> RolloutConfig | EvalConfig:
-        """Return the sampling options of rollouts or evaluation."""
-        rollout, eval_options = self._cfg.rollout, self._cfg.eval
-        if not evaluation:
-            return rollout
-        return replace(
-            eval_options, max_new_tokens=eval_options.max_new_tokens or rollout.max_new_tokens
-        )
+        source: Engine | ChatEndpoint = self._endpoint or self.engine
+        return make_policy_agent(self._cfg, self.tokenizer, source, evaluation=evaluation)
 
     def expert_agent(self) -> ExpertAgent:
         """Return an agent that follows the scripted expert of its task."""
@@ -195,6 +171,46 @@ class RolloutRuntime:
         self.engine.update_weights(snapshot.params, version=snapshot.version, in_flight="recompute")
 
 
+def sampling_options(cfg: RunConfig, *, evaluation: bool) -> RolloutConfig | EvalConfig:
+    """Return the sampling options of rollouts, or of evaluation."""
+    if not evaluation:
+        return cfg.rollout
+    return replace(cfg.eval, max_new_tokens=cfg.eval.max_new_tokens or cfg.rollout.max_new_tokens)
+
+
+def make_policy_agent(
+    cfg: RunConfig, tokenizer: ChatTokenizer, source: Engine | ChatEndpoint, *, evaluation: bool
+) -> EngineAgent | EndpointAgent:
+    """Return an agent that samples with the options of rollouts, or of evaluation.
+
+    Args:
+        cfg: config of the run.
+        tokenizer: tokenizer of the policy; of an endpoint, it encodes the responses.
+        source: engine or endpoint that responds.
+        evaluation: use the options of evaluation instead of those of rollouts.
+    """
+    sampling = sampling_options(cfg, evaluation=evaluation)
+    timeout = cfg.rollout.episode_timeout
+    if isinstance(source, ChatEndpoint):
+        return EndpointAgent(
+            source,
+            tokenizer,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            timeout=timeout,
+        )
+    return EngineAgent(
+        source,
+        tokenizer.stop_ids,
+        max_new_tokens=sampling.max_new_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        timeout=timeout,
+    )
+
+
 def make_engine(
     cfg: RunConfig, tokenizer: ChatTokenizer, model: ModelConfig, snapshot: PolicySnapshot
 ) -> Engine:
@@ -224,9 +240,11 @@ def make_engine(
     )
 
 
-def prompt_template(cfg: RunConfig) -> Template:
-    """Return the template of the prompts of a run; see `prompt_record.with_template`."""
-    return TEMPLATES[prompt_record.with_template(cfg).prompt.template]
+def prompt_format(cfg: RunConfig) -> PromptFormat:
+    """Return the format of the prompts of a run; see `prompt_record.with_template`."""
+    prompt = prompt_record.with_template(cfg).prompt
+    # `with_template` has replaced "auto".
+    return PromptFormat(TEMPLATES[prompt.template], prompt.thinking, prompt.full_pages)
 
 
 def _engine_mesh(tensor: int) -> Mesh | None:
@@ -242,11 +260,11 @@ def _engine_mesh(tensor: int) -> Mesh | None:
 
 def _shared_prompt_prefix(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:
     """Return the token ids of the common prefix of all prompts, probed with different intents."""
-    template, thinking = prompt_template(cfg), cfg.prompt.thinking
+    prompt = prompt_format(cfg)
     # The intents begin with different characters, so the ids agree only before the intent.
     observation = Observation("", "")
     first, *others = (
-        tokenizer.prompt_ids(build_messages(template, thinking, intent, (), observation))
+        tokenizer.prompt_ids(build_messages(prompt, intent, (), observation))
         for intent in ("A", "b", "7", "(", '"')
     )
     shortest = min(len(first), *map(len, others))

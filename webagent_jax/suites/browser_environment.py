@@ -12,6 +12,11 @@ class BrowserEnvironment:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @property
+    def session(self) -> Session:
+        """Browser session of the episode."""
+        return self._session
+
     def step(self, action: Action) -> StepResult:
         """Execute an action; the observation contains the reason if it is refused.
 

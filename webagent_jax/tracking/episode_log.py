@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,18 @@ def read_episodes(path: Path) -> Iterator[types.Episode]:
         return
     for record in atomic_files.read_jsonl(path):
         yield _decode_episode(record, path.parent)
+
+
+def read_episode(path: Path, index: int) -> types.Episode:
+    """Return one episode of a log, without the screenshots of the others.
+
+    Raises:
+        IndexError: the log has fewer episodes.
+    """
+    if index >= 0 and path.exists():
+        for record in itertools.islice(atomic_files.read_jsonl(path), index, None):
+            return _decode_episode(record, path.parent)
+    raise IndexError(f"{path} has no episode {index}")
 
 
 class EpisodeJournal(Generic[Key]):

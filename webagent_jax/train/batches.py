@@ -11,7 +11,9 @@ from webagent_jax.config import GRPOConfig, RunConfig
 from webagent_jax.rollout import GroupScheduler, Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
-from webagent_jax.types import Episode, Group, Suite, Task
+from webagent_jax.train.success_replay import SuccessReplay
+from webagent_jax.train.task_sampling import TaskSampler
+from webagent_jax.types import Episode, Group
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,15 @@ class Batch:
     groups: Sequence[Group]
     all_episodes: Sequence[Episode]  # episodes of all groups, filtered ones included
     num_filtered: int  # number of groups dropped by `filter_groups`
+    num_replayed: int = 0  # number of `groups` with a replayed success
 
 
-def collect_batch(cfg: GRPOConfig, scheduler: GroupScheduler, update: int) -> Batch:
+def collect_batch(
+    cfg: GRPOConfig,
+    scheduler: GroupScheduler,
+    update: int,
+    replay: SuccessReplay | None = None,
+) -> Batch:
     """Collect the batch of an update; extra groups replace filtered ones.
 
     With `max_staleness` 0, only groups that this batch needs are scheduled. Its content then
@@ -36,6 +44,7 @@ def collect_batch(cfg: GRPOConfig, scheduler: GroupScheduler, update: int) -> Ba
         cfg: options of this process.
         scheduler: schedules groups and returns completed ones.
         update: index of the update, from 0.
+        replay: adds successes to groups of failures, and receives those of the batch.
     """
     target = cfg.tasks_per_update
     # `filter_groups` replaces filtered groups until `max_extra_groups` extra ones are collected.
@@ -56,13 +65,18 @@ def collect_batch(cfg: GRPOConfig, scheduler: GroupScheduler, update: int) -> Ba
         # 3. Wait for any group; for a complete batch only for those that are too old.
         completed = scheduler.next_group(max_update=None if missing else oldest)
         collected[completed.index] = completed.group
-        if not cfg.filter_groups or learn.has_signal(completed.group, cfg):
-            trainable[completed.index] = completed.group
+        group = replay.fill(completed.group) if replay else completed.group
+        if not cfg.filter_groups or learn.has_signal(group, cfg):
+            trainable[completed.index] = group
     # Sorted by index, because the order of completion varies between runs.
+    all_episodes = [e for index in sorted(collected) for e in collected[index].episodes]
+    if replay:
+        replay.record(all_episodes)
     return Batch(
         groups=[trainable[index] for index in sorted(trainable)],
-        all_episodes=[e for index in sorted(collected) for e in collected[index].episodes],
+        all_episodes=all_episodes,
         num_filtered=len(collected) - len(trainable),
+        num_replayed=sum(trainable[i] is not collected[i] for i in trainable),
     )
 
 
@@ -87,7 +101,9 @@ def split_minibatches(groups: Sequence[Group], cfg: GRPOConfig) -> list[Minibatc
     ]
 
 
-def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job]:
+def group_jobs(
+    cfg: RunConfig, runtime: RolloutRuntime, task_sampler: TaskSampler, number: int
+) -> list[Job]:
     """Return the jobs of a group, one per attempt.
 
     The first attempt of the first `log.screenshots_per_update` groups of every
@@ -95,11 +111,12 @@ def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job
 
     Args:
         cfg: of the run.
-        runtime: suite, options and agent of the episodes.
+        runtime: options and agent of the episodes.
+        task_sampler: source of the task.
         number: index of the group in the task stream of the run.
     """
-    # Task and seeds depend on index and attempt only, so retries and resumed runs repeat them.
-    task = sample_task(cfg, runtime.suite, number)
+    # Seeds depend on index and attempt only, so retries and resumed runs repeat them.
+    task = task_sampler.task(number)
     config = runtime.episode_config(cfg.rollout.max_turns)
     is_shown = number % cfg.grpo.tasks_per_update < cfg.log.screenshots_per_update
     first_config = dataclasses.replace(config, keep_screenshots=is_shown)
@@ -114,17 +131,3 @@ def group_jobs(cfg: RunConfig, runtime: RolloutRuntime, number: int) -> list[Job
         )
         for attempt in range(cfg.grpo.group_size)
     ]
-
-
-def sample_task(cfg: RunConfig, suite: Suite, number: int) -> Task:
-    """Return the task at index `number` of the task stream of a run.
-
-    The stream repeats all task names, reshuffled in each pass, with a random seed per task.
-    """
-    names = suite.task_names("train")
-    epoch, position = divmod(number, len(names))
-    # One generator per pass and one per position: any index can be drawn without its predecessors.
-    order = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch)
-    name = names[order.permutation(len(names))[position]]
-    task_seed = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch, position)
-    return suite.task(name, "train", int(task_seed.integers(cfg.suite.train_seeds_per_task)))

@@ -20,7 +20,7 @@ from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.policy import ModelConfig, prompt_record, weights
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_template
+from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -219,18 +219,18 @@ def _check_lengths(
     Raises:
         ConfigError: a turn is longer than `bc.row_tokens`.
     """
-    template = prompt_template(cfg)
+    prompt = prompt_format(cfg)
     # Prompt and response tokens [turns, 2] of each demonstration.
     lengths = []
     for demo in train:
-        turns = demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking).turns
+        turns = demos.to_episode(demo, tokenizer, prompt).turns
         pairs = [(len(turn.prompt_ids), len(turn.completion.token_ids)) for turn in turns]
         lengths.append(np.array(pairs, int).reshape(-1, 2))
     # [turns, 2] over all demonstrations; the empty array is for a `train` without any.
     turn_lengths = np.concatenate([np.zeros((0, 2), int), *lengths])
-    prompt, response = turn_lengths.max(axis=0, initial=0)
+    longest_prompt, response = turn_lengths.max(axis=0, initial=0)
     max_new_tokens = cfg.rollout.max_new_tokens
-    engine_tokens = prompt + max_new_tokens
+    engine_tokens = longest_prompt + max_new_tokens
     # Number of turns of each demonstration that do not fit a row.
     too_long = [np.count_nonzero(demo.sum(axis=1) > cfg.bc.row_tokens) for demo in lengths]
     if any(too_long):
@@ -274,9 +274,9 @@ def make_forest(
     Raises:
         ConfigError: the batch has fewer demonstrations than there are processes.
     """
-    template = prompt_template(cfg)
+    prompt = prompt_format(cfg)
     episodes = [
-        demos.to_episode(demo, tokenizer, template, cfg.prompt.thinking)
+        demos.to_episode(demo, tokenizer, prompt)
         for demo in batch[distributed.process_index() :: distributed.process_count()]
     ]
     if len(batch) < distributed.process_count():
@@ -284,9 +284,10 @@ def make_forest(
             f"a batch of {len(batch)} demonstrations is smaller than the number of processes, "
             f"{distributed.process_count()}: raise bc.batch_episodes"
         )
+    # BC reads no advantages.
+    advantages = [np.zeros(len(episode.turns), np.float32) for episode in episodes]
     return learn.pack_branches(
-        # BC reads no advantages, so they are 0.
-        learn.branches_from_episodes(episodes, [0.0] * len(episodes), _token_weights(cfg, batch)),
+        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, batch)),
         row_tokens=cfg.bc.row_tokens,
         row_multiple=row_multiple,
     )

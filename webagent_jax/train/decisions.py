@@ -19,7 +19,7 @@ from webagent_jax.agent import ChatTokenizer, actions
 from webagent_jax.config import RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.inference import Engine
-from webagent_jax.rollout.runtime import prompt_template
+from webagent_jax.rollout.runtime import prompt_format
 from webagent_jax.seeds import RandomStream
 from webagent_jax.types import Completion, Task, Turn
 
@@ -102,7 +102,7 @@ class DecisionAccuracy:
         # Half first turns; more of them if there are too few later turns.
         num_first = max(min(len(first), count // 2), count - len(later))
         sampled = first[:num_first] + later[: count - num_first]
-        template, thinking = prompt_template(self._cfg), self._cfg.prompt.thinking
+        prompt = prompt_format(self._cfg)
         # The engine needs space for a response of full length after the prompt.
         limit = self._cfg.engine.max_model_len - self._cfg.rollout.max_new_tokens
         # Every process draws the same sample and takes every n-th turn of it.
@@ -111,7 +111,7 @@ class DecisionAccuracy:
         ]:
             demo = demonstrations[demo_index]
             # A prompt contains all earlier responses, so the whole demonstration is converted.
-            turn = demos.to_episode(demo, self._tokenizer, template, thinking).turns[turn_index]
+            turn = demos.to_episode(demo, self._tokenizer, prompt).turns[turn_index]
             if len(turn.prompt_ids) <= limit:
                 yield _Decision(split, demo.task, turn_index, turn)
 

@@ -31,6 +31,8 @@ from webagent_jax.train.resume import (
     init_shared_workdir,
     make_process_writer,
 )
+from webagent_jax.train.success_replay import SuccessReplay
+from webagent_jax.train.task_sampling import TaskSampler
 from webagent_jax.types import Episode
 
 
@@ -64,7 +66,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
         )
         loop_state = learner.restore_or_init(
-            loss_fn, cfg.grpo.optimizer, total * steps, reference=cfg.grpo.kl_beta > 0
+            loss_fn, cfg.grpo.optimizer, total * steps, reference=cfg.grpo.needs_reference
         )
         stream = TaskStreamState.from_checkpoint(loop_state)
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
@@ -73,6 +75,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
         )
+        task_sampler = TaskSampler(cfg, runtime.suite, loop_state.get("tasks", {}))
+        replay = SuccessReplay(cfg, workdir / "episodes", loop_state.get("successes", {}))
         journal = EpisodeJournal(workdir / "episodes", key=lambda e: (e.group, e.attempt))
         timer = metrics.UpdateTimer(runtime)
 
@@ -84,7 +88,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
 
         scheduler = GroupScheduler(
             runtime.collector(),
-            partial(group_jobs, cfg, runtime),
+            partial(group_jobs, cfg, runtime, task_sampler),
             first=stream.next_index,
             stride=distributed.process_count(),
             resume=stream.pending,
@@ -104,9 +108,9 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         progress.start_phase("M-GRPO", total, "updates", done=stream.update)
         for update in range(stream.update, total):
             # 1. Collect. With max_staleness above 0, sampling goes on during the steps below.
-            batch = collect_batch(process_options, scheduler, update)
+            batch = collect_batch(process_options, scheduler, update, replay)
             timer.mark_batch_ready()
-            process_metrics = metrics.batch_metrics(batch)
+            process_metrics = metrics.batch_metrics(batch) | task_sampler.record(batch.all_episodes)
             process_metrics |= metrics.staleness_metrics(batch, int(learner.state.step), steps)
             # 2. Train. A sleeping engine receives the new params before it wakes up.
             with _profile_update(cfg, workdir, update + 1), _engine_mode(cfg, runtime):
@@ -126,7 +130,11 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             if is_last or (
                 (update + 1) % cfg.grpo.checkpoint_interval == 0 and guards.all_within_limits
             ):
-                learner.save(update + 1, TaskStreamState.to_checkpoint(update + 1, scheduler))
+                learner.save(
+                    update + 1,
+                    TaskStreamState.to_checkpoint(update + 1, scheduler)
+                    | {"tasks": task_sampler.state(), "successes": replay.state()},
+                )
             progress.advance()
         return learner.export(workdir / "policy")
 
@@ -202,9 +210,10 @@ def _train_on_batch(
         )
         # All processes run one program, so their rows need one shape.
         rows = learner.pad_across_processes(forest.rows)
-        forests.append(
-            replace(forest, rows=learner.compute_prox_logp(rows) if grpo.max_staleness else rows)
-        )
+        # Otherwise all tokens are on policy, and the behavior policy is the proximal one.
+        if grpo.max_staleness or grpo.success_replay:
+            rows = learner.compute_prox_logp(rows)
+        forests.append(replace(forest, rows=rows))
     # All steps are dispatched before the first metrics are read, so the device never waits.
     pending = [(learner.step(forest.rows), forest) for forest in forests * grpo.epochs]
     stats = [

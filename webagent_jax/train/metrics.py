@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import jax
 import numpy as np
 
+from webagent_jax import learn
 from webagent_jax.browser import process_memory
 from webagent_jax.config import GuardConfig, RunStoppedError
 from webagent_jax.inference import EngineStats
@@ -20,7 +21,7 @@ from webagent_jax.tracking import episode_stats
 from webagent_jax.tracking.metric_writers import MetricsWriter
 from webagent_jax.train.batches import Batch
 from webagent_jax.train.learner import PendingMetrics
-from webagent_jax.types import Episode, Outcome, Turn
+from webagent_jax.types import Episode, Group, Outcome, Turn
 
 # Summed over processes; other metrics are averaged.
 _COUNT_METRICS = (
@@ -67,6 +68,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         "episodes/infra_errors": float(len(batch.all_episodes) - len(scored)),
         "episodes/total": float(len(batch.all_episodes)),
         "groups/kept_fraction": num_used / max(num_used + batch.num_filtered, 1),
+        "groups/replayed_fraction": batch.num_replayed / max(num_used, 1),
     }
     if not scored:
         return values
@@ -83,8 +85,16 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
             np.mean([e.outcome is Outcome.TRUNCATED for e in scored])
         ),
         "turns/repeated_fraction": _repeated_fraction(scored),
+        "turns/compared_fraction": _compared_fraction(batch.groups),
         **{f"success/{site}": float(np.mean(rewards)) for site, rewards in by_site.items()},
     }
+
+
+def _compared_fraction(groups: Sequence[Group]) -> float:
+    """Return the fraction of turns on pages on which their group has two or more actions."""
+    episodes = [[e for e in group.episodes if e.reward is not None] for group in groups]
+    num_turns = sum(len(e.turns) for each in episodes for e in each)
+    return sum(map(learn.num_compared_turns, episodes)) / max(num_turns, 1)
 
 
 def memory_metrics() -> dict[str, float]:

@@ -14,10 +14,11 @@ class Pane {
     this.timeline = h("ol", { class: "timeline" });
     this.body = h("div", { class: "step" }, h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
     const label = `${OUTCOMES[episode.outcome].name} in ${plural(episode.turns, "turn")}`;
+    this.panel = h("div", {}); // below the body, whose left side is sticky
     this.element = h("section", { class: "pane", tabindex: "-1", "aria-label": `${episode.log.name}: ${label}` },
       this.header(),
       h("div", { class: "controls" }, this.previous, h("div", {}, this.counter, this.timeline), this.next),
-      this.body);
+      this.body, this.panel);
     this.element.addEventListener("keydown", (event) => this.onKey(event));
   }
 
@@ -79,6 +80,9 @@ class Pane {
     });
     const content = isEnd ? renderEnd(this.episode, this.last) : renderStep(this.episode, this.steps, this.stepIndex);
     this.body.replaceChildren(...content);
+    // Only pages of the server contain the script of the panel.
+    const hasPanel = !isEnd && typeof sendPanel === "function";
+    this.panel.replaceChildren(...(hasPanel ? [sendPanel(this.episode, this.steps[this.stepIndex], this.stepIndex)] : []));
   }
 
   move(offset) {
@@ -90,7 +94,7 @@ class Pane {
 
   onKey(event) {
     const offset = arrowDirection(event, "ArrowLeft", "ArrowRight");
-    if (!offset || isScrolling(event)) return;
+    if (!offset || isTyping(event) || isScrolling(event)) return;
     event.preventDefault();
     event.stopPropagation();
     this.move(offset);

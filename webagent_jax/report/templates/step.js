@@ -9,13 +9,20 @@ function renderStep(episode, steps, stepIndex) {
   return [
     h("div", { class: "page-side" }, pageFrame(step, `at step ${stepIndex + 1}`)),
     h("div", { class: "agent-side" },
-      step.thought && part("thought", "Thought", h("p", {}, step.thought)),
-      part(step.invalid ? "action invalid" : "action", step.invalid ? "Invalid response" : "Action",
-        h("p", {}, step.action), step.call && h("code", {}, step.call)),
+      decision(step),
       step.page_changes.length > 0 && part("page-changes", "Page changes", step.page_changes.map(pageChange)),
       tokenProbabilities(step, episode.log.update !== null),
       time(step),
       h("div", { class: "part demand" }, promptDetails(steps, stepIndex), responseDetails(step))),
+  ];
+}
+
+// Thought and action of a response.
+function decision(step) {
+  return [
+    step.thought && part("thought", "Thought", h("p", {}, step.thought)),
+    part(step.invalid ? "action invalid" : "action", step.invalid ? "Invalid response" : "Action",
+      h("p", {}, step.action), step.call && h("code", {}, step.call)),
   ];
 }
 

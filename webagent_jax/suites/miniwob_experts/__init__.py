@@ -6,7 +6,7 @@ of an expert is an example of its intent; parentheses contain variants and remar
 
 from __future__ import annotations
 
-from webagent_jax.suites.miniwob_experts import browsing, clicking, forms, messages
+from webagent_jax.suites.miniwob_experts import browsing, clicking, drawings, forms, messages
 from webagent_jax.suites.miniwob_experts.helpers import ExpertFactory
 
 EXPERTS: dict[str, ExpertFactory] = {
@@ -27,12 +27,15 @@ EXPERTS: dict[str, ExpertFactory] = {
     "click-collapsible-2": clicking.click_collapsible_2,
     "click-collapsible-2-nodelay": clicking.click_collapsible_2,
     "click-collapsible-nodelay": clicking.click_collapsible,
+    "click-color": drawings.click_color,
     "click-dialog": clicking.click_only_button,
     "click-dialog-2": clicking.click_dialog_2,
     "click-link": clicking.click_quoted,
     "click-menu": clicking.click_menu,
     "click-option": clicking.click_option,
     "click-scroll-list": clicking.choose_list,
+    "click-shades": drawings.click_shades,
+    "click-shape": drawings.click_shape,
     "click-tab": clicking.click_tab,
     "click-tab-2": clicking.click_tab_2,
     "click-tab-2-easy": clicking.click_tab_2,
@@ -41,13 +44,17 @@ EXPERTS: dict[str, ExpertFactory] = {
     "click-test": clicking.click_only_button,
     "click-test-2": clicking.click_test_2,
     "click-test-transfer": clicking.click_test_2,
+    "click-widget": clicking.click_widget,
     "copy-paste": forms.copy_paste,
     "copy-paste-2": forms.copy_paste_2,
+    "count-shape": drawings.count_shape,
     "email-inbox": messages.email_inbox,
     "email-inbox-delete": messages.email_inbox,
     "email-inbox-forward": messages.email_inbox,
     "email-inbox-forward-nl": messages.email_inbox_forward_nl,
+    "email-inbox-forward-nl-turk": messages.email_inbox_turk,
     "email-inbox-important": messages.email_inbox,
+    "email-inbox-nl-turk": messages.email_inbox_turk,
     "email-inbox-noscroll": messages.email_inbox,
     "email-inbox-reply": messages.email_inbox,
     "email-inbox-star-reply": messages.email_inbox,
@@ -64,7 +71,9 @@ EXPERTS: dict[str, ExpertFactory] = {
     "form-sequence-2": forms.form_sequence_2,
     "form-sequence-3": clicking.form_sequence_3,
     "generate-number": clicking.generate_number,
+    "grid-coordinate": drawings.grid_coordinate,
     "guess-number": forms.guess_number,
+    "identify-shape": drawings.identify_shape,
     "login-user": forms.login_user,
     "login-user-popup": forms.login_user_popup,
     "multi-layouts": forms.movie_search,
@@ -83,7 +92,9 @@ EXPERTS: dict[str, ExpertFactory] = {
     "social-media-all": messages.social_media_all,
     "social-media-some": messages.social_media_all,
     "text-transform": forms.text_transform,
+    "tic-tac-toe": clicking.tic_tac_toe,
     "unicode-test": clicking.click_quoted,
     "use-autocomplete": browsing.use_autocomplete,
     "use-autocomplete-nodelay": browsing.use_autocomplete,
+    "use-spinner": clicking.use_spinner,
 }

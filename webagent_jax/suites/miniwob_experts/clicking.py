@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     ORDINALS,
@@ -20,6 +21,9 @@ from webagent_jax.suites.miniwob_experts.helpers import (
     wait,
 )
 from webagent_jax.types import Expert, Observation
+
+# Rows, columns and diagonals of tic-tac-toe.
+_ROWS = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
 def click_quoted(intent: str, page: Observation) -> Expert:
@@ -134,6 +138,39 @@ def navigate_tree(intent: str, page: Observation) -> Expert:
         handles = (i for i, e in page.elements.items() if e.name.endswith("xpandable-hitarea"))
         page = yield click_on(page, next(handles))
     yield click(page, name)
+
+
+def click_widget(intent: str, page: Observation) -> Expert:
+    """Click on a "text" widget (or textarea, radio, checkbox, button)."""
+    (widget,) = quotations(intent)
+    kind = "textbox" if widget in ("text", "textarea") else widget
+    yield click_on(page, all_of(page, kind)[0])
+
+
+def use_spinner(intent: str, page: Observation) -> Expert:
+    """Select -2 with the spinner and hit Submit."""
+    number = int(text_between(intent, "Select ", " with"))
+    for _ in range(abs(number)):
+        page = yield click(page, "spinner-up" if number > 0 else "spinner-down")
+    yield click(page, "Submit")
+
+
+def tic_tac_toe(intent: str, page: Observation) -> Expert:
+    """Playing as 'X', win a game of tic-tac-toe."""
+    cells = all_of(page, "item")[:9]
+    while True:
+        marks = [page.elements[cell].name for cell in cells]
+        page = yield click_on(page, cells[_choose_cell(marks)])
+
+
+def _choose_cell(marks: Sequence[str]) -> int:
+    """Return the free cell that wins, else one that prevents a loss, else a central one."""
+    for mark in ("mark-x", "mark-o"):
+        for row in _ROWS:
+            free = [cell for cell in row if not marks[cell]]
+            if len(free) == 1 and sum(marks[cell] == mark for cell in row) == 2:
+                return free[0]
+    return next(cell for cell in (4, 0, 2, 6, 8, 1, 3, 5, 7) if not marks[cell])
 
 
 def generate_number(intent: str, page: Observation) -> Expert:

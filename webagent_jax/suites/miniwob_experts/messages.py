@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
@@ -46,6 +47,31 @@ def email_inbox_forward_nl(intent: str, page: Observation) -> Expert:
     receiver = next(name for name in names if name not in {sender, *_OPENINGS.split()})
     page = yield click_on(page, _find_mail(page, sender), text=sender)
     yield from _forward(page, receiver)
+
+
+def email_inbox_turk(intent: str, page: Observation) -> Expert:
+    """Locate Ada's email and forward it to Bea (in 400 wordings; or reply, delete, important)."""
+    senders = {e.name.split(" ")[0] for e in page.elements.values() if e.kind == "item"}
+    names = [word for word in re.findall(r"[A-Z][\w-]*", intent) if word in senders]
+    sender = _turk_sender(intent, names)
+    page = yield click_on(page, _find_mail(page, sender), text=sender)
+    if quotations(intent):
+        yield from _reply(page, quotations(intent)[0])
+    elif receivers := [name for name in names if name != sender]:
+        yield from _forward(page, receivers[0])
+    elif re.search(r"imi?por|[Ss]tar |[Ff]lag ", intent):
+        yield click(page, "star")
+    else:
+        yield click(page, "trash")
+
+
+def _turk_sender(intent: str, names: Sequence[str]) -> str:
+    """Return the sender among the names of an intent; the other name is the receiver."""
+    for pattern in (r"(?:from|by) {}\b", r"{}(?:'s| sent| wrote)"):
+        for name in names:
+            if re.search(pattern.format(re.escape(name)), intent):
+                return name
+    return names[0]
 
 
 def _find_mail(page: Observation, sender: str) -> str:

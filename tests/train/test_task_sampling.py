@@ -1,0 +1,147 @@
+"""Tests of the tasks of groups: passes over all names, and sampling by recent success."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from webagent_jax import distributed
+from webagent_jax.config import GRPOConfig, RunConfig, SuiteConfig
+from webagent_jax.suites.site import SiteSuite, SiteTask
+from webagent_jax.train.task_sampling import TaskSampler, learning_weights
+from webagent_jax.types import Episode, Outcome
+
+SUCCESS_RATES = {"never": 0.0, "rarely": 0.05, "often": 0.5, "mostly": 0.95, "always": 1.0}
+GROUP_SIZE = 8
+
+
+@pytest.fixture
+def suite():
+    tasks = {name: lambda rng: SiteTask("Go.", lambda page, answer: True) for name in SUCCESS_RATES}
+    return SiteSuite(None, SuiteConfig(), "http://localhost:9", tasks)
+
+
+def make_config(**options) -> RunConfig:
+    return RunConfig(grpo=GRPOConfig(**options))
+
+
+def name_of(task) -> str:
+    return task.id.split("/")[1]
+
+
+def run_group(task, index: int, rng: np.random.Generator) -> list[Episode]:
+    rewards = (rng.random(GROUP_SIZE) < SUCCESS_RATES[name_of(task)]).astype(float)
+    return [
+        Episode(task, "", (), reward, Outcome.SUCCESS if reward else Outcome.FAILURE, group=index)
+        for reward in rewards
+    ]
+
+
+def run_update(sampler: TaskSampler, indices, seed: int) -> list[str]:
+    """Run one group per index, record the episodes, and return the names of the tasks."""
+    rng = np.random.default_rng(seed)
+    tasks = {index: sampler.task(index) for index in indices}
+    sampler.record([e for index, task in tasks.items() for e in run_group(task, index, rng)])
+    return [name_of(task) for task in tasks.values()]
+
+
+def test_uniform_sampler_takes_each_name_once_per_pass(suite):
+    sampler = TaskSampler(make_config(), suite, {})
+    tasks = [sampler.task(index) for index in range(4 * len(SUCCESS_RATES))]
+    passes = np.reshape([name_of(task) for task in tasks], (4, -1)).tolist()
+    assert all(sorted(names) == sorted(SUCCESS_RATES) for names in passes)
+    assert len({tuple(names) for names in passes}) > 1
+    assert len({task.id for task in tasks}) == len(tasks)
+
+
+@pytest.mark.parametrize("counts", [(0.0, 0.0), (8.0, 0.0), (3.0, 5.0), (0.7, 19.6)])
+def test_learning_weight_is_expected_variance_of_reward(counts):
+    successes, failures = counts
+    p = (np.arange(100_000) + 0.5) / 100_000
+    density = p**successes * (1 - p) ** failures
+    expected = np.sum(density * p * (1 - p)) / np.sum(density)
+    weight = learning_weights(np.asarray([successes]), np.asarray([failures]))
+    assert weight == pytest.approx(expected, rel=1e-6)
+
+
+def test_adaptive_sampler_prefers_half_solved_tasks_and_returns_to_all(suite):
+    sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
+    # Without counts, all names are equally likely.
+    first = run_update(sampler, range(10), seed=0)
+    assert {first.count(name) for name in SUCCESS_RATES} <= {1, 2, 3}
+    names = [
+        name
+        for update in range(1, 40)
+        for name in run_update(sampler, range(10 * update, 10 * update + 10), seed=update)
+    ]
+    counts = {name: names.count(name) for name in SUCCESS_RATES}
+    assert counts["often"] == max(counts.values())
+    assert counts["often"] > 1.6 * len(names) / len(SUCCESS_RATES)
+    # Tasks without a signal still come about every third update.
+    assert min(counts.values()) >= 39 / 3
+    assert len(np.unique(names[-50:])) == len(SUCCESS_RATES)
+
+
+def test_adaptive_sampler_follows_changed_success_rates(suite, monkeypatch):
+    sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
+    for update in range(20):
+        run_update(sampler, range(10 * update, 10 * update + 10), seed=update)
+    monkeypatch.setitem(SUCCESS_RATES, "never", 0.5)
+    monkeypatch.setitem(SUCCESS_RATES, "often", 1.0)
+    names = [
+        name
+        for update in range(20, 30)
+        for name in run_update(sampler, range(10 * update, 10 * update + 10), seed=update)
+    ]
+    assert names[-50:].count("never") > 2 * names[-50:].count("often")
+
+
+def test_restored_sampler_continues_like_uninterrupted_one(suite):
+    cfg = make_config(task_sampling="adaptive")
+    sampler = TaskSampler(cfg, suite, {})
+    run_update(sampler, range(10), seed=0)
+    # Scheduled before the checkpoint, with the weights of that time.
+    ahead = {index: sampler.task(index) for index in (10, 11)}
+    run_update(sampler, range(12, 20), seed=1)
+    restored = TaskSampler(cfg, suite, sampler.state())
+    assert {index: restored.task(index) for index in ahead} == ahead
+    for update in range(2, 5):
+        indices = range(10 * update, 10 * update + 10)
+        assert run_update(restored, indices, update) == run_update(sampler, indices, update)
+
+
+def test_processes_draw_by_outcomes_of_all(suite, monkeypatch):
+    cfg = make_config(task_sampling="adaptive")
+    single = TaskSampler(cfg, suite, {})
+    samplers = [TaskSampler(cfg, suite, {}) for _ in range(2)]
+    barrier, gathered, local = threading.Barrier(2), [None, None], threading.local()
+
+    def allgather(value):
+        gathered[local.process] = value
+        barrier.wait()
+        values = list(gathered)
+        barrier.wait()
+        return values
+
+    rng = np.random.default_rng(0)
+    groups = {index: run_group(single.task(index), index, rng) for index in range(10)}
+    single.record([e for group in groups.values() for e in group])
+
+    def run_process(process: int):
+        local.process = process
+        # The last group of each process is pending.
+        indices = [i for i in groups if i % 2 == process]
+        for index in [*indices, 10 + process]:
+            samplers[process].task(index)
+        samplers[process].record([e for index in indices for e in groups[index]])
+        return samplers[process].state()
+
+    monkeypatch.setattr(distributed, "allgather", allgather)
+    with ThreadPoolExecutor(2) as pool:
+        states = list(pool.map(run_process, range(2)))
+    assert states[0] == states[1]
+    assert sorted(index for index, _ in states[0]["scheduled"]) == [10, 11]
+    assert [sampler.task(99) for sampler in samplers] == [single.task(99)] * 2

@@ -1,0 +1,303 @@
+"""Demonstrations by a person who does the tasks in a visible browser."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from webagent_jax import demos, expert_steps
+from webagent_jax.agent import actions
+from webagent_jax.browser import keys
+from webagent_jax.browser.recorder import Recorder
+from webagent_jax.collect_demos import check_num_demos, demo_tasks, longest_prompt
+from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.demos import Demonstration
+from webagent_jax.rollout import EpisodeConfig, ExpertAgent
+from webagent_jax.rollout.episode import run_episode
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.suites.browser_environment import BrowserEnvironment
+from webagent_jax.tracking.progress import Progress
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Episode,
+    Expert,
+    InfraError,
+    Observation,
+    Outcome,
+    ParseError,
+    ResetResult,
+    Suite,
+    Task,
+)
+
+HELP = """\
+Do each task in the window. Wait for the line of an action before the next one. Tab ends a text,
+Shift and a click only move the pointer to an element. In this terminal:
+  Enter, or an answer    end the task
+  /back /forward /goto ADDRESS /wait /up /down    go in the history, open, look again, scroll
+  /again /skip /quit    start the task anew, leave it out, end"""
+
+_PAGE_COMMANDS = {
+    "/back": ActionKind.GO_BACK,
+    "/forward": ActionKind.GO_FORWARD,
+    "/goto": ActionKind.GOTO,
+    "/wait": ActionKind.WAIT,
+    "/up": ActionKind.SCROLL_UP,
+    "/down": ActionKind.SCROLL_DOWN,
+}
+_TASK_COMMANDS = ("/again", "/skip", "/quit")
+_CHECK_SECONDS = 1.0  # time between checks that the window still shows the observed page
+
+Event = str | tuple[Recorder, Sequence[Action]]
+"""Line from the terminal, or what a person did in the window of a recorder."""
+
+
+class _TaskCommandError(Exception):
+    """Command of the person that ends the episode; the message is the command."""
+
+
+def record_demos(
+    cfg: RunConfig,
+    directory: Path,
+    progress: Progress,
+    lines: queue.SimpleQueue[Event],
+    *,
+    headless: bool = False,
+) -> None:
+    """Let a person do the tasks that `collect_demos` runs, and write the successful episodes.
+
+    Tasks that have a demonstration are left out, so that a person can continue another day. Each
+    demonstration is written at once.
+
+    Args:
+        cfg: config of the run.
+        directory: folder of the demonstrations; more are added to existing ones.
+        progress: receives the lines for the person.
+        lines: lines that the person types in the terminal.
+        headless: whether the browser opens no window, for tests.
+
+    Raises:
+        ConfigError: there is no display, or the suite has no browser of this package.
+        InfraError: a task cannot be opened.
+    """
+    check_num_demos(cfg)
+    if cfg.browser.ws_endpoints:
+        raise ConfigError("recording needs a browser on this machine: unset browser.ws_endpoints")
+    # A reused context would contain the recorder of an earlier episode.
+    cfg = replace(cfg, browser=replace(cfg.browser, reuse_contexts=False))
+    recorded = list(demos.read(directory)) if demos.exists(directory) else []
+    with RolloutRuntime(cfg, progress, headless=headless) as runtime:
+        limit = runtime.episode_config(0).max_prompt_tokens
+        # No limit on turns, time or prompts: a person reads no prompts.
+        episode_config = replace(
+            runtime.episode_config(sys.maxsize), max_prompt_tokens=sys.maxsize, timeout=float("inf")
+        )
+        # Observations of webarena_lite contain the viewport only.
+        sees_viewport = cfg.browser.observation_format == "webarena_lite"
+        terminal = _Terminal(lines, progress)
+        done = {demonstration.task.id for demonstration in recorded}
+        tasks = [task for task, _ in demo_tasks(cfg, runtime.suite) if task.id not in done]
+        progress.log(f"{len(recorded)} demonstrations in {directory}; {len(tasks)} tasks to do")
+        progress.log(HELP)
+        for number, task in enumerate(tasks, 1):
+            progress.log(f"\nTask {number} of {len(tasks)}: {task.id}")
+            try:
+                episode = _record_until_success(
+                    runtime.suite, task, episode_config, terminal, sees_viewport
+                )
+            except _TaskCommandError as command:
+                if str(command) == "/quit":
+                    return
+                continue
+            required_len = longest_prompt(episode) + cfg.rollout.max_new_tokens
+            if longest_prompt(episode) > limit:
+                progress.log(f"not kept: it needs --config.engine.max_model_len={required_len}")
+                continue
+            recorded.append(_without_focus_clicks(demos.from_episode(episode)))
+            demos.write(directory, recorded, overwrite=True)
+            progress.log(f"kept: {len(recorded)} demonstrations in {directory}")
+
+
+class _Terminal:
+    """Queue of events and output of the person's terminal."""
+
+    def __init__(self, events: queue.SimpleQueue[Event], progress: Progress) -> None:
+        self.events = events
+        self.say = progress.log
+
+    def wait_for_retry(self) -> None:
+        """Wait for a line before the task is opened again."""
+        self.say("Press Enter to do the task again, or type /skip or /quit.")
+        while not isinstance(line := self.events.get(), str):
+            continue  # what the person did in the window that is now closed
+        if line.strip() in ("/skip", "/quit"):
+            raise _TaskCommandError(line.strip())
+
+
+def _record_until_success(
+    suite: Suite, task: Task, config: EpisodeConfig, terminal: _Terminal, sees_viewport: bool
+) -> Episode:
+    """Return the first successful episode of a task; other episodes are not kept.
+
+    Raises:
+        _TaskCommandError: the person leaves the task.
+    """
+    while True:
+        environment = suite.make_env(task)
+        try:
+            if not isinstance(environment, BrowserEnvironment):
+                raise ConfigError(
+                    f"the suite of {task.id} starts a browser of its own: use webagent collect"
+                )
+            person = _Person(environment, terminal, sees_viewport)
+            episode = run_episode(
+                environment,
+                ExpertAgent(person, config.tokenizer, config.prompt.thinking),
+                task,
+                config,
+            )
+        except _TaskCommandError as command:
+            if str(command) != "/again":
+                raise
+            continue
+        finally:
+            environment.close()
+        if episode.outcome is Outcome.SUCCESS and episode.reward == 1:
+            return episode
+        reason = episode.infra_error or f"reward {episode.reward:g}"
+        terminal.say(f"not kept: {reason}")
+        terminal.wait_for_retry()
+
+
+class _Person:
+    """Source of an expert whose decisions are what a person does in the window.
+
+    The episode loop executes them like those of any agent, so a recorded episode consists of the
+    observations and actions of an agent.
+    """
+
+    def __init__(
+        self, environment: BrowserEnvironment, terminal: _Terminal, sees_viewport: bool
+    ) -> None:
+        self._terminal, self._sees_viewport = terminal, sees_viewport
+        self._recorder = Recorder(
+            environment.session, lambda acts: terminal.events.put((self._recorder, acts))
+        )
+        self._pending: deque[Action] = deque()  # what the person did and no step has executed
+
+    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
+        """Return the expert of the episode."""
+        observation = reset_result.observation
+        self._terminal.say(reset_result.intent)
+        while True:
+            action = self._next_action(observation)
+            decision = expert_steps.decide(observation, action)
+            self._terminal.say(f"  {actions.format_action(action)}  # {decision.thought}")
+            self._recorder.let_pass(action)
+            observation = yield decision
+            if observation.error:
+                self._terminal.say(f"  the page or the browser reports: {observation.error}")
+
+    def _next_action(self, observation: Observation) -> Action:
+        while True:
+            while self._pending:
+                action = self._pending.popleft()
+                if (reason := _refusal(action, observation)) is None:
+                    return action
+                self._terminal.say(f"  not recorded: {reason}")
+            scrolls = self._sees_viewport or observation.truncated
+            self._recorder.listen(observation, scrolls=scrolls)
+            self._pending.extend(self._wait())
+
+    def _wait(self) -> Sequence[Action]:
+        """Return what the person does next, an unfinished text included.
+
+        Raises:
+            InfraError: the window shows another document, or it is closed.
+        """
+        has_left = False
+        while True:
+            try:
+                event = self._terminal.events.get(timeout=_CHECK_SECONDS)
+            except queue.Empty:
+                # Checked twice: the page stops listening shortly before its event arrives.
+                if has_left:
+                    raise InfraError(
+                        "the page changed without an action: use /back, /goto or /wait here, not "
+                        "the buttons of the browser"
+                    ) from None
+                has_left = not self._recorder.is_listening()
+                continue
+            if isinstance(event, str):
+                if event.startswith("/") and event.split()[0] not in {
+                    *_PAGE_COMMANDS,
+                    *_TASK_COMMANDS,
+                }:
+                    self._terminal.say(HELP)
+                    continue
+                return [*self._recorder.stop(), _parse_line(event)]
+            recorder, new_actions = event
+            # Another recorder is that of an earlier episode.
+            if recorder is self._recorder:
+                return [*recorder.stop(), *new_actions]
+
+
+def _parse_line(line: str) -> Action:
+    """Return the action of a line from the terminal.
+
+    Raises:
+        _TaskCommandError: the line ends the episode otherwise.
+    """
+    command, _, rest = line.partition(" ")
+    if command.strip() in _TASK_COMMANDS:
+        raise _TaskCommandError(command.strip())
+    kind = _PAGE_COMMANDS.get(command.strip())
+    if kind is None:
+        return Action(ActionKind.EXIT, value=line.strip())
+    return Action(kind, value=rest.strip() or None)
+
+
+def _refusal(action: Action, observation: Observation) -> str | None:
+    """Return why the agent could not choose this action on the observation; None if it could."""
+    parsed = actions.parse(actions.format_action(action))
+    if isinstance(parsed, ParseError):
+        if action.element_id is None and action.kind is not ActionKind.GOTO:
+            return "the agent does not see this element; look again with /wait, or hover with Shift"
+        return parsed.reason
+    # The text before a click may have changed the page.
+    if action.element_id is not None and action.element_id not in observation.elements:
+        return "the page has changed; do it again"
+    if action.kind is ActionKind.PRESS:
+        try:
+            keys.parse_key(action.value or "")
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _without_focus_clicks(demonstration: Demonstration) -> Demonstration:
+    """Return the demonstration without clicks into a field that only precede its text.
+
+    People click before they type; the agent's actions focus the field themselves. A click after
+    which the page reads differently stays.
+    """
+    turns: list[demos.DemoTurn] = []
+    for turn in reversed(demonstration.turns):
+        action = turn.decision.action
+        following = turns[-1] if turns else None
+        is_redundant = (
+            following is not None
+            and action.kind is ActionKind.CLICK
+            and following.decision.action.kind in (ActionKind.TYPE, ActionKind.SEARCH)
+            and following.decision.action.element_id == action.element_id
+            and replace(following.observation, error=turn.observation.error) == turn.observation
+            and following.observation.error is None
+        )
+        if not is_redundant:
+            turns.append(turn)
+    return replace(demonstration, turns=tuple(reversed(turns)))

@@ -1,0 +1,445 @@
+"""Prompts of stored steps, sent again to a policy: what would it have done on another page?
+
+The user may edit each message of the prompt. Unchanged messages enter the prompt as in the run, so
+that an unchanged prompt has the recorded token ids. Responses are not executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from webagent_jax import config, types
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, actions, build_messages
+from webagent_jax.config import ConfigError, PolicyConfig, RunConfig
+from webagent_jax.cpu_priority import lower_priority
+from webagent_jax.report import trajectories
+from webagent_jax.report.episode_pages import EpisodeLogFile
+from webagent_jax.report.run_list import ListedRun
+from webagent_jax.report.token_text import TokenDecoder
+from webagent_jax.tracking import episode_log
+
+if TYPE_CHECKING:
+    from webagent_jax.endpoint import ChatEndpoint
+    from webagent_jax.inference import Engine
+
+Json = dict[str, Any]
+
+MAX_SAMPLES = 8  # maximum number of responses to one request
+MAX_TEMPERATURE = 5.0  # above it, responses are noise
+
+_FIX = "Start the server with another policy: webagent view RUNS --policy=PATH_OR_NAME."
+
+
+class BusyError(Exception):
+    """Request while another one runs."""
+
+
+@dataclass(frozen=True)
+class StepId:
+    """Step of an episode of a run."""
+
+    episode: str  # log and index of the episode in it: "eval/0"
+    step: int  # index of the step
+
+
+@dataclass(frozen=True)
+class PromptEdit:
+    """Edited messages and sampling options."""
+
+    messages: Sequence[str | None]  # new text of each message; None leaves it as in the run
+    temperature: float  # sampling temperature; 0: greedy
+    num_samples: int  # number of responses
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Check the values that a page sends.
+
+        Raises:
+            ConfigError: a value is missing or invalid.
+        """
+        messages, num_samples = values.get("messages"), values.get("samples")
+        temperature = values.get("temperature")
+        if not isinstance(messages, list) or not all(
+            isinstance(text, str | None) for text in messages
+        ):
+            raise ConfigError("messages must be a list with a text or null for each message")
+        if not isinstance(num_samples, int) or not 1 <= num_samples <= MAX_SAMPLES:
+            raise ConfigError(f"the number of samples must be 1 to {MAX_SAMPLES}")
+        if not isinstance(temperature, int | float) or not 0 <= temperature <= MAX_TEMPERATURE:
+            raise ConfigError(f"the temperature must be 0 to {MAX_TEMPERATURE:g}")
+        return cls(messages, float(temperature), num_samples)
+
+
+class PromptSender:
+    """Sends prompts of stored steps to a policy, one request at a time; a context manager.
+
+    The first request loads the policy, which stays loaded until another one is needed.
+
+    Args:
+        policy: policy or endpoint for the steps of all runs; None uses the policy of each run.
+    """
+
+    def __init__(self, policy: PolicyConfig | None = None) -> None:
+        self._policy_override = policy
+        self._lock = threading.Lock()  # held while a request runs
+        self._policy: _Policy | None = None
+        # A run on the same machine needs the processor.
+        self._executor = ThreadPoolExecutor(1, "send-again", initializer=lower_priority)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown()
+        if self._policy is not None:
+            self._policy.close()
+
+    def prompt(self, listed: ListedRun, step_id: StepId) -> Json:
+        """Return the messages of a step, and the policy and options of a request.
+
+        Raises:
+            LookupError: the run has no such step.
+            ConfigError: the prompt cannot be rebuilt.
+        """
+        step = _Step.read(listed, step_id, self._policy_override)
+        loaded = self._policy
+        return {
+            "messages": [{"role": m.role, "text": m.text} for m in step.messages()],
+            "policy": _policy_name(step.cfg.policy),
+            "note": step.note,
+            "is_policy_of_run": self._policy_override is None,
+            "is_loaded": loaded is not None and loaded.is_loaded and loaded.is_current(step.cfg),
+            "temperature": (step.cfg.eval if step.is_evaluation else step.cfg.rollout).temperature,
+            "max_temperature": MAX_TEMPERATURE,
+            "max_samples": MAX_SAMPLES,
+        }
+
+    def send(self, listed: ListedRun, step_id: StepId, edit: PromptEdit) -> Json:
+        """Load the policy if needed, and return its responses.
+
+        Raises:
+            BusyError: another request runs.
+            LookupError: the run has no such step.
+            ConfigError: the policy cannot be loaded, the prompt is too long, or the endpoint cannot
+                respond.
+            InfraError: there was no response in time.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another request is running: wait for its response")
+        try:
+            return self._executor.submit(self._send, listed, step_id, edit).result()
+        finally:
+            self._lock.release()
+
+    def _send(self, listed: ListedRun, step_id: StepId, edit: PromptEdit) -> Json:
+        step = _Step.read(listed, step_id, self._policy_override)
+        policy = self._open_policy(step.cfg)
+        messages = _edited(step.messages(), edit.messages, policy.tokenizer)
+        prompt_ids = policy.tokenizer.prompt_ids(messages)
+        # The check comes before the params are loaded.
+        policy.check_length(step, prompt_ids)
+        completions = policy.respond(step, messages, prompt_ids, edit)
+        is_unchanged = all(text is None for text in edit.messages)
+        return {
+            "responses": [
+                trajectories.response(
+                    _turn(step.turn, prompt_ids, completion, policy.tokenizer), policy.decoder
+                )
+                for completion in completions
+            ],
+            "prompt_tokens": len(prompt_ids),
+            # False for another tokenizer or chat template than that of the run.
+            "is_recorded_prompt": is_unchanged and np.array_equal(prompt_ids, step.turn.prompt_ids),
+            "is_unchanged": is_unchanged,
+        }
+
+    def _open_policy(self, cfg: RunConfig) -> _Policy:
+        current = self._policy
+        if current is not None and current.is_current(cfg):
+            return current
+        # Closed first: two policies may not fit the memory.
+        self._policy = None
+        if current is not None:
+            current.close()
+        self._policy = _Policy(cfg)
+        return self._policy
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Stored step, and the config of the policy that its prompt is sent to."""
+
+    cfg: RunConfig  # config of the run, with that policy
+    is_evaluation: bool  # whether the options of evaluation apply
+    note: str  # difference between that policy and the one of the step; may be empty
+    episode: types.Episode
+    index: int  # index of the step
+
+    @classmethod
+    def read(cls, listed: ListedRun, step_id: StepId, policy: PolicyConfig | None) -> Self:
+        log, episode = _read_episode(listed, step_id.episode)
+        if not 0 <= step_id.step < len(episode.turns):
+            raise LookupError(f"episode {step_id.episode} has no step {step_id.step + 1}")
+        cfg = _run_config(listed)
+        note = ""
+        if policy is None:
+            policy, note = _own_policy(listed.workdir, log, cfg.policy)
+        return cls(
+            dataclasses.replace(cfg, policy=policy),
+            log.update is None,
+            note,
+            episode,
+            step_id.step,
+        )
+
+    @property
+    def turn(self) -> types.Turn:
+        return self.episode.turns[self.index]
+
+    def messages(self) -> list[types.Message]:
+        prompt = self.cfg.prompt
+        # `_run_config` has replaced "auto".
+        return build_messages(
+            PromptFormat(TEMPLATES[prompt.template], prompt.thinking, prompt.full_pages),
+            self.episode.intent,
+            self.episode.turns[: self.index],
+            self.turn.observation,
+        )
+
+
+class _Policy:
+    """Tokenizer of a policy, and its engine from the first response on."""
+
+    def __init__(self, cfg: RunConfig) -> None:
+        # Import on demand: the module imports JAX.
+        from webagent_jax import policy
+
+        try:
+            self._directory = policy.resolve_dir(cfg.policy.path)
+        except FileNotFoundError as error:
+            raise ConfigError(f"{error}. {_FIX}") from error
+        self._cfg = cfg
+        self._version = _file_times(self._directory)
+        self.tokenizer = ChatTokenizer(self._directory)
+        self.decoder = TokenDecoder(self._directory)
+        self._max_model_len = cfg.engine.max_model_len
+        if not self._is_endpoint:
+            positions = policy.load_config(self._directory).max_positions
+            # Another policy than that of the run may be shorter.
+            self._max_model_len = min(self._max_model_len, positions)
+        self._engine: Engine | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._is_endpoint or self._engine is not None
+
+    @property
+    def _is_endpoint(self) -> bool:
+        return self._cfg.policy.kind == "openai"
+
+    def is_current(self, cfg: RunConfig) -> bool:
+        """Return whether this is the policy of a config, and its files have not changed."""
+        sections = ((c.policy, c.engine, c.prompt) for c in (cfg, self._cfg))
+        return len(set(sections)) == 1 and _file_times(self._directory) == self._version
+
+    def check_length(self, step: _Step, prompt_ids: types.IntArray) -> None:
+        """Check that prompt and response fit.
+
+        Raises:
+            ConfigError: the prompt is too long.
+        """
+        from webagent_jax.rollout import runtime
+
+        sampling = runtime.sampling_options(step.cfg, evaluation=step.is_evaluation)
+        limit = self._max_model_len - sampling.max_new_tokens
+        if len(prompt_ids) > limit:
+            raise ConfigError(
+                f"the prompt has {len(prompt_ids):,} tokens, and at most {limit:,} fit: the model "
+                f"length is {self._max_model_len:,}, and {sampling.max_new_tokens:,} are for the "
+                "response. Shorten the prompt."
+            )
+
+    def respond(
+        self,
+        step: _Step,
+        messages: Sequence[types.Message],
+        prompt_ids: types.IntArray,
+        edit: PromptEdit,
+    ) -> list[types.Completion]:
+        """Return the responses to a prompt; those of an endpoint have no log-probabilities."""
+        from webagent_jax.rollout import runtime
+
+        section = "eval" if step.is_evaluation else "rollout"
+        sampling = dataclasses.replace(getattr(step.cfg, section), temperature=edit.temperature)
+        cfg = dataclasses.replace(step.cfg, **{section: sampling})
+        source = self._open_source()
+        agent = runtime.make_policy_agent(
+            cfg, self.tokenizer, source, evaluation=step.is_evaluation
+        )
+        requests = [
+            types.AgentRequest(
+                task=step.episode.task,
+                intent=step.episode.intent,
+                turn=step.index,
+                observation=step.turn.observation,
+                messages=messages,
+                prompt_ids=prompt_ids,
+                # Every request draws other samples.
+                seed=secrets.randbits(31),
+            )
+            for _ in range(edit.num_samples)
+        ]
+        with ThreadPoolExecutor(edit.num_samples) as threads:
+            completions = list(threads.map(agent.respond, requests))
+        if self._is_endpoint:
+            return [
+                dataclasses.replace(c, logp=np.full(len(c.token_ids), np.nan, np.float32))
+                for c in completions
+            ]
+        return completions
+
+    def _open_source(self) -> Engine | ChatEndpoint:
+        from webagent_jax.endpoint import ChatEndpoint
+        from webagent_jax.policy import loading
+        from webagent_jax.rollout import runtime
+
+        if self._is_endpoint:
+            # A new client, because the user may have fixed the error of the last one.
+            return ChatEndpoint(self._cfg.policy.endpoint)
+        if self._engine is None:
+            cfg = self._cfg
+            model, params = loading.load_policy(cfg)
+            engine = dataclasses.replace(
+                cfg.engine, slots=MAX_SAMPLES, max_model_len=self._max_model_len
+            )
+            # The policy may have another template than the run. The engine reads it only for the
+            # prefix that it computes in advance.
+            prompt = dataclasses.replace(cfg.prompt, template="auto")
+            self._engine = runtime.make_engine(
+                dataclasses.replace(cfg, engine=engine, prompt=prompt),
+                self.tokenizer,
+                model,
+                types.PolicySnapshot(0, params),
+            )
+        return self._engine
+
+    def close(self) -> None:
+        """Free the memory of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def _read_episode(listed: ListedRun, name: str) -> tuple[EpisodeLogFile, types.Episode]:
+    """Return an episode and its log.
+
+    Raises:
+        LookupError: the run has no such episode.
+    """
+    log_id, _, number = name.rpartition("/")
+    logs = {log.id: log for log in (listed.run.logs if listed.run else ())}
+    if log_id not in logs or not number.isdecimal():
+        raise LookupError(f"this run has no episode {name}")
+    try:
+        return logs[log_id], episode_log.read_episode(logs[log_id].path, int(number))
+    except IndexError as error:
+        raise LookupError(f"this run has no episode {name}") from error
+
+
+def _run_config(listed: ListedRun) -> RunConfig:
+    """Return the config of a run with the template of its prompts.
+
+    Raises:
+        ConfigError: there is none, or another version of the package wrote it.
+    """
+    if listed.run is None or not listed.run.config:
+        raise ConfigError("this run has no config.json, from which the prompt is rebuilt")
+    try:
+        cfg = config.from_config_dict(listed.run.config)
+    except ConfigError as error:
+        raise ConfigError(f"another version of webagent_jax wrote config.json: {error}") from error
+    if cfg.prompt.template != "auto":
+        return cfg
+    # Import on demand: the module imports JAX.
+    from webagent_jax.policy import prompt_record
+
+    return prompt_record.with_template(cfg)
+
+
+def _own_policy(
+    workdir: Path, log: EpisodeLogFile, configured: PolicyConfig
+) -> tuple[PolicyConfig, str]:
+    """Return the policy that sampled a log, or the closest one on disk, and how it differs.
+
+    Raises:
+        ConfigError: the policy is missing.
+    """
+
+    def local(folder: Path) -> PolicyConfig:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}, which sampled this step, is missing. {_FIX}")
+        return dataclasses.replace(configured, kind="weights", path=str(folder))
+
+    if log.update is None:
+        # The config names the policy of all other evaluations.
+        is_trained = log.id in ("bc", "grpo")
+        return (local(workdir / log.id / "policy") if is_trained else configured), ""
+    for folder in (workdir / "grpo" / "policy", workdir / "policy"):
+        if folder.is_dir():
+            return local(folder), "This is the policy after training, not that of this update."
+    initial = workdir / "bc" / "policy"
+    policy = local(initial) if initial.is_dir() else configured
+    return policy, "This is the policy before training, not that of this update."
+
+
+def _policy_name(policy: PolicyConfig) -> str:
+    if policy.kind == "openai":
+        return f"{policy.endpoint.model} at {policy.endpoint.url}"
+    return policy.path
+
+
+def _edited(
+    messages: Sequence[types.Message], texts: Sequence[str | None], tokenizer: ChatTokenizer
+) -> list[types.Message]:
+    """Return the messages with new texts.
+
+    Raises:
+        ConfigError: the number of texts is not that of the messages.
+    """
+    if len(texts) != len(messages):
+        raise ConfigError(f"the prompt has {len(messages)} messages, and {len(texts)} came")
+    return [
+        _with_valid_ids(message, tokenizer) if text is None else types.Message(message.role, text)
+        for message, text in zip(messages, texts, strict=True)
+    ]
+
+
+def _with_valid_ids(message: types.Message, tokenizer: ChatTokenizer) -> types.Message:
+    """Return the message; without its token ids if they belong to another tokenizer."""
+    if message.token_ids is None or tokenizer.decode(message.token_ids) == message.text:
+        return message
+    return types.Message(message.role, message.text)
+
+
+def _turn(
+    stored: types.Turn,
+    prompt_ids: types.IntArray,
+    completion: types.Completion,
+    tokenizer: ChatTokenizer,
+) -> types.Turn:
+    text = tokenizer.decode(completion.token_ids)
+    return types.Turn(prompt_ids, completion, text, actions.parse(text), stored.observation)
+
+
+def _file_times(directory: Path) -> int:
+    """Return the time of the last change of a file, which differs after another training."""
+    return max((p.stat().st_mtime_ns for p in directory.rglob("*") if p.is_file()), default=0)
