@@ -37,6 +37,7 @@ class RandomStream(enum.IntEnum):
     BC_VALIDATION = 7  # validation tasks of BC and the tokens of their episodes
     DECISIONS = 8  # turns of demonstrations that measure decision accuracy
     HELD_OUT = 9  # demonstrations excluded from training
+    HINDSIGHT = 10  # tasks to relabel failed episodes with
 
 
 def make_generator(seed: int, stream: RandomStream, *index: int) -> np.random.Generator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import json
+import random
 import string
 from pathlib import Path
 
@@ -106,6 +107,20 @@ def test_generated_tasks_exclude_test_split(
     assert len({item.task.id for item in sample}) == 400
     other_sample = list(itertools.islice(selection.generate_tasks(TEMPLATES, data, seed=4), 400))
     assert [item.task.intent for item in other_sample] != [item.task.intent for item in sample]
+
+
+class MissingMember(random.Random):
+    """Random numbers whose integers are the id of no member."""
+
+    def randint(self, a: int, b: int) -> int:
+        return 33
+
+
+@pytest.mark.parametrize("name", ["forum/message", "forum/block", "forum/points"])
+def test_draw_of_a_missing_member_gives_no_task(name: str, data: Data) -> None:
+    assert not data["forum"].execute("SELECT 1 FROM member WHERE id = 33").fetchall()
+    template = next(template for template in TEMPLATES if template.name == name)
+    assert template.sample(data, MissingMember(0)) is None
 
 
 def test_task_file_loads_generated_tasks(

@@ -17,7 +17,7 @@ from webagent_jax.config import ArenaConfig, ConfigError
 from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.site_state import BrowserSiteState
-from webagent_jax.types import Expert, InfraError, ResetResult, Split, Task
+from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
 
 VIEWPORT = (1280, 720)  # CSS pixels
 
@@ -50,7 +50,7 @@ class ArenaSuite:
         self._tasks = load_tasks(names, config)
         self._by_name = {**self._tasks["train"], **self._tasks["test"]}
         self._pool = pool
-        self._expert_thoughts = config.expert_thoughts
+        self._config = config
         self._server = ArenaServerHandle(latency=latency)
 
     def task_names(self, split: Split) -> Sequence[str]:
@@ -89,16 +89,29 @@ class ArenaSuite:
             KeyError: the task belongs to another suite.
         """
         generated = self._by_name[_task_name(task)]
-        expert = generated.template.expert(generated.instance.slots, reset_result.observation)
-        if self._expert_thoughts == "restate":
-            return expert_steps.restate(expert, task.intent)
-        if self._expert_thoughts == "long":
-            return expert_steps.with_long_thoughts(expert, task.intent, reset_result.observation)
-        return expert
+        page = reset_result.observation
+        expert = generated.template.expert(generated.instance.slots, page)
+        return with_thoughts(expert, task.intent, page, self._config)
 
     def close(self) -> None:
         """Stop the server."""
         self._server.close()
+
+
+def with_thoughts(expert: Expert, intent: str, page: Observation, config: ArenaConfig) -> Expert:
+    """Return an expert with the thoughts of `suite.arena.expert_thoughts`.
+
+    Args:
+        expert: expert with short thoughts, before its first decision.
+        intent: task of the episode.
+        page: first page.
+        config: kind of the thoughts.
+    """
+    if config.expert_thoughts == "restate":
+        return expert_steps.restate(expert, intent)
+    if config.expert_thoughts == "long":
+        return expert_steps.with_long_thoughts(expert, intent, page)
+    return expert
 
 
 def load_tasks(

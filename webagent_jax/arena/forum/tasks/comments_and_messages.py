@@ -22,6 +22,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     read_comments,
     sample_comment_text,
     sample_community,
+    sample_member_name,
     sample_post,
 )
 from webagent_jax.arena.task import (
@@ -232,9 +233,11 @@ def _check_message(data: Data, name: str, subject: str, body: str) -> EvalSpec:
 
 
 def _sample_message(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    name = sample_member_name(data, rng)
+    if name is None:
+        return None
     subject, body = rng.choice(_MESSAGES)
-    slots = {"name": member["username"], "subject": subject, "body": body}
+    slots = {"name": name, "subject": subject, "body": body}
     return TaskInstance(slots, _check_message(data, *slots.values()))
 
 
@@ -325,8 +328,9 @@ def answer_message(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_block(data: Data, rng: random.Random) -> TaskInstance | None:
-    (member,) = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
-    name = member["username"]
+    name = sample_member_name(data, rng)
+    if name is None:
+        return None
     return TaskInstance({"name": name}, page_includes(f"{FORUM}/settings", "#blocked a", name))
 
 

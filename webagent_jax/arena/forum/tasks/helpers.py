@@ -75,6 +75,12 @@ def sample_post(data: Data, rng: random.Random, where: str = "1") -> Any:
     return row if is_searchable(data, row) else None
 
 
+def sample_member_name(data: Data, rng: random.Random) -> str | None:
+    """Return the name of a member; None for one of the few ids that no member has."""
+    rows = fetch_rows(data, "SELECT username FROM member WHERE id = ?", rng.randint(2, 1100))
+    return rows[0]["username"] if rows else None
+
+
 def is_searchable(data: Data, post: Any) -> bool:
     """Return whether a search for the title lists the post on the first page."""
     words = post["title"].lower().split()[:10]

@@ -15,6 +15,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     go_to_sorted_posts,
     parse_post_rows,
     sample_community,
+    sample_member_name,
 )
 from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
 from webagent_jax.expert_steps import (
@@ -156,16 +157,18 @@ def larger_community(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_points(data: Data, rng: random.Random) -> TaskInstance | None:
+    name = sample_member_name(data, rng)
+    if name is None:
+        return None
     sql = (
-        "SELECT username, (SELECT coalesce(sum(up - down), 0) FROM post WHERE author_id ="
-        " member.id) + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id ="
-        " member.id) AS points FROM member WHERE id = ?"
+        "SELECT (SELECT coalesce(sum(up - down), 0) FROM post WHERE author_id = member.id)"
+        " + (SELECT coalesce(sum(up - down), 0) FROM comment WHERE author_id = member.id)"
+        " AS points FROM member WHERE username = ?"
     )
-    (member,) = fetch_rows(data, sql, rng.randint(2, 1100))
-    points = member["points"]
+    ((points,),) = fetch_rows(data, sql, name)
     if points < 20:
         return None
-    return TaskInstance({"name": member["username"]}, answer_includes(f"{points:,} |OR| {points}"))
+    return TaskInstance({"name": name}, answer_includes(f"{points:,} |OR| {points}"))
 
 
 @tasks.add(

@@ -1,0 +1,119 @@
+"""Demonstrations from failed episodes on the arena, by hindsight relabelling."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from webagent_jax import demos, seeds
+from webagent_jax.arena.task import eval_kind
+from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.rollout import ExpertAgent, Job
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.arena_hindsight import Candidate, HindsightIndex, ReplaySource
+from webagent_jax.tracking import episode_log
+from webagent_jax.tracking.progress import Progress
+from webagent_jax.types import Episode, Outcome
+
+
+def read_failures(run: Path) -> list[Episode]:
+    """Return the episodes of a run on the arena that have reward 0.
+
+    Raises:
+        ConfigError: the folder contains no episode logs, or no failure on the arena.
+    """
+    logs = sorted((run / "episodes").glob("*.jsonl"))
+    if not logs:
+        raise ConfigError(
+            f"{run}/episodes has no logs: pass the workdir of a training on the arena"
+        )
+    episodes = (episode for log in logs for episode in episode_log.read_episodes(log))
+    failures = [e for e in episodes if e.reward == 0 and e.task.suite == "arena"]
+    if not failures:
+        raise ConfigError(f"{run} has no episode on the arena with reward 0: nothing to relabel")
+    return failures
+
+
+def relabel_episodes(
+    cfg: RunConfig,
+    failures: Sequence[Episode],
+    directory: Path,
+    progress: Progress,
+    tasks_per_template: int,
+) -> None:
+    """Write the failures as demonstrations of other tasks, which they solve.
+
+    Each candidate is replayed in a new world under its own task. Of the replays with reward 1, the
+    shortest of each task is written.
+
+    Args:
+        cfg: config of the run; its suite is the arena.
+        failures: episodes on the arena with reward 0.
+        directory: folder of the demonstrations.
+        progress: receives the phase and the counts.
+        tasks_per_template: maximum number of tasks drawn from a template.
+
+    Raises:
+        ConfigError: the suite is not the arena, or no failure is a candidate.
+        DemosError: no replay succeeded, or the directory contains demonstrations.
+    """
+    if cfg.suite.name != "arena" or cfg.suite.factory:
+        raise ConfigError(
+            f"only the arena has templates to relabel with, not {cfg.suite.label}: "
+            "use a config with suite.name=arena"
+        )
+    candidates = _find_candidates(cfg, failures, tasks_per_template)
+    progress.log(f"{len(failures)} failed episodes: {len(candidates)} tasks that they may solve")
+    if not candidates:
+        raise ConfigError(
+            "no failed episode may solve another task: draw more tasks with --tasks_per_template"
+        )
+    with RolloutRuntime(cfg, progress) as runtime:
+        jobs = [
+            _replay_job(cfg, runtime, candidate, index)
+            for index, candidate in enumerate(candidates)
+        ]
+        progress.start_phase("replays", len(jobs), "episodes")
+        episodes = runtime.run(jobs, lambda episode: progress.advance())
+    solved = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
+    progress.log(f"{len(solved)} of {len(episodes)} replays solve their task")
+    demonstrations = _shortest_by_task(solved)
+    kinds = Counter(eval_kind(dict(episode.task.eval)) for episode in demonstrations)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    progress.log(f"tasks by the kind of their evaluation: {counts}")
+    demos.write(directory, map(demos.from_episode, demonstrations))
+
+
+def _find_candidates(
+    cfg: RunConfig, failures: Sequence[Episode], tasks_per_template: int
+) -> list[Candidate]:
+    """Return the candidates of all failures; of equal ones, only the first."""
+    groups = {episode.task.id.split("/")[1] for episode in failures}
+    seed = seeds.derive_seed(cfg.seed, RandomStream.HINDSIGHT)
+    index = HindsightIndex(groups, tasks_per_template, seed)
+    candidates = [candidate for episode in failures for candidate in index.candidates(episode)]
+    by_actions = {
+        (c.task.id, c.answer, tuple(step.action for step in c.steps)): c
+        for c in reversed(candidates)
+    }
+    return list(reversed(by_actions.values()))
+
+
+def _shortest_by_task(episodes: Iterable[Episode]) -> list[Episode]:
+    """Return one episode of each task, with the fewest turns."""
+    shortest: dict[str, Episode] = {}
+    for episode in episodes:
+        known = shortest.get(episode.task.id)
+        if known is None or len(episode.turns) < len(known.turns):
+            shortest[episode.task.id] = episode
+    return list(shortest.values())
+
+
+def _replay_job(cfg: RunConfig, runtime: RolloutRuntime, candidate: Candidate, index: int) -> Job:
+    config = runtime.episode_config(len(candidate.steps) + 1)
+    source = ReplaySource(candidate, cfg.suite.arena)
+    agent = functools.partial(ExpertAgent, source, runtime.tokenizer, cfg.prompt.thinking)
+    return Job(candidate.task, index, config, agent)
