@@ -7,24 +7,16 @@ import dataclasses
 import pytest
 
 from configs import quickstart
+from tests.recording_progress import RecordingProgress
 from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import resolve_dir
-from webagent_jax.tracking.progress import NullProgress
 
 pytestmark = pytest.mark.browser
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
-
-
-class RecordingProgress(NullProgress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def collect(directory, max_model_len):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from examples.my_site.config import MY_SITE
+from tests.recording_progress import RecordingProgress
 from webagent_jax import demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, actions
 from webagent_jax.browser import BrowserPool, Session, chromium
@@ -28,20 +29,10 @@ pytestmark = pytest.mark.browser
 TIMEOUT_SECONDS = 60.0
 
 
-class Lines(NullProgress):
-    """Terminal output of a recording."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, line: str) -> None:
-        self.lines.append(line)
-
-
 class Person:
     """Mouse, keyboard and terminal of a person, used from a thread of their own."""
 
-    def __init__(self, output: Lines) -> None:
+    def __init__(self, output: RecordingProgress) -> None:
         self.sessions: list[Session] = []
         self.terminal: queue.SimpleQueue = queue.SimpleQueue()
         self.output = output
@@ -110,7 +101,7 @@ def record(tmp_path, monkeypatch):
     open_session = BrowserPool.session
 
     def run(act: Callable[[Person], None], cfg=MY_SITE) -> list[str]:
-        output = Lines()
+        output = RecordingProgress()
         person = Person(output)
 
         def session(pool, **options):

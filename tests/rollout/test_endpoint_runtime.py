@@ -10,6 +10,7 @@ import pytest
 
 from configs import quickstart
 from tests.chat_server import Answer, message, serve_chat
+from tests.recording_progress import RecordingProgress
 from webagent_jax import config, demos, evaluate
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import (
@@ -24,14 +25,6 @@ from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
-
-
-class RecordingProgress(NullProgress):
-    def __init__(self):
-        self.lines = []
-
-    def log(self, line):
-        self.lines.append(line)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs import arena as arena_config
+from tests.recording_progress import RecordingProgress
 from tests.suites.scripted_episodes import run_script, tokenizer
 from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES as PROMPTS
@@ -44,14 +45,6 @@ class ExpertOf:
         return self.generated.template.expert(
             self.generated.instance.slots, reset_result.observation
         )
-
-
-class RecordingProgress(NullProgress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
