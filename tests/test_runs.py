@@ -133,6 +133,7 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
         SMOKE,
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
+        engine=dataclasses.replace(SMOKE.engine, quantization="int8"),
         grpo=dataclasses.replace(
             SMOKE.grpo,
             updates=2,

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -254,12 +254,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     microbatch = cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(mesh)
 
     # 2. Engine: the first devices of the mesh also serve.
+    served = replace(model, quantization=cfg.engine.quantization)
     engine_devices = list(mesh.devices.flat)[: cfg.engine.tensor_parallel_size]
     engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor_parallel_size, devices=engine_devices)
     policy_params = jax.eval_shape(lora.attach, base, trainable)
     serving = sharding.with_shardings(
-        jax.eval_shape(lambda params: prefill_decode.serving_params(model, params), policy_params),
-        programs.serving_shardings(policy_params, engine_mesh),
+        jax.eval_shape(lambda params: prefill_decode.serving_params(served, params), policy_params),
+        programs.serving_shardings(served, policy_params, engine_mesh),
     )
     shapes = EngineShapes.from_config(
         model,
@@ -269,7 +270,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         cache_bytes=cfg.engine.cache_bytes,
         platform="tpu",
     )
-    engine = programs.ProgramSpec.from_params(model, shapes, serving, engine_mesh)
+    engine = programs.ProgramSpec.from_params(served, shapes, serving, engine_mesh)
 
     # 3. Programs, each with the other arrays that remain on its devices. During an update, these
     # are the params of the sleeping engine, without its KV cache.
@@ -304,13 +305,13 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
     yield _Program(
         "prefill",
         lambda: programs.lower(engine, "prefill"),
-        _prefill_work(cfg, shapes, model),
+        _prefill_work(cfg, shapes, served),
         training_bytes,
     )
     yield _Program(
         "decode step",
         lambda: programs.lower(engine, "decode"),
-        _decode_work(cfg, shapes, model),
+        _decode_work(cfg, shapes, served),
         training_bytes,
     )
 

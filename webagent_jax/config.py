@@ -254,6 +254,10 @@ class SuiteConfig:
         return self.factory or self.name
 
 
+Quantization = Literal["none", "int8", "fp8"]
+"""Dtype of the projections of the engine: that of the activations, int8 or float8_e4m3fn."""
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """Inference engine of a local policy."""
@@ -264,6 +268,9 @@ class EngineConfig:
     tensor_parallel_size: int = 1  # number of local devices that share the engine
     # Size of the KV cache in MiB; 0: 1.5 times the size of all slots at full length.
     kv_cache_mib: int = 0
+    # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per
+    # output. The learner keeps full precision; M-GRPO then weights tokens by importance.
+    quantization: Quantization = "none"
 
     @property
     def cache_bytes(self) -> int | None:
@@ -455,6 +462,15 @@ class RunConfig:
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def is_off_policy(self) -> bool:
+        """Whether M-GRPO trains on samples of other policies than the one before the update."""
+        return bool(
+            self.grpo.max_staleness
+            or self.grpo.success_replay
+            or self.engine.quantization != "none"
+        )
+
 
 def _check(cfg: RunConfig) -> None:
     """Raise ConfigError for invalid values and combinations."""
@@ -562,14 +578,11 @@ def _check(cfg: RunConfig) -> None:
         ),
         (
             cfg.grpo.sequence_layout == "turns"
-            or (
-                cfg.grpo.policy_loss == "logp"
-                and cfg.grpo.max_staleness == 0
-                and not cfg.grpo.success_replay
-            ),
+            or (cfg.grpo.policy_loss == "logp" and not cfg.is_off_policy),
             "grpo.sequence_layout=webagent_r1_release needs grpo.policy_loss=logp, "
-            "grpo.max_staleness=0 and grpo.success_replay=False: it scores responses in a context "
-            "that differs from that of sampling, so their ratio is meaningless",
+            "grpo.max_staleness=0, grpo.success_replay=False and engine.quantization=none: it "
+            "scores responses in a context that differs from that of sampling, so their ratio is "
+            "meaningless",
         ),
         (
             cfg.rollout.max_concurrent_episodes >= 1,

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from jax.sharding import AbstractMesh, Mesh
@@ -137,7 +137,9 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     # Params and two moments. The base of adapters is also the reference.
     state = 3 * trained + (params if cfg.lora.rank or cfg.grpo.needs_reference else 0)
     engine_params = _bytes_per_device(shapes, _mesh(engine_size, tensor=engine_size))
-    serving = engine_params * model.itemsize / 4
+    served = replace(model, quantization=cfg.engine.quantization)
+    size_ratio = policy.weight_bytes(served) / policy.weight_bytes(model)
+    serving = engine_params * model.itemsize / 4 * size_ratio
     engine = EngineShapes.from_config(
         model,
         slots=cfg.engine.slots,
@@ -158,7 +160,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
         update_bytes=state + _update_temporaries(cfg, model, mesh, trained) + serving,
         rollout_bytes=state + serving + cache + embedding,
         update_seconds=_update_seconds(cfg, model, chip, mesh, workload),
-        rollout_seconds=_rollout_seconds(cfg, model, chip, hardware, workload),
+        rollout_seconds=_rollout_seconds(cfg, served, chip, hardware, workload),
     )
 
 

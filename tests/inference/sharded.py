@@ -1,6 +1,6 @@
 """Comparison of engines sharded over several of 8 CPU devices with an engine on one device.
 
-python -m tests.inference.sharded TENSOR[:LAYOUT] ...
+python -m tests.inference.sharded TENSOR[:LAYOUT[:QUANTIZATION]] ...
 prints JSON by argument: whether tokens are equal, the largest difference of their
 log-probabilities, and over how many devices params and pages are sharded. LAYOUT is that of the
 pages, by default that of a CPU.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -25,13 +26,15 @@ MODEL = policy.ModelConfig(
 )
 
 
-def sample(params: policy.Params, mesh: Any, result: dict[str, Any]) -> list[Completion]:
+def sample(
+    model: policy.ModelConfig, params: policy.Params, mesh: Any, result: dict[str, Any]
+) -> list[Completion]:
     rng = np.random.default_rng(0)
     common = rng.integers(0, 64, 130)
     prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
     prompts[3] = prompts[3][1:]  # another first token
     options: dict[str, Any] = {"slots": 4, "max_model_len": 320, "shared_prefix": common[:100]}
-    with inference.Engine(MODEL, params, **options, mesh=mesh) as engine:
+    with inference.Engine(model, params, **options, mesh=mesh) as engine:
         old_futures = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         completions = [future.result(120) for future in old_futures]
         new_params = jax.tree.map(lambda x: x * 1.01, params)
@@ -52,17 +55,22 @@ def main() -> None:
     fsdp_mesh = sharding.make_mesh(fsdp=8)
     params = policy.init(MODEL, jax.random.key(0), fsdp_mesh)
     params = {**params, "embed": params["embed"] * 20.0}
-    expected = sample(params, None, {})
+    # The last field of an argument is optional, and so is the one before it.
+    arguments = {argument: [*argument.split(":"), "", ""][:3] for argument in sys.argv[1:]}
+    expected = {
+        kind: sample(replace(MODEL, quantization=kind or "none"), params, None, {})
+        for kind in {kind for _, _, kind in arguments.values()}
+    }
     report = {}
-    for argument in sys.argv[1:]:
-        tensor_text, _, layout = argument.partition(":")
+    for argument, (tensor_text, layout, kind) in arguments.items():
+        model = replace(MODEL, quantization=kind or "none")
         if layout:
             engine_shapes._kv_layout = lambda config, is_cpu, layout=layout: layout
         tensor = int(tensor_text)
         result: dict[str, Any] = {}
         mesh = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])
-        completions = sample(params, mesh, result)
-        pairs = list(zip(completions, expected, strict=True))
+        completions = sample(model, params, mesh, result)
+        pairs = list(zip(completions, expected[kind], strict=True))
         result["same"] = all(np.array_equal(a.token_ids, b.token_ids) for a, b in pairs)
         if result["same"]:
             result["logp"] = max(float(np.max(np.abs(a.logp - b.logp))) for a, b in pairs)

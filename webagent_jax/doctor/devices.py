@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -180,7 +181,8 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
         * kv.kv_bytes_per_token(model)
         // engine.tensor_parallel_size
     )
-    param_bytes = policy.weight_bytes(model) // engine.tensor_parallel_size
+    served = replace(model, quantization=engine.quantization)
+    param_bytes = policy.weight_bytes(served) // engine.tensor_parallel_size
     description = (
         f"{gib(param_bytes)} of params, {gib(cache_bytes)} of keys and values, of {gib(memory)}"
     )

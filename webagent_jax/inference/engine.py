@@ -130,7 +130,8 @@ class Engine:
     """Samples completions for any number of threads; a context manager that owns a thread.
 
     Args:
-        config: architecture of the policy.
+        config: architecture of the policy. With `quantization`, the engine quantizes its copies of
+            the params.
         params: params as returned by `policy.init`; copied, so the caller may donate or change
             them.
         slots: number of sequences decoded together.
@@ -183,6 +184,7 @@ class Engine:
         self._max_unread = _max_unread_dispatches()
         self._copy_params = partial(
             _copy_params,
+            config,
             jax.jit(partial(prefill_decode.serving_params, config)),
             device_selection.select_device(config) if mesh is None else mesh,
         )
@@ -567,10 +569,13 @@ class Engine:
 
 
 def _copy_params(
-    copy: Callable[[Params], Params], target: Mesh | jax.Device, params: Params
+    config: ModelConfig,
+    copy: Callable[[Params], Params],
+    target: Mesh | jax.Device,
+    params: Params,
 ) -> Params:
     """Return a copy of `params` on the devices of the engine, in one resharding."""
-    return jax.device_put(copy(params), serving_shardings(params, target))
+    return jax.device_put(copy(params), serving_shardings(config, params, target))
 
 
 def _param_shapes(params: Params) -> Any:

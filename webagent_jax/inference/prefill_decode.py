@@ -22,6 +22,7 @@ from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.prefix_cache import NULL_PAGE
 from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 from webagent_jax.policy import ModelConfig, attention
+from webagent_jax.policy.quantization import SCALE, is_quantized, quantize
 from webagent_jax.policy.transformer import (
     AttentionFn,
     Params,
@@ -77,14 +78,17 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
     - Layers are unstacked, so no step slices the stack.
     - Params are cast to the dtype of the activations once instead of in every layer. The scales of
       norms are used in float32 and keep their dtype.
+    - Projections are quantized as in `config.quantization`.
     - Widening kernels are transposed; see `transpose_widening_kernels`.
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
         # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
-        return jnp.copy(param) if is_norm else jnp.array(param, config.dtype)
+        keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
+        return jnp.copy(param) if keeps_dtype else jnp.array(param, config.dtype)
 
+    params = quantize(params, config.quantization)
     params = jax.tree_util.tree_map_with_path(cast, params)
     unstacked = [
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])

@@ -22,6 +22,7 @@ from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
 from webagent_jax.inference.slot_control import ChunkField, SlotField
 from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy.quantization import quantize
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import IntArray
 
@@ -34,15 +35,17 @@ Name = Literal["init", "shared_prefix", "prefill", "decode"]
 _PAGE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
 
 
-def serving_shardings(params: Params, target: Mesh | jax.Device) -> Any:
-    """Return the shardings of `prefill_decode.serving_params(params)`.
+def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.Device) -> Any:
+    """Return the shardings of `prefill_decode.serving_params`.
 
     Args:
+        config: architecture of the policy.
         params: params or their shapes.
         target: mesh to shard over like the params themselves, or the only device.
     """
     if not isinstance(target, Mesh):
         return SingleDeviceSharding(target)
+    params = jax.eval_shape(partial(quantize, quantization=config.quantization), params)
     stacked = sharding.param_shardings(params, target)
     count = len(jax.tree.leaves(params["layers"])[0])
     # Served layers are unstacked: drop the axis of layers, which is never sharded.

@@ -51,7 +51,7 @@ def init(params: Any, key: Array, *, rank: int, projections: Sequence[str]) -> A
     adapters = {}
     for name, name_key in zip(projections, jax.random.split(key, len(projections)), strict=True):
         layers, *sizes = params["layers"][name]["kernel"].shape
-        inner = _inner_axes(name)
+        inner = num_input_axes(name)
         down_shape = (layers, *sizes[:inner], rank)
         # Variance 1 / fan-in: x A has the variance of x.
         deviation = math.prod(sizes[:inner]) ** -0.5
@@ -100,6 +100,6 @@ def merge(params: Any) -> Any:
     return {**params, "layers": layers}
 
 
-def _inner_axes(projection: str) -> int:
+def num_input_axes(projection: str) -> int:
     """Return the number of input axes of a kernel; the output projection has two."""
     return 2 if projection == "o" else 1

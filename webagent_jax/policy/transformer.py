@@ -21,7 +21,8 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
-from webagent_jax.policy import attention, lora, sharding
+from webagent_jax.config import Quantization
+from webagent_jax.policy import attention, lora, quantization, sharding
 from webagent_jax.types import FloatArray
 
 Params = Any
@@ -90,6 +91,7 @@ class ModelConfig:
     attention: str = "dense"  # key of attention.IMPLEMENTATIONS
     remat: str = "none"  # values saved for the backward pass, key of REMAT
     unroll: int = 1  # layers per iteration of the scan; more run faster and compile slower
+    quantization: Quantization = "none"  # of the projections that an engine serves
 
     @property
     def itemsize(self) -> int:
@@ -105,12 +107,15 @@ class RopeAngles(NamedTuple):
 
 
 class Projection(nn.DenseGeneral):
-    """Linear layer that adds a low-rank adapter if the params contain one (`lora`)."""
+    """Linear layer with a quantized kernel or a low-rank adapter if the params contain one."""
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
         """Return the projection of `inputs`."""
         out = super().__call__(inputs)
+        if self.has_variable("params", quantization.SCALE):
+            scale: Array = self.get_variable("params", quantization.SCALE)  # [out...]
+            out = (out * scale[(None,) * (out.ndim - scale.ndim)]).astype(out.dtype)
         if not self.has_variable("params", lora.DOWN):
             return out
         down: Array = self.get_variable("params", lora.DOWN)
@@ -239,9 +244,15 @@ def count_params(config: ModelConfig) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
+@functools.cache
 def weight_bytes(config: ModelConfig) -> int:
-    """Return the bytes of all params in the dtype of the activations."""
-    return count_params(config) * config.itemsize
+    """Return the bytes of all params in the dtype of the activations, or quantized."""
+    quantize = partial(quantization.quantize, quantization=config.quantization)
+    params = jax.eval_shape(quantize, abstract_params(config))
+    return sum(
+        leaf.size * (leaf.dtype.itemsize if quantization.is_quantized(leaf) else config.itemsize)
+        for leaf in jax.tree.leaves(params)
+    )
 
 
 def _init(config: ModelConfig, key: Array) -> Params:

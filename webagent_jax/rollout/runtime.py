@@ -227,7 +227,7 @@ def make_engine(
             f"{model.max_positions}, or use another policy"
         )
     return Engine(
-        model,
+        replace(model, quantization=cfg.engine.quantization),
         snapshot.params,
         slots=cfg.engine.slots,
         max_model_len=cfg.engine.max_model_len,

@@ -211,7 +211,7 @@ def _train_on_batch(
         # All processes run one program, so their rows need one shape.
         rows = learner.pad_across_processes(forest.rows)
         # Otherwise all tokens are on policy, and the behavior policy is the proximal one.
-        if grpo.max_staleness or grpo.success_replay:
+        if cfg.is_off_policy:
             rows = learner.compute_prox_logp(rows)
         forests.append(replace(forest, rows=rows))
     # All steps are dispatched before the first metrics are read, so the device never waits.
