@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from webagent_jax import compile_check
+from webagent_jax import compile_check, policy
 from webagent_jax.compile_check import (
     CHIPS,
     Chip,
@@ -103,6 +103,28 @@ def test_decode_step_copies_no_pages(model):
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("quantization", ["int8", "fp8"])
+def test_quantized_decode_step_copies_no_weights(quantization):
+    full, quantized = (
+        compile_check.check(
+            dataclasses.replace(SMALL, engine=dataclasses.replace(SMALL.engine, quantization=kind)),
+            "v5e:2x2",
+            print,
+            names=["decode step"],
+        ).programs[0]
+        for kind in ("none", quantization)
+    )
+    model = compile_check.model_config(SMALL.policy)
+    served = dataclasses.replace(model, quantization=quantization)
+    saved_bytes = policy.weight_bytes(model) - policy.weight_bytes(served)
+    assert full.arguments - quantized.arguments > 0.99 * saved_bytes
+    assert quantized.temporaries <= full.temporaries
+    assert quantized.cycles < full.cycles
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lora", [LoRAConfig(), LoRAConfig(rank=16)], ids=["all params", "lora"])
 def test_small_model_fits_v5e(lora):
     cfg = dataclasses.replace(SMALL, lora=lora, grpo=GRPOConfig(row_tokens=2048))
@@ -110,6 +132,8 @@ def test_small_model_fits_v5e(lora):
     assert report.fits, compile_check.table(report)
     names = [program.name for program in report.programs]
     assert names == ["update", "reference scoring", "prefill", "decode step"]
+    # The kernels of training have no estimate.
+    assert [program.cycles > 0 for program in report.programs] == [False, False, True, True]
     update, *_ = report.programs
     # Params and two moments in float32, sharded over 4 devices.
     min_argument_bytes = 12 * 494_032_768 / 4 if not lora.rank else 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
+from webagent_jax.hlo_cycles import estimated_cycles
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.policy import presets
 
@@ -73,22 +73,8 @@ def _compile(device: Any, width: int, layout: kv.Layout, columns: int) -> tuple[
     queries = abstract((SLOTS, 1, HEADS, width), jnp.bfloat16)
     attend = jax.jit(partial(kv.paged_attention, pages_per_block=columns))
     compiled = attend.lower(queries, layer, None, metadata).compile()
-    cycles = _cycles(compiled.as_text(), iterations=-(-PAGES // columns))
+    cycles = estimated_cycles(compiled.as_text(), (-(-PAGES // columns),))
     return LAYERS * cycles, compiled.memory_analysis().temp_size_in_bytes
-
-
-def _cycles(program: str, iterations: int) -> int:
-    """Return the estimated cycles of an HLO program whose loops have this number of iterations."""
-    by_computation: dict[str, int] = {}
-    entry = name = ""
-    for line in program.splitlines():
-        if header := re.match(r"(ENTRY )?%?([\w.\-]+) .*\{$", line):
-            name = header[2]
-            entry = name if header[1] else entry
-        for cycles in re.findall(r'"estimated_cycles":"(\d+)"', line):
-            by_computation[name] = by_computation.get(name, 0) + int(cycles)
-    bodies = re.findall(r" while\(.*body=%?([\w.\-]+)", program)
-    return by_computation[entry] + iterations * sum(by_computation[body] for body in bodies)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import learn, policy
 from webagent_jax.config import PolicyConfig, RunConfig
+from webagent_jax.hlo_cycles import estimated_cycles
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode, programs
 from webagent_jax.inference.engine_shapes import EngineShapes
@@ -82,6 +83,7 @@ class ProgramReport:
     work: CostEstimate  # minimum cost of one run
     roofline_seconds: float  # lower bound of the run time
     fits: bool  # whether the total fits the memory of the device
+    cycles: int = 0  # compiler's estimate without waiting for memory; 0 for none
     refusal: str = ""  # message of the compiler if it ran out of memory
 
     @property
@@ -118,6 +120,9 @@ class _Program:
     lower: Callable[[], Any]  # returns jax.stages.Lowered
     work: CostEstimate  # minimum cost of one run
     resident: int  # bytes of other arrays on the device
+    # Iterations of its loops for `estimated_cycles`. None for training: its kernels have no
+    # estimate.
+    iterations: tuple[int, ...] | None = None
 
 
 def check(
@@ -193,7 +198,8 @@ def table(report: Report) -> str:
         f"{report.policy} on {report.topology}: {report.devices} devices, {mesh}",
         "",
         f"{'GiB per device':18}{'arguments':>10}{'outputs':>9}{'temps':>8}{'resident':>9}"
-        f"{'total':>8}{'of':>8}  {'TFLOP':>9}{'HBM GB':>9}{'ICI GB':>9}{'roofline':>11}",
+        f"{'total':>8}{'of':>8}  {'TFLOP':>9}{'HBM GB':>9}{'ICI GB':>9}{'roofline':>11}"
+        f"{'Mcycles':>10}",
     ]
     for p in report.programs:
         parts = (p.arguments, p.outputs, p.temporaries, p.resident, p.total)
@@ -203,8 +209,9 @@ def table(report: Report) -> str:
             f"{p.work.flops / 1e12:9.3g}{p.work.hbm_bytes / 1e9:9.3g}{p.work.ici_bytes / 1e9:9.3g}"
         )
         verdict = "fits" if p.fits else f"DOES NOT FIT {p.refusal}"
+        cycles = f"{p.cycles / 1e6:10.1f}" if p.cycles else f"{'-':>10}"
         lines.append(
-            f"{p.name:18}{gib}{hbm:8.2f}  {work}{_duration(p.roofline_seconds)}  {verdict}"
+            f"{p.name:18}{gib}{hbm:8.2f}  {work}{_duration(p.roofline_seconds)}{cycles}  {verdict}"
         )
     lines += ["", "all programs fit" if report.fits else "some programs do not fit"]
     return "\n".join(lines)
@@ -307,12 +314,18 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         lambda: programs.lower(engine, "prefill"),
         _prefill_work(cfg, shapes, served),
         training_bytes,
+        # The batches of the longest prompt; half of its pages precede a batch on average.
+        (
+            -(-shapes.max_model_len // shapes.prefill_tokens),
+            -(-shapes.pages_per_sequence // (2 * shapes.prefill_pages_per_block)),
+        ),
     )
     yield _Program(
         "decode step",
         lambda: programs.lower(engine, "decode"),
         _decode_work(cfg, shapes, served),
         training_bytes,
+        (1, -(-shapes.pages_per_sequence // shapes.decode_pages_per_block)),
     )
 
 
@@ -422,10 +435,11 @@ def _causal_pairs(tokens: int) -> int:
 
 
 def _compile(program: _Program, chip: Chip) -> ProgramReport:
-    arguments = outputs = temporaries = 0
+    arguments = outputs = temporaries = cycles = 0
     refusal = ""
     try:
-        memory = program.lower().compile().memory_analysis()
+        compiled = program.lower().compile()
+        memory = compiled.memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -436,6 +450,8 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         # Donated arguments and the outputs in their memory count once, as arguments.
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
         temporaries = memory.temp_size_in_bytes
+        if program.iterations is not None:
+            cycles = estimated_cycles(compiled.as_text(), program.iterations)
     total = arguments + outputs + temporaries + program.resident
     return ProgramReport(
         name=program.name,
@@ -446,6 +462,7 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         work=program.work,
         roofline_seconds=program.work.seconds(chip),
         fits=not refusal and total <= chip.hbm,
+        cycles=cycles,
         refusal=refusal,
     )
 

@@ -27,7 +27,16 @@ from webagent_jax.suites.arena import ArenaSuite
 from webagent_jax.suites.arena_hindsight import HindsightIndex
 from webagent_jax.tracking import episode_log
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.types import Action, ActionKind, Episode, Expert, ParseError, ResetResult, Task
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Episode,
+    Expert,
+    ParseError,
+    ResetResult,
+    Task,
+    Turn,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -135,14 +144,29 @@ def test_replay_leaves_out_detours_and_refused_actions(
     candidates = {c.task.id: c for c in index.candidates(episode)}
     steps = candidates[search.task.id].steps
     assert [step.action for step in steps] == [episode.turns[2].action]
-    # Two refused actions, an unknown element and a response without an action.
+    # An unknown element, a refused button, and a response without an action.
     home, search_turn, end = episode.turns[0], episode.turns[2], episode.turns[3]
+    page = home.observation
     unknown = replace(home, action=Action(ActionKind.CLICK, "999"))
-    no_action = replace(home, action=ParseError("no action"))
-    refused = replace(episode, turns=(home, unknown, no_action, search_turn, end))
-    candidates = {c.task.id: c for c in index.candidates(refused)}
-    steps = candidates[search.task.id].steps
-    assert [step.action for step in steps] == [search_turn.action]
+    button_id = next(i for i, e in page.elements.items() if e.kind == "button")
+    button = replace(home, action=Action(ActionKind.CLICK, button_id))
+    no_action = replace(
+        home, action=ParseError("no action"), observation=replace(page, error="not clickable")
+    )
+    assert solving_actions(
+        index, episode, search, unknown, button, no_action, search_turn, end
+    ) == [search_turn.action]
+    # The button was not refused: it may have changed something that the page does not show.
+    actions = solving_actions(index, episode, search, button, search_turn, end)
+    assert actions == [button.action, search_turn.action]
+
+
+def solving_actions(
+    index: HindsightIndex, episode: Episode, generated: GeneratedTask, *turns: Turn
+) -> list[Action]:
+    """Return the actions of the candidate for a task, for the episode with these turns."""
+    candidates = {c.task.id: c for c in index.candidates(replace(episode, turns=turns))}
+    return [step.action for step in candidates[generated.task.id].steps]
 
 
 def test_answers_need_their_evidence(suite: ArenaSuite, index: HindsightIndex) -> None:

@@ -91,8 +91,8 @@ class HindsightIndex:
         - A task about the content of a page: the pages and actions contain all words of the slots,
           and an action those of one slot.
 
-        All have the start page of the episode. Actions between two visits of the same page are not
-        steps, nor are refused ones.
+        All have the start page of the episode. Refused actions are not steps, nor are links between
+        two visits of the same page.
         """
         steps, end_page = _executed_steps(episode)
         if not steps:
@@ -151,27 +151,35 @@ def _executed_steps(episode: Episode) -> tuple[tuple[Step, ...], Observation | N
     The end page is None if the episode has no exit: no turn observes its last page.
     """
     steps: list[Step] = []
-    for turn in episode.turns:
+    for turn, following in itertools.zip_longest(episode.turns, episode.turns[1:]):
         page, action = turn.observation, turn.action
         if not isinstance(action, Action):
             continue
-        # Back at an earlier page: the actions since then were refused, or changed nothing that it
-        # shows.
         _cut_detour(steps, page)
         if action.kind is ActionKind.EXIT:
             return tuple(steps), page
-        # An unknown element is another reason for a refusal.
-        if action.element_id is None or action.element_id in page.elements:
+        is_refused = following is not None and following.observation.error is not None
+        has_element = action.element_id is None or action.element_id in page.elements
+        if has_element and not is_refused:
             steps.append(Step(page, action))
     return tuple(steps), None
 
 
 def _cut_detour(steps: list[Step], page: Observation) -> None:
-    """Remove the steps since the first visit of a page."""
+    """Remove the steps since the first visit of a page if they follow links only.
+
+    Other elements may change the state of the site.
+    """
     for index, step in enumerate(steps):
         if (step.page.url, step.page.text) == (page.url, page.text):
-            del steps[index:]
+            if all(_element_kind(other) in ("", "link") for other in steps[index:]):
+                del steps[index:]
             return
+
+
+def _element_kind(step: Step) -> str:
+    """Return the kind of the element of an action; empty without an element."""
+    return step.page.elements[step.action.element_id].kind if step.action.element_id else ""
 
 
 def _translate(step: Step, page: Observation) -> Action:
