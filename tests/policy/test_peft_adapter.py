@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from configs import miniwob
+from webagent_jax import config as config_module
 from webagent_jax import policy
 from webagent_jax.config import ConfigError, LoRAConfig, PolicyConfig, RunConfig
-from webagent_jax.policy import hf, lora, peft_adapter
+from webagent_jax.evaluate import evaluate
+from webagent_jax.policy import hf, lora, peft_adapter, prompt_record
+from webagent_jax.policy.pretrained import PRETRAINED
 from webagent_jax.train import export
 
 CONFIGS = {
@@ -217,3 +222,33 @@ def rename_tensor(directory, suffix):
     name = min(tensors)
     tensors[f"{name.rsplit('.lora_', 1)[0]}.{suffix}"] = tensors.pop(name)
     save_file(tensors, file)
+
+
+def test_adapters_in_package_are_complete():
+    directories = sorted(path.parent for path in hf.PACKAGED_ADAPTERS.glob("*/adapter_config.json"))
+    assert [directory.name for directory in directories] == ["smollm2-135m-miniwob"]
+    for directory in directories:
+        config = peft_adapter.read_config(directory)
+        assert config["base_model_name_or_path"] in PRETRAINED
+        assert prompt_record.read(directory) == "compact"
+        weights = directory / "adapter_model.safetensors"
+        assert weights.stat().st_size < 12e6
+        tensors = load_file(weights)
+        # A and B of 7 projections in 30 layers.
+        assert len(tensors) == 2 * 7 * 30
+        assert all(np.abs(x.astype(np.float32)).max() > 0 for x in tensors.values())
+
+
+@pytest.mark.slow  # downloads SmolLM2-135M
+@pytest.mark.browser
+def test_adapter_in_package_solves_held_out_tasks(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    cfg = config_module.from_config_dict(miniwob.get_config())
+    cfg = dataclasses.replace(
+        cfg,
+        policy=PolicyConfig(path="smollm2-135m-miniwob"),
+        suite=dataclasses.replace(cfg.suite, tasks=("click-option", "enter-text", "focus-text")),
+    )
+    report = evaluate(cfg, tmp_path)
+    assert report.n == 15
+    assert report.success_rate > 0.8
