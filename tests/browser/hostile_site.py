@@ -111,7 +111,11 @@ class HostileSite:
         with contextlib.suppress(OSError), connection:
             if self._context:
                 connection = self._context.wrap_socket(connection, server_side=True)
-            path = connection.recv(65536).decode(errors="replace").split(" ")[1][1:].split("?")[0]
+            request = connection.recv(65536).decode(errors="replace")
+            # Chromium closes connections that it opened in advance and did not need.
+            if not request:
+                return
+            path = request.split(" ")[1][1:].split("?")[0]
             if path == "reset":
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
             for chunk in RESPONSES.get(path, _html_response("<p>home</p>"))():
