@@ -152,6 +152,8 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     for full_record, resumed_record in zip(*logs, strict=True):
         assert without_timings(full_record) == without_timings(resumed_record)
+        # Quantized rollouts: the policy before the update is not the one that sampled.
+        assert full_record["importance_weight"] != 1
         assert (
             0 < full_record["engine/prefill_computed_fraction"] <= 1
             and 0 < full_record["engine/slot_occupancy"] <= 1

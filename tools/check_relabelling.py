@@ -9,6 +9,7 @@ own task, how often it finds any task, and how many replays the evaluators rewar
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from webagent_jax.agent import ChatTokenizer, PromptFormat
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
-from webagent_jax.arena.task import TaskTemplate, eval_kind
+from webagent_jax.arena.task import Data, TaskTemplate, eval_kind
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ArenaConfig, BrowserConfig
 from webagent_jax.rollout import EpisodeConfig, ExpertAgent, run_episode
@@ -34,7 +35,7 @@ _SEED, _OTHER_SEED = 7, 8  # seeds of the solved tasks and of those that fail
 
 
 @dataclass(frozen=True)
-class _ExpertOf:
+class ExpertOf:
     """Source of the expert of one task, also for other tasks."""
 
     generated: GeneratedTask
@@ -51,8 +52,9 @@ def main() -> None:
     groups = sys.argv[1:]
     templates = [template for template in TEMPLATES if template.group in groups]
     index = HindsightIndex(groups, _TASKS_PER_TEMPLATE, _SEED)
-    first_tasks = [_first_task(template, _SEED) for template in templates]
-    others = [_first_task(template, _OTHER_SEED) for template in templates]
+    data = seed_data()
+    first_tasks = [_first_task(template, data, _SEED) for template in templates]
+    others = [_first_task(template, data, _OTHER_SEED) for template in templates]
     rng = random.Random(0)
     counts: Counter[tuple[str, str]] = Counter()
     with BrowserPool(BrowserConfig()) as pool:
@@ -63,7 +65,7 @@ def main() -> None:
             other = next((o for o in others if _is_other_task(o, generated)), None)
             if kind == "unachievable" or other is None:
                 continue
-            episode = _run(suite, other.task, _ExpertOf(generated))
+            episode = run(suite, other.task, ExpertOf(generated))
             if episode.reward == 0:
                 counts[kind, "episodes"] += 1
                 _count_replays(suite, index, episode, generated, counts)
@@ -75,8 +77,8 @@ def main() -> None:
         print(f"| {kind} | {' | '.join(str(counts[kind, column]) for column in columns)} |")
 
 
-def _first_task(template: TaskTemplate, seed: int) -> GeneratedTask:
-    return next(selection.generate_tasks([template], seed_data(), seed))
+def _first_task(template: TaskTemplate, data: Data, seed: int) -> GeneratedTask:
+    return next(selection.generate_tasks([template], data, seed))
 
 
 def _is_other_task(other: GeneratedTask, generated: GeneratedTask) -> bool:
@@ -87,8 +89,14 @@ def _is_other_task(other: GeneratedTask, generated: GeneratedTask) -> bool:
     )
 
 
-def _run(suite: ArenaSuite, task: Task, source: ExpertSource) -> Episode:
-    tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
+@functools.cache
+def _tokenizer() -> ChatTokenizer:
+    return ChatTokenizer(policy.resolve_dir("webagent-tiny"))
+
+
+def run(suite: ArenaSuite, task: Task, source: ExpertSource) -> Episode:
+    """Return the episode of an expert under a task."""
+    tokenizer = _tokenizer()
     config = EpisodeConfig(
         tokenizer, PromptFormat(PROMPTS["compact"]), 40, max_prompt_tokens=10**6, timeout=300.0
     )
@@ -110,7 +118,7 @@ def _count_replays(
     kind = eval_kind(generated.instance.eval)
     solved = set()
     for candidate in index.candidates(episode):
-        replay = _run(suite, candidate.task, ReplaySource(candidate, ArenaConfig()))
+        replay = run(suite, candidate.task, ReplaySource(candidate, ArenaConfig()))
         counts[kind, "replays"] += 1
         if replay.reward == 1:
             counts[kind, "rewarded"] += 1

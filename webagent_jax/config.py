@@ -464,7 +464,7 @@ class RunConfig:
 
     @property
     def is_off_policy(self) -> bool:
-        """Whether M-GRPO trains on samples of other policies than the one before the update."""
+        """Return whether M-GRPO trains on samples of other policies than its current one."""
         return bool(
             self.grpo.max_staleness
             or self.grpo.success_replay

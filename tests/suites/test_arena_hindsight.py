@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from configs import arena as arena_config
 from tests.recording_progress import RecordingProgress
-from tests.suites.scripted_episodes import run_script, tokenizer
+from tests.suites.scripted_episodes import run_script
+from tools.check_relabelling import ExpertOf, run
 from webagent_jax import config, demos
-from webagent_jax.agent import TEMPLATES as PROMPTS
-from webagent_jax.agent import PromptFormat
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.relabel_episodes import read_failures, relabel_episodes
-from webagent_jax.rollout import EpisodeConfig, ExpertAgent, run_episode
 from webagent_jax.seeds import RandomStream, derive_seed
 from webagent_jax.suites.arena import ArenaSuite
 from webagent_jax.suites.arena_hindsight import HindsightIndex
@@ -31,10 +29,7 @@ from webagent_jax.types import (
     Action,
     ActionKind,
     Episode,
-    Expert,
     ParseError,
-    ResetResult,
-    Task,
     Turn,
 )
 
@@ -42,18 +37,6 @@ pytestmark = pytest.mark.browser
 
 CONFIG = config.from_config_dict(arena_config.get_config())
 SEED = derive_seed(CONFIG.seed, RandomStream.HINDSIGHT)
-
-
-@dataclass(frozen=True)
-class ExpertOf:
-    """Source of the expert of one task, also for other tasks."""
-
-    generated: GeneratedTask
-
-    def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
-        return self.generated.template.expert(
-            self.generated.instance.slots, reset_result.observation
-        )
 
 
 @pytest.fixture(scope="module")
@@ -74,24 +57,12 @@ def first_task(name: str, seed: int = SEED) -> GeneratedTask:
     return next(selection.generate_tasks([template], seed_data(), seed))
 
 
-def run_expert(suite: ArenaSuite, task: Task, generated: GeneratedTask) -> Episode:
-    episode_config = EpisodeConfig(
-        tokenizer(), PromptFormat(PROMPTS["compact"]), 30, max_prompt_tokens=100_000, timeout=300.0
-    )
-    agent = ExpertAgent(ExpertOf(generated), tokenizer(), thinking=True)
-    environment = suite.make_env(task)
-    try:
-        return run_episode(environment, agent, task, episode_config)
-    finally:
-        environment.close()
-
-
 def test_failures_become_demonstrations_of_the_tasks_they_solve(
     suite: ArenaSuite, tmp_path: Path
 ) -> None:
     solved = [first_task(name) for name in ("shop/wish", "shop/order-total", "shop/search")]
     other = first_task("shop/buy", seed=1).task
-    episodes = [run_expert(suite, other, generated) for generated in solved]
+    episodes = [run(suite, other, ExpertOf(generated)) for generated in solved]
     # Opens the product, but does not put it on the wish list.
     wish = solved[0].instance.slots["product"]
     episodes.append(
@@ -171,7 +142,7 @@ def solving_actions(
 
 def test_answers_need_their_evidence(suite: ArenaSuite, index: HindsightIndex) -> None:
     total = first_task("shop/order-total")
-    episode = run_expert(suite, first_task("shop/buy", seed=1).task, total)
+    episode = run(suite, first_task("shop/buy", seed=1).task, ExpertOf(total))
     assert total.task.id in {c.task.id for c in index.candidates(episode)}
     # The same answer, without a page that mentions the order.
     first, last = episode.turns[0], episode.turns[-1]

@@ -99,8 +99,8 @@ class HindsightIndex:
             return []
         pages = [step.page for step in steps] + ([end_page] if end_page else [])
         found: dict[str, Candidate] = {}
-        for length, page in enumerate(pages):
-            for generated in self._by_address.get(_placeholder_url(page.url), ()) if length else ():
+        for length, page in enumerate(pages[1:], start=1):
+            for generated in self._by_address.get(_placeholder_url(page.url), ()):
                 if _starts_like(generated, episode):
                     found.setdefault(
                         generated.template.name, Candidate(generated.task, steps[:length], "")
