@@ -1,4 +1,4 @@
-"""Tests of the compile check for TPU topologies; some need the compiler of libtpu."""
+"""Tests of the compile check; some need the compiler of libtpu or of the CUDA plugin."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from webagent_jax import compile_check, policy
-from webagent_jax.compile_check import (
-    CHIPS,
-    Chip,
-    CompileCheckError,
-    CostEstimate,
-    ProgramReport,
-    Report,
-)
+from webagent_jax.chips import CHIPS, Chip, TopologyError
+from webagent_jax.compile_check import CostEstimate, ProgramReport, Report
 from webagent_jax.config import (
     BCConfig,
     EngineConfig,
@@ -26,6 +20,7 @@ from webagent_jax.config import (
     PolicyConfig,
     RunConfig,
 )
+from webagent_jax.inference import engine_shapes
 from webagent_jax.inference.kv_cache import kv_bytes_per_token
 
 SMALL = RunConfig(
@@ -34,6 +29,9 @@ SMALL = RunConfig(
     engine=EngineConfig(slots=4, max_model_len=512),
 )
 needs_libtpu = pytest.mark.skipif(not find_spec("libtpu"), reason="the extra webagent_jax[tpu]")
+needs_cuda = pytest.mark.skipif(
+    not find_spec("jax_cuda13_plugin"), reason="the extra webagent_jax[cuda]"
+)
 
 
 def test_cost_estimate_seconds_is_slowest_resource():
@@ -46,6 +44,7 @@ def test_cost_estimate_seconds_is_slowest_resource():
 def test_model_config_accepts_model_names():
     model = compile_check.model_config(SMALL.policy)
     assert (model.num_layers, model.dtype, model.attention) == (24, "bfloat16", "tpu")
+    assert compile_check.model_config(SMALL.policy, "gpu").attention == "gpu"
     tiny_model = compile_check.model_config(dataclasses.replace(SMALL.policy, path="webagent-tiny"))
     assert (tiny_model.num_layers, tiny_model.d_model) == (4, 128)
     with pytest.raises(FileNotFoundError, match="no policy at"):
@@ -53,14 +52,25 @@ def test_model_config_accepts_model_names():
 
 
 def test_check_rejects_unknown_chip():
-    with pytest.raises(CompileCheckError, match="available: v5e, v5p, v6e"):
+    with pytest.raises(TopologyError, match="available: v5e, v5p, v6e, h100, h200"):
         compile_check.check(SMALL, "v99:2x2", print)
 
 
-@pytest.mark.skipif(find_spec("libtpu") is not None, reason="libtpu is installed")
-def test_check_without_libtpu_reports_install_command():
-    with pytest.raises(CompileCheckError, match=r"pip install \"webagent_jax\[tpu\]\""):
-        compile_check.check(SMALL, "v5e:2x2", print)
+@pytest.mark.parametrize(
+    ("package", "topology", "extra"),
+    [("libtpu", "v5e:2x2", "tpu"), ("jax_cuda13_plugin", "h100:8", "cuda")],
+)
+def test_check_without_compiler_reports_install_command(package, topology, extra, monkeypatch):
+    monkeypatch.setattr("webagent_jax.chips.find_spec", lambda name: None)
+    with pytest.raises(TopologyError, match=rf"pip install \"webagent_jax\[{extra}\]\""):
+        compile_check.check(SMALL, topology, print)
+
+
+@pytest.mark.parametrize("topology", ["h100", "h100:0", "h100:9", "h100:2x4"])
+def test_check_rejects_invalid_number_of_gpus(topology, monkeypatch):
+    monkeypatch.setattr("webagent_jax.chips.find_spec", lambda name: object())
+    with pytest.raises(TopologyError, match="use h100:1 to h100:8, or a multiple of 8"):
+        compile_check.check(SMALL, topology, print)
 
 
 def test_table_reports_programs_that_do_not_fit():
@@ -140,3 +150,29 @@ def test_small_model_fits_v5e(lora):
     min_argument_bytes = 12 * 494_032_768 / 4 if not lora.rank else 0
     assert update.arguments > min_argument_bytes
     assert 0 < update.temporaries < CHIPS["v5e"].hbm
+
+
+@needs_cuda
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("topology", ["h100:1", "h100:8"])
+@pytest.mark.parametrize("lora", [LoRAConfig(), LoRAConfig(rank=16)], ids=["all params", "lora"])
+def test_small_model_fits_h100(topology, lora):
+    cfg = dataclasses.replace(SMALL, lora=lora, grpo=GRPOConfig(row_tokens=2048))
+    report = compile_check.check(cfg, topology, print)
+    assert report.fits, compile_check.table(report)
+    update, *_, decode = report.programs
+    assert 0 < update.temporaries < CHIPS["h100"].hbm
+    # The loop over steps. No layer has one, and none copies pages: the temporaries are logits.
+    assert decode.dynamic_loops == 1
+    logits_bytes = 4 * cfg.engine.slots * 151_936
+    assert decode.temporaries < 6 * logits_bytes
+
+
+@needs_cuda
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_decode_step_for_gpu_loops_over_pages_without_kernel(monkeypatch):
+    monkeypatch.setattr(engine_shapes, "_decode_attention", lambda config, platform: "xla")
+    (decode,) = compile_check.check(SMALL, "h100:1", print, names=["decode step"]).programs
+    assert decode.dynamic_loops == 1 + 24  # one in every layer

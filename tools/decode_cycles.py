@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from webagent_jax.hlo_cycles import estimated_cycles
+from webagent_jax.hlo import estimated_cycles
 from webagent_jax.inference import kv_cache as kv
+from webagent_jax.inference.paged_attention import AttentionMetadata, paged_attention
 from webagent_jax.policy import presets
 
 TOPOLOGIES = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2")
@@ -64,14 +65,14 @@ def _compile(device: Any, width: int, layout: kv.Layout, columns: int) -> tuple[
     )
     (pages,) = jax.eval_shape(partial(kv.init_pages, model, num_pages, PAGE_TOKENS, layout))
     layer = jax.tree.map(lambda x: abstract(x.shape, x.dtype), pages)
-    metadata = kv.AttentionMetadata(
+    metadata = AttentionMetadata(
         page_tables=abstract((SLOTS, PAGES), jnp.int32),
         query_positions=abstract((SLOTS, 1), jnp.int32),
         num_columns=abstract((), jnp.int32),
         has_prefix=abstract((SLOTS,), jnp.bool_),
     )
     queries = abstract((SLOTS, 1, HEADS, width), jnp.bfloat16)
-    attend = jax.jit(partial(kv.paged_attention, pages_per_block=columns))
+    attend = jax.jit(partial(paged_attention, pages_per_block=columns))
     compiled = attend.lower(queries, layer, None, metadata).compile()
     cycles = estimated_cycles(compiled.as_text(), (-(-PAGES // columns),))
     return LAYERS * cycles, compiled.memory_analysis().temp_size_in_bytes

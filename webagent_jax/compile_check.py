@@ -1,16 +1,15 @@
-"""Ahead-of-time check of memory and minimum time of the programs of a run on TPU.
+"""Ahead-of-time check of memory and minimum time of the programs of a run on TPUs and GPUs.
 
-The TPU compiler (libtpu) compiles for a topology without the hardware. It reports the memory of
-each program and rejects programs that do not fit. FLOPs and bytes are derived from the shapes: the
-counts of the compiler include loop bodies once and Pallas kernels not at all.
+The compilers (libtpu, XLA's CUDA plugin) compile for a topology without the hardware and report the
+memory of each program. FLOPs and bytes are derived from the shapes: the counts of the compilers
+include loop bodies once and Pallas kernels not at all.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +18,9 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import learn, policy
+from webagent_jax.chips import Chip, Platform, find_chip, topology_devices
 from webagent_jax.config import PolicyConfig, RunConfig
-from webagent_jax.hlo_cycles import estimated_cycles
+from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode, programs
 from webagent_jax.inference.engine_shapes import EngineShapes
@@ -31,27 +31,6 @@ from webagent_jax.types import ForestRows
 
 _MICROBATCHES = 16  # microbatches of the compiled update; memory hardly depends on it
 _GIB = 2**30
-
-
-class CompileCheckError(ValueError):
-    """Unsupported topology or missing compiler. The message says how to fix it."""
-
-
-@dataclass(frozen=True)
-class Chip:
-    """Specification of one TPU chip, from the manufacturer."""
-
-    flops: float  # bfloat16 FLOP per second
-    hbm_bandwidth: float  # memory bandwidth in bytes per second
-    ici_bandwidth: float  # interconnect bandwidth of all links in bytes per second
-    hbm: float  # memory available to XLA, in bytes
-
-
-CHIPS = {
-    "v5e": Chip(197e12, 819e9, 200e9, 15.75 * _GIB),
-    "v5p": Chip(459e12, 2765e9, 600e9, 95.74 * _GIB),
-    "v6e": Chip(918e12, 1640e9, 448e9, 31.25 * _GIB),
-}
 
 
 @dataclass(frozen=True)
@@ -83,7 +62,8 @@ class ProgramReport:
     work: CostEstimate  # minimum cost of one run
     roofline_seconds: float  # lower bound of the run time
     fits: bool  # whether the total fits the memory of the device
-    cycles: int = 0  # compiler's estimate without waiting for memory; 0 for none
+    cycles: int = 0  # TPU compiler's estimate without waiting for memory; 0 for none
+    dynamic_loops: int = 0  # loops whose number of iterations the compiler does not know
     refusal: str = ""  # message of the compiler if it ran out of memory
 
     @property
@@ -97,7 +77,7 @@ class Report:
     """Result of a check."""
 
     policy: str  # name or directory of the policy
-    topology: str  # TPU topology: "v5e:4x4"
+    topology: str  # TPU or GPU topology: "v5e:4x4"
     devices: int  # number of devices
     mesh: dict[str, int]  # axis sizes of the training mesh
     hbm: float  # memory of a device, in bytes
@@ -140,26 +120,22 @@ def check(
 
     Args:
         cfg: config of the run.
-        topology: TPU topology, such as "v5e:4x4".
+        topology: TPU or GPU topology, such as "v5e:4x4" or "h100:8".
         progress: receives the name of each program before it compiles.
         count: number of devices to use; None uses all devices of the topology.
         names: programs to compile, such as "decode step"; empty compiles all.
 
     Raises:
-        CompileCheckError: libtpu is not installed, or the topology is unknown.
+        TopologyError: the compiler is not installed, or the topology is unknown.
         FileNotFoundError, ValueError: see `policy.load_config`.
         ShardingError: the mesh does not divide the model.
     """
-    chip = CHIPS.get(topology.partition(":")[0])
-    if chip is None:
-        raise CompileCheckError(
-            f"unknown chip in --topology={topology}; available: {', '.join(CHIPS)}"
-        )
-    devices = _devices(topology)[:count]
+    chip = find_chip(topology)
+    devices = topology_devices(topology)[:count]
     mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor, devices)
-    model = model_config(cfg.policy)
+    model = model_config(cfg.policy, chip.platform)
     reports = []
-    for program in _programs(cfg, model, mesh):
+    for program in _programs(cfg, model, mesh, chip.platform):
         if names and program.name not in names:
             continue
         progress(f"compiling {program.name}")
@@ -174,9 +150,12 @@ def check(
     )
 
 
-def model_config(config: PolicyConfig) -> ModelConfig:
-    """Return the architecture from config.json, or a preset by name without a directory."""
-    attention = "tpu" if config.attention == "auto" else config.attention
+def model_config(config: PolicyConfig, platform: Platform = "tpu") -> ModelConfig:
+    """Return the architecture from config.json, or a preset by name without a directory.
+
+    `platform` selects the attention of `policy.attention=auto`.
+    """
+    attention = platform if config.attention == "auto" else config.attention
     model = presets.find_preset(config.path)
     if model is None or policy.is_policy_dir(config.path):
         # "auto" would select the attention of this machine's backend; it is replaced below.
@@ -221,29 +200,12 @@ def _duration(seconds: float) -> str:
     return f"{seconds:9.2f} s" if seconds >= 1 else f"{seconds * 1e3:8.2f} ms"
 
 
-def _devices(topology: str) -> Sequence[Any]:
-    from jax.experimental import topologies
-
-    # This machine has no TPU, so libtpu must not query its metadata or lock it.
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    try:
-        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    # The import distinguishes a missing compiler from an invalid topology.
-    except Exception as error:
-        try:
-            import libtpu  # noqa: F401
-        except ImportError:
-            raise CompileCheckError(
-                'the TPU compiler is not installed; run pip install "webagent_jax[tpu]"'
-            ) from error
-        raise CompileCheckError(f"invalid --topology={topology}: {error}") from error
-
-
 # --- programs ------------------------------------------------------------------------------------
 
 
-def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Program]:
+def _programs(
+    cfg: RunConfig, model: ModelConfig, mesh: Mesh, platform: Platform
+) -> Iterator[_Program]:
     # 1. Training: abstract arrays with shardings, nothing is allocated.
     abstract_params = policy.abstract_params(model)
     params = sharding.with_shardings(
@@ -275,7 +237,7 @@ def _programs(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> Iterator[_Progr
         max_model_len=cfg.engine.max_model_len,
         decode_steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
-        platform="tpu",
+        platform=platform,
     )
     engine = programs.ProgramSpec.from_params(served, shapes, serving, engine_mesh)
 
@@ -435,7 +397,7 @@ def _causal_pairs(tokens: int) -> int:
 
 
 def _compile(program: _Program, chip: Chip) -> ProgramReport:
-    arguments = outputs = temporaries = cycles = 0
+    arguments = outputs = temporaries = cycles = dynamic_loops = 0
     refusal = ""
     try:
         compiled = program.lower().compile()
@@ -450,8 +412,10 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         # Donated arguments and the outputs in their memory count once, as arguments.
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
         temporaries = memory.temp_size_in_bytes
+        text = compiled.as_text()
+        dynamic_loops = count_dynamic_loops(text)
         if program.iterations is not None:
-            cycles = estimated_cycles(compiled.as_text(), program.iterations)
+            cycles = estimated_cycles(text, program.iterations)
     total = arguments + outputs + temporaries + program.resident
     return ProgramReport(
         name=program.name,
@@ -463,6 +427,7 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         roofline_seconds=program.work.seconds(chip),
         fits=not refusal and total <= chip.hbm,
         cycles=cycles,
+        dynamic_loops=dynamic_loops,
         refusal=refusal,
     )
 

@@ -1,6 +1,6 @@
 """Estimate of memory and time of a run from shapes, for hardware that is not at hand.
 
-`compile_check` reports the memory of compiled programs, for TPUs only and in minutes. This module
+`compile_check` reports the memory of compiled programs, in minutes. This module
 adds up the same arrays for any chip in a second. Nothing here is measured.
 """
 
@@ -18,17 +18,12 @@ from typing import cast
 from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import compile_check, policy
-from webagent_jax.compile_check import Chip, CostEstimate
+from webagent_jax.chips import CHIPS, Chip
+from webagent_jax.compile_check import CostEstimate
 from webagent_jax.config import LoRAConfig, RunConfig
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.policy import ModelConfig, flops, lora, sharding
-
-CHIPS = compile_check.CHIPS | {
-    # H100 SXM: NVLink has 450 GB/s in each direction. JAX uses this part of the 79.6 GiB with
-    # XLA_PYTHON_CLIENT_MEM_FRACTION=0.95.
-    "h100": Chip(989e12, 3350e9, 450e9, 80e9),
-}
 
 # Arrays that exist at once while the backward pass recomputes a layer, of the width of the MLP and
 # of all heads, and copies of the weights in the dtype of the activations. Their number is that of

@@ -3,7 +3,7 @@
 python -m tests.inference.sharded TENSOR[:LAYOUT[:QUANTIZATION]] ...
 prints JSON by argument: whether tokens are equal, the largest difference of their
 log-probabilities, and over how many devices params and pages are sharded. LAYOUT is that of the
-pages, by default that of a CPU.
+pages, by default that of a CPU, or "gpu": the layout and the interpreted kernel of a GPU.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from webagent_jax import inference, policy
-from webagent_jax.inference import engine_shapes
+from webagent_jax.inference import engine_shapes, gpu_paged_attention
 from webagent_jax.policy import sharding
 from webagent_jax.types import Completion
 
@@ -51,6 +52,15 @@ def sample(
     return completions
 
 
+def use_layout(layout: str) -> None:
+    """Change the layout of the pages of all engines, and with "gpu" the attention to them."""
+    is_gpu = layout == "gpu"
+    engine_shapes._kv_layout = lambda config, platform: "rows" if is_gpu else layout
+    engine_shapes._decode_attention = lambda config, platform: "gpu" if is_gpu else "xla"
+    if is_gpu:
+        gpu_paged_attention.attend = partial(gpu_paged_attention.attend, interpret=True)
+
+
 def main() -> None:
     fsdp_mesh = sharding.make_mesh(fsdp=8)
     params = policy.init(MODEL, jax.random.key(0), fsdp_mesh)
@@ -65,7 +75,7 @@ def main() -> None:
     for argument, (tensor_text, layout, kind) in arguments.items():
         model = replace(MODEL, quantization=kind or "none")
         if layout:
-            engine_shapes._kv_layout = lambda config, is_cpu, layout=layout: layout
+            use_layout(layout)
         tensor = int(tensor_text)
         result: dict[str, Any] = {}
         mesh = sharding.make_mesh(tensor=tensor, devices=jax.devices()[:tensor])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from webagent_jax import inference, policy
 from webagent_jax.inference import engine as engine_module
-from webagent_jax.inference import engine_shapes
+from webagent_jax.inference import engine_shapes, gpu_paged_attention
 from webagent_jax.types import Completion
 
 CONFIG = policy.ModelConfig(61, 32, 2, 4, 2, 8, 48, rope_theta=1_000.0)
@@ -244,9 +244,12 @@ def test_batched_decode_matches_sequential_decode(engine, monkeypatch):
             np.testing.assert_allclose(actual.logp, expected.logp, atol=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["rows", "fused"])
-def test_layouts_of_accelerators_match_cpu_layout(single_completions, layout, monkeypatch):
-    monkeypatch.setattr(engine_shapes, "_kv_layout", lambda config, is_cpu: layout)
+@pytest.mark.parametrize("layout, attention", [("rows", "xla"), ("fused", "xla"), ("rows", "gpu")])
+def test_accelerator_attention_matches_cpu(single_completions, layout, attention, monkeypatch):
+    monkeypatch.setattr(engine_shapes, "_kv_layout", lambda config, platform: layout)
+    monkeypatch.setattr(engine_shapes, "_decode_attention", lambda config, platform: attention)
+    interpreted = functools.partial(gpu_paged_attention.attend, interpret=True)
+    monkeypatch.setattr(gpu_paged_attention, "attend", interpreted)
     monkeypatch.setattr(engine_shapes, "_CPU_DECODE_PAGES_PER_BLOCK", 4)
     monkeypatch.setattr(engine_shapes, "_CPU_CACHE_BYTES", 0)
     requests = _make_requests(24)

@@ -1,4 +1,4 @@
-"""Tests of the paged KV cache: equal to dense attention, and bitwise independent of the batch."""
+"""Tests of the paged KV cache and of attention over it, with all layouts and the GPU kernel."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import policy
+from webagent_jax.inference import gpu_paged_attention, paged_attention
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.policy import attention
 
@@ -20,6 +21,16 @@ PAGE_TOKENS = 16
 COLUMNS = 4
 LENGTH = COLUMNS * PAGE_TOKENS
 LAYOUTS = get_args(kv.Layout)
+# Layout of the pages, and implementation of the attention to them.
+VARIANTS = [*((layout, "xla") for layout in LAYOUTS), ("rows", "gpu")]
+# With the number of queries per sequence. The kernel supports one.
+QUERY_VARIANTS = [(1, *v) for v in VARIANTS] + [(5, layout, "xla") for layout in LAYOUTS]
+
+
+@pytest.fixture(autouse=True)
+def _interpret_gpu_kernel(monkeypatch):
+    interpreted = partial(gpu_paged_attention.attend, interpret=True)
+    monkeypatch.setattr(gpu_paged_attention, "attend", interpreted)
 
 
 def _random(seed: int, *shape: int) -> np.ndarray:
@@ -56,22 +67,29 @@ def _sequences(count: int) -> tuple[np.ndarray, np.ndarray]:
     return _random(1, count, LENGTH, 2, 8), _random(2, count, LENGTH, 2, 8)
 
 
-def _jit_attention(pages_per_block: int) -> Callable[..., jax.Array]:
-    return jax.jit(partial(kv.paged_attention, pages_per_block=pages_per_block))
+def _jit_attention(
+    pages_per_block: int, implementation: paged_attention.Implementation = "xla"
+) -> Callable[..., jax.Array]:
+    return jax.jit(
+        partial(
+            paged_attention.paged_attention,
+            pages_per_block=pages_per_block,
+            implementation=implementation,
+        )
+    )
 
 
 def _metadata(
     tables: np.ndarray, positions: np.ndarray, columns: int, has_prefix: Any = False
-) -> kv.AttentionMetadata:
-    return kv.AttentionMetadata(
+) -> paged_attention.AttentionMetadata:
+    return paged_attention.AttentionMetadata(
         tables, positions, np.int32(columns), np.broadcast_to(has_prefix, len(tables))
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("queries, layout, implementation", QUERY_VARIANTS)
 @pytest.mark.parametrize("pages_per_block", [1, 2, 8])
-@pytest.mark.parametrize("queries", [1, 5])
-def test_paged_attention_matches_dense_attention(queries, pages_per_block, layout):
+def test_paged_attention_matches_dense_attention(queries, pages_per_block, layout, implementation):
     (keys, values), tables = _sequences(3), _page_tables(3)
     q = _random(3, 3, queries, 4, 8)
     starts = np.array([0, PAGE_TOKENS, LENGTH - queries])
@@ -79,18 +97,22 @@ def test_paged_attention_matches_dense_attention(queries, pages_per_block, layou
     mask = np.arange(LENGTH) <= positions[:, :, None]
     expected = jax.jit(attention.masked_attention)(q, keys, values, mask)
     layer = _paged_layer(keys, values, tables, layout)
-    actual = _jit_attention(pages_per_block)(q, layer, None, _metadata(tables, positions, COLUMNS))
+    actual = _jit_attention(pages_per_block, implementation)(
+        q, layer, None, _metadata(tables, positions, COLUMNS)
+    )
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout, implementation", VARIANTS)
 @pytest.mark.parametrize("pages_per_block", [1, 2])
 @pytest.mark.parametrize("sequences", [3, 16])  # fewer and more than XLA treats as a small array
-def test_paged_attention_is_bitwise_independent_of_batch(sequences, pages_per_block, layout):
+def test_paged_attention_is_bitwise_independent_of_batch(
+    sequences, pages_per_block, layout, implementation
+):
     (keys, values), tables = _sequences(sequences), _page_tables(sequences)
     layer, q = _paged_layer(keys, values, tables, layout), _random(3, sequences, 1, 4, 8)
     positions = np.random.default_rng(6).integers(0, 2 * PAGE_TOKENS, (sequences, 1))
-    attend = _jit_attention(pages_per_block)
+    attend = _jit_attention(pages_per_block, implementation)
     expected = attend(q, layer, None, _metadata(tables, positions, 2))
     actual = attend(q, layer, None, _metadata(tables, positions, 3))
     np.testing.assert_array_equal(actual, expected)
@@ -108,11 +130,12 @@ def _shared_prefix() -> tuple[kv.LayerSharedPrefix, np.ndarray, np.ndarray]:
     return kv.LayerSharedPrefix(keys.transpose(1, 2, 0), values.swapaxes(0, 1)), keys, values
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("queries, layout, implementation", QUERY_VARIANTS)
 @pytest.mark.parametrize("scores", [96, 2**18])  # the prefix in several blocks, and in one
-@pytest.mark.parametrize("queries", [1, 5])
-def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatch, layout):
-    monkeypatch.setattr(kv, "_MAX_PREFIX_SCORES", scores)
+def test_shared_prefix_applies_to_selected_sequences(
+    queries, scores, monkeypatch, layout, implementation
+):
+    monkeypatch.setattr(paged_attention, "_MAX_PREFIX_SCORES", scores)
     (keys, values), tables, has_prefix = (
         _sequences(3),
         _page_tables(3),
@@ -135,18 +158,22 @@ def test_shared_prefix_applies_to_selected_sequences(queries, scores, monkeypatc
     mask |= (indices < PREFIX_TOKENS) & has_prefix[:, None, None]
     all_keys, all_values = prepend(prefix_keys, keys), prepend(prefix_values, values)
     expected = jax.jit(attention.masked_attention)(q, all_keys, all_values, mask)
-    actual = _jit_attention(2)(q, layer, prefix, _metadata(tables, positions, COLUMNS, has_prefix))
+    actual = _jit_attention(2, implementation)(
+        q, layer, prefix, _metadata(tables, positions, COLUMNS, has_prefix)
+    )
     np.testing.assert_allclose(actual, expected, atol=1e-5)
-    plain_output = _jit_attention(2)(q, layer, None, _metadata(tables, positions, COLUMNS))
+    plain_output = _jit_attention(2, implementation)(
+        q, layer, None, _metadata(tables, positions, COLUMNS)
+    )
     np.testing.assert_array_equal(actual[1], plain_output[1])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_shared_prefix_does_not_affect_other_sequences(layout):
+@pytest.mark.parametrize("layout, implementation", VARIANTS)
+def test_shared_prefix_does_not_affect_other_sequences(layout, implementation):
     (keys, values), tables, prefix = _sequences(4), _page_tables(4), _shared_prefix()[0]
     layer, q = _paged_layer(keys, values, tables, layout), _random(3, 4, 1, 4, 8)
     positions = np.array([[3], [20], [50], [50]])
-    attend = _jit_attention(2)
+    attend = _jit_attention(2, implementation)
     first_output = attend(
         q, layer, prefix, _metadata(tables, positions, COLUMNS, [True, True, False, True])
     )
@@ -155,6 +182,34 @@ def test_shared_prefix_does_not_affect_other_sequences(layout):
         q, layer, prefix, _metadata(tables, positions, COLUMNS, [True, False, True, True])
     )
     np.testing.assert_array_equal(first_output[0], second_output[0])
+
+
+def _random_pages(num_pages: int, page_tokens: int) -> kv.RowPages:
+    shape = (num_pages, 2, page_tokens, 16)
+    return kv.RowPages(jnp.asarray(_random(1, *shape)), jnp.asarray(_random(2, *shape)))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("bfloat16", 1e-2)])
+def test_gpu_kernel_matches_xla_on_long_sequences(dtype, tolerance):
+    # Several pages per split, a last split that is shorter, and splits without pages.
+    positions = np.array([[0], [7], [8], [16 * 8], [37 * 8 - 3], [40 * 8 - 1]])
+    tables = 1 + np.random.default_rng(0).permutation(len(positions) * 40).reshape(-1, 40)
+    layer = _random_pages(tables.size + 1, page_tokens=8)
+    q, layer = jax.tree.map(
+        lambda x: jnp.asarray(x, dtype), (_random(3, len(positions), 1, 6, 16), layer)
+    )
+    metadata = _metadata(tables, positions, 40)
+    expected = _jit_attention(4)(q, layer, None, metadata).astype(jnp.float32)
+    actual = _jit_attention(4, "gpu")(q, layer, None, metadata).astype(jnp.float32)
+    np.testing.assert_allclose(actual, expected, atol=tolerance)
+
+
+def test_gpu_kernel_is_finite_at_stale_positions():
+    tables = np.arange(12).reshape(3, 4)
+    metadata = _metadata(tables, np.array([[-9], [4 * 8], [10**6]]), 4)
+    q = _random(3, 3, 1, 4, 16)
+    out = _jit_attention(4, "gpu")(q, _random_pages(12, page_tokens=8), None, metadata)
+    assert np.isfinite(out).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -21,6 +21,7 @@ SHAPES = EngineShapes(
     prefill_batches=2,
     prefill_pages_per_block=2,
     decode_pages_per_block=2,
+    decode_attention="xla",
     kv_layout="transposed",
     decode_steps=3,
     sequential_slots=True,

@@ -9,7 +9,7 @@ from tests.devices import run_on_eight_devices
 
 @pytest.mark.timeout(600)
 def test_sharded_engine_matches_single_device_engine():
-    arguments = ("2", "4", "8", "2:rows", "2:transposed:int8")
+    arguments = ("4", "8", "2:rows", "2:transposed:int8", "2:gpu")
     report = run_on_eight_devices("tests.inference.sharded", *arguments)
     for argument, result in report.items():
         assert result["same"], argument

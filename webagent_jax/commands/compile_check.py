@@ -1,10 +1,10 @@
-"""Compile the programs of a run for a TPU topology and check that they fit; needs no TPU.
+"""Compile the programs of a run for TPUs or GPUs and check that they fit; needs neither.
 
 webagent compile-check --config=webagent_r1:zero --topology=v5e:4x4 --workdir=runs/compile-check
 
-Needs the TPU compiler: pip install "webagent_jax[tpu]". If the directory policy.path does not
-exist, the published model of that name is used. Takes minutes. Exits with 1 if a program does not
-fit.
+Needs the compiler: pip install "webagent_jax[tpu]" or "webagent_jax[cuda]". If the directory
+policy.path does not exist, the published model of that name is used. Takes minutes. Exits with 1 if
+a program does not fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
 
 _TOPOLOGY = flags.DEFINE_string(
-    "topology", None, "TPU topology, such as v5e:4x4 or v5p:2x2x2.", required=True
+    "topology", None, "Topology: v5e:4x4, v5p:2x2x2, or h100:8.", required=True
 )
 _DEVICES = flags.DEFINE_integer(
     "devices", None, "Number of devices to use; by default all of the topology.", lower_bound=1

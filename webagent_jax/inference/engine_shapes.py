@@ -8,7 +8,9 @@ from typing import Self
 import jax
 
 from webagent_jax.inference import kv_cache as kv
+from webagent_jax.inference.paged_attention import Implementation
 from webagent_jax.policy import ModelConfig, flops
+from webagent_jax.policy.kernels.common import is_triton_width
 
 # Smaller pages share more and waste less; larger pages need fewer matmuls.
 PAGE_TOKENS = 64
@@ -47,6 +49,7 @@ class EngineShapes:
     prefill_batches: int  # maximum number of batches of chunks per prefill dispatch
     prefill_pages_per_block: int  # page-table columns per matmul of prefill attention
     decode_pages_per_block: int  # page-table columns per matmul of decode attention
+    decode_attention: Implementation  # attention of a decode step to the pages
     kv_layout: kv.Layout  # layout of the pages of the KV cache
     decode_steps: int  # maximum number of decode steps per dispatch
     sequential_slots: bool  # whether a decode step processes the slots one after another
@@ -115,7 +118,8 @@ class EngineShapes:
         pages_per_sequence = -(-max_model_len // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
         is_long = max_model_len >= _LONG
-        is_cpu = (platform or jax.default_backend()) == "cpu"
+        platform = platform or jax.default_backend()
+        is_cpu = platform == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
         # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
@@ -141,18 +145,25 @@ class EngineShapes:
                 if is_cpu
                 else min(_DECODE_PAGES_PER_BLOCK, pages_per_sequence)
             ),
-            kv_layout=_kv_layout(config, is_cpu),
+            decode_attention=_decode_attention(config, platform),
+            kv_layout=_kv_layout(config, platform),
             decode_steps=decode_steps,
             sequential_slots=is_cpu and fits_cpu_cache(config),
             shared_prefix_tokens=shared_prefix_tokens,
         )
 
 
-def _kv_layout(config: ModelConfig, is_cpu: bool) -> kv.Layout:
-    """Return the layout whose rows fill the registers of the platform."""
-    if is_cpu:
+def _decode_attention(config: ModelConfig, platform: str) -> Implementation:
+    return "gpu" if platform == "gpu" and is_triton_width(config.head_dim) else "xla"
+
+
+def _kv_layout(config: ModelConfig, platform: str) -> kv.Layout:
+    """Return the layout that the platform reads fastest."""
+    if platform == "cpu":
         return "transposed"
-    return "rows" if config.head_dim % _REGISTER_WIDTH == 0 else "fused"
+    # Only a TPU pads rows to its registers.
+    fills_registers = platform == "gpu" or config.head_dim % _REGISTER_WIDTH == 0
+    return "rows" if fills_registers else "fused"
 
 
 def fits_cpu_cache(config: ModelConfig) -> bool:

@@ -19,6 +19,7 @@ from webagent_jax import policy
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import sampler
 from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.paged_attention import AttentionMetadata
 from webagent_jax.inference.prefix_cache import NULL_PAGE
 from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 from webagent_jax.policy import ModelConfig, attention
@@ -34,9 +35,9 @@ from webagent_jax.policy.transformer import (
 _WIDENING = ("gate", "up")  # kernels with more outputs than inputs
 
 PagedAttentionFn = Callable[
-    [Array, kv.LayerKVPages, kv.LayerSharedPrefix | None, kv.AttentionMetadata], Array
+    [Array, kv.LayerKVPages, kv.LayerSharedPrefix | None, AttentionMetadata], Array
 ]
-"""`kv_cache.paged_attention` with its static options."""
+"""`paged_attention.paged_attention` with its static options."""
 
 
 class ServedPolicy(NamedTuple):
@@ -169,7 +170,7 @@ def prefill(
         count: number of batches that are not padding.
         chunk_pages: allowed sizes of a chunk in pages, ascending to Q. A batch uses the smallest
             size that fits its chunks; a token gets the same bits with all sizes.
-        attend_to_pages: `kv_cache.paged_attention` with its options.
+        attend_to_pages: `paged_attention.paged_attention` with its options.
     """
     page_tokens = kv.page_tokens(pages[0])
     table = ChunkField.TOKENS + chunk_pages[-1] * page_tokens
@@ -187,7 +188,7 @@ def prefill(
         # [M, num_pages]; columns after the page table contain only padding and use NULL_PAGE.
         own_pages = jnp.take_along_axis(tables, columns, axis=1, mode="fill", fill_value=NULL_PAGE)
         num_columns = jnp.minimum(jnp.max(columns) + 1, tables.shape[1])
-        metadata = kv.AttentionMetadata(tables, positions, num_columns, prefix_len > 0)
+        metadata = AttentionMetadata(tables, positions, num_columns, prefix_len > 0)
 
         def layer_attend(layer: int) -> AttentionFn:
             def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
@@ -245,7 +246,7 @@ def decode(
             layers is then proportional to the number of active slots; the unembedding, which is
             most of the params of a small policy, is read once for all slots. In both modes a slot
             gets the same bits whatever the other slots contain.
-        attend_to_pages: `kv_cache.paged_attention` with its options.
+        attend_to_pages: `paged_attention.paged_attention` with its options.
     """
     run_layers = _decode_layers_sequentially if sequential_slots else _decode_layers
     slots = len(state.token)
@@ -346,7 +347,7 @@ def _decode_layers(
     # The positions of inactive slots are stale: their tokens are written to NULL_PAGE.
     page = jnp.where(state.is_active, page, NULL_PAGE)
     num_columns = jnp.max(jnp.where(state.is_active, column + 1, 0))
-    metadata = kv.AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
+    metadata = AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
 
     def layer_attend(layer: int) -> AttentionFn:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:

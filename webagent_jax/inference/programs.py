@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode
 from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.paged_attention import Implementation, paged_attention
 from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
 from webagent_jax.inference.slot_control import ChunkField, SlotField
 from webagent_jax.policy import ModelConfig, sharding
@@ -211,8 +212,15 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         """Return the abstract array of an input from the host."""
         return jax.ShapeDtypeStruct(shape, dtype, sharding=spec.replicated_sharding)
 
-    def attend(pages_per_block: int) -> prefill_decode.PagedAttentionFn:
-        return partial(kv.paged_attention, pages_per_block=pages_per_block, mesh=spec.mesh)
+    def attend(
+        pages_per_block: int, implementation: Implementation = "xla"
+    ) -> prefill_decode.PagedAttentionFn:
+        return partial(
+            paged_attention,
+            pages_per_block=pages_per_block,
+            implementation=implementation,
+            mesh=spec.mesh,
+        )
 
     def output_shardings(outputs: Any) -> dict[str, Any]:
         """Return jit options that keep the shardings of arrays passed between dispatches."""
@@ -249,7 +257,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         config,
         steps=shapes.decode_steps,
         sequential_slots=shapes.sequential_slots,
-        attend_to_pages=attend(shapes.decode_pages_per_block),
+        attend_to_pages=attend(shapes.decode_pages_per_block, shapes.decode_attention),
     )
     control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
     has_queue = host_input(dtype=jnp.bool_)

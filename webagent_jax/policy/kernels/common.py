@@ -6,6 +6,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 MASKED = -1e30  # finite, so a query without visible keys gives zeros instead of NaN
+MIN_TRITON_TILE = 16  # Triton does not multiply narrower tiles
+
+
+def is_triton_width(head_dim: int) -> bool:
+    """Return whether Triton kernels support the head width: powers of two from 16."""
+    return head_dim >= MIN_TRITON_TILE and head_dim & (head_dim - 1) == 0
 
 
 def pad_to_block(

@@ -15,9 +15,14 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from webagent_jax.policy.kernels.common import MASKED, dot, pad_to_block, visible_blocks
-
-_MIN_HEAD_DIM = 16  # Triton does not multiply narrower tiles
+from webagent_jax.policy.kernels.common import (
+    MASKED,
+    MIN_TRITON_TILE,
+    dot,
+    is_triton_width,
+    pad_to_block,
+    visible_blocks,
+)
 
 Ref = Any
 
@@ -61,10 +66,10 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = Fa
         ValueError: the head width is not a power of two, or is below 16.
     """
     width = q.shape[-1]
-    if width < _MIN_HEAD_DIM or width & (width - 1):
+    if not is_triton_width(width):
         raise ValueError(
             f"the GPU kernel does not support the head width {width}, only powers of two from "
-            f"{_MIN_HEAD_DIM}: set another policy.attention"
+            f"{MIN_TRITON_TILE}: set another policy.attention"
         )
     operands = pad_to_block(q, k, v, ends, _ROW_MULTIPLE)
     return _attention(*operands, interpret)[:, : q.shape[1]]

@@ -1,4 +1,4 @@
-"""Cycles of a compiled TPU program, as its compiler estimates them."""
+"""Loops and estimated cycles of a compiled program, from its text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,17 @@ class _Computation:
     calls: list[tuple[str, ...]] = field(default_factory=list)  # alternatives, of which one runs
 
 
+def count_dynamic_loops(program: str) -> int:
+    """Return the number of loops whose number of iterations the compiler does not know.
+
+    A GPU waits for the host in every iteration of such a loop.
+    """
+    lines = (line for line in program.splitlines() if _WHILE.search(line))
+    return sum(not _TRIP_COUNT.search(line) for line in lines)
+
+
 def estimated_cycles(program: str, iterations: Sequence[int]) -> int:
-    """Return the estimated cycles of a program, without waiting for memory.
+    """Return the cycles that the TPU compiler estimates, without waiting for memory.
 
     Of the branches of a conditional, the most expensive counts.
 

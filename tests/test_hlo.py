@@ -1,10 +1,10 @@
-"""Tests of the estimate of cycles on a small program text."""
+"""Tests of the loops and cycles of a small program text."""
 
 from __future__ import annotations
 
 import pytest
 
-from webagent_jax.hlo_cycles import estimated_cycles
+from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
 
 PROGRAM = """HloModule jit_decode, is_scheduled=true
 
@@ -56,3 +56,7 @@ def test_loops_branches_and_calls_count(outer: int, inner: int) -> None:
         "true_computation=%sampled, false_computation=%greedy",
     )
     assert estimated_cycles(boolean, (outer, inner)) == estimated_cycles(PROGRAM, (outer, inner))
+
+
+def test_loops_with_known_trip_count_are_not_dynamic() -> None:
+    assert count_dynamic_loops(PROGRAM) == 2
