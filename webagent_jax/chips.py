@@ -11,6 +11,7 @@ from typing import Any, Literal
 Platform = Literal["tpu", "gpu"]
 
 _GIB = 2**30
+_GPU_MEMORY_FRACTION = 0.95  # XLA_PYTHON_CLIENT_MEM_FRACTION, docs/recipes.md
 _GPUS_PER_HOST = 8
 
 
@@ -33,10 +34,9 @@ CHIPS = {
     "v5e": Chip(197e12, 819e9, 200e9, 15.75 * _GIB),
     "v5p": Chip(459e12, 2765e9, 600e9, 95.74 * _GIB),
     "v6e": Chip(918e12, 1640e9, 448e9, 31.25 * _GIB),
-    # SXM; links are NVLink. JAX uses this part of the memory (79.6 and 140.4 GiB) with
-    # XLA_PYTHON_CLIENT_MEM_FRACTION=0.95.
-    "h100": Chip(989e12, 3350e9, 450e9, 80e9, "gpu"),
-    "h200": Chip(989e12, 4800e9, 450e9, 143e9, "gpu"),
+    # SXM; links are NVLink.
+    "h100": Chip(989e12, 3350e9, 450e9, _GPU_MEMORY_FRACTION * 79.1 * _GIB, "gpu"),
+    "h200": Chip(989e12, 4800e9, 450e9, _GPU_MEMORY_FRACTION * 140.4 * _GIB, "gpu"),
 }
 
 # Description of a Hopper GPU for XLA (stream_executor.GpuTargetConfigProto). XLA selects tile sizes
@@ -118,7 +118,9 @@ def _gpu_devices(topology: str, chip: Chip) -> Sequence[Any]:
             f"multiple of {_GPUS_PER_HOST}"
         )
     target = _GPU_TARGET.format(
-        bandwidth=chip.hbm_bandwidth, memory=chip.hbm, name=f"NVIDIA {name.upper()}"
+        bandwidth=chip.hbm_bandwidth,
+        memory=chip.hbm / _GPU_MEMORY_FRACTION,
+        name=f"NVIDIA {name.upper()}",
     )
     description = topologies.get_topology_desc(
         platform="cuda", target_config=target, topology=f"1x{hosts}x{count // hosts}"

@@ -100,6 +100,7 @@ class _Program:
     lower: Callable[[], Any]  # returns jax.stages.Lowered
     work: CostEstimate  # minimum cost of one run
     resident: int  # bytes of other arrays on the device
+    repeated: int = 0  # bytes of arguments that are the same arrays as other arguments
     # Iterations of its loops for `estimated_cycles`. None for training: its kernels have no
     # estimate.
     iterations: tuple[int, ...] | None = None
@@ -254,6 +255,8 @@ def _programs(
         ),
         update_work(cfg, model, mesh),
         resident=bytes_per_device(serving),
+        # The base of adapters is also the reference.
+        repeated=bytes_per_device(params) if base and reference else 0,
     )
     if reference is not None:
         temperature = cfg.rollout.temperature
@@ -277,7 +280,7 @@ def _programs(
         _prefill_work(cfg, shapes, served),
         training_bytes,
         # The batches of the longest prompt; half of its pages precede a batch on average.
-        (
+        iterations=(
             -(-shapes.max_model_len // shapes.prefill_tokens),
             -(-shapes.pages_per_sequence // (2 * shapes.prefill_pages_per_block)),
         ),
@@ -287,7 +290,7 @@ def _programs(
         lambda: programs.lower(engine, "decode"),
         _decode_work(cfg, shapes, served),
         training_bytes,
-        (1, -(-shapes.pages_per_sequence // shapes.decode_pages_per_block)),
+        iterations=(1, -(-shapes.pages_per_sequence // shapes.decode_pages_per_block)),
     )
 
 
@@ -408,7 +411,7 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         # The compiler reports no sizes of a rejected program, so they stay 0.
         refusal = _memory_message(str(error))
     else:
-        arguments = memory.argument_size_in_bytes
+        arguments = memory.argument_size_in_bytes - program.repeated
         # Donated arguments and the outputs in their memory count once, as arguments.
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
         temporaries = memory.temp_size_in_bytes

@@ -59,6 +59,14 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class EngineTimes:
+    """Estimated times of an engine in seconds."""
+
+    prefill: float  # of one prompt
+    decode_step: float  # of one token for each slot
+
+
+@dataclass(frozen=True)
 class Sizing:
     """Estimate of one config on one slice; bytes are per device, seconds per update."""
 
@@ -69,6 +77,7 @@ class Sizing:
     rollout_bytes: float  # during rollouts, with train state and reference
     update_seconds: float  # time of the optimizer step
     rollout_seconds: float  # time of the episodes
+    engine_times: EngineTimes  # times of each engine
 
     @property
     def max_bytes(self) -> float:
@@ -148,6 +157,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     # The engine's temporary arrays are about the size of the embedding.
     embedding = model.vocab_size * model.d_model * model.itemsize / engine_size
     chip = CHIPS[hardware.chip]
+    engine_times = _engine_times(cfg, served, chip, workload)
     return Sizing(
         cfg=cfg,
         usable_bytes=_USABLE_FRACTION * chip.hbm,
@@ -155,7 +165,8 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
         update_bytes=state + _update_temporaries(cfg, model, mesh, trained) + serving,
         rollout_bytes=state + serving + cache + embedding,
         update_seconds=_update_seconds(cfg, model, chip, mesh, workload),
-        rollout_seconds=_rollout_seconds(cfg, served, chip, hardware, workload),
+        rollout_seconds=_rollout_seconds(cfg, hardware, workload, engine_times),
+        engine_times=engine_times,
     )
 
 
@@ -214,28 +225,35 @@ def _update_seconds(
 
 
 def _rollout_seconds(
-    cfg: RunConfig, model: ModelConfig, chip: Chip, hardware: Hardware, workload: Workload
+    cfg: RunConfig, hardware: Hardware, workload: Workload, times: EngineTimes
 ) -> float:
     """Return the seconds of the episodes of an update: prefill, decoding, then browsers."""
-    size = cfg.engine.tensor_parallel_size
-    engines = hardware.engines or hardware.devices // size
+    engines = hardware.engines or hardware.devices // cfg.engine.tensor_parallel_size
     episodes = cfg.grpo.tasks_per_update * cfg.grpo.group_size * workload.episodes_per_trained
     turns = episodes * workload.turns / engines
-    slots = cfg.engine.slots
+    engine_seconds = turns * (
+        times.prefill + workload.response_tokens / cfg.engine.slots * times.decode_step
+    )
+    # The episodes of a process wait for the engine and for pages in turn.
+    browser_seconds = turns * workload.browser_seconds / cfg.rollout.max_concurrent_episodes
+    return engine_seconds + browser_seconds
+
+
+def _engine_times(
+    cfg: RunConfig, model: ModelConfig, chip: Chip, workload: Workload
+) -> EngineTimes:
+    size, slots = cfg.engine.tensor_parallel_size, cfg.engine.slots
     # 1. Prefill: the part of each prompt that is not in the prefix cache.
-    new_tokens = int(turns * workload.prompt_tokens * (1 - workload.cached_fraction))
+    new_tokens = int(workload.prompt_tokens * (1 - workload.cached_fraction))
     pairs = int(new_tokens * workload.prompt_tokens)
     prefill = CostEstimate(flops.layer_flops(model, new_tokens, pairs) / size, 0.0)
     # 2. Decoding: each step reads all weights and the keys and values of all slots.
     context = workload.prompt_tokens + workload.response_tokens / 2
+    step_flops = flops.layer_flops(model, slots, int(slots * context))
+    step_flops += flops.logits_flops(model, slots)
     step_bytes = policy.weight_bytes(model) + slots * context * kv_bytes_per_token(model)
-    step = CostEstimate(
-        (flops.layer_flops(model, slots, int(slots * context)) + flops.logits_flops(model, slots))
-        / size,
-        step_bytes / size,
+    step = CostEstimate(step_flops / size, step_bytes / size)
+    return EngineTimes(
+        prefill.seconds(chip) / workload.roofline_fraction,
+        step.seconds(chip) / workload.roofline_fraction,
     )
-    steps = turns * workload.response_tokens / slots
-    engine_seconds = prefill.seconds(chip) + steps * step.seconds(chip)
-    # 3. Browsers of one process, whose episodes wait for the engine and for pages in turn.
-    browser_seconds = turns * workload.browser_seconds / cfg.rollout.max_concurrent_episodes
-    return engine_seconds / workload.roofline_fraction + browser_seconds

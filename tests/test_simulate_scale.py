@@ -1,0 +1,76 @@
+"""Tests of the simulation of several hosts, on episodes with round times."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+
+from tools import simulate_scale
+from tools.simulate_scale import Host, Settings, StoredGroup, Turn
+
+# Two episodes: a second of browser, a response of two seconds, a second of browser.
+TURNS = (Turn(1.0, 10, 2.0), Turn(1.0, 0, 0.0))
+GROUP = StoredGroup(True, (TURNS, TURNS))
+SETTINGS = Settings(
+    groups=1,
+    max_extra_groups=0,
+    max_staleness=0,
+    concurrency=2,
+    slots=math.inf,
+    model_seconds=lambda turn: turn.model_seconds,
+)
+
+
+def collect_seconds(settings, *groups):
+    host = Host(settings, itertools.cycle(groups))
+    host.collect(0, 0)
+    return host.now
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({}, 4.0),
+        ({"slots": 1}, 6.0),  # the second response waits for the first
+        ({"concurrency": 1}, 8.0),
+        ({"groups": 2}, 8.0),
+        ({"model_seconds": lambda turn: turn.tokens / 2}, 7.0),
+    ],
+)
+def test_rollout_time_follows_limits(changes, seconds):
+    assert collect_seconds(replace(SETTINGS, **changes), GROUP) == seconds
+
+
+def test_groups_without_signal_are_replaced_up_to_limit():
+    no_signal = replace(GROUP, has_signal=False)
+    assert collect_seconds(replace(SETTINGS, max_extra_groups=3), no_signal, GROUP) == 8.0
+    assert collect_seconds(replace(SETTINGS, max_extra_groups=3), no_signal) == 16.0
+    assert collect_seconds(SETTINGS, no_signal) == 4.0
+
+
+def test_synchronous_updates_add_rollout_and_step():
+    assert simulate_scale.simulate(SETTINGS, 3, 10.0, [GROUP], seed=0) == pytest.approx(14.0)
+
+
+def test_asynchronous_updates_overlap_browsers_but_not_engine():
+    settings = replace(SETTINGS, max_staleness=1, slots=1)
+    interval = simulate_scale.simulate(settings, 1, 10.0, [GROUP], seed=0)
+    # Two responses of two seconds after every step; synchronous updates take 16 seconds.
+    assert 14.0 <= interval < 16.0
+
+
+def test_slowest_host_delays_all():
+    slow = StoredGroup(True, (TURNS, (Turn(20.0, 10, 2.0), Turn(1.0, 0, 0.0))))
+    one = simulate_scale.simulate(SETTINGS, 1, 0.0, [GROUP, slow], seed=0)
+    many = simulate_scale.simulate(SETTINGS, 16, 0.0, [GROUP, slow], seed=0)
+    assert 4.0 < one < 23.0
+    assert many == pytest.approx(23.0)
+
+
+def test_stored_episodes_give_measured_rollout_times():
+    record = simulate_scale.load_record()
+    for line in simulate_scale.check_table(record).splitlines()[2:]:
+        assert float(line.split("|")[-2]) == pytest.approx(1.0, abs=0.05)
