@@ -25,7 +25,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from webagent_jax.tracking.statistics import paired_difference  # noqa: E402
+
+DOCS = ROOT / "docs"
 RUNS = DOCS / "results"
 PAGE = DOCS / "results.md"
 
@@ -245,6 +250,35 @@ def miniwob() -> str:
     return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
 
 
+def miniwob_rl() -> str:
+    """Return the table of M-GRPO from BC on MiniWoB++, on the same episodes."""
+    runs = {run.name: run for run in load_runs("miniwob")}
+    before = runs["bc_50pages"].evals["sampled"]
+    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(before), ""]]
+    for name, run in runs.items():
+        if not name.startswith("grpo"):
+            continue
+        after = run.evals["sampled"]
+        pairs = [(after["rewards"][task], reward) for task, reward in before["rewards"].items()]
+        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+        gain = interval({"difference": difference, "ci95": ci95}, "+")
+        updates = str(len(run.metrics))
+        rows.append([name, run.commit, updates, interval(after), gain])
+    header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
+    return table_of(header, rows)
+
+
+def miniwob_pages() -> str:
+    """Return the table of success by page of MiniWoB++, with three pages per row."""
+    runs = [run for run in load_runs("miniwob") if run.name.endswith("_50pages")]
+    rates = [run.evals["sampled"]["by_site"] for run in runs]
+    cells = [[page, *(f"{100 * rate[page]:.0f}" for rate in rates)] for page in sorted(rates[0])]
+    height = -(-len(cells) // 3)
+    cells += [[""] * len(cells[0])] * (3 * height - len(cells))
+    rows = [[*cells[i], *cells[i + height], *cells[i + 2 * height]] for i in range(height)]
+    return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "quickstart_tasks": quickstart_tasks,
@@ -252,6 +286,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
     "miniwob": miniwob,
+    "miniwob_rl": miniwob_rl,
+    "miniwob_pages": miniwob_pages,
 }
 
 

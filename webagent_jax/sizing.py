@@ -26,9 +26,10 @@ from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.policy import ModelConfig, flops, lora, sharding
 
 # Arrays that exist at once while the backward pass recomputes a layer, of the width of the MLP and
-# of all heads, and copies of the weights in the dtype of the activations. Their number is that of
-# the programs compiled in docs/sizing.md.
-_MLP_ARRAYS, _HEAD_ARRAYS, _WEIGHT_COPIES = 6, 4, 2
+# of all heads. Their number is that of the programs compiled in docs/sizing.md.
+_MLP_ARRAYS, _HEAD_ARRAYS = 6, 4
+# Copies of all weights in the dtype of the activations. The GPU compiler casts layer by layer.
+_WEIGHT_COPIES = {"tpu": 2, "gpu": 0}
 
 _LORA_RANK = 32
 _USABLE_FRACTION = 0.95  # of the memory; estimates differ by up to 3 % from compiled programs
@@ -162,7 +163,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
         cfg=cfg,
         usable_bytes=_USABLE_FRACTION * chip.hbm,
         mesh=dict(mesh.shape),
-        update_bytes=state + _update_temporaries(cfg, model, mesh, trained) + serving,
+        update_bytes=state + _update_temporaries(cfg, model, chip, mesh, trained) + serving,
         rollout_bytes=state + serving + cache + embedding,
         update_seconds=_update_seconds(cfg, model, chip, mesh, workload),
         rollout_seconds=_rollout_seconds(cfg, hardware, workload, engine_times),
@@ -188,7 +189,7 @@ def _bytes_per_device(shapes: policy.Params, mesh: AbstractMesh) -> int:
 
 
 def _update_temporaries(
-    cfg: RunConfig, model: ModelConfig, mesh: AbstractMesh, trained: float
+    cfg: RunConfig, model: ModelConfig, chip: Chip, mesh: AbstractMesh, trained: float
 ) -> float:
     """Return the bytes of gradients, gathered weights and activations of an update."""
     tensor = mesh.shape["tensor"]
@@ -203,7 +204,7 @@ def _update_temporaries(
     layer = (_MLP_ARRAYS * model.d_ff + _HEAD_ARRAYS * heads) / tensor
     activations = tokens * model.itemsize * (model.num_layers * model.d_model + layer)
     # Gradients of a microbatch and their sum.
-    return 2 * trained + _WEIGHT_COPIES * weights + gathered + activations
+    return 2 * trained + _WEIGHT_COPIES[chip.platform] * weights + gathered + activations
 
 
 def _update_seconds(

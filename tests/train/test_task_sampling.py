@@ -1,4 +1,4 @@
-"""Tests of the tasks of groups: passes over all names, and sampling by recent success."""
+"""Tests of the tasks of groups: passes over all names, and sampling by recent outcomes."""
 
 from __future__ import annotations
 
@@ -57,17 +57,15 @@ def test_uniform_sampler_takes_each_name_once_per_pass(suite):
     assert len({task.id for task in tasks}) == len(tasks)
 
 
-@pytest.mark.parametrize("counts", [(0.0, 0.0), (8.0, 0.0), (3.0, 5.0), (0.7, 19.6)])
-def test_learning_weight_is_expected_variance_of_reward(counts):
-    successes, failures = counts
-    p = (np.arange(100_000) + 0.5) / 100_000
-    density = p**successes * (1 - p) ** failures
-    expected = np.sum(density * p * (1 - p)) / np.sum(density)
-    weight = learning_weights(np.asarray([successes]), np.asarray([failures]))
-    assert weight == pytest.approx(expected, rel=1e-6)
+def test_learning_weight_is_posterior_mean_of_jeffreys_prior():
+    for mixed, equal in ((0.0, 0.0), (8.0, 0.0), (3.0, 5.0), (0.7, 19.6)):
+        p = (np.arange(1_000_000) + 0.5) / 1_000_000
+        density = p ** (mixed - 0.5) * (1 - p) ** (equal - 0.5)
+        weight = learning_weights(np.asarray([mixed]), np.asarray([equal]))
+        assert weight == pytest.approx(np.sum(density * p) / np.sum(density), rel=2e-3)
 
 
-def test_adaptive_sampler_prefers_half_solved_tasks_and_returns_to_all(suite):
+def test_adaptive_sampler_prefers_tasks_with_different_rewards_and_returns_to_all(suite):
     sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
     # Without counts, all names are equally likely.
     first = run_update(sampler, range(10), seed=0)
@@ -97,6 +95,19 @@ def test_adaptive_sampler_follows_changed_success_rates(suite, monkeypatch):
         for name in run_update(sampler, range(10 * update, 10 * update + 10), seed=update)
     ]
     assert names[-50:].count("never") > 2 * names[-50:].count("often")
+
+
+def test_counts_decay_per_pass_over_names(suite):
+    sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
+    rng = np.random.default_rng(0)
+    num_names = len(SUCCESS_RATES)
+    sampler.record(run_group(sampler.task(0), 0, rng))
+    before = sum(map(sum, sampler.state()["counts"].values()))
+    for index in range(1, 1 + num_names):
+        sampler.record(run_group(sampler.task(index), index, rng))
+    after = sum(map(sum, sampler.state()["counts"].values()))
+    others = sum(0.7 ** (i / num_names) for i in range(num_names))
+    assert before == 1.0 and after == pytest.approx(0.7 + others)
 
 
 def test_restored_sampler_continues_like_uninterrupted_one(suite):

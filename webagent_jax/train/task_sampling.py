@@ -1,4 +1,4 @@
-"""Tasks of the groups of a run: in passes over all task names, or by recent success."""
+"""Tasks of the groups of a run: in passes over all task names, or by recent outcomes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from webagent_jax.types import Episode, Suite, Task
 Float64Array = npt.NDArray[np.float64]
 
 
-# Factor of all counts per update: they cover about the last three updates.
+# Factor of all counts per pass over the names: they cover about the last three groups of a name.
 _DECAY = 0.7
+# Jeffreys prior of a fraction: groups with different and with equal rewards before any count.
+_PRIOR = 0.5
 # Multiples of the golden ratio modulo 1 are evenly spread over [0, 1), for any number of them.
 _GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
@@ -42,7 +44,7 @@ class TaskSampler:
     def __init__(self, cfg: RunConfig, suite: Suite, saved: Mapping[str, Any]) -> None:
         self._cfg, self._suite = cfg, suite
         self._names = list(suite.task_names("train"))
-        # [names, 2]: successes and failures of recent updates.
+        # [names, 2]: recent groups with different and with equal rewards.
         counts = saved.get("counts", {})
         self._counts = np.asarray([counts.get(name, (0.0, 0.0)) for name in self._names])
         # Names of the groups that no update has recorded, by index. Kept only if adaptive.
@@ -65,19 +67,17 @@ class TaskSampler:
         """
         if self._cfg.grpo.task_sampling == "uniform":
             return {}
-        by_name: dict[str, list[float]] = {}
+        rewards: dict[int, set[float]] = {}
         for episode in episodes:
-            counts = by_name.setdefault(self._scheduled[episode.group], [0.0, 0.0])
+            group_rewards = rewards.setdefault(episode.group, set())
             if episode.reward is not None:
-                counts[0] += episode.reward
-                counts[1] += 1 - episode.reward
-        for index in {episode.group for episode in episodes}:
-            del self._scheduled[index]
-        self._counts *= _DECAY
+                group_rewards.add(episode.reward)
+        outcomes = [(self._scheduled.pop(index), len(r) > 1) for index, r in rewards.items()]
         # All processes add the same counts, so their weights stay equal.
-        for process in distributed.allgather(by_name):
-            for name, counts in process.items():
-                self._counts[self._names.index(name)] += counts
+        gathered = [outcome for process in distributed.allgather(outcomes) for outcome in process]
+        self._counts *= _DECAY ** (len(gathered) / len(self._names))
+        for name, is_mixed in gathered:
+            self._counts[self._names.index(name), 0 if is_mixed else 1] += 1
         share = self._shares()
         return {"tasks/effective_number": float(np.exp(-np.sum(share * np.log(share))))}
 
@@ -104,23 +104,20 @@ class TaskSampler:
         return self._names[min(number, len(self._names) - 1)]
 
 
-def learning_weights(successes: Float64Array, failures: Float64Array) -> Float64Array:
-    """Return the expected variance of the reward, E[p (1 - p)], of each task.
+def learning_weights(mixed: Float64Array, equal: Float64Array) -> Float64Array:
+    """Return the probability of each task that the rewards of its next group differ.
 
-    p has the Beta(1 + successes, 1 + failures) distribution, the posterior of a uniform prior.
-    The policy gradient of a group vanishes if all rewards are equal, and p (1 - p) is the variance
-    of a reward. A task without counts has the weight 1/6, and p = 1/2 the highest, below 1/4. A
-    weight is never 0, and counts decay, so that every task returns.
+    Only such groups have a policy gradient. The probability is the posterior mean under a Jeffreys
+    prior: 1/2 without counts, and never 0. Counts decay, so every task returns.
 
     Args:
-        successes: [n], not negative.
-        failures: [n], not negative.
+        mixed: [n], number of groups with different rewards.
+        equal: [n], number of groups with equal rewards.
 
     Returns:
-        [n], above 0.
+        [n], in (0, 1).
     """
-    a, b = 1 + successes, 1 + failures
-    return a * b / ((a + b) * (a + b + 1))
+    return (_PRIOR + mixed) / (2 * _PRIOR + mixed + equal)
 
 
 def _uniform_task(cfg: RunConfig, suite: Suite, names: Sequence[str], index: int) -> Task:
