@@ -206,7 +206,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
     """Lower one program of an engine, ready to compile ahead of time."""
     config, shapes, state = spec.config, spec.engine_shapes, spec.state
     served = ServedPolicy(spec.params, spec.shared_prefix)
-    jit: Callable[..., Any] = jax.jit
+    jit: Callable[..., Any] = partial(jax.jit, compiler_options=_compiler_options(spec))
 
     def host_input(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         """Return the abstract array of an input from the host."""
@@ -265,6 +265,18 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
     # The next dispatch accepts the returned state only with the shardings of the given one.
     run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
     return run.lower(served, state, control, has_queue)
+
+
+def _compiler_options(spec: ProgramSpec) -> dict[str, str] | None:
+    param_sharding = spec.shapes[0].sharding
+    platform = (
+        jax.default_backend()
+        if param_sharding is None
+        else next(iter(param_sharding.device_set)).platform
+    )
+    # On GPUs, XLA merges the matmuls of a projection and its adapter into one: every dispatch would
+    # copy all weights that have adapters, to concatenate the two kernels.
+    return {"xla_gpu_dot_merger_threshold_mb": "0"} if platform == "gpu" else None
 
 
 def _get_sharding(x: Any) -> Any:

@@ -74,7 +74,10 @@ class Learner:
         # The state of a new run, and the shapes and shardings into which a checkpoint is restored.
         initial = learn.init_state(self.state.params, transform)
         self.state, loop_state = self._checkpoints.restore(initial) or (initial, {})
-        if loop_state and loop_state.pop("begun_with") != self._initial_params_checksum:
+        if (
+            loop_state
+            and loop_state.pop("initial_params_checksum") != self._initial_params_checksum
+        ):
             raise ConfigError(
                 f"the weights at {self._cfg.policy.path} differ from those that this run and its "
                 "reference policy started from: restore them, or choose another --workdir"
@@ -168,7 +171,7 @@ class Learner:
             update: number of completed updates, the key of the checkpoint.
             position: loop state that `restore_or_init` returns on resume.
         """
-        loop_state = position | {"begun_with": self._initial_params_checksum}
+        loop_state = position | {"initial_params_checksum": self._initial_params_checksum}
         self._checkpoints.save(update, self.state, loop_state)
 
     def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
