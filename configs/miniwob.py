@@ -2,14 +2,16 @@ r"""SmolLM2-135M-Instruct on 56 pages of MiniWoB++: BC, then M-GRPO, with LoRA a
 
 The pages are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
 of 50 pages: two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of 3,000 to
-7,000 tokens, which would take half of the time. M-GRPO and every evaluation use all pages, sampled
-at temperature 1.
+7,000 tokens, which would take half of the time. M-GRPO trains on these 50 pages too (`:bc`), with
+most groups on pages where BC both succeeds and fails. Every evaluation uses all pages, sampled at
+temperature 1. M-GRPO also starts from the adapter in the package:
+--config.policy.path=smollm2-135m-miniwob.
 Hardware: two CPU cores.
 
     python launch/collect_demos.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
     python launch/train_bc.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
-    python launch/train_grpo.py --config=configs/miniwob.py --workdir=runs/miniwob/grpo \
-        --config.policy.path=runs/miniwob/bc/policy
+    python launch/train_grpo.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/grpo \
+        --config.policy.path=runs/miniwob/bc/policy --config.rollout.max_turns=10
     python launch/evaluate.py --config=configs/miniwob.py --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/grpo/policy
 """
@@ -107,7 +109,7 @@ _ALL_PAGES = RunConfig(
     suite=SuiteConfig(tasks=(*_BC_PAGES, *_OTHER_PAGES)),
     engine=EngineConfig(slots=16, max_model_len=1_536),
     rollout=RolloutConfig(
-        max_concurrent_episodes=8, max_turns=16, max_new_tokens=128, episode_timeout=900.0
+        max_concurrent_episodes=16, max_turns=16, max_new_tokens=128, episode_timeout=900.0
     ),
     bc=BCConfig(
         demos_per_task=48,
@@ -127,10 +129,15 @@ _ALL_PAGES = RunConfig(
         updates=12,
         tasks_per_update=12,
         group_size=8,
-        minibatches=4,
-        max_extra_groups=12,
+        # BC succeeds or fails in all attempts of a group on two thirds of the pages.
+        task_sampling="adaptive",
+        minibatches=3,
+        max_extra_groups=4,
+        kl_beta=0.0,  # no pass over a reference policy
         row_tokens=1_536,
-        optimizer=OptimizerConfig(learning_rate=3e-4, warmup_fraction=0.2, max_grad_norm=1.0),
+        optimizer=OptimizerConfig(
+            learning_rate=4e-4, schedule="cosine", warmup_fraction=0.1, max_grad_norm=1.0
+        ),
     ),
     eval=EvalConfig(seeds_per_task=5, temperature=1.0, max_turns=(16,)),
 )

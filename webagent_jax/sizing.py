@@ -152,8 +152,8 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
         decode_steps=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
     )
-    # More shards than heads replicate the heads.
-    cache_shards = math.gcd(engine_size, model.num_kv_heads)
+    # Heads that do not divide over the devices are replicated.
+    cache_shards = 1 if model.num_kv_heads % engine_size else engine_size
     cache = engine.num_pages * engine.page_tokens * kv_bytes_per_token(model) / cache_shards
     # The engine's temporary arrays are about the size of the embedding.
     embedding = model.vocab_size * model.d_model * model.itemsize / engine_size
