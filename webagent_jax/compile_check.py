@@ -63,7 +63,7 @@ class ProgramReport:
     roofline_seconds: float  # lower bound of the run time
     fits: bool  # whether the total fits the memory of the device
     cycles: int = 0  # TPU compiler's estimate without waiting for memory; 0 for none
-    dynamic_loops: int = 0  # loops whose number of iterations the compiler does not know
+    dynamic_loops: int = 0  # on GPUs, loops whose number of iterations the compiler does not know
     refusal: str = ""  # message of the compiler if it ran out of memory
 
     @property
@@ -415,10 +415,11 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         # Donated arguments and the outputs in their memory count once, as arguments.
         outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
         temporaries = memory.temp_size_in_bytes
-        text = compiled.as_text()
-        dynamic_loops = count_dynamic_loops(text)
-        if program.iterations is not None:
-            cycles = estimated_cycles(text, program.iterations)
+        # Read the text only if needed: jaxlib cannot read every program of a newer libtpu.
+        if chip.platform == "gpu":
+            dynamic_loops = count_dynamic_loops(compiled.as_text())
+        elif program.iterations is not None:
+            cycles = estimated_cycles(compiled.as_text(), program.iterations)
     total = arguments + outputs + temporaries + program.resident
     return ProgramReport(
         name=program.name,
