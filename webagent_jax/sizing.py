@@ -32,7 +32,7 @@ _MLP_ARRAYS, _HEAD_ARRAYS = 6, 4
 _WEIGHT_COPIES = {"tpu": 2, "gpu": 0}
 
 _LORA_RANK = 32
-_USABLE_FRACTION = 0.95  # of the memory; estimates differ by up to 3 % from compiled programs
+_USABLE_FRACTION = 0.95  # of the memory; docs/recipes.md has the errors of the estimates
 
 
 @dataclass(frozen=True)
