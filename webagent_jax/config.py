@@ -58,6 +58,9 @@ class PolicyConfig:
     # (docs/getting_started.md). Its tokenizer also counts the prompt tokens of kind=openai.
     path: str = "webagent-tiny"
     dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of activations; params are float32
+    # Dtype of the inputs of matmuls with params. bfloat16 with float32 activations is faster on
+    # CPUs with AVX512-BF16 or AMX; bfloat16 activations need no setting.
+    matmul_dtype: Literal["float32", "bfloat16"] = "float32"
     # Rematerialization: part of a layer that the backward pass recomputes, to save memory.
     remat: Literal["none", "dots", "attention", "full"] = "none"
     unroll: int = 1  # layers per iteration of the layer scan; more run faster and compile longer

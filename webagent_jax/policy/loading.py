@@ -47,7 +47,7 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     model, params = weights.load(
         options.path, options.dtype, remat=options.remat, attention=options.attention, mesh=mesh
     )
-    return replace(model, unroll=options.unroll), params
+    return replace(model, unroll=options.unroll, matmul_dtype=options.matmul_dtype), params
 
 
 def with_policy_path(cfg: RunConfig, path: str) -> RunConfig:

@@ -60,7 +60,7 @@ def score(
     @jax.checkpoint
     def score_chunk(chunk: tuple[Array, Array]) -> Scores:
         chunk_hidden, chunk_labels = chunk
-        logits = transformer.unembed(params, chunk_hidden) / temperature
+        logits = transformer.unembed(config, params, chunk_hidden) / temperature
         logp = jax.nn.log_softmax(logits, axis=-1)
         entropy = -jnp.sum(jnp.exp(logp) * logp, axis=-1)
         return Scores(take(logp, chunk_labels[:, :, None], axis=-1)[:, :, 0], entropy)

@@ -22,7 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 
 from webagent_jax.config import Quantization
-from webagent_jax.policy import attention, lora, quantization, sharding
+from webagent_jax.policy import attention, lora, matmul, quantization, sharding
 from webagent_jax.types import FloatArray
 
 Params = Any
@@ -88,6 +88,7 @@ class ModelConfig:
     qk_norm: bool = False  # RMSNorm of every query and key head before the rotation (Qwen3)
     max_positions: int = 32_768  # maximum length of a sequence in tokens
     dtype: str = "float32"  # dtype of the activations; params are always float32
+    matmul_dtype: str = "float32"  # or bfloat16 for float32 activations, see `policy.matmul`
     attention: str = "dense"  # key of attention.IMPLEMENTATIONS
     remat: str = "none"  # values saved for the backward pass, key of REMAT
     unroll: int = 1  # layers per iteration of the scan; more run faster and compile slower
@@ -98,6 +99,12 @@ class ModelConfig:
         """Size of one element of `dtype` in bytes."""
         return jnp.dtype(self.dtype).itemsize
 
+    @property
+    def dot_general(self) -> Callable[..., Array] | None:
+        """Matmul with params; None for that of the dtype of the activations."""
+        has_rounded_inputs = self.matmul_dtype == "bfloat16" and self.dtype == "float32"
+        return matmul.dot_general if has_rounded_inputs else None
+
 
 class RopeAngles(NamedTuple):
     """Rotation angles of the dimension pairs of a head at B x T positions."""
@@ -107,7 +114,10 @@ class RopeAngles(NamedTuple):
 
 
 class Projection(nn.DenseGeneral):
-    """Linear layer with a quantized kernel or a low-rank adapter if the params contain one."""
+    """Linear layer with a quantized kernel or a low-rank adapter if the params contain one.
+
+    `dot_general` computes the matmuls with kernel and adapter.
+    """
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
@@ -123,8 +133,9 @@ class Projection(nn.DenseGeneral):
         # A is [in..., rank]: two input axes for "o" (heads and head_dim), one for the others.
         inner = down.ndim - 1
         axes = (tuple(range(inputs.ndim - inner, inputs.ndim)), tuple(range(inner)))
-        low = jnp.tensordot(inputs, down.astype(inputs.dtype), axes)
-        return out + jnp.tensordot(low, up.astype(inputs.dtype), 1)
+        contract = self.dot_general or jax.lax.dot_general
+        low = contract(inputs, down.astype(inputs.dtype), (axes, ((), ())))
+        return out + contract(low, up.astype(inputs.dtype), (((low.ndim - 1,), (0,)), ((), ())))
 
 
 class Block(nn.Module):
@@ -146,7 +157,7 @@ class Block(nn.Module):
         tokens = x.reshape(-1, cfg.d_model)
         by_row = lambda part: part.reshape(*x.shape[:2], *part.shape[1:])  # noqa: E731
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
-        dense = partial(Projection, dtype=cfg.dtype)
+        dense = partial(Projection, dtype=cfg.dtype, dot_general=cfg.dot_general)
         with jax.named_scope("attention"):
             h = norm(name="attn_norm")(tokens)
             heads = partial(dense, use_bias=cfg.qkv_bias)
@@ -335,8 +346,11 @@ def gather_embeddings(config: ModelConfig, params: Params, mesh: Mesh | None) ->
     return {**params, **embeddings}
 
 
-def unembed(params: Params, hidden: Array) -> Array:
+def unembed(config: ModelConfig, params: Params, hidden: Array) -> Array:
     """Return the float32 logits [..., V] of hidden states [..., D]."""
+    if config.dot_general:
+        head = params["head"] if "head" in params else params["embed"].T
+        return matmul.matmul(1, hidden, head)
     if "head" in params:
         return jnp.einsum(
             "...d,dv->...v",
@@ -358,7 +372,7 @@ def logits(config: ModelConfig, params: Params, tokens: Array) -> Array:
     batch, length = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
     ends = jnp.full((batch, length), length)
-    return unembed(params, forward(config, params, tokens, positions, ends))
+    return unembed(config, params, forward(config, params, tokens, positions, ends))
 
 
 def final_norm(config: ModelConfig, params: Params, x: Array) -> Array:
