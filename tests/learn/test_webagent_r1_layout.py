@@ -124,7 +124,7 @@ def test_logp_matches_causal_rows_of_visible_tokens():
     @jax.jit
     def compute_logp(params, tokens, positions, subtree_ends):
         hidden = policy.forward(MODEL, params, tokens, positions, subtree_ends)
-        return jax.nn.log_softmax(policy.unembed(params, hidden))
+        return jax.nn.log_softmax(policy.unembed(MODEL, params, hidden))
 
     logp = np.asarray(compute_logp(params, tokens, positions, subtree_ends))
     expected = logp[range(len(actions)), last_indices, np.array(TOKENS)[actions]]

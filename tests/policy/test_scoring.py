@@ -41,7 +41,7 @@ def test_score_and_gradients_match_full_logits(response_tokens, temperature):
 
     def logits_objective(params):
         hidden = policy.forward(CONFIG, params, rows.tokens, rows.positions, rows.subtree_ends)
-        logp = jax.nn.log_softmax(policy.unembed(params, hidden) / temperature)
+        logp = jax.nn.log_softmax(policy.unembed(CONFIG, params, hidden) / temperature)
         parents = np.take_along_axis(rows.parents, rows.target_indices, axis=1)
         labels = np.take_along_axis(rows.tokens, rows.target_indices, axis=1)
         logp = jnp.take_along_axis(logp, parents[:, :, None], axis=1)

@@ -77,8 +77,9 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
     """Return a copy of `params` in the layout that decoding reads fastest.
 
     - Layers are unstacked, so no step slices the stack.
-    - Params are cast to the dtype of the activations once instead of in every layer. The scales of
-      norms are used in float32 and keep their dtype.
+    - Params are cast to the dtype of the activations once instead of in every layer, kernels to
+      `config.matmul_dtype` if the matmuls round them. The scales of norms are used in float32 and
+      keep their dtype.
     - Projections are quantized as in `config.quantization`.
     - Widening kernels are transposed; see `transpose_widening_kernels`.
     """
@@ -87,7 +88,9 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
         # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
         keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
-        return jnp.copy(param) if keeps_dtype else jnp.array(param, config.dtype)
+        is_rounded = config.dot_general is not None and path[-1].key == "kernel"
+        dtype = config.matmul_dtype if is_rounded else config.dtype
+        return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
 
     params = quantize(params, config.quantization)
     params = jax.tree_util.tree_map_with_path(cast, params)
@@ -277,7 +280,7 @@ def decode(
         state, output = carry
         active = state.is_active
         pages, hidden = run_layers(config, served, state, control, attend_to_pages)
-        sample = _sample(served.params, hidden, state, control)
+        sample = _sample(config, served.params, hidden, state, control)
         stop_ids = control[:, SlotField.STOP : SlotField.TABLE]
         is_stop = jnp.any(sample.token[:, None] == stop_ids, axis=1)
         is_last = state.num_sampled + 1 >= control[:, SlotField.LIMIT]
@@ -364,7 +367,7 @@ def _decode_layers(
 
 @jax.named_scope("sample")
 def _sample(
-    params: Params, hidden: Array, state: DecodeState, control: Array
+    config: ModelConfig, params: Params, hidden: Array, state: DecodeState, control: Array
 ) -> sampler.SampledToken:
     """Sample a token for each slot from its hidden state [B, D]."""
 
@@ -379,7 +382,7 @@ def _sample(
         jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.num_sampled
     )
     return sampler.sample(
-        policy.unembed(params, hidden),
+        policy.unembed(config, params, hidden),
         keys,
         temperature=as_float(SlotField.TEMPERATURE),
         # Inactive slots must not trigger the filters, which are expensive.
