@@ -1,7 +1,9 @@
 """Benchmark of update, prefill and decode of one policy, in tokens per second, with baselines.
 
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
-read of its weights per decode step at the memory bandwidth. Baselines are transformers on torch, in
+read of its weights per decode step at the memory bandwidth. Each program runs with float32 and, if
+the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the floor are
+those of the dtype. Baselines are transformers on torch, in
 float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
 """
 
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import learn, policy
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.inference import Engine
-from webagent_jax.policy import ModelConfig, Params, flops
+from webagent_jax.policy import ModelConfig, Params, flops, matmul
 from webagent_jax.types import Completion, ForestRows
 
 _ROW_TOKENS = 512
@@ -33,7 +37,7 @@ _DECODE_PROMPT = 8  # short, so that nearly all of the time is decoding
 def run(
     repeats: int, policy_path: str, baseline_python: str = "", llama_cpp: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield one result for the update, and two for each number of engine slots.
+    """Yield one result per dtype for the update, and two for each number of engine slots.
 
     Args:
         repeats: number of runs per measurement.
@@ -63,12 +67,22 @@ def run(
         request |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
         label = f"llama.cpp, {file.name}"
         baselines[label] = baseline.run_script("node", "llama_cpp/decode.mjs", request)
-    peak = timing.matmul_rate()
-    yield _with_baselines(baselines, "update", _update(config, params, rows, repeats, peak))
-    for slots in _SLOTS:
-        with Engine(config, params, slots=slots, max_model_len=_ROW_TOKENS) as engine:
-            for name, result in _sampling(config, engine, slots, repeats, peak):
-                yield _with_baselines(baselines, f"{name} {slots}", result)
+    for variant, peak in _matmul_variants(config):
+        dtype = {"matmul_dtype": variant.matmul_dtype}
+        update = _update(variant, params, rows, repeats, peak)
+        yield dtype | _with_baselines(baselines, "update", update)
+        for slots in _SLOTS:
+            with Engine(variant, params, slots=slots, max_model_len=_ROW_TOKENS) as engine:
+                for name, result in _sampling(variant, engine, slots, repeats, peak):
+                    yield dtype | _with_baselines(baselines, f"{name} {slots}", result)
+
+
+def _matmul_variants(config: ModelConfig) -> Iterator[tuple[ModelConfig, float]]:
+    """Yield the config with each dtype of matmuls, and the FLOP per second of a large one."""
+    yield config, timing.matmul_rate()
+    if matmul.is_supported():
+        rate = timing.matmul_rate(partial(matmul.matmul, 1))
+        yield replace(config, matmul_dtype="bfloat16"), rate
 
 
 def _with_baselines(
@@ -148,7 +162,10 @@ def _sampling(
     seconds = timing.seconds(lambda: generate(_DECODE_PROMPT, _NEW_TOKENS), repeats)
     step_flops = flops.layer_flops(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
     step_flops += flops.logits_flops(config, slots)
-    step = max(step_flops / peak, policy.weight_bytes(config) / timing.bandwidth())
+    weight_bytes = policy.weight_bytes(config)
+    if config.matmul_dtype == "bfloat16":
+        weight_bytes //= 2
+    step = max(step_flops / peak, weight_bytes / timing.bandwidth())
     yield (
         "decode",
         {

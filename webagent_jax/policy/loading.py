@@ -7,7 +7,7 @@ from dataclasses import replace
 from jax.sharding import Mesh
 
 from webagent_jax.config import ConfigError, RunConfig
-from webagent_jax.policy import weights
+from webagent_jax.policy import matmul, weights
 from webagent_jax.policy.transformer import ModelConfig, Params
 from webagent_jax.types import PolicySnapshot
 
@@ -38,12 +38,18 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     """Load the configured model and params, sharded over `mesh` or on one device.
 
     Raises:
-        ConfigError: the policy is a chat endpoint; see `require_local_policy`.
+        ConfigError: the policy is a chat endpoint, or the backend does not support
+            `policy.matmul_dtype`.
         FileNotFoundError: the policy does not exist; see `weights.load`.
         ValueError: the policy is not supported; see `weights.load`.
     """
     require_local_policy(cfg)
     options = cfg.policy
+    if options.matmul_dtype == "bfloat16" and not matmul.is_supported():
+        raise ConfigError(
+            "policy.matmul_dtype=bfloat16: XLA has no bfloat16 matmul with float32 sums for this "
+            "CPU; set policy.matmul_dtype=float32"
+        )
     model, params = weights.load(
         options.path, options.dtype, remat=options.remat, attention=options.attention, mesh=mesh
     )

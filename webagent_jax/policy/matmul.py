@@ -7,7 +7,9 @@ result that is float32. The matmuls of the backward pass therefore need explicit
 
 from __future__ import annotations
 
+import functools
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -55,6 +57,16 @@ def dot_general(
     if (tuple(x_axes), tuple(kernel_axes)) != expected or any(batch_axes):
         raise ValueError(f"dimension_numbers={dimension_numbers} are not those of a dense layer")
     return matmul(count, x, kernel)
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Return whether the default backend can run `matmul`; a CPU may lack the instructions."""
+    try:
+        jax.jit(partial(matmul, 1))(jnp.zeros((16, 64)), jnp.zeros((64, 32))).block_until_ready()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 @jax.custom_vjp
