@@ -131,6 +131,25 @@ def test_adapter_includes_adapters_of_its_base(tmp_path):
     )
 
 
+def test_reduced_adapter_is_the_closest_of_its_rank(tmp_path):
+    base, first, second = (tmp_path / name for name in ("base", "first", "second"))
+    config = CONFIGS["llama"]
+    params = write_base(base, config)
+    adapters = random_adapters(params)
+    write_adapter(first, config, adapters, base)
+    write_adapter(second, config, adapters, base, initial_adapters=[first], max_rank=2)
+    assert json.loads((second / "adapter_config.json").read_text())["r"] == 2
+    sums, reduced = (load_file(d / "adapter_model.safetensors") for d in (first, second))
+    for name in [name for name in sums if ".lora_A." in name]:
+        down, up = sums[name], sums[name.replace("lora_A", "lora_B")]
+        # The initial adapter and the run are equal, so the sum is twice either.
+        left, values, right = np.linalg.svd(2 * ALPHA / RANK * up @ down)
+        closest = left[:, :2] * values[:2] @ right[:2]
+        actual = reduced[name.replace("lora_A", "lora_B")] @ reduced[name]
+        np.testing.assert_allclose(actual, closest, atol=1e-4)
+        assert values[2] > 0.1  # something is dropped
+
+
 def test_merged_directory_follows_base_and_adapter(tmp_path):
     config = CONFIGS["llama"]
     base, adapter = tmp_path / "base", tmp_path / "adapter"

@@ -8,6 +8,7 @@ webagent export --input=runs/grpo --output_dir=weights/exported --dtype=bfloat16
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from absl import flags
@@ -25,6 +26,13 @@ _DTYPE = flags.DEFINE_enum(
 _ADAPTER = flags.DEFINE_bool(
     "adapter", False, "Write only the LoRA adapters, in the format of PEFT."
 )
+_MAX_RANK = flags.DEFINE_integer(
+    "max_rank",
+    None,
+    "Largest rank of the adapter with --adapter. A run that started from an adapter has the rank "
+    "of both; singular values beyond --max_rank are dropped.",
+    lower_bound=1,
+)
 _STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training run; by default the latest.")
 
 
@@ -34,7 +42,11 @@ def main(argv: Sequence[str]) -> None:
 
     reject_arguments(argv)
     try:
-        write = export.export_adapter if _ADAPTER.value else export.export_weights
+        write = export.export_weights
+        if _ADAPTER.value:
+            write = partial(export.export_adapter, max_rank=_MAX_RANK.value)
+        elif _MAX_RANK.value:
+            raise ConfigError("--max_rank applies to adapters: add --adapter")
         write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error

@@ -82,17 +82,21 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
       keep their dtype.
     - Projections are quantized as in `config.quantization`.
     - Widening kernels are transposed; see `transpose_widening_kernels`.
+    - A tied embedding gets a rounded copy as head if the matmuls round it.
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
         # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
         keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
-        is_rounded = config.dot_general is not None and path[-1].key == "kernel"
+        is_rounded = config.dot_general is not None and path[-1].key in ("kernel", "head")
         dtype = config.matmul_dtype if is_rounded else config.dtype
         return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
 
     params = quantize(params, config.quantization)
+    if needs_head(config, params):
+        # Otherwise every dispatch would transpose and round the embedding.
+        params = {**params, "head": params["embed"].T}
     params = jax.tree_util.tree_map_with_path(cast, params)
     unstacked = [
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
@@ -100,6 +104,11 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
     ]
     layers = tuple(transpose_widening_kernels(layer, jnp.transpose) for layer in unstacked)
     return {**params, "layers": layers}
+
+
+def needs_head(config: ModelConfig, params: Params) -> bool:
+    """Return whether `serving_params` adds a head to the params."""
+    return config.dot_general is not None and "head" not in params
 
 
 def transpose_widening_kernels(layer: Params, transpose: Callable[[Any], Any]) -> Params:

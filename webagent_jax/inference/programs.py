@@ -56,7 +56,11 @@ def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.De
     layer = prefill_decode.transpose_widening_kernels(
         layer, lambda leaf: NamedSharding(target, PartitionSpec(*reversed(leaf.spec)))
     )
-    return {**stacked, "layers": (layer,) * count}
+    shardings = {**stacked, "layers": (layer,) * count}
+    if prefill_decode.needs_head(config, params):
+        spec = stacked["embed"].spec
+        shardings["head"] = NamedSharding(target, PartitionSpec(*reversed(spec)))
+    return shardings
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,7 @@ def save(
     alpha: float,
     base_name: str,
     initial_adapters: Sequence[Path] = (),
+    max_rank: int | None = None,
     dtype: str = "float32",
 ) -> None:
     """Write adapters as a directory that `peft` can load.
@@ -181,6 +182,7 @@ def save(
         base_name: name or path of the base policy.
         initial_adapters: directories of adapters to include: the base of `adapters` is the base
             policy with these.
+        max_rank: rank to reduce the sum with `initial_adapters` to; None keeps the sum of ranks.
         dtype: dtype of the tensors.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -191,6 +193,9 @@ def save(
         tensors = _sum((_read_tensors(initial), _scale(options)), (tensors, alpha / rank))
         rank += options["r"]
         alpha = float(rank)
+    if max_rank is not None and max_rank < rank:
+        tensors = _reduce_rank(tensors, alpha / rank, max_rank)
+        rank, alpha = max_rank, float(max_rank)
     tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
     temporary = directory / f"{TENSOR_FILE}.partial"
     save_file(tensors, temporary, metadata={"format": "pt"})
@@ -235,6 +240,30 @@ def _sum(*adapters: tuple[Mapping[str, Weight], float]) -> dict[str, Weight]:
             block = tensors.get(name, np.zeros(shape)).astype(np.float32)
             blocks.append(scale * block if rank_axis == 1 else block)
         result[name] = np.concatenate(blocks, axis=rank_axis)
+    return result
+
+
+def _reduce_rank(tensors: Mapping[str, Weight], scale: float, rank: int) -> dict[str, Weight]:
+    """Return the adapter of scale 1 and the given rank with the closest products B A.
+
+    The closest matrix of a rank in the Frobenius norm keeps its largest singular values (Eckart and
+    Young, 1936).
+    """
+    result = {}
+    for module in {name.rsplit(".lora_", 1)[0]: None for name in tensors}:
+        names = [f"{module}.lora_{part}.weight" for part in "AB"]
+        down, up = (tensors[name] for name in names)
+        # B A = Q_B (R_B R_A^T) Q_A^T: only the core [rank, rank] needs a decomposition.
+        down_basis, down_core = np.linalg.qr(down.T)
+        up_basis, up_core = np.linalg.qr(up)
+        left, values, right = np.linalg.svd(scale * up_core @ down_core.T)
+        root = np.sqrt(values[:rank])
+        parts = (
+            root[:, None] * (right[:rank] @ down_basis.T),
+            (up_basis @ left[:, :rank]) * root,
+        )
+        for name, part in zip(names, parts, strict=True):
+            result[name] = np.ascontiguousarray(part, np.float32)
     return result
 
 

@@ -42,7 +42,12 @@ def export_weights(
 
 
 def export_adapter(
-    workdir: Path, destination: Path, *, dtype: str = "", step: int | None = None
+    workdir: Path,
+    destination: Path,
+    *,
+    dtype: str = "",
+    step: int | None = None,
+    max_rank: int | None = None,
 ) -> None:
     """Write the adapters of a training as a directory that PEFT loads.
 
@@ -51,6 +56,7 @@ def export_adapter(
         destination: directory to create or overwrite.
         dtype: dtype of the tensors; empty means float32, the dtype of training.
         step: checkpoint to export; the latest by default.
+        max_rank: rank to reduce the adapters to; see `write_adapter`.
 
     Raises:
         FileNotFoundError: the workdir contains no training or no such checkpoint.
@@ -69,11 +75,16 @@ def export_adapter(
         adapters = checkpoints.restore_params(
             weights.with_default_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
         )
-    write_adapter(destination, run, adapters, dtype=dtype or "float32")
+    write_adapter(destination, run, adapters, dtype=dtype or "float32", max_rank=max_rank)
 
 
 def write_adapter(
-    destination: Path, run: RunConfig, adapters: Adapters, *, dtype: str = "float32"
+    destination: Path,
+    run: RunConfig,
+    adapters: Adapters,
+    *,
+    dtype: str = "float32",
+    max_rank: int | None = None,
 ) -> None:
     """Write adapters as a directory that PEFT loads.
 
@@ -85,6 +96,8 @@ def write_adapter(
         run: config of the training.
         adapters: tree of `lora.init`.
         dtype: dtype of the tensors.
+        max_rank: rank to reduce the adapters to. By default, the written adapter has the rank of
+            the run plus those of the adapters that it started from.
     """
     initial_adapters, base_name = policy.adapter_chain(run.policy.path)
     peft_adapter.save(
@@ -95,6 +108,7 @@ def write_adapter(
         alpha=run.lora.alpha,
         base_name=base_name,
         initial_adapters=initial_adapters,
+        max_rank=max_rank,
         dtype=dtype,
     )
     prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
