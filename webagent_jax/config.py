@@ -328,6 +328,9 @@ class BCConfig:
     eval_decisions: int = 64
     held_out_demos: int = 0  # number of demonstrations excluded from training
     batch_episodes: int = 32  # number of demonstrations per update
+    # Number of turns of a demonstration to train on per epoch: the first, and others drawn at
+    # random. Fewer turns of more demonstrations show more tasks for the same cost. 0: all turns.
+    turns_per_demo: int = 0
     # Loss weights: the mean over the tokens of a response, averaged over all (history, action)
     # pairs of a batch as in the paper, or over the turns of an episode and then over episodes.
     loss_aggregation: Literal["turn_token_mean", "episode_turn_token_mean"] = "turn_token_mean"
@@ -527,6 +530,7 @@ def _check(cfg: RunConfig) -> None:
             cfg.bc.eval_decisions >= 0 and cfg.bc.held_out_demos >= 0,
             "bc.eval_decisions and bc.held_out_demos must not be negative; 0 disables them",
         ),
+        (cfg.bc.turns_per_demo >= 0, "bc.turns_per_demo must not be negative; 0 means all turns"),
         (
             cfg.grpo.group_size >= 2,
             "grpo.group_size must be at least 2: advantages compare episodes",

@@ -38,6 +38,7 @@ class RandomStream(enum.IntEnum):
     DECISIONS = 8  # turns of demonstrations that measure decision accuracy
     HELD_OUT = 9  # demonstrations excluded from training
     HINDSIGHT = 10  # tasks to relabel failed episodes with
+    BC_TURNS = 11  # turns of demonstrations that BC trains on
 
 
 def make_generator(seed: int, stream: RandomStream, *index: int) -> np.random.Generator:

@@ -137,5 +137,26 @@ def sum_weights_per_turn(forest) -> np.ndarray:
 )
 def test_make_forest_weights_turns_by_loss_aggregation(tokenizer, batch, aggregation, expected):
     cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
-    forest = make_forest(cfg, 1, tokenizer, batch)
+    forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(0))
     np.testing.assert_allclose(sum_weights_per_turn(forest), expected, rtol=1e-5)
+
+
+def test_make_forest_trains_on_first_turn_and_drawn_others(tokenizer, batch):
+    def num_prompt_tokens(turns_per_demo, seed):
+        bc_options = dataclasses.replace(CFG.bc, turns_per_demo=turns_per_demo)
+        cfg = dataclasses.replace(CFG, bc=bc_options)
+        forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(seed))
+        # 1, 2 and 5 turns, up to the limit; their weights still sum to 1.
+        count = sum(min(len(demo.turns), turns_per_demo) for demo in batch)
+        np.testing.assert_allclose(sum_weights_per_turn(forest), [1 / count] * count, rtol=1e-5)
+        # Positions of the first response token: later turns have longer prompts.
+        is_start = np.diff(forest.rows.target_indices, prepend=-2) != 1
+        starts = forest.rows.target_indices[is_start & (forest.rows.loss_weights != 0)]
+        return sorted(forest.rows.positions[0, starts].tolist())
+
+    first_turns = num_prompt_tokens(1, seed=0)
+    assert first_turns == num_prompt_tokens(1, seed=1)
+    drawn = {tuple(num_prompt_tokens(2, seed)) for seed in range(20)}
+    assert all(set(first_turns) <= set(lengths) for lengths in drawn)
+    # The second turn of the longest demonstration is any of its last four.
+    assert len(drawn) == 4

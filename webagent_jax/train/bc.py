@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -28,7 +29,7 @@ from webagent_jax.train import metrics
 from webagent_jax.train.decisions import DecisionAccuracy, Json
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.resume import init_shared_workdir, make_process_writer
-from webagent_jax.types import PolicySnapshot, Task
+from webagent_jax.types import Episode, PolicySnapshot, Task
 
 
 def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
@@ -68,7 +69,10 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         # 3. Define the batches; they are read and packed on access.
         forests = demos.make_batches(
             train, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
-        ).map(partial(make_forest, cfg, learner.row_multiple, tokenizer))
+        ).random_map(
+            partial(make_forest, cfg, learner.row_multiple, tokenizer),
+            seed=seeds.derive_seed(cfg.seed, RandomStream.BC_TURNS),
+        )
         total = len(forests)
         loss_fn = learn.BCLoss(learner.model, learner.mesh)
         loop_state = learner.restore_or_init(loss_fn, cfg.bc.optimizer, total)
@@ -259,7 +263,11 @@ def _check_lengths(
 
 
 def make_forest(
-    cfg: RunConfig, row_multiple: int, tokenizer: ChatTokenizer, batch: Sequence[Demonstration]
+    cfg: RunConfig,
+    row_multiple: int,
+    tokenizer: ChatTokenizer,
+    batch: Sequence[Demonstration],
+    rng: np.random.Generator,
 ) -> learn.Forest:
     """Return the forest of the demonstrations of a batch that this process trains on.
 
@@ -270,14 +278,19 @@ def make_forest(
         row_multiple: as in `learn.pack_branches`.
         tokenizer: encodes prompts and responses.
         batch: demonstrations of all processes.
+        rng: generator that all processes share; draws the turns (`bc.turns_per_demo`).
 
     Raises:
         ConfigError: the batch has fewer demonstrations than there are processes.
     """
     prompt = prompt_format(cfg)
+    # Drawn for the complete batch, so that all processes agree on the number of turns.
+    turns = [_draw_turns(len(demo.turns), cfg.bc.turns_per_demo, rng) for demo in batch]
+    local = slice(distributed.process_index(), None, distributed.process_count())
     episodes = [
-        demos.to_episode(demo, tokenizer, prompt)
-        for demo in batch[distributed.process_index() :: distributed.process_count()]
+        # A prompt contains all earlier responses, so the whole demonstration is converted.
+        _with_turns(demos.to_episode(demo, tokenizer, prompt), indices)
+        for demo, indices in zip(batch[local], turns[local], strict=True)
     ]
     if len(batch) < distributed.process_count():
         raise ConfigError(
@@ -287,17 +300,29 @@ def make_forest(
     # BC reads no advantages.
     advantages = [np.zeros(len(episode.turns), np.float32) for episode in episodes]
     return learn.pack_branches(
-        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, batch)),
+        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, turns)),
         row_tokens=cfg.bc.row_tokens,
         row_multiple=row_multiple,
     )
 
 
-def _token_weights(cfg: RunConfig, batch: Sequence[Demonstration]) -> TokenWeightFn:
-    """Return the loss weight function for a part of the batch."""
+def _draw_turns(count: int, limit: int, rng: np.random.Generator) -> list[int]:
+    """Return the indices of the first turn and of `limit` - 1 others; of all if `limit` is 0."""
+    if limit == 0 or count <= limit:
+        return list(range(count))
+    others = 1 + rng.permutation(count - 1)[: limit - 1]
+    return [0, *np.sort(others).tolist()]
+
+
+def _with_turns(episode: Episode, indices: Sequence[int]) -> Episode:
+    return replace(episode, turns=tuple(episode.turns[i] for i in indices))
+
+
+def _token_weights(cfg: RunConfig, turns: Sequence[Sequence[int]]) -> TokenWeightFn:
+    """Return the loss weight function for a part of a batch with these turns."""
     if cfg.bc.loss_aggregation == "turn_token_mean":
-        return partial(learn.turn_mean_weights, turns=sum(len(demo.turns) for demo in batch))
-    return partial(learn.episode_turn_token_weights, episodes=len(batch))
+        return partial(learn.turn_mean_weights, turns=sum(map(len, turns)))
+    return partial(learn.episode_turn_token_weights, episodes=len(turns))
 
 
 def _tokenizer(cfg: RunConfig) -> ChatTokenizer:
