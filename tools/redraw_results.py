@@ -82,13 +82,13 @@ def store(workdir: Path, folder: Path) -> None:
     if (workdir / "eval.json").exists():
         evaluation = json.loads((workdir / "eval.json").read_text())
         stored = {name: evaluation[name] for name in EVAL_FIELDS} | small_evaluation(evaluation)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if not (folder.parent / "config.json").exists():  # a policy without training
-            store_config(workdir, folder.parent)
         folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
-    store_config(workdir, folder)
+    config = json.loads((workdir / "config.json").read_text())
+    # The folder of the run means nothing elsewhere.
+    config.pop("workdir", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     names = {
         "metrics.jsonl": "metrics.jsonl",
         "bc/metrics.jsonl": "bc_metrics.jsonl",
@@ -103,14 +103,6 @@ def store(workdir: Path, folder: Path) -> None:
     for stage in STAGES:
         summary[stage] = small_evaluation(summary[stage])
     (folder / "summary.json").write_text(json.dumps(summary, separators=(",", ":")) + "\n")
-
-
-def store_config(workdir: Path, folder: Path) -> None:
-    """Copy the config of a run to a folder."""
-    config = json.loads((workdir / "config.json").read_text())
-    # The folder of the run means nothing elsewhere.
-    config.pop("workdir", None)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def small_evaluation(evaluation: Json) -> Json:
@@ -258,19 +250,6 @@ def arena() -> str:
     return decisions_and_success("arena", {})
 
 
-def arena_success() -> str:
-    """Return the table of success on the test tasks of the arena, in total and by site."""
-    runs = load_runs("arena")
-    sites = sorted({site for run in runs for e in run.evals.values() for site in e["by_site"]})
-    rows = []
-    for run in runs:
-        for name, evaluation in run.evals.items():
-            rates = [f"{100 * evaluation['by_site'][site]:.0f}" for site in sites]
-            commit = evaluation["commit"][:7]
-            rows.append([run.name, name, commit, interval(evaluation), *rates])
-    return table_of(["run", "decoding", "commit", "success, %", *sites], rows)
-
-
 def miniwob() -> str:
     """Return the table of decision accuracy and success of SmolLM2-135M on MiniWoB++."""
     return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
@@ -312,7 +291,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
     "arena": arena,
-    "arena_success": arena_success,
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
