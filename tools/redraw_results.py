@@ -247,7 +247,18 @@ def arena_shop() -> str:
 
 def arena() -> str:
     """Return the table of decision accuracy of SmolLM2-135M on all sites of the arena."""
-    return decisions_and_success("arena", {})
+    kinds = [
+        f"decisions/{split}{turn}"
+        for split in ("train", "held_out")
+        for turn in ("/first_turn", "/later_turns")
+    ]
+    rows = []
+    for run in load_runs("arena"):
+        columns = [run.series(kind)[1] for kind in kinds]
+        for step, *values in zip(run.series(kinds[0])[0], *columns, strict=True):
+            rows.append([run.name, run.commit, str(step), *map(percent, values)])
+    header = ["run", "commit", "update", "first turns, trained on, %", "later turns, %"]
+    return table_of([*header, "first turns, held out, %", "later turns, held out, %"], rows)
 
 
 def miniwob() -> str:
