@@ -7,7 +7,7 @@ most groups on pages where BC both succeeds and fails. Every evaluation uses all
 temperature 1. M-GRPO also starts from the adapter in the package:
 --config.policy.path=smollm2-135m-miniwob.
 Hardware: two CPU cores.
---config.policy.matmul_dtype=bfloat16 makes updates 1.4 times as fast on CPUs with AVX512-BF16.
+--config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
 
     python launch/collect_demos.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
     python launch/train_bc.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc

@@ -20,6 +20,7 @@ from tools.benchmarks import (
     update,
 )
 from tools.benchmarks.episodes import Shape, branches
+from webagent_jax.policy import matmul
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
 
@@ -66,14 +67,16 @@ def test_generate_benchmark_reports_trace_and_rates(monkeypatch, capsys):
 @pytest.mark.slow
 def test_language_model_benchmark_reports_rates(monkeypatch):
     monkeypatch.setattr(language_model, "_SLOTS", (2,))
-    train_step, prefill, decode = language_model.run(1, "webagent-tiny", sys.executable)
-    for result in (train_step, prefill, decode):
+    results = list(language_model.run(1, "webagent-tiny", sys.executable))
+    dtypes = ["float32", "bfloat16"] if matmul.is_supported() else ["float32"]
+    assert [result["matmul_dtype"] for result in results] == np.repeat(dtypes, 3).tolist()
+    for result in results:
         assert result["tokens_per_second"] > 0
         assert result["times_the_floor"] > 0.5, result["name"]
         for name in ("transformers, float32", "transformers, bfloat16"):
             rate = result[name]["tokens_per_second"]
             assert result[name]["times_faster"] == pytest.approx(result["tokens_per_second"] / rate)
-    assert decode["name"] == "decoding of 2 sequences"
+    assert results[2]["name"] == "decoding of 2 sequences"
 
 
 def test_packing_benchmark_reports_rows_and_shared_fraction(monkeypatch):

@@ -3,8 +3,8 @@
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
 read of its weights per decode step at the memory bandwidth. Each program runs with float32 and, if
 the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the floor are
-those of the dtype. Baselines are transformers on torch, in
-float32 and bfloat16, and llama.cpp with the weights of a GGUF file.
+those of the dtype. Baselines are transformers on torch, in float32 and bfloat16, and llama.cpp with
+the weights of a GGUF file.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _sampling(
     step_flops = flops.layer_flops(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
     step_flops += flops.logits_flops(config, slots)
     weight_bytes = policy.weight_bytes(config)
-    if config.matmul_dtype == "bfloat16":
+    if config.has_rounded_matmuls:  # a step reads rounded copies
         weight_bytes //= 2
     step = max(step_flops / peak, weight_bytes / timing.bandwidth())
     yield (

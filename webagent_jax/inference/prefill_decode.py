@@ -89,7 +89,7 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
         # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
         keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
-        is_rounded = config.dot_general is not None and path[-1].key in ("kernel", "head")
+        is_rounded = config.has_rounded_matmuls and path[-1].key in ("kernel", "head")
         dtype = config.matmul_dtype if is_rounded else config.dtype
         return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
 
@@ -108,7 +108,7 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
 
 def needs_head(config: ModelConfig, params: Params) -> bool:
     """Return whether `serving_params` adds a head to the params."""
-    return config.dot_general is not None and "head" not in params
+    return config.has_rounded_matmuls and "head" not in params
 
 
 def transpose_widening_kernels(layer: Params, transpose: Callable[[Any], Any]) -> Params:

@@ -1,8 +1,8 @@
 """Matmuls with bfloat16 inputs and float32 sums, for float32 activations.
 
-TPUs multiply float32 arrays like this by default. CPUs with AVX512-BF16 or AMX do it at twice the
-rate of float32 or more, but XLA uses these instructions only for inputs that are bfloat16 and a
-result that is float32. The matmuls of the backward pass therefore need explicit casts too.
+TPUs multiply float32 arrays like this by default. CPUs with AVX512-BF16 or AMX do it faster than in
+float32, but XLA uses these instructions only for inputs that are bfloat16 and a result that is
+float32. The matmuls of the backward pass therefore need explicit casts too.
 """
 
 from __future__ import annotations

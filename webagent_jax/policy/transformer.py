@@ -100,10 +100,9 @@ class ModelConfig:
         return jnp.dtype(self.dtype).itemsize
 
     @property
-    def dot_general(self) -> Callable[..., Array] | None:
-        """Matmul with params; None for that of the dtype of the activations."""
-        has_rounded_inputs = self.matmul_dtype == "bfloat16" and self.dtype == "float32"
-        return matmul.dot_general if has_rounded_inputs else None
+    def has_rounded_matmuls(self) -> bool:
+        """Whether matmuls with params round float32 inputs, see `policy.matmul`."""
+        return self.matmul_dtype == "bfloat16" and self.dtype == "float32"
 
 
 class RopeAngles(NamedTuple):
@@ -157,7 +156,8 @@ class Block(nn.Module):
         tokens = x.reshape(-1, cfg.d_model)
         by_row = lambda part: part.reshape(*x.shape[:2], *part.shape[1:])  # noqa: E731
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
-        dense = partial(Projection, dtype=cfg.dtype, dot_general=cfg.dot_general)
+        dot_general = matmul.dot_general if cfg.has_rounded_matmuls else None
+        dense = partial(Projection, dtype=cfg.dtype, dot_general=dot_general)
         with jax.named_scope("attention"):
             h = norm(name="attn_norm")(tokens)
             heads = partial(dense, use_bias=cfg.qkv_bias)
@@ -348,7 +348,7 @@ def gather_embeddings(config: ModelConfig, params: Params, mesh: Mesh | None) ->
 
 def unembed(config: ModelConfig, params: Params, hidden: Array) -> Array:
     """Return the float32 logits [..., V] of hidden states [..., D]."""
-    if config.dot_general:
+    if config.has_rounded_matmuls:
         head = params["head"] if "head" in params else params["embed"].T
         return matmul.matmul(1, hidden, head)
     if "head" in params:
