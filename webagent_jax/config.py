@@ -210,6 +210,10 @@ class ArenaConfig:
     # Seed of generated training tasks, which replace the 647 fixed ones; -1: the fixed tasks.
     task_seed: int = -1
     num_generated_tasks: int = 10_000  # number of training tasks generated from task_seed
+    # Probability that the expert makes a mistake before a decision and then corrects it: it opens a
+    # wrong link, or uses an id of no element. BC does not train on the mistakes (DART, arXiv
+    # 1703.09327).
+    mistake_rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -501,6 +505,10 @@ def _check(cfg: RunConfig) -> None:
             "suite.response_delay_ms needs an embedded suite: miniwob or arena",
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
+        (
+            0 <= cfg.suite.arena.mistake_rate <= 1,
+            "suite.arena.mistake_rate must be a probability, 0 to 1",
+        ),
         (
             set(cfg.suite.infinity.difficulties) <= {"easy", "medium", "hard", "function"},
             "suite.infinity.difficulties must list some of: easy, medium, hard, function",

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from webagent_jax.types import Action, ActionKind, Decision, Expert, Observation
 
@@ -212,7 +214,8 @@ def select_option(
     page, element = yield from scroll_to(page, name, "select")
     action = Action(ActionKind.SELECT, element, option)
     phrase = option if intent_phrase is None else intent_phrase
-    return (yield Move(decide(page, action).thought, action, phrase, reason))
+    thought = decide(page, action).thought
+    return (yield Move(thought, action, intent_phrase=phrase, reason=reason))
 
 
 def set_checked(
@@ -313,6 +316,65 @@ def _label(name: str, element: str) -> str:
     return f"{name[:_MAX_NAME_CHARS].strip()} [{element}]"
 
 
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+def with_mistakes(
+    expert: Expert, page: Observation, rate: float, rng: np.random.Generator
+) -> Expert:
+    """Yield the same decisions, some of them after a mistake and its correction.
+
+    A mistake is a click on a link, corrected with Go Backward, or the next decision with the id of
+    no element, corrected by the decision itself. It lets BC show how to recover (DART, Laskey et
+    al. 2017, arXiv 1703.09327). Forms keep no text when the agent leaves them, so a page with a
+    filled field has no wrong links.
+
+    Args:
+        expert: expert before its first decision.
+        page: first page.
+        rate: probability of a mistake before a decision.
+        rng: draws the mistakes.
+
+    Raises:
+        LookupError: Go Backward does not return to the page.
+    """
+    decision = next(expert, None)
+    while decision is not None:
+        if rng.random() < rate:
+            yield from _make_mistake(page, decision, rng)
+        page = yield decision
+        try:
+            decision = expert.send(page)
+        except StopIteration:
+            return
+
+
+def _make_mistake(page: Observation, decision: Decision, rng: np.random.Generator) -> Expert:
+    target = decision.action.element_id
+    is_filled = any(e.kind == "textbox" and e.value for e in page.elements.values())
+    links = [i for i, e in page.elements.items() if e.kind == "link" and i != target]
+    has_link = bool(links) and not is_filled
+    if has_link and (target is None or rng.random() < 0.5):
+        wrong = decide(page, Action(ActionKind.CLICK, links[rng.integers(len(links))]))
+        after = yield replace(wrong, is_mistake=True)
+        # A link to the page itself adds nothing to the history.
+        if after.url != page.url:
+            after = yield from go_back()
+        if after.url != page.url or (
+            target and _kind_name(after, target) != _kind_name(page, target)
+        ):
+            raise LookupError(f"the page after {wrong.thought!r} and its correction is another one")
+    elif target is not None:
+        missing = str(max(map(int, page.elements)) + int(rng.integers(1, 21)))
+        thought = decision.thought.replace(f"[{target}]", f"[{missing}]")
+        yield Decision(thought, replace(decision.action, element_id=missing), is_mistake=True)
+
+
+def _kind_name(page: Observation, element_id: str) -> tuple[str, str] | None:
+    element = page.elements.get(element_id)
+    return None if element is None else (element.kind, element.name)
+
+
 # --- other thoughts -------------------------------------------------------------------------------
 
 
@@ -325,7 +387,8 @@ def restate(expert: Expert, intent: str) -> Expert:
             decision = next(expert) if page is None else expert.send(page)
         except StopIteration:
             return
-        page = yield Decision(f"Task: {intent} Next: {decision.thought}", decision.action)
+        thought = f"Task: {intent} Next: {decision.thought}"
+        page = yield Decision(thought, decision.action, is_mistake=decision.is_mistake)
 
 
 def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert:
@@ -344,7 +407,7 @@ def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert
         # Ids of earlier pages have no meaning on later ones.
         past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
-        page = yield Decision(thought, decision.action)
+        page = yield Decision(thought, decision.action, is_mistake=decision.is_mistake)
         try:
             decision = expert.send(page)
         except StopIteration:

@@ -39,6 +39,7 @@ class RandomStream(enum.IntEnum):
     HELD_OUT = 9  # demonstrations excluded from training
     HINDSIGHT = 10  # tasks to relabel failed episodes with
     BC_TURNS = 11  # turns of demonstrations that BC trains on
+    MISTAKES = 12  # mistakes of experts
 
 
 def make_generator(seed: int, stream: RandomStream, *index: int) -> np.random.Generator:

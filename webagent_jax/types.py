@@ -117,6 +117,7 @@ class Decision:
     thought: str  # reasoning that precedes the action in the demonstration
     action: Action  # action of the turn
     intent_phrase: str = ""  # likely words of the intent for the target; see prompts.TaskQuoter
+    is_mistake: bool = False  # injected error that the next decisions correct; not trained on
 
 
 Expert = Generator[Decision, Observation, None]
@@ -136,6 +137,7 @@ class Completion:
     finish: FinishReason  # end of the response: "stop" token or "length" limit
     # [C] log-probabilities after temperature, top-k and top-p; None if equal to `logp`.
     sampling_logp: FloatArray | None = None
+    is_mistake: bool = False  # injected error of an expert (`Decision.is_mistake`)
 
     @property
     def behavior_logp(self) -> FloatArray:

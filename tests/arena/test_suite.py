@@ -41,7 +41,9 @@ def first_task(suite: ArenaSuite, template: str) -> Task:
     return next(task for task in tasks if task.id.startswith(f"arena/{template}/"))
 
 
-def run_expert(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
+def run_expert(
+    suite: ArenaSuite, task: Task, *, has_mistakes: bool = False
+) -> tuple[float, list[Decision]]:
     """Return the reward and the decisions of the expert's episode."""
     environment = suite.make_env(task)
     try:
@@ -50,7 +52,7 @@ def run_expert(suite: ArenaSuite, task: Task) -> tuple[float, list[Decision]]:
         decisions = [next(expert)]
         while decisions[-1].action.kind is not ActionKind.EXIT:
             page = environment.step(decisions[-1].action).observation
-            assert page.error in (None, "the page does not scroll further down")
+            assert has_mistakes or page.error in (None, "the page does not scroll further down")
             decisions.append(expert.send(page))
         return environment.compute_reward(decisions[-1].action.value), decisions
     finally:
@@ -103,6 +105,32 @@ def test_restate_thoughts_prepend_task_to_short_thoughts() -> None:
         ]
         for decision, expected in zip(decisions, short_decisions, strict=True):
             assert decision.thought == f"Task: {task.intent} Next: {expected.thought}"
+
+
+@pytest.mark.parametrize("template", ["shop/sku", "shop/buy", "forum/comment"])
+def test_expert_corrects_every_mistake(template: str) -> None:
+    for suite in open_suite("compact"):
+        expected = run_expert(suite, first_task(suite, template))[1]
+    for suite in open_suite("compact", ArenaConfig(mistake_rate=1.0)):
+        reward, decisions = run_expert(suite, first_task(suite, template), has_mistakes=True)
+    assert reward == 1.0
+    mistakes = [decision for decision in decisions if decision.is_mistake]
+    assert len(mistakes) >= len(expected) - 1
+    # Each decision still occurs once, after its mistake and perhaps Go Backward.
+    corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
+    assert [d.action for d in corrected] == [d.action for d in expected]
+
+
+def test_mistakes_are_reproducible_and_keep_other_decisions() -> None:
+    config = ArenaConfig(mistake_rate=0.5, expert_thoughts="restate")
+    runs = []
+    for _ in range(2):
+        for suite in open_suite("compact", config):
+            task = first_task(suite, "shop/sku")
+            runs.append(run_expert(suite, task, has_mistakes=True)[1])
+    assert runs[0] == runs[1]
+    assert {decision.is_mistake for decision in runs[0]} == {False, True}
+    assert all(decision.thought.startswith("Task: ") for decision in runs[0])
 
 
 def test_expert_solves_generated_tasks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -97,6 +98,40 @@ def test_thoughts_are_equal_for_both_response_formats(tmp_path: Path) -> None:
     store(tmp_path, [episode(0, thinking=True), episode(0, thinking=False)])
     think_demo, comment_demo = demos.read(tmp_path)
     assert think_demo == comment_demo
+
+
+def with_mistake(source: Episode, index: int) -> Episode:
+    """Return the episode with a mistake in one of its turns."""
+    turns = list(source.turns)
+    completion = dataclasses.replace(turns[index].completion, is_mistake=True)
+    turns[index] = dataclasses.replace(turns[index], completion=completion)
+    return dataclasses.replace(source, turns=tuple(turns))
+
+
+def test_mistakes_are_stored_and_not_trained_on(tmp_path: Path) -> None:
+    store(tmp_path, [with_mistake(episode(0), 2), episode(1)])
+    mistake, perfect = demos.read(tmp_path)
+    assert mistake.trained_turns() == [0, 1, 3, 4]
+    assert perfect.trained_turns() == [0, 1, 2, 3, 4]
+
+
+def test_read_supports_datasets_without_mistakes(demos_dir: Path) -> None:
+    expected = list(demos.read(demos_dir))
+    (info,) = demos_dir.rglob("dataset_info.json")
+    for name in ("dataset_info.json", "features.json"):
+        metadata = json.loads((info.parent / name).read_text())
+        if name == "features.json":
+            turn = metadata["featuresDict"]["features"]["turns"]["sequence"]["feature"]
+            del turn["featuresDict"]["features"]["is_mistake"]
+        else:
+            metadata["version"] = "1.0.0"
+        (info.parent / name).write_text(json.dumps(metadata))
+    info.parent.rename(info.parent.with_name("1.0.0"))
+    assert list(demos.read(demos_dir)) == expected
+    # Replacing them leaves only the new version.
+    store(demos_dir, [episode(7)], overwrite=True)
+    assert [demo.task.seed for demo in demos.read(demos_dir)] == [7]
+    assert not list(demos_dir.rglob("1.0.0"))
 
 
 def test_demonstrations_support_random_access(demos_dir: Path) -> None:

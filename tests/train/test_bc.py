@@ -15,6 +15,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import resolve_dir
+from webagent_jax.rollout.runtime import prompt_format
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import _check_lengths, make_forest, train_bc
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
@@ -139,6 +140,24 @@ def test_make_forest_weights_turns_by_loss_aggregation(tokenizer, batch, aggrega
     cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
     forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(0))
     np.testing.assert_allclose(sum_weights_per_turn(forest), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("turns_per_demo", "count"), [(0, 4), (1, 1), (2, 2)])
+def test_make_forest_skips_mistakes(tokenizer, batch, turns_per_demo, count):
+    first, *others = batch[-1].turns
+    mistake = dataclasses.replace(
+        first, decision=dataclasses.replace(first.decision, is_mistake=True)
+    )
+    demo = dataclasses.replace(batch[-1], turns=(mistake, *others))
+    bc_options = dataclasses.replace(CFG.bc, turns_per_demo=turns_per_demo)
+    cfg = dataclasses.replace(CFG, bc=bc_options)
+    forest = make_forest(cfg, 1, tokenizer, [demo], np.random.default_rng(0))
+    np.testing.assert_allclose(sum_weights_per_turn(forest), [1 / count] * count, rtol=1e-5)
+    # The mistake is an input only: the first trained token follows the second prompt.
+    second = demos.to_episode(demo, tokenizer, prompt_format(cfg)).turns[1]
+    trained = forest.rows.target_indices[forest.rows.loss_weights != 0]
+    start = forest.rows.positions[0, trained].min()
+    assert start >= len(second.prompt_ids) - 1
 
 
 def test_make_forest_trains_on_first_turn_and_drawn_others(tokenizer, batch):

@@ -116,6 +116,12 @@ def test_sample_is_half_first_turns_and_at_most_eval_decisions(tokenizer):
     assert make_accuracy(tokenizer, max_decisions=0, train=demonstrations)._decisions == []
 
 
+def test_sample_excludes_mistakes(tokenizer):
+    decisions = [Decision("", WRONG, is_mistake=True), *[Decision("", WRONG)] * 2]
+    sample = make_accuracy(tokenizer, train=[make_demonstration(0, decisions)])._decisions
+    assert [decision.index for decision in sample] == [1, 2]
+
+
 def test_split_excludes_held_out_demonstrations_from_training():
     demonstrations = [make_demonstration(number, [Decision("", WRONG)]) for number in range(10)]
     held_out_cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))

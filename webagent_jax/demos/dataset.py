@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -29,7 +29,8 @@ class DemosError(ConfigError):
 class WebagentDemos(tfds.core.GeneratorBasedBuilder):
     """TFDS builder with one example per episode, in the order of writing."""
 
-    VERSION = tfds.core.Version("1.0.0")
+    VERSION = tfds.core.Version("1.1.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.1.0": "Turns have `is_mistake`."}
 
     def __init__(self, *, data_dir: str, demonstrations: Iterable[Demonstration] = ()) -> None:
         self._demonstrations = demonstrations
@@ -45,6 +46,9 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
             "truncated": tfds.features.Scalar(np.bool_, doc="Whether the page text is truncated."),
             "thought": text(doc="Thought of the agent."),
             "action": text(doc='Action of the agent, e.g. do(action="Click", element="7").'),
+            "is_mistake": tfds.features.Scalar(
+                np.bool_, doc="Whether the turn is an injected mistake, without loss."
+            ),
         }
         episode = {
             "task_id": text(),
@@ -108,7 +112,7 @@ class Demonstrations:
 
 def exists(directory: Path) -> bool:
     """Return whether the directory contains demonstrations; an interrupted write leaves none."""
-    return (_version_dir(directory) / "dataset_info.json").exists()
+    return _dataset_dir(directory) is not None
 
 
 def write(
@@ -143,9 +147,9 @@ def write(
     with tempfile.TemporaryDirectory(dir=directory, prefix=".new-") as new_directory:
         new = WebagentDemos(data_dir=new_directory, demonstrations=all_demos)
         new.download_and_prepare()
-        target = _version_dir(directory)
-        if exists(directory):
-            shutil.rmtree(target)
+        target = directory / new.name / str(new.version)
+        if (existing := _dataset_dir(directory)) is not None:
+            shutil.rmtree(existing)
         target.parent.mkdir(exist_ok=True)
         Path(new.data_dir).rename(target)
 
@@ -156,21 +160,24 @@ def read(directory: Path) -> Demonstrations:
     Raises:
         DemosError: the directory contains no demonstrations, or they are damaged.
     """
-    if not exists(directory):
+    dataset = _dataset_dir(directory)
+    if dataset is None:
         raise DemosError(
             f"no demonstrations in {directory}: "
             "write them to DIR/demos with webagent collect --workdir=DIR"
         )
     try:
-        source = WebagentDemos(data_dir=str(directory)).as_data_source("train")
+        # The features are those of the directory, which may have an older version.
+        source = tfds.builder_from_directory(dataset).as_data_source("train")
     except (json_format.ParseError, LookupError, ValueError) as damage:
         raise _damage_error(directory, damage) from damage
     return Demonstrations(source, directory)
 
 
-def _version_dir(directory: Path) -> Path:
-    """Return the directory of this dataset version."""
-    return directory / WebagentDemos.name / str(WebagentDemos.VERSION)
+def _dataset_dir(directory: Path) -> Path | None:
+    """Return the folder of the dataset, of this version or an older one; None without a dataset."""
+    infos = directory.glob(f"{WebagentDemos.name}/[0-9]*/dataset_info.json")
+    return max((info.parent for info in infos), default=None)
 
 
 def _damage_error(directory: Path, cause: Exception) -> DemosError:
@@ -199,6 +206,7 @@ def _to_example(demonstration: Demonstration) -> dict[str, Any]:
                 "truncated": turn.observation.truncated,
                 "thought": turn.decision.thought,
                 "action": actions.format_action(turn.decision.action),
+                "is_mistake": turn.decision.is_mistake,
             }
             for turn in demonstration.turns
         ],
@@ -231,4 +239,6 @@ def _demo_turn(row: Mapping[str, Any]) -> DemoTurn:
     )
     action = actions.parse(row["action"].decode())
     assert isinstance(action, Action), action  # `write` stores the output of `format_action`
-    return DemoTurn(observation, Decision(row["thought"].decode(), action))
+    # Version 1.0.0 has no mistakes.
+    is_mistake = bool(row.get("is_mistake", False))
+    return DemoTurn(observation, Decision(row["thought"].decode(), action, is_mistake=is_mistake))

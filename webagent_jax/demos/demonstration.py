@@ -24,7 +24,7 @@ class DemoTurn:
     """Observation and decision of one turn."""
 
     observation: Observation  # the dataset stores it without `elements`
-    decision: Decision  # thought and action
+    decision: Decision  # thought and action, and whether it is a mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Demonstration:
     task: Task  # the dataset stores it without `storage_state` and `eval`
     intent: str  # instruction of the episode
     turns: tuple[DemoTurn, ...]
+
+    def trained_turns(self) -> list[int]:
+        """Return the indices of the turns that BC trains on: all except injected mistakes."""
+        return [i for i, turn in enumerate(self.turns) if not turn.decision.is_mistake]
 
 
 def from_episode(episode: Episode) -> Demonstration:
@@ -56,9 +60,9 @@ def _demo_turn(turn: Turn) -> DemoTurn:
             f"the response {turn.response_text!r} contains no action ({turn.action.reason}): "
             "skip its episode"
         )
-    return DemoTurn(
-        turn.observation, Decision(actions.extract_thought(turn.response_text), turn.action)
-    )
+    thought = actions.extract_thought(turn.response_text)
+    is_mistake = turn.completion.is_mistake
+    return DemoTurn(turn.observation, Decision(thought, turn.action, is_mistake=is_mistake))
 
 
 def to_episode(
@@ -86,6 +90,7 @@ def to_episode(
             logp=np.zeros(len(ids), np.float32),
             policy_version=np.zeros(len(ids), np.int32),
             finish="stop",
+            is_mistake=turn.decision.is_mistake,
         )
         turns.append(
             Turn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -173,7 +174,8 @@ class ExpertAgent:
             raise InfraError(f"the expert of {request.task.id} failed: {error!r}") from error
         thought = self._quoter.thought(decision.intent_phrase, decision.thought)
         text = prompts.format_response(thought, decision.action, self._thinking)
-        return _encode_completion(self._tokenizer, text, "stop")
+        completion = _encode_completion(self._tokenizer, text, "stop")
+        return replace(completion, is_mistake=decision.is_mistake)
 
 
 def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:

@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from webagent_jax import expert_steps
+from webagent_jax import expert_steps, seeds
 from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
+from webagent_jax.seeds import RandomStream
 from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.site_state import BrowserSiteState
@@ -91,6 +92,10 @@ class ArenaSuite:
         generated = self._by_name[_task_name(task)]
         page = reset_result.observation
         expert = generated.template.expert(generated.instance.slots, page)
+        if self._config.mistake_rate:
+            # A mistake depends on the task only, so that collecting again repeats it.
+            rng = seeds.make_generator(0, RandomStream.MISTAKES, *task.id.encode())
+            expert = expert_steps.with_mistakes(expert, page, self._config.mistake_rate, rng)
         return with_thoughts(expert, task.intent, page, self._config)
 
     def close(self) -> None:

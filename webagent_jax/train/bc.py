@@ -285,7 +285,7 @@ def make_forest(
     """
     prompt = prompt_format(cfg)
     # Drawn for the complete batch, so that all processes agree on the number of turns.
-    turns = [_draw_turns(len(demo.turns), cfg.bc.turns_per_demo, rng) for demo in batch]
+    turns = [_draw_turns(demo.trained_turns(), cfg.bc.turns_per_demo, rng) for demo in batch]
     local = slice(distributed.process_index(), None, distributed.process_count())
     episodes = [
         # A prompt contains all earlier responses, so the whole demonstration is converted.
@@ -306,12 +306,12 @@ def make_forest(
     )
 
 
-def _draw_turns(count: int, limit: int, rng: np.random.Generator) -> list[int]:
-    """Return the indices of the first turn and of `limit` - 1 others; of all if `limit` is 0."""
-    if limit == 0 or count <= limit:
-        return list(range(count))
-    others = 1 + rng.permutation(count - 1)[: limit - 1]
-    return [0, *np.sort(others).tolist()]
+def _draw_turns(turns: list[int], limit: int, rng: np.random.Generator) -> list[int]:
+    """Return the first turn and `limit` - 1 others, in order; all if `limit` is 0."""
+    if limit == 0 or len(turns) <= limit:
+        return turns
+    others = 1 + rng.permutation(len(turns) - 1)[: limit - 1]
+    return [turns[0], *(turns[i] for i in np.sort(others))]
 
 
 def _with_turns(episode: Episode, indices: Sequence[int]) -> Episode:

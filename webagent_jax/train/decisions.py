@@ -93,7 +93,7 @@ class DecisionAccuracy:
     ) -> Iterator[_Decision]:
         """Sample turns that fit the engine, half of them first turns if enough exist."""
         # Pairs of demonstration index and turn index.
-        turns = [(d, t) for d, demo in enumerate(demonstrations) for t in range(len(demo.turns))]
+        turns = [(d, t) for d, demo in enumerate(demonstrations) for t in demo.trained_turns()]
         rng = seeds.make_generator(self._cfg.seed, RandomStream.DECISIONS, number)
         shuffled = [turns[i] for i in rng.permutation(len(turns))]
         count = self._cfg.bc.eval_decisions
