@@ -10,11 +10,20 @@ docs/chat_endpoints.md. The test split has the real tasks of two apps without tr
 --config.suite.infinity.difficulties=easy one difficulty.
 
 The limits are those of the published evaluation of WebArena-Lite, 30 turns and 16,384 tokens of
-context; pages have up to 6,200 tokens. webagent-tiny, the default policy, has 2,048 positions. This
-project has trained no policy on this suite.
+context; pages have up to 6,200 tokens. webagent-tiny, the default policy, has 2,048 positions.
+
+`:bc` trains LoRA adapters on demonstrations of the training tasks that have experts, from an
+adapter that read other sites before.
+
+    python launch/collect_demos.py --config=configs/infinity.py:bc \
+        --config.suite.infinity.path=DIR --workdir=runs/infinity/bc
+    python launch/train_bc.py --config=configs/infinity.py:bc \
+        --config.suite.infinity.path=DIR --workdir=runs/infinity/bc
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import ml_collections
 
@@ -24,28 +33,57 @@ from webagent_jax.config import (
     EngineConfig,
     EvalConfig,
     GRPOConfig,
+    LoRAConfig,
+    MeshConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    PromptConfig,
     RolloutConfig,
     RunConfig,
     SuiteConfig,
 )
+from webagent_jax.suites.infinity.experts import SOLUTIONS
 
 _CONTEXT = 16_384  # tokens of prompt and response
 
 
-def get_config() -> ml_collections.ConfigDict:
-    """Return the config."""
-    return config.to_config_dict(
-        RunConfig(
-            suite=SuiteConfig(name="infinity", train_seeds_per_task=1),
-            engine=EngineConfig(slots=8, max_model_len=_CONTEXT),
-            rollout=RolloutConfig(
-                max_concurrent_episodes=8,
-                max_turns=30,
-                max_new_tokens=512,
-                episode_timeout=1_800.0,
-            ),
-            bc=BCConfig(row_tokens=_CONTEXT),
-            grpo=GRPOConfig(row_tokens=_CONTEXT),
-            eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),
-        )
-    )
+_INFINITY = RunConfig(
+    suite=SuiteConfig(name="infinity", train_seeds_per_task=1),
+    engine=EngineConfig(slots=8, max_model_len=_CONTEXT),
+    rollout=RolloutConfig(
+        max_concurrent_episodes=8, max_turns=30, max_new_tokens=512, episode_timeout=1_800.0
+    ),
+    bc=BCConfig(row_tokens=_CONTEXT),
+    grpo=GRPOConfig(row_tokens=_CONTEXT),
+    eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),
+)
+
+_BC = replace(
+    _INFINITY,
+    policy=PolicyConfig(path="smollm2-135m-miniwob"),
+    prompt=PromptConfig(template="compact"),
+    lora=LoRAConfig(rank=16, alpha=32.0),
+    mesh=MeshConfig(microbatch_rows_per_device=1),
+    suite=replace(_INFINITY.suite, tasks=tuple(sorted(SOLUTIONS))),
+    engine=EngineConfig(slots=8, max_model_len=6_144),
+    rollout=replace(_INFINITY.rollout, max_turns=16, max_new_tokens=192),
+    bc=BCConfig(
+        demos_per_task=1,
+        epochs=4,
+        batch_episodes=2,
+        # The prompts of the demonstrations have at most 4,367 tokens.
+        row_tokens=6_144,
+        eval_episodes=0,
+        checkpoint_interval=10,
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_fraction=0.05, max_grad_norm=1.0),
+    ),
+    grpo=GRPOConfig(row_tokens=6_144),
+    eval=EvalConfig(seeds_per_task=1, temperature=1.0, max_turns=(16,)),
+)
+
+_VARIANTS = {"": _INFINITY, "bc": _BC}
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Return the config of a variant; ConfigError lists the variants if it is unknown."""
+    return config.to_config_dict(config.get_variant(_VARIANTS, variant))

@@ -199,7 +199,10 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("train bc --workdir=x --config=quikstart", "did you mean --config=quickstart?"),
         ("train bc --workdir=x --config=configs/quikstart.py", "did you mean --config=quickstart?"),
         ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, paper"),
-        ("train bc --workdir=x --config=infinity:smoke", "the config file fails: TypeError: get_"),
+        (
+            "train bc --workdir=x --config=examples/my_site/config.py:smoke",
+            "the config file fails: TypeError: get_",
+        ),
         ("train bc --workdir=x --config.grpo.updats=3", "did you mean --config.grpo.updates?"),
         ("train bc --workdir=x --config.grpo.updates=y", "`webagent options grpo.updates` desc"),
         ("train bc --workdir=x --config.suite.name=wob", "is not one of: miniwob, arena"),

@@ -132,17 +132,18 @@ def _find_element(page: Observation, name: str, kind: str) -> str | None:
 # --- thoughts ------------------------------------------------------------------------------------
 
 
-def decide(page: Observation, action: Action) -> Decision:
+def decide(page: Observation, action: Action, *, name: str = "") -> Decision:
     """Return an action of a person with the thought that an expert has for it.
 
     Args:
         page: page of the action.
         action: action on an element of the page, or on the page itself.
+        name: name of an element that has none.
     """
     value, label, phrase = action.value or "", "", ""
     if action.element_id is not None:
         element = page.elements[action.element_id]
-        label = _label(element.name, action.element_id)
+        label = _label(element.name or name, action.element_id)
         # Tasks name the text of a field, not the field.
         phrase = "" if element.kind == "textbox" else element.name
     match action.kind:

@@ -6,15 +6,51 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.suites.infinity import steps
 from tests.suites.infinity.conftest import open_pool, open_suite
-from tests.suites.infinity.solutions import LITE_SOLUTIONS, SOLUTIONS
 from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.infinity import Infinity, audit, catalog
 from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
-from webagent_jax.types import ActionKind, Task
+from webagent_jax.suites.infinity.experts import SOLUTIONS, solve, steps
+from webagent_jax.types import ActionKind, Observation, ResetResult, Task
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+# The other solutions need elements that `webarena_lite` leaves out or labels in other ways.
+LITE_SOLUTIONS = """
+elation-clinical-records/task_e1
+elation-clinical-records/task_e3
+elation-clinical-records/task_m1
+elation-clinical-records/task_m2
+elation-clinical-records/task_h1
+elation-clinical-records/task_h17
+elation-patient-communication/task_e2
+elation-patient-communication/task_e4
+elation-patient-communication/task_m8
+elation-patient-communication/task_m10
+elation-patient-communication/task_h2
+elation-patient-communication/task_h9
+elation-prescriptions/task_e1
+elation-prescriptions/task_e4
+elation-prescriptions/task_m7
+elation-prescriptions/task_h1
+elation-prescriptions/task_h9
+figma-text-and-typography/task_e4
+figma-text-and-typography/task_e9
+figma-text-and-typography/task_m7
+gitlab-plan-and-track/task_e1
+gitlab-plan-and-track/task_e3
+gitlab-plan-and-track/task_m1
+gitlab-plan-and-track/task_h35
+gmail/task_e1
+gmail/task_m16
+gmail-accounts-and-contacts/task_e7
+handshake-career-exploration/task_m3
+handshake-career-exploration/task_m18
+handshake-career-exploration/task_h15
+superhuman-general/task_e1
+superhuman-general/task_e12
+superhuman-general/task_h6
+""".split()
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +75,7 @@ def run_steps(suite: Infinity, task: Task, solution: tuple[steps.Step, ...]) -> 
     environment = suite.make_env(task)
     try:
         page = environment.reset().observation
-        expert = steps.solve(solution, page)
+        expert = solve(solution, page)
         decision = next(expert)
         while decision.action.kind is not ActionKind.EXIT:
             page = environment.step(decision.action).observation
@@ -60,6 +96,24 @@ def test_solution_pays_in_webarena_lite(
     lite_suite: Infinity, tasks: dict[str, Task], name: str
 ) -> None:
     assert run_steps(lite_suite, tasks[name], SOLUTIONS[name]) == 1.0
+
+
+def test_expert_restates_the_task(suite: Infinity, tasks: dict[str, Task]) -> None:
+    task = tasks["elation-clinical-records/task_e1"]
+    environment = suite.make_env(task)
+    try:
+        decision = next(suite.make_expert(task, environment.reset()))
+    finally:
+        environment.close()
+    element = decision.action.element_id
+    assert decision.thought == f"Task: {task.intent} Next: click Johnson, Marcus [{element}]"
+
+
+def test_tasks_without_solution_have_no_expert(suite: Infinity, tasks: dict[str, Task]) -> None:
+    task = next(task for name, task in tasks.items() if name not in SOLUTIONS)
+    page = ResetResult(task.intent, Observation("", url=""))
+    with pytest.raises(KeyError, match=catalog.task_name(task)):
+        suite.make_expert(task, page)
 
 
 def test_no_task_pays_for_doing_nothing(checkout: str) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.suites.infinity.conftest import open_pool, open_suite
-from tests.suites.infinity.steps import find
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.infinity import Infinity, audit, server
+from webagent_jax.suites.infinity.experts.steps import find
 from webagent_jax.suites.infinity.suite import InfinityEnvironment
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from webagent_jax import expert_steps
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.infinity import catalog
 from webagent_jax.suites.infinity.catalog import app_folder
+from webagent_jax.suites.infinity.experts import SOLUTIONS, solve
 from webagent_jax.suites.infinity.server import InfinityServer
 from webagent_jax.suites.infinity.verifier import verify
 from webagent_jax.types import Expert, InfraError, ResetResult, Split, Task
@@ -92,8 +94,13 @@ class Infinity:
         )
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
-        """Raise KeyError, because the suite has no experts."""
-        raise KeyError(task.id)
+        """Create the scripted expert of a task; its thoughts restate the task.
+
+        Raises:
+            KeyError: the task has no expert.
+        """
+        steps = SOLUTIONS[catalog.task_name(task)]
+        return expert_steps.restate(solve(steps, reset_result.observation), task.intent)
 
     def close(self) -> None:
         """Stop the server."""

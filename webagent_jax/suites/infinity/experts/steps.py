@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from webagent_jax import expert_steps
 from webagent_jax.expert_steps import Move, Moves, finish, is_lite
 from webagent_jax.types import Action, ActionKind, Expert, Observation
 
@@ -70,11 +71,13 @@ def _act(
             page
         ):
             previous_text = page.text
-            page = yield Move(direction.value, Action(direction))
+            thought = f"{direction.value.lower()} to {text or after_text}"
+            page = yield Move(thought, Action(direction))
             if page.text == previous_text:
                 break
         if element is not None:
-            return (yield Move(f"{action.value} {text}", Action(action, element, value)))
+            step = Action(action, element, value)
+            return (yield expert_steps.decide(page, step, name=text or after_text))
     raise LookupError(f"no {kind or 'element'} {text!r} after {after_text!r} on:\n{page.text}")
 
 

@@ -1,10 +1,10 @@
-"""Scripted solutions of tasks by their names."""
+"""Steps that solve tasks, by the names of the tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.suites.infinity.steps import Step, choose, click, select, type_text
+from webagent_jax.suites.infinity.experts.steps import Step, choose, click, select, type_text
 
 _BY_APP: Mapping[str, Mapping[str, tuple[Step, ...]]] = {
     "elation-clinical-records": {
@@ -516,40 +516,3 @@ SOLUTIONS = {
     for app, solutions in _BY_APP.items()
     for task, solution in solutions.items()
 }
-
-# The other solutions need elements that `webarena_lite` leaves out or labels in other ways.
-LITE_SOLUTIONS = """
-elation-clinical-records/task_e1
-elation-clinical-records/task_e3
-elation-clinical-records/task_m1
-elation-clinical-records/task_m2
-elation-clinical-records/task_h1
-elation-clinical-records/task_h17
-elation-patient-communication/task_e2
-elation-patient-communication/task_e4
-elation-patient-communication/task_m8
-elation-patient-communication/task_m10
-elation-patient-communication/task_h2
-elation-patient-communication/task_h9
-elation-prescriptions/task_e1
-elation-prescriptions/task_e4
-elation-prescriptions/task_m7
-elation-prescriptions/task_h1
-elation-prescriptions/task_h9
-figma-text-and-typography/task_e4
-figma-text-and-typography/task_e9
-figma-text-and-typography/task_m7
-gitlab-plan-and-track/task_e1
-gitlab-plan-and-track/task_e3
-gitlab-plan-and-track/task_m1
-gitlab-plan-and-track/task_h35
-gmail/task_e1
-gmail/task_m16
-gmail-accounts-and-contacts/task_e7
-handshake-career-exploration/task_m3
-handshake-career-exploration/task_m18
-handshake-career-exploration/task_h15
-superhuman-general/task_e1
-superhuman-general/task_e12
-superhuman-general/task_h6
-""".split()
