@@ -1,4 +1,4 @@
-"""Redraw tables and figures of docs/results.md from the runs stored in docs/results/.
+"""Redraw tables and figures of docs/results.md and docs/infinity.md from the runs in docs/results/.
 
 python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
@@ -8,8 +8,8 @@ python tools/redraw_results.py --store=WORKDIR --as=arena_shop/bc_308/eval_greed
 A stored run is a folder with the small files of a workdir. A training run has config.json and
 metrics.jsonl, and eval_NAME.json for an evaluation of its policy; a quickstart has config.json,
 summary.json and the metrics of BC and M-GRPO. The stored summary contains only rates and the reward
-of each episode. A table is the text between `<!-- table: NAME -->` and `<!-- end of table -->` in
-docs/results.md.
+of each episode. A table is the text between `<!-- table: NAME -->` and `<!-- end of table -->` of a
+page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from webagent_jax.tracking.statistics import paired_difference  # noqa: E402
 
 DOCS = ROOT / "docs"
 RUNS = DOCS / "results"
-PAGE = DOCS / "results.md"
+PAGES = (DOCS / "results.md", DOCS / "infinity.md")
 
 EVAL_FIELDS = ("commit", "by_outcome", "mean_turns", "parse_error_rate", "invalid_action_rate")
 STAGES = ("base", "bc", "grpo")
@@ -295,6 +295,24 @@ def miniwob_pages() -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
+def infinity() -> str:
+    """Return the table of the success of small policies on WebArena-Infinity."""
+    rows = []
+    for path in sorted((RUNS / "infinity").glob("*.json")):
+        evaluation = json.loads(path.read_text())
+        by_site = map(percent, evaluation["by_site"].values())
+        errors = percent(evaluation["parse_error_rate"])
+        rows.append([path.stem, evaluation["commit"][:7], *by_site, interval(evaluation), errors])
+    header = [
+        "success, %",
+        "commit",
+        *evaluation["by_site"],
+        "all",
+        "invalid responses, % of turns",
+    ]
+    return table_of(header, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "quickstart_tasks": quickstart_tasks,
@@ -305,19 +323,21 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
+    "infinity": infinity,
 }
 
 
-def redraw(page: str) -> str:
-    """Return the page with all tables rebuilt."""
+def redraw(page: Path) -> str:
+    """Return the text of the page with all tables rebuilt."""
 
     def replace(match: re.Match[str]) -> str:
         name = match[1]
         if name not in TABLES:
-            sys.exit(f"{PAGE}: unknown table {name!r}; available: {', '.join(TABLES)}")
+            sys.exit(f"{page}: unknown table {name!r}; available: {', '.join(TABLES)}")
         return f"<!-- table: {name} -->\n\n{TABLES[name]()}\n\n<!-- end of table -->"
 
-    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end of table -->", replace, page, flags=re.DOTALL)
+    pattern = r"<!-- table: (\w+) -->.*?<!-- end of table -->"
+    return re.sub(pattern, replace, page.read_text(), flags=re.DOTALL)
 
 
 def main() -> None:
@@ -333,12 +353,12 @@ def main() -> None:
         sys.exit(f"--store={arguments.store} needs --as=TABLE/NAME and a workdir with config.json")
     if arguments.store:
         store(arguments.store, RUNS / arguments.name)
-    current = PAGE.read_text()
-    result = redraw(current)
-    if not arguments.check:
-        PAGE.write_text(result)
-    elif current != result:
-        sys.exit(f"{PAGE} differs from docs/results/: run python tools/redraw_results.py")
+    for page in PAGES:
+        result = redraw(page)
+        if not arguments.check:
+            page.write_text(result)
+        elif page.read_text() != result:
+            sys.exit(f"{page} differs from docs/results/: run python tools/redraw_results.py")
 
 
 if __name__ == "__main__":
