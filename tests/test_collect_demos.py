@@ -63,3 +63,12 @@ def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
     min_one_len = min(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
     with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={min_len} fits all"):
         collect(tmp_path / "none", min_one_len - 1)
+
+
+def test_collect_demos_without_expert_says_what_to_do(tmp_path):
+    suite = dataclasses.replace(SMOKE.suite, tasks=("chase-circle",))
+    bc = dataclasses.replace(SMOKE.bc, demos_per_task=1)
+    cfg = dataclasses.replace(SMOKE, suite=suite, bc=bc)
+    with pytest.raises(ConfigError, match=r"chase-circle/\d+ has no expert: select tasks with"):
+        collect_demos(cfg, tmp_path, RecordingProgress())
+    assert not demos.exists(tmp_path)

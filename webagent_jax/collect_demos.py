@@ -35,9 +35,8 @@ def collect_demos(
             sampled as in rollouts.
 
     Raises:
-        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, or no demonstration
-            fits `engine.max_model_len`.
-        KeyError: a task has no expert.
+        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, a task has no
+            expert, or no demonstration fits `engine.max_model_len`.
         DemosError: no episode succeeded, or the directory contains demonstrations.
     """
     check_num_demos(cfg)

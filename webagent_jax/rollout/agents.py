@@ -10,6 +10,7 @@ import numpy as np
 
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
+from webagent_jax.config import ConfigError
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.rollout.episode import faults_as_infra
 from webagent_jax.types import (
@@ -158,24 +159,33 @@ class ExpertAgent:
         """Return the next response of the expert.
 
         Raises:
+            ConfigError: the task has no expert.
             InfraError: the expert ended, or it failed on the observation.
         """
+        is_first = self._expert is None
+        if self._expert is None:
+            self._expert = self._make_expert(request)
+            self._quoter = prompts.TaskQuoter(request.intent)
         try:
             # An expert is a generator: next() returns its first decision, send() each later one.
-            if self._expert is None:
-                self._expert = self._source.make_expert(
-                    request.task, ResetResult(request.intent, request.observation)
-                )
-                self._quoter = prompts.TaskQuoter(request.intent)
-                decision = next(self._expert)
-            else:
-                decision = self._expert.send(request.observation)
+            decision = next(self._expert) if is_first else self._expert.send(request.observation)
         except (StopIteration, LookupError, ValueError) as error:
             raise InfraError(f"the expert of {request.task.id} failed: {error!r}") from error
         thought = self._quoter.thought(decision.intent_phrase, decision.thought)
         text = prompts.format_response(thought, decision.action, self._thinking)
         completion = _encode_completion(self._tokenizer, text, "stop")
         return replace(completion, is_mistake=decision.is_mistake)
+
+    def _make_expert(self, request: AgentRequest) -> Expert:
+        page = ResetResult(request.intent, request.observation)
+        try:
+            return self._source.make_expert(request.task, page)
+        except KeyError as error:
+            raise ConfigError(
+                f"{request.task.id} has no expert: select tasks with experts (suite.tasks), record "
+                "demonstrations (webagent record), or collect them with a policy "
+                "(--demo_source=policy)"
+            ) from error
 
 
 def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:
