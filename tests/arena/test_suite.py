@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -18,22 +20,33 @@ pytestmark = pytest.mark.browser
 TEMPLATE_NAMES = ("shop/buy", "shop/spent-in-month", "shop/reviewers-who-say", "shop/rated-sorted")
 
 
-@pytest.fixture(scope="module", params=["compact", "webarena_lite"])
-def suite(request: pytest.FixtureRequest) -> Iterator[ArenaSuite]:
-    yield from open_suite(request.param)
-
-
-def open_suite(
-    observation: ObservationFormat, config: ArenaConfig | None = None
-) -> Iterator[ArenaSuite]:
+def open_pool(observation: ObservationFormat = "compact") -> BrowserPool:
     # Long timeouts: test machines are often busy.
-    browser_config = BrowserConfig(
+    config = BrowserConfig(
         observation_format=observation, call_timeout=60.0, navigation_timeout=60.0
     )
-    with BrowserPool(browser_config) as pool:
-        suite = ArenaSuite(pool, config=config or ArenaConfig())
+    return BrowserPool(config)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[BrowserPool]:
+    with open_pool() as pool:
+        yield pool
+
+
+@contextmanager
+def open_suite(pool: BrowserPool, **options: Any) -> Iterator[ArenaSuite]:
+    suite = ArenaSuite(pool, config=ArenaConfig(**options))
+    try:
         yield suite
+    finally:
         suite.close()
+
+
+@pytest.fixture(scope="module", params=["compact", "webarena_lite"])
+def suite(request: pytest.FixtureRequest) -> Iterator[ArenaSuite]:
+    with open_pool(request.param) as pool, open_suite(pool) as suite:
+        yield suite
 
 
 def first_task(suite: ArenaSuite, template: str) -> Task:
@@ -83,58 +96,55 @@ def test_expert_solves_every_template(suite: ArenaSuite, template: str) -> None:
     assert reward == 1.0
 
 
-def test_long_thoughts_contain_intent_history_and_reason() -> None:
-    for suite in open_suite("compact", ArenaConfig(expert_thoughts="long")):
+def test_long_thoughts_contain_intent_history_and_reason(pool: BrowserPool) -> None:
+    with open_suite(pool, expert_thoughts="long") as suite:
         task = first_task(suite, "shop/sku")
         reward, decisions = run_expert(suite, task)
-        assert reward == 1.0
-        assert all(task.intent in decision.thought for decision in decisions)
-        assert "Done so far: search" in decisions[1].thought
-        assert "It is among the details" in decisions[-1].thought
-
-
-def test_restate_thoughts_prepend_task_to_short_thoughts() -> None:
-    for suite in open_suite("compact"):
-        short_decisions = run_expert(suite, first_task(suite, "shop/sku"))[1]
-    for suite in open_suite("compact", ArenaConfig(expert_thoughts="restate")):
-        task = first_task(suite, "shop/sku")
-        reward, decisions = run_expert(suite, task)
-        assert reward == 1.0
-        assert [decision.action for decision in decisions] == [
-            expected.action for expected in short_decisions
-        ]
-        for decision, expected in zip(decisions, short_decisions, strict=True):
-            assert decision.thought == f"Task: {task.intent} Next: {expected.thought}"
-
-
-@pytest.mark.parametrize("template", ["shop/sku", "shop/buy", "forum/comment"])
-def test_expert_corrects_every_mistake(template: str) -> None:
-    for suite in open_suite("compact"):
-        expected = run_expert(suite, first_task(suite, template))[1]
-    for suite in open_suite("compact", ArenaConfig(mistake_rate=1.0)):
-        reward, decisions = run_expert(suite, first_task(suite, template), has_mistakes=True)
     assert reward == 1.0
-    mistakes = [decision for decision in decisions if decision.is_mistake]
-    assert len(mistakes) >= len(expected) - 1
-    # Each decision still occurs once, after its mistake and perhaps Go Backward.
-    corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
-    assert [d.action for d in corrected] == [d.action for d in expected]
+    assert all(task.intent in decision.thought for decision in decisions)
+    assert "Done so far: search" in decisions[1].thought
+    assert "It is among the details" in decisions[-1].thought
 
 
-def test_mistakes_are_reproducible_and_keep_other_decisions() -> None:
-    config = ArenaConfig(mistake_rate=0.5, expert_thoughts="restate")
-    runs = []
-    for _ in range(2):
-        for suite in open_suite("compact", config):
-            task = first_task(suite, "shop/sku")
-            runs.append(run_expert(suite, task, has_mistakes=True)[1])
-    assert runs[0] == runs[1]
-    assert {decision.is_mistake for decision in runs[0]} == {False, True}
-    assert all(decision.thought.startswith("Task: ") for decision in runs[0])
+def test_restate_thoughts_prepend_task_to_short_thoughts(pool: BrowserPool) -> None:
+    with open_suite(pool) as suite:
+        short_decisions = run_expert(suite, first_task(suite, "shop/sku"))[1]
+    with open_suite(pool, expert_thoughts="restate") as suite:
+        task = first_task(suite, "shop/sku")
+        reward, decisions = run_expert(suite, task)
+    assert reward == 1.0
+    assert [decision.action for decision in decisions] == [
+        expected.action for expected in short_decisions
+    ]
+    for decision, expected in zip(decisions, short_decisions, strict=True):
+        assert decision.thought == f"Task: {task.intent} Next: {expected.thought}"
 
 
-def test_expert_solves_generated_tasks() -> None:
-    for suite in open_suite("compact", ArenaConfig(task_seed=5, num_generated_tasks=20)):
+def test_expert_corrects_every_mistake(pool: BrowserPool) -> None:
+    with open_suite(pool) as suite, open_suite(pool, mistake_rate=1.0) as mistaken_suite:
+        for template in ("shop/sku", "shop/buy", "forum/comment"):
+            expected = run_expert(suite, first_task(suite, template))[1]
+            task = first_task(mistaken_suite, template)
+            reward, decisions = run_expert(mistaken_suite, task, has_mistakes=True)
+            assert reward == 1.0
+            mistakes = [decision for decision in decisions if decision.is_mistake]
+            assert len(mistakes) >= len(expected) - 1
+            # Each decision still occurs once, after its mistake and perhaps Go Backward.
+            corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
+            assert [d.action for d in corrected] == [d.action for d in expected]
+
+
+def test_mistakes_are_reproducible_and_have_thoughts_of_the_config(pool: BrowserPool) -> None:
+    with open_suite(pool, mistake_rate=0.5, expert_thoughts="restate") as suite:
+        task = first_task(suite, "shop/sku")
+        first, second = (run_expert(suite, task, has_mistakes=True)[1] for _ in range(2))
+    assert first == second
+    assert {decision.is_mistake for decision in first} == {False, True}
+    assert all(decision.thought.startswith("Task: ") for decision in first)
+
+
+def test_expert_solves_generated_tasks(pool: BrowserPool) -> None:
+    with open_suite(pool, task_seed=5, num_generated_tasks=20) as suite:
         task = suite.tasks("train")[0]
         assert "fresh-5" in task.id and len(suite.tasks("train")) == 20
         assert run_expert(suite, task)[0] == 1.0
@@ -150,8 +160,9 @@ def test_environment_close_drops_world(suite: ArenaSuite) -> None:
 
 def test_observation_formats_contain_same_text() -> None:
     texts: list[str] = []
-    for observation in ("compact", "webarena_lite"):
-        for suite in open_suite(observation):
+    observations: tuple[ObservationFormat, ...] = ("compact", "webarena_lite")
+    for observation in observations:
+        with open_pool(observation) as pool, open_suite(pool) as suite:
             environment = suite.make_env(first_task(suite, "shop/order-status"))
             page = environment.reset().observation
             for name in ("Account", "My Orders"):
