@@ -246,7 +246,10 @@ def arena_shop() -> str:
 
 
 def arena() -> str:
-    """Return the table of decision accuracy of SmolLM2-135M on all sites of the arena."""
+    """Return the table of decision accuracy and success of SmolLM2-135M on all sites of the arena.
+
+    A stored evaluation has the update of its policy in its name: `eval_240_greedy.json`.
+    """
     kinds = [
         f"decisions/{split}{turn}"
         for split in ("train", "held_out")
@@ -254,11 +257,15 @@ def arena() -> str:
     ]
     rows = []
     for run in load_runs("arena"):
-        columns = [run.series(kind)[1] for kind in kinds]
-        for step, *values in zip(run.series(kinds[0])[0], *columns, strict=True):
-            rows.append([run.name, run.commit, str(step), *map(percent, values)])
+        decisions = [dict(zip(*run.series(kind), strict=True)) for kind in kinds]
+        success = {int(name.removesuffix("_greedy")): e for name, e in run.evals.items()}
+        for step in sorted({*decisions[0], *success}):
+            cells = [percent(values[step]) if step in values else "" for values in decisions]
+            cells.append(interval(success[step]) if step in success else "")
+            rows.append([run.name, run.commit, str(step), *cells])
     header = ["run", "commit", "update", "first turns, trained on, %", "later turns, %"]
-    return table_of([*header, "first turns, held out, %", "later turns, held out, %"], rows)
+    header += ["first turns, held out, %", "later turns, held out, %", "success, greedy, %"]
+    return table_of(header, rows)
 
 
 def miniwob() -> str:
