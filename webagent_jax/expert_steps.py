@@ -272,7 +272,7 @@ def scroll_to(
     for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
         while (element := _find_element(page, name, kind)) is None and is_lite(page):
             previous_text = page.text
-            page = yield _scroll(direction, name)
+            page = yield scroll(direction, name)
             if page.text == previous_text:
                 # An unchanged page is at its end.
                 break
@@ -290,7 +290,7 @@ def scroll_until(
         if match or not is_lite(page):
             return page, match
         previous_text = page.text
-        page = yield _scroll(ActionKind.SCROLL_DOWN, "more")
+        page = yield scroll(ActionKind.SCROLL_DOWN, "more")
         if page.text == previous_text:
             return page, None
 
@@ -301,14 +301,15 @@ def scroll_through(
     """Scroll to the end; return the page and all views of it, one if the first contains it all."""
     views = [page]
     while is_lite(page):
-        page = yield _scroll(ActionKind.SCROLL_DOWN, "the rest")
+        page = yield scroll(ActionKind.SCROLL_DOWN, "the rest")
         if page.text == views[-1].text:
             break
         views.append(page)
     return page, views
 
 
-def _scroll(direction: ActionKind, goal: str) -> Move:
+def scroll(direction: ActionKind, goal: str) -> Move:
+    """Return the decision to scroll down or up; `goal` names what the agent looks for."""
     word = "down" if direction is ActionKind.SCROLL_DOWN else "up"
     return Move(f"scroll {word} to {goal}", Action(direction))
 

@@ -101,7 +101,7 @@ class ModelConfig:
 
     @property
     def has_rounded_matmuls(self) -> bool:
-        """Whether matmuls with params round float32 inputs, see `policy.matmul`."""
+        """Return whether matmuls with params round their float32 inputs (`policy.matmul`)."""
         return self.matmul_dtype == "bfloat16" and self.dtype == "float32"
 
 

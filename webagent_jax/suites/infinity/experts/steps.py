@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from webagent_jax import expert_steps
-from webagent_jax.expert_steps import Move, Moves, finish, is_lite
+from webagent_jax.expert_steps import Moves, finish, is_lite
 from webagent_jax.types import Action, ActionKind, Expert, Observation
 
 Step = Callable[[Observation], Moves]
@@ -71,8 +71,7 @@ def _act(
             page
         ):
             previous_text = page.text
-            thought = f"{direction.value.lower()} to {text or after_text}"
-            page = yield Move(thought, Action(direction))
+            page = yield expert_steps.scroll(direction, text or after_text)
             if page.text == previous_text:
                 break
         if element is not None:
