@@ -181,8 +181,9 @@ def _dataset_dir(directory: Path) -> Path | None:
 
 
 def _damage_error(directory: Path, cause: Exception) -> DemosError:
+    reason = " ".join(str(cause).split())  # messages of Protocol Buffers have several lines
     return DemosError(
-        f"the demonstrations in {directory} are damaged ({cause}): "
+        f"the demonstrations in {directory} are damaged ({reason}): "
         "remove the directory and collect them anew"
     )
 
