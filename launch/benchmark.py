@@ -53,7 +53,6 @@ def main(argv: Sequence[str]) -> None:
     """Run the benchmark and write benchmark.json."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    heap.keep_freed_memory()  # as in every launcher
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn log every step at INFO
     report = benchmarks.run(
         _BENCHMARK.value,
@@ -69,4 +68,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    heap.restart_with_huge_pages()  # as in every launcher
     app.run(main)

@@ -24,6 +24,7 @@ from webagent_jax.config import ConfigError
 from webagent_jax.config_options import check_path
 from webagent_jax.learn import NonFiniteStepError
 from webagent_jax.tracking import run_metadata
+from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.train.metrics import GuardTripped
 from webagent_jax.types import InfraError
 
@@ -307,3 +308,39 @@ def test_interruption_reports_saved_results_and_continues(tmp_path):
     assert run_command(*args).returncode == 0
     assert log.read_text().splitlines()[0] == first_line
     assert json.loads((tmp_path / "eval.json").read_text())["n"] == 4
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("train", "bc", "--config.bc.epochs=12", "--config.bc.eval_decisions=0"),
+        ("train", "grpo", "--config.grpo.updates=3", "--config.grpo.checkpoint_interval=20"),
+    ],
+    ids=["bc", "grpo"],
+)
+def test_sigterm_saves_checkpoint_of_last_update_and_run_continues(tmp_path, options):
+    args = (*options, "--config=quickstart:smoke", f"--workdir={tmp_path}")
+    metrics = tmp_path / "metrics.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-m", "webagent_jax", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (metrics.exists() and metrics.read_text()) and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        message = process.stderr.read()
+        assert process.wait(timeout=200) == errors.PREEMPTED, message
+    records = read_metrics(metrics)
+    update = len(records)
+    assert message == (
+        f"error: stopped by SIGTERM after update {update}; the same command continues the run\n"
+    )
+    # The interval is 20 updates: the signal is the reason for this checkpoint.
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [str(update)]
+    assert run_command(*args).returncode == 0
+    assert read_metrics(metrics)[:update] == records
+    assert (tmp_path / "policy" / "config.json").exists()

@@ -49,7 +49,7 @@ class Run:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.name = folder.name
+        self.name, self.folder = folder.name, folder
         self.config: Json = json.loads((folder / "config.json").read_text())
         self.metrics = _read_jsonl(folder / "metrics.jsonl")
         self.evals: dict[str, Json] = {
@@ -302,6 +302,81 @@ def miniwob_pages() -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
+def objectives() -> str:
+    """Return the table of the quickstart with other options of M-GRPO, and draw its curves.
+
+    Each folder of docs/results/objectives/ is a variant with one run per seed. BC and the default
+    are those of the quickstart. Differences are over the episodes of all seeds, in pairs.
+    """
+    baselines = {run.name: run for run in load_runs("quickstart")}
+    variants = {
+        folder.name: {run.name: run for run in load_runs(f"objectives/{folder.name}")}
+        for folder in sorted((RUNS / "objectives").iterdir())
+    }
+    rewards = {
+        "bc": {seed: run.summary["bc"]["rewards"] for seed, run in baselines.items()},
+        "default": {seed: run.summary["grpo"]["rewards"] for seed, run in baselines.items()},
+        **{
+            name: {seed: run.evals["sampled"]["rewards"] for seed, run in runs.items()}
+            for name, runs in variants.items()
+        },
+    }
+    curves = {
+        "default": [_read_jsonl(run.folder / "grpo_metrics.jsonl") for run in baselines.values()],
+        **{name: [run.metrics for run in runs.values()] for name, runs in variants.items()},
+    }
+    _draw_curves(DOCS / "images" / "objectives.png", curves)
+
+    def gain(name: str, baseline: str) -> str:
+        pairs = [
+            (reward, rewards[baseline][seed][task])
+            for seed, by_task in rewards[name].items()
+            for task, reward in by_task.items()
+        ]
+        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+        return interval({"difference": difference, "ci95": ci95}, "+")
+
+    rows = []
+    for name, by_seed in rewards.items():
+        rates = {seed: sum(r.values()) / len(r) for seed, r in by_seed.items()}
+        cells = [percent(rates[seed]) if seed in rates else "" for seed in baselines]
+        row = [f"`{name}`" if name in variants else NAMES.get(name, name), *cells]
+        row.append(percent(sum(rates.values()) / len(rates)))
+        if name == "bc":
+            rows.append([*row, "", "", "", ""])
+            continue
+        lines = [line for metrics in curves[name] for line in metrics]
+        episodes = sum(line["episodes/total"] for line in lines) / len(curves[name])
+        kept = sum(line["groups/kept_fraction"] for line in lines) / len(lines)
+        row += [gain(name, "bc"), "" if name == "default" else gain(name, "default")]
+        rows.append([*row, f"{episodes:,.0f}", percent(kept)])
+    header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in baselines), "mean"]
+    header += ["minus BC, paired", "minus default, paired", "episodes", "groups with a signal, %"]
+    return table_of(header, rows)
+
+
+def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
+    """Draw the mean reward of training episodes over the seeds by the number of episodes so far."""
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, runs in curves.items():
+        episodes, values = [], []
+        for lines in zip(*runs, strict=False):
+            total = sum(line["episodes/total"] for line in lines) / len(lines)
+            episodes.append(total + (episodes[-1] if episodes else 0.0))
+            values.append(100 * sum(line["reward"] for line in lines) / len(lines))
+        # Each update has other tasks: the mean of five is readable.
+        smooth = [sum(values[max(0, i - 4) : i + 1]) / min(i + 1, 5) for i in range(len(values))]
+        style = {"color": "black", "lw": 2.5} if name == "default" else {"lw": 1.2}
+        axes.plot(episodes, smooth, label=name, **style)
+    axes.set_xlabel("episodes")
+    axes.set_ylabel("success in training, %, mean of 5 updates")
+    axes.set_xlim(left=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=130)
+
+
 def infinity() -> str:
     """Return the table of the success of small policies on WebArena-Infinity."""
     rows = []
@@ -330,6 +405,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
+    "objectives": objectives,
     "infinity": infinity,
 }
 

@@ -27,6 +27,15 @@ class RunStoppedError(RuntimeError):
     """Training that stopped itself. Checkpoints are valid; the message says how to continue."""
 
 
+class PreemptedError(RunStoppedError):
+    """Training that stopped on SIGTERM, after it saved a checkpoint."""
+
+    def __init__(self, update: int) -> None:
+        super().__init__(
+            f"stopped by SIGTERM after update {update}; the same command continues the run"
+        )
+
+
 class PolicyNotFoundError(ConfigError, FileNotFoundError):
     """Missing policy at `policy.path`, with none to download. The message says how to fix it."""
 

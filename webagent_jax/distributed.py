@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, PreemptedError
 
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -79,6 +79,10 @@ def initialized() -> Iterator[None]:
         sys.stderr.flush()
         # A normal exit would wait for the failed processes.
         os._exit(1)
+    except PreemptedError:
+        # All processes stop after the same update. Process 0, the coordinator, must end last.
+        jax.distributed.shutdown()
+        raise
     jax.distributed.shutdown()
 
 

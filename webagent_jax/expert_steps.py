@@ -12,7 +12,7 @@ The format `webarena_lite` contains the viewport only: there a move scrolls to t
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ _DATA_TEXT = re.compile(r' data-text="([^"]*)"')
 _MAX_NAME_CHARS = 40  # characters of a name that a thought repeats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move(Decision):
     """Decision with a reason, which long thoughts contain."""
 
@@ -148,10 +148,10 @@ def decide(page: Observation, action: Action, *, name: str = "") -> Decision:
         phrase = "" if element.kind == "textbox" else element.name
     match action.kind:
         case ActionKind.CLICK:
-            return Decision(f"click {label}", action, phrase)
+            return Decision(f"click {label}", action, intent_phrase=phrase)
         case ActionKind.TYPE | ActionKind.SEARCH | ActionKind.SELECT:
             verb = {ActionKind.SELECT: "select"}.get(action.kind, action.kind.value.lower())
-            return Decision(f'{verb} "{value}" in {label}', action, value)
+            return Decision(f'{verb} "{value}" in {label}', action, intent_phrase=value)
         case ActionKind.SWITCH_TAB:
             return Decision(f"switch to tab {value}", action)
         case ActionKind.GO_BACK:
@@ -269,16 +269,37 @@ def scroll_to(
     Raises:
         LookupError: no such element is on the page.
     """
+    page, element = yield from scroll_to_match(
+        page, lambda view: _find_element(view, name, kind), name
+    )
+    if element is None:
+        raise LookupError(f"no {kind or 'element'} named {name!r} on:\n{page.text}")
+    return page, element
+
+
+def scroll_to_match(
+    page: Observation, find: Callable[[Observation], str | None], goal: str
+) -> Generator[Decision, Observation, tuple[Observation, str | None]]:
+    """Scroll down, then up, until `find` returns an element; return the page and the element.
+
+    Args:
+        page: current page.
+        find: returns the id of an element of the observation; None if it has none.
+        goal: words of the thought for what the agent looks for.
+
+    Returns:
+        Page and id. The id is None if no view has the element; `compact` has only one view.
+    """
     for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
-        while (element := _find_element(page, name, kind)) is None and is_lite(page):
+        while (element := find(page)) is None and is_lite(page):
             previous_text = page.text
-            page = yield scroll(direction, name)
+            page = yield scroll(direction, goal)
             if page.text == previous_text:
                 # An unchanged page is at its end.
                 break
         if element is not None:
             return page, element
-    raise LookupError(f"no {kind or 'element'} named {name!r} on:\n{page.text}")
+    return page, None
 
 
 def scroll_until(

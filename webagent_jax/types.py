@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -116,6 +116,7 @@ class Decision:
 
     thought: str  # reasoning that precedes the action in the demonstration
     action: Action  # action of the turn
+    _: KW_ONLY
     intent_phrase: str = ""  # likely words of the intent for the target; see prompts.TaskQuoter
     is_mistake: bool = False  # injected error that the next decisions correct; not trained on
 

@@ -1,7 +1,8 @@
 """Messages and exit statuses of errors that the user can fix.
 
-A mistake ends with up to three lines and status 2, an interruption with status 130, a run that
-stopped itself or an infrastructure fault with status 1. All other errors keep their traceback.
+A mistake ends with up to three lines and status 2, an interruption with status 130 (Ctrl-C) or 143
+(SIGTERM in a training), a run that stopped itself or an infrastructure fault with status 1. All
+other errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _READ_ONLY_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
 MISTAKE = 2
 STOPPED = 1
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
+PREEMPTED = 143  # 128 and the number of SIGTERM
 _BROKEN_PIPE = 141  # 128 and the number of SIGPIPE
 
 
@@ -93,13 +95,15 @@ def _describe_package_error(error: BaseException) -> tuple[str, int] | None:
     # Imported here: without their packages, the errors above must still have a message.
     from absl import flags
 
-    from webagent_jax.config import ConfigError, RunStoppedError
+    from webagent_jax.config import ConfigError, PreemptedError, RunStoppedError
     from webagent_jax.types import InfraError
 
     if isinstance(error, flags.Error):
         return _describe_flag_error(error), MISTAKE
     if isinstance(error, ConfigError):
         return str(error), MISTAKE
+    if isinstance(error, PreemptedError):
+        return str(error), PREEMPTED
     if isinstance(error, RunStoppedError | InfraError):
         return str(error), STOPPED
     browser = sys.modules.get("webagent_jax.browser")

@@ -10,6 +10,7 @@ import difflib
 import sys
 from collections.abc import Sequence
 
+from webagent_jax import heap
 from webagent_jax.cli import errors
 
 # Module webagent_jax/commands/NAME.py, with underscores for blanks and hyphens.
@@ -55,9 +56,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if command is None:
             _write(_overview(args))
             return
+        needs_help = bool(_HELP_FLAGS & set(options))
+        if not needs_help:
+            heap.restart_with_huge_pages()
         from webagent_jax.cli import run
 
-        if _HELP_FLAGS & set(options):
+        if needs_help:
             _write(run.help_text(command))
         else:
             run.run(command, options)

@@ -14,7 +14,6 @@ from types import ModuleType
 from absl import app, flags
 from absl import logging as absl_logging
 
-from webagent_jax import heap
 from webagent_jax.cli import errors
 
 _VERBOSE = flags.DEFINE_bool("verbose", False, "Print the logs of libraries.")
@@ -33,8 +32,6 @@ def run(command: str, options: Sequence[str]) -> None:
         from webagent_jax.cli import run_config
 
         sys.argv = run_config.with_config_path(sys.argv)
-    # Before any thread starts.
-    heap.keep_freed_memory()
 
     def main(argv: Sequence[str]) -> None:
         configure_logging(verbose=_VERBOSE.value)

@@ -47,6 +47,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         ConfigError: the workdir contains a run with another config or from other weights; or a turn
             of a demonstration does not fit `bc.row_tokens`.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
+        PreemptedError: SIGTERM arrived; the last update has a checkpoint.
     """
     progress = progress or NullProgress()
     progress.plan(expected_work(cfg))
@@ -99,10 +100,11 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
                     best.add(update, stats["validation/success"], learner.state.params)
             step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
-            if update % cfg.bc.checkpoint_interval == 0 or is_last:
+            if learner.needs_checkpoint(update, cfg.bc.checkpoint_interval) or is_last:
                 # Metrics before the checkpoint: a run resumed from it does not write them again.
                 step_writer.flush()
                 learner.save(update, {"update": update, "best": best.record})
+            learner.stop_if_preempted(update)
         return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
 
 

@@ -50,6 +50,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.
+        PreemptedError: SIGTERM arrived; the last update has a checkpoint unless a guard forbids it.
     """
     progress = progress or NullProgress()
     require_local_policy(cfg)
@@ -128,13 +129,15 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             is_last = update + 1 == total
             # Before the end, no checkpoint beyond a limit: a resumed run starts from older params.
             if is_last or (
-                (update + 1) % cfg.grpo.checkpoint_interval == 0 and guards.all_within_limits
+                learner.needs_checkpoint(update + 1, cfg.grpo.checkpoint_interval)
+                and guards.all_within_limits
             ):
                 learner.save(
                     update + 1,
                     TaskStreamState.to_checkpoint(update + 1, scheduler)
                     | {"tasks": task_sampler.state(), "successes": replay.state()},
                 )
+            learner.stop_if_preempted(update + 1)
             progress.advance()
         return learner.export(workdir / "policy")
 

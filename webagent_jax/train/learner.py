@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from webagent_jax import distributed, learn, policy, seeds
 from webagent_jax.checkpoint import Checkpointer
-from webagent_jax.config import ConfigError, OptimizerConfig, RunConfig
+from webagent_jax.config import ConfigError, OptimizerConfig, PreemptedError, RunConfig
 from webagent_jax.learn import FrozenParams, LossFn, NonFiniteStepError, TrainState
 from webagent_jax.learn.microbatches import Sums
 from webagent_jax.policy import lora, sharding
@@ -20,6 +20,7 @@ from webagent_jax.policy.loading import load_policy
 from webagent_jax.policy.lora import FrozenBase
 from webagent_jax.seeds import RandomStream
 from webagent_jax.train import export
+from webagent_jax.train.preemption import PreemptionNotice
 from webagent_jax.types import ForestRows, PolicySnapshot
 
 # Batches are padded to a multiple of this many microbatches: empty rows cost nothing, and a new
@@ -51,6 +52,8 @@ class Learner:
         # `restore_or_init` replaces this state.
         self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
         self._checkpoints = Checkpointer(workdir / "checkpoints")
+        self._preemption = PreemptionNotice()
+        self._is_preempted = False  # SIGTERM arrived before the last call of `needs_checkpoint`
 
     def restore_or_init(
         self, loss_fn: LossFn, optimizer: OptimizerConfig, steps: int, *, reference: bool = False
@@ -87,10 +90,12 @@ class Learner:
         return loop_state
 
     def __enter__(self) -> Self:
+        self._preemption.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._checkpoints.close()
+        self._preemption.__exit__()
 
     # --- training --------------------------------------------------------------------------------
 
@@ -163,6 +168,20 @@ class Learner:
         return f"attention: {self.model.attention}; mesh: {sizes}"
 
     # --- checkpoints and export ------------------------------------------------------------------
+
+    def needs_checkpoint(self, update: int, interval: int) -> bool:
+        """Return whether to save this update: every `interval` updates, and after SIGTERM."""
+        self._is_preempted = self._preemption.has_arrived(update)
+        return self._is_preempted or update % interval == 0
+
+    def stop_if_preempted(self, update: int) -> None:
+        """Stop the training after SIGTERM; `needs_checkpoint` of the update comes first.
+
+        Raises:
+            PreemptedError: SIGTERM arrived in this process or another one of the job.
+        """
+        if self._is_preempted:
+            raise PreemptedError(update)
 
     def save(self, update: int, position: Json) -> None:
         """Start writing a checkpoint; later steps do not change its content.

@@ -66,18 +66,14 @@ def _act(
     kind: str = "",
     value: str | None = None,
 ) -> Moves:
-    for direction in (ActionKind.SCROLL_DOWN, ActionKind.SCROLL_UP):
-        while (element := find(page, text, after_text, before_text, kind)) is None and is_lite(
-            page
-        ):
-            previous_text = page.text
-            page = yield expert_steps.scroll(direction, text or after_text)
-            if page.text == previous_text:
-                break
-        if element is not None:
-            step = Action(action, element, value)
-            return (yield expert_steps.decide(page, step, name=text or after_text))
-    raise LookupError(f"no {kind or 'element'} {text!r} after {after_text!r} on:\n{page.text}")
+    page, element = yield from expert_steps.scroll_to_match(
+        page, lambda view: find(view, text, after_text, before_text, kind), text or after_text
+    )
+    if element is None:
+        raise LookupError(f"no {kind or 'element'} {text!r} after {after_text!r} on:\n{page.text}")
+    return (
+        yield expert_steps.decide(page, Action(action, element, value), name=text or after_text)
+    )
 
 
 def find(

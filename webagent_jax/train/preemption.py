@@ -1,0 +1,49 @@
+"""Preemption of a training: SIGTERM, which schedulers send before they end a job."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, Self
+
+from jax.experimental import multihost_utils
+
+from webagent_jax import distributed
+
+
+class PreemptionNotice:
+    """Handler of SIGTERM that lets the training complete its update.
+
+    In a job of several processes, JAX handles the signal and passes it from one process to all. A
+    second signal ends a process at once.
+    """
+
+    def __init__(self) -> None:
+        self._is_received = False
+        self._previous_handler: Any = None
+
+    def __enter__(self) -> Self:
+        # Python accepts handlers of the main thread only.
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if distributed.process_count() == 1 and is_main_thread:
+            self._previous_handler = signal.signal(signal.SIGTERM, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore_handler()
+
+    def has_arrived(self, update: int) -> bool:
+        """Return whether to stop after this update; every process calls it after each update."""
+        if distributed.process_count() == 1:
+            return self._is_received
+        # The processes agree on an update that none of them has completed yet.
+        return bool(multihost_utils.reached_preemption_sync_point(update))
+
+    def _receive(self, *_: object) -> None:
+        self._is_received = True
+        self._restore_handler()
+
+    def _restore_handler(self) -> None:
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGTERM, self._previous_handler)
+            self._previous_handler = None
