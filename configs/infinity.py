@@ -65,16 +65,14 @@ _BC = replace(
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
     suite=replace(_INFINITY.suite, tasks=tuple(sorted(SOLUTIONS))),
-    # The prompts of the demonstrations have at most 4,367 tokens. An update takes 20 GiB;
-    # rows of 6,144 tokens need more than 24 GiB.
+    # The prompts of the demonstrations have at most 4,367 tokens.
     engine=EngineConfig(slots=8, max_model_len=4_608),
     rollout=replace(_INFINITY.rollout, max_turns=16, max_new_tokens=192),
     bc=BCConfig(
         demos_per_task=1,
-        epochs=3,
-        batch_episodes=3,
+        epochs=4,
+        batch_episodes=2,
         row_tokens=4_608,
-        turns_per_demo=2,
         eval_episodes=0,
         eval_decisions=24,
         checkpoint_interval=10,

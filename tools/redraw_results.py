@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -377,22 +378,26 @@ def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
     figure.savefig(path, dpi=130)
 
 
-def infinity() -> str:
-    """Return the table of the success of small policies on WebArena-Infinity."""
+def infinity(split: str) -> str:
+    """Return the table of success on WebArena-Infinity, with one row per policy.
+
+    Args:
+        split: folder of the evaluations; those in it have the same episodes.
+    """
+    paths = sorted((RUNS / "infinity" / split).glob("*.json"))
+    evaluations = {path.stem: json.loads(path.read_text()) for path in paths}
+    start = evaluations["smollm2-135m-miniwob"]
     rows = []
-    for path in sorted((RUNS / "infinity").glob("*.json")):
-        evaluation = json.loads(path.read_text())
-        by_site = map(percent, evaluation["by_site"].values())
-        errors = percent(evaluation["parse_error_rate"])
-        rows.append([path.stem, evaluation["commit"][:7], *by_site, interval(evaluation), errors])
-    header = [
-        "success, %",
-        "commit",
-        *evaluation["by_site"],
-        "all",
-        "invalid responses, % of turns",
-    ]
-    return table_of(header, rows)
+    for name, evaluation in evaluations.items():
+        row = [name, evaluation["commit"][:7], interval(evaluation)]
+        pairs = [(evaluation["rewards"][task], reward) for task, reward in start["rewards"].items()]
+        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+        is_trained = name.startswith("bc")
+        row.append(interval({"difference": difference, "ci95": ci95}, "+") if is_trained else "")
+        row += [f"{evaluation['mean_turns']:.1f}", percent(evaluation["parse_error_rate"])]
+        rows.append(row)
+    header = ["policy", "commit", "success, %", "minus start of BC, paired", "turns, mean"]
+    return table_of([*header, "invalid responses, % of turns"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -406,7 +411,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
     "objectives": objectives,
-    "infinity": infinity,
+    "infinity_apps": partial(infinity, "apps"),
+    "infinity_tasks": partial(infinity, "tasks"),
 }
 
 
