@@ -307,31 +307,33 @@ def objectives() -> str:
     """Return the table of the quickstart with other options of M-GRPO, and draw its curves.
 
     Each folder of docs/results/objectives/ is a variant with one run per seed. BC and the default
-    are those of the quickstart. Differences are over the episodes of all seeds, in pairs.
+    are those of the quickstart. The table has the seeds that all variants have; differences are
+    over the episodes of all of them, in pairs.
     """
-    baselines = {run.name: run for run in load_runs("quickstart")}
     variants = {
-        folder.name: {run.name: run for run in load_runs(f"objectives/{folder.name}")}
+        folder.name: {run.name: run for run in load_runs(f"objectives/{folder.name}") if run.evals}
         for folder in sorted((RUNS / "objectives").iterdir())
     }
-    rewards = {
-        "bc": {seed: run.summary["bc"]["rewards"] for seed, run in baselines.items()},
-        "default": {seed: run.summary["grpo"]["rewards"] for seed, run in baselines.items()},
-        **{
-            name: {seed: run.evals["sampled"]["rewards"] for seed, run in runs.items()}
-            for name, runs in variants.items()
-        },
+    seeds = sorted(set.intersection(*map(set, variants.values())))
+    baselines = {run.name: run for run in load_runs("quickstart") if run.name in seeds}
+    summaries = [baselines[seed].summary for seed in seeds]
+    # Rewards by task, one dict per seed.
+    rewards: dict[str, list[dict[str, float]]] = {
+        "BC": [summary["bc"]["rewards"] for summary in summaries],
+        "default": [summary["grpo"]["rewards"] for summary in summaries],
     }
-    curves = {
-        "default": [_read_jsonl(run.folder / "grpo_metrics.jsonl") for run in baselines.values()],
-        **{name: [run.metrics for run in runs.values()] for name, runs in variants.items()},
+    metrics = {
+        "default": [_read_jsonl(baselines[seed].folder / "grpo_metrics.jsonl") for seed in seeds]
     }
-    _draw_curves(DOCS / "images" / "objectives.png", curves)
+    for name, runs in variants.items():
+        rewards[f"`{name}`"] = [runs[seed].evals["sampled"]["rewards"] for seed in seeds]
+        metrics[f"`{name}`"] = [runs[seed].metrics for seed in seeds]
+    _draw_curves(DOCS / "images" / "objectives.png", metrics)
 
     def gain(name: str, baseline: str) -> str:
         pairs = [
-            (reward, rewards[baseline][seed][task])
-            for seed, by_task in rewards[name].items()
+            (reward, others[task])
+            for by_task, others in zip(rewards[name], rewards[baseline], strict=True)
             for task, reward in by_task.items()
         ]
         difference, ci95 = paired_difference(*zip(*pairs, strict=True))
@@ -339,20 +341,18 @@ def objectives() -> str:
 
     rows = []
     for name, by_seed in rewards.items():
-        rates = {seed: sum(r.values()) / len(r) for seed, r in by_seed.items()}
-        cells = [percent(rates[seed]) if seed in rates else "" for seed in baselines]
-        row = [f"`{name}`" if name in variants else NAMES.get(name, name), *cells]
-        row.append(percent(sum(rates.values()) / len(rates)))
-        if name == "bc":
+        rates = [sum(by_task.values()) / len(by_task) for by_task in by_seed]
+        row = [name, *map(percent, rates), percent(sum(rates) / len(rates))]
+        if name == "BC":
             rows.append([*row, "", "", "", ""])
             continue
-        lines = [line for metrics in curves[name] for line in metrics]
-        episodes = sum(line["episodes/total"] for line in lines) / len(curves[name])
-        kept = sum(line["groups/kept_fraction"] for line in lines) / len(lines)
-        row += [gain(name, "bc"), "" if name == "default" else gain(name, "default")]
+        updates = [update for run in metrics[name] for update in run]
+        episodes = sum(update["episodes/total"] for update in updates) / len(seeds)
+        kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
+        row += [gain(name, "BC"), "" if name == "default" else gain(name, "default")]
         rows.append([*row, f"{episodes:,.0f}", percent(kept)])
-    header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in baselines), "mean"]
-    header += ["minus BC, paired", "minus default, paired", "episodes", "groups with a signal, %"]
+    header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
+    header += ["minus BC, paired", "minus default, paired", "episodes", "groups trained on, %"]
     return table_of(header, rows)
 
 
@@ -369,7 +369,7 @@ def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
         # Each update has other tasks: the mean of five is readable.
         smooth = [sum(values[max(0, i - 4) : i + 1]) / min(i + 1, 5) for i in range(len(values))]
         style = {"color": "black", "lw": 2.5} if name == "default" else {"lw": 1.2}
-        axes.plot(episodes, smooth, label=name, **style)
+        axes.plot(episodes, smooth, label=name.strip("`"), **style)
     axes.set_xlabel("episodes")
     axes.set_ylabel("success in training, %, mean of 5 updates")
     axes.set_xlim(left=0)
