@@ -314,8 +314,8 @@ def test_interruption_reports_saved_results_and_continues(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        ("train", "bc", "--config.bc.epochs=12", "--config.bc.eval_decisions=0"),
-        ("train", "grpo", "--config.grpo.updates=3", "--config.grpo.checkpoint_interval=20"),
+        ("train", "bc", "--config.bc.epochs=40", "--config.bc.checkpoint_interval=100"),
+        ("train", "grpo", "--config.grpo.updates=3", "--config.grpo.checkpoint_interval=100"),
     ],
     ids=["bc", "grpo"],
 )
@@ -339,7 +339,7 @@ def test_sigterm_saves_checkpoint_of_last_update_and_run_continues(tmp_path, opt
     assert message == (
         f"error: stopped by SIGTERM after update {update}; the same command continues the run\n"
     )
-    # The interval is 20 updates: the signal is the reason for this checkpoint.
+    # The interval is 100 updates: the signal is the reason for this checkpoint.
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [str(update)]
     assert run_command(*args).returncode == 0
     assert read_metrics(metrics)[:update] == records

@@ -17,7 +17,6 @@ PAGE_FAULT_SCRIPT = """
 import os, resource, sys
 from webagent_jax import heap
 
-process_id = os.getpid()
 heap.restart_with_huge_pages()
 import numpy as np
 

@@ -155,15 +155,21 @@ def interval(stage: Json, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"
 
 
+def gain(pairs: Sequence[tuple[float, float]]) -> str:
+    """Return the mean difference of pairs of rewards, after and before, with its interval."""
+    difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+    return interval({"difference": difference, "ci95": ci95}, "+")
+
+
 def quickstart() -> str:
     """Return the table of the stages of the quickstart, with one row per run."""
     rows = []
     for run in load_runs("quickstart"):
         cells = [interval(run.summary[stage]) for stage in STAGES]
-        gain = interval(run.summary["grpo_minus_bc"], "+")
+        difference = interval(run.summary["grpo_minus_bc"], "+")
         minutes = sum(run.summary["seconds"].values()) / 60
         seed = str(run.config["config"]["seed"])
-        rows.append([run.commit, seed, *cells, gain, f"{minutes:.1f}"])
+        rows.append([run.commit, seed, *cells, difference, f"{minutes:.1f}"])
     header = ["commit", "seed", "base", "BC", "M-GRPO", "M-GRPO minus BC, paired", "minutes"]
     return table_of(header, rows)
 
@@ -284,10 +290,8 @@ def miniwob_rl() -> str:
             continue
         after = run.evals["sampled"]
         pairs = [(after["rewards"][task], reward) for task, reward in before["rewards"].items()]
-        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
-        gain = interval({"difference": difference, "ci95": ci95}, "+")
         updates = str(len(run.metrics))
-        rows.append([name, run.commit, updates, interval(after), gain])
+        rows.append([name, run.commit, updates, interval(after), gain(pairs)])
     header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
     return table_of(header, rows)
 
@@ -330,14 +334,12 @@ def objectives() -> str:
         metrics[f"`{name}`"] = [runs[seed].metrics for seed in seeds]
     _draw_curves(DOCS / "images" / "objectives.png", metrics)
 
-    def gain(name: str, baseline: str) -> str:
-        pairs = [
+    def pairs(name: str, baseline: str) -> list[tuple[float, float]]:
+        return [
             (reward, others[task])
             for by_task, others in zip(rewards[name], rewards[baseline], strict=True)
             for task, reward in by_task.items()
         ]
-        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
-        return interval({"difference": difference, "ci95": ci95}, "+")
 
     rows = []
     for name, by_seed in rewards.items():
@@ -349,7 +351,8 @@ def objectives() -> str:
         updates = [update for run in metrics[name] for update in run]
         episodes = sum(update["episodes/total"] for update in updates) / len(seeds)
         kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
-        row += [gain(name, "BC"), "" if name == "default" else gain(name, "default")]
+        row.append(gain(pairs(name, "BC")))
+        row.append("" if name == "default" else gain(pairs(name, "default")))
         rows.append([*row, f"{episodes:,.0f}", percent(kept)])
     header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
     header += ["minus BC, paired", "minus default, paired", "episodes", "groups trained on, %"]
@@ -391,9 +394,7 @@ def infinity(split: str) -> str:
     for name, evaluation in evaluations.items():
         row = [name, evaluation["commit"][:7], interval(evaluation)]
         pairs = [(evaluation["rewards"][task], reward) for task, reward in start["rewards"].items()]
-        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
-        is_trained = name.startswith("bc")
-        row.append(interval({"difference": difference, "ci95": ci95}, "+") if is_trained else "")
+        row.append(gain(pairs) if name.startswith("bc") else "")
         row += [f"{evaluation['mean_turns']:.1f}", percent(evaluation["parse_error_rate"])]
         rows.append(row)
     header = ["policy", "commit", "success, %", "minus start of BC, paired", "turns, mean"]
