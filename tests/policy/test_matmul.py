@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,8 @@ import pytest
 
 from webagent_jax import inference, policy
 from webagent_jax.config import ConfigError, PolicyConfig, RunConfig
+from webagent_jax.inference import prefill_decode, programs
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import lora, matmul
 from webagent_jax.policy.loading import load_policy
 
@@ -93,6 +97,23 @@ def test_engine_with_matmul_dtype_samples_with_the_logp_of_score():
     np.testing.assert_allclose(completion.behavior_logp, response_logp(config), atol=1e-4)
     # The engine rounds: it differs from float32 matmuls by more than the tolerance above.
     assert np.abs(completion.behavior_logp - response_logp(CONFIG)).max() > 1e-3
+
+
+@needs_bfloat16
+def test_compiled_engine_converts_no_kernel_to_float32():
+    config = dataclasses.replace(CONFIG, matmul_dtype="bfloat16")
+    params = policy.init(config, jax.random.key(0))
+    shapes = EngineShapes.from_config(
+        config, slots=16, max_model_len=64, decode_steps=4, cache_bytes=2**20
+    )
+    # XLA has no bfloat16 matmul of one row.
+    shapes = dataclasses.replace(shapes, sequential_slots=False)
+    served = jax.jit(partial(prefill_decode.serving_params, config))(params)
+    spec = programs.ProgramSpec.from_params(config, shapes, served)
+    for name in ("prefill", "decode"):
+        text = programs.lower(spec, name).compile().as_text()
+        assert re.search(r"bf16\[(32,48|48,32)\]", text)
+        assert not re.search(r"f32\[(32,48|48,32)\]", text)
 
 
 def test_dot_general_rejects_other_axes():

@@ -102,7 +102,7 @@ def serving_params(config: ModelConfig, params: Params) -> Params:
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
         for i in range(config.num_layers)
     ]
-    layers = tuple(transpose_widening_kernels(layer, jnp.transpose) for layer in unstacked)
+    layers = tuple(transpose_widening_kernels(config, layer, jnp.transpose) for layer in unstacked)
     return {**params, "layers": layers}
 
 
@@ -111,16 +111,22 @@ def needs_head(config: ModelConfig, params: Params) -> bool:
     return config.has_rounded_matmuls and "head" not in params
 
 
-def transpose_widening_kernels(layer: Params, transpose: Callable[[Any], Any]) -> Params:
+def transpose_widening_kernels(
+    config: ModelConfig, layer: Params, transpose: Callable[[Any], Any]
+) -> Params:
     """Return a layer with its widening kernels transposed: [in, out] to [out, in] or back.
 
     XLA fuses the transposition back into the matmul. With few rows on a CPU, a matmul whose
-    reduction axis is contiguous in memory is a fifth faster.
+    reduction axis is contiguous in memory is a fifth faster. Rounded matmuls keep [in, out]: XLA
+    has no bfloat16 matmul of the transposed kernel, and would convert it to float32.
 
     Args:
+        config: architecture of the policy.
         layer: params, shapes or shardings of one layer.
         transpose: transposes one kernel.
     """
+    if config.has_rounded_matmuls:
+        return layer
     kernels = {
         name: {**layer[name], "kernel": transpose(layer[name]["kernel"])} for name in _WIDENING
     }
@@ -419,7 +425,7 @@ def _run_layers(
     states = []
     for index, serving_layer in enumerate(params["layers"]):
         # Back to [in, out], as `Block` expects.
-        layer_params = transpose_widening_kernels(serving_layer, jnp.transpose)
+        layer_params = transpose_widening_kernels(config, serving_layer, jnp.transpose)
         x, layer_state = apply_block(config, layer_params, x, angles, layer_attend(index))
         states.append(layer_state)
     return final_norm(config, params, x), tuple(states)

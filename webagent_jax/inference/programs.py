@@ -54,7 +54,7 @@ def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.De
         lambda leaf: NamedSharding(target, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
     )
     layer = prefill_decode.transpose_widening_kernels(
-        layer, lambda leaf: NamedSharding(target, PartitionSpec(*reversed(leaf.spec)))
+        config, layer, lambda leaf: NamedSharding(target, PartitionSpec(*reversed(leaf.spec)))
     )
     shardings = {**stacked, "layers": (layer,) * count}
     if prefill_decode.needs_head(config, params):
