@@ -100,7 +100,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
                     best.add(update, stats["validation/success"], learner.state.params)
             step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
-            if learner.needs_checkpoint(update, cfg.bc.checkpoint_interval) or is_last:
+            if is_last or learner.needs_checkpoint(update, cfg.bc.checkpoint_interval):
                 # Metrics before the checkpoint: a run resumed from it does not write them again.
                 step_writer.flush()
                 learner.save(update, {"update": update, "best": best.record})
