@@ -12,9 +12,16 @@ read pages of this size. Hardware: two CPU cores.
     python launch/evaluate.py --config=configs/arena.py --workdir=runs/arena/eval \
         --config.policy.path=runs/arena/grpo/policy
 
-`:smollm2` trains LoRA adapters of SmolLM2-135M-Instruct on thoughts that restate the task.
-docs/results.md has its decision accuracy and success on one site after one epoch.
---config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
+`:smollm2` trains LoRA adapters of SmolLM2-135M-Instruct on thoughts that restate the task. BC of
+it has two stages, from the adapter of BC on MiniWoB++: first turns of many tasks, which teach to
+choose by the task, then the first and two other turns of other tasks. docs/results.md has the
+results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16.
+
+    python launch/train_bc.py --config=configs/arena.py:first_turns --workdir=runs/arena_first
+    python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three \
+        --config.policy.path=runs/arena_first/adapter
+    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_three/eval \
+        --config.policy.path=runs/arena_three/policy
 """
 
 from __future__ import annotations
@@ -102,7 +109,49 @@ _SMOLLM2 = replace(
     grpo=replace(_ARENA.grpo, row_tokens=2_048),
 )
 
-_VARIANTS = {"": _ARENA, "smollm2": _SMOLLM2}
+# Tokens per second decide on a CPU: first turns have the shortest prompts.
+_FIRST_TURNS = replace(
+    _SMOLLM2,
+    policy=PolicyConfig(path="smollm2-135m-miniwob"),
+    suite=replace(
+        _SMOLLM2.suite, arena=replace(_SMOLLM2.suite.arena, num_generated_tasks=1_400)
+    ),
+    bc=replace(
+        _SMOLLM2.bc,
+        epochs=1,
+        batch_episodes=5,
+        turns_per_demo=1,
+        held_out_demos=650,
+        eval_decisions=96,
+        eval_interval=150,
+    ),
+)
+
+# Experts make mistakes and correct them, because the policy will make some too.
+_THREE_TURNS = replace(
+    _FIRST_TURNS,
+    suite=replace(
+        _SMOLLM2.suite,
+        arena=replace(
+            _SMOLLM2.suite.arena, task_seed=2, num_generated_tasks=1_380, mistake_rate=0.15
+        ),
+    ),
+    bc=replace(
+        _FIRST_TURNS.bc,
+        batch_episodes=3,
+        turns_per_demo=3,
+        held_out_demos=120,
+        eval_interval=210,
+        checkpoint_interval=20,
+    ),
+)
+
+_VARIANTS = {
+    "": _ARENA,
+    "smollm2": _SMOLLM2,
+    "first_turns": _FIRST_TURNS,
+    "three_turns": _THREE_TURNS,
+}
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -24,5 +24,16 @@ def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
     cfg = config.from_config_dict(get_config("smollm2"))
     assert cfg.policy.path == "smollm2-135m" and cfg.lora.rank > 0
     assert cfg.suite.arena.expert_thoughts == "restate" and cfg.bc.held_out_demos > 0
-    with pytest.raises(config.ConfigError, match="unknown variant 'other'; available: smollm2"):
+    with pytest.raises(config.ConfigError, match="unknown variant 'other'; available: "):
         get_config("other")
+
+
+def test_stages_of_bc_train_on_different_tasks() -> None:
+    get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
+    first, three = (
+        config.from_config_dict(get_config(name)) for name in ("first_turns", "three_turns")
+    )
+    assert (first.bc.turns_per_demo, three.bc.turns_per_demo) == (1, 3)
+    assert first.suite.arena.task_seed != three.suite.arena.task_seed
+    # Held-out demonstrations, of both stages.
+    assert min(first.bc.held_out_demos, three.bc.held_out_demos) >= first.bc.eval_decisions
