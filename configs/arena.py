@@ -113,9 +113,7 @@ _SMOLLM2 = replace(
 _FIRST_TURNS = replace(
     _SMOLLM2,
     policy=PolicyConfig(path="smollm2-135m-miniwob"),
-    suite=replace(
-        _SMOLLM2.suite, arena=replace(_SMOLLM2.suite.arena, num_generated_tasks=1_400)
-    ),
+    suite=replace(_SMOLLM2.suite, arena=replace(_SMOLLM2.suite.arena, num_generated_tasks=1_400)),
     bc=replace(
         _SMOLLM2.bc,
         epochs=1,
