@@ -12,10 +12,13 @@ read pages of this size. Hardware: two CPU cores.
     python launch/evaluate.py --config=configs/arena.py --workdir=runs/arena/eval \
         --config.policy.path=runs/arena/grpo/policy
 
-`:smollm2` trains LoRA adapters of SmolLM2-135M-Instruct on thoughts that restate the task. BC of
-it has two stages, from the adapter of BC on MiniWoB++: first turns of many tasks, which teach to
-choose by the task, then the first and two other turns of other tasks. docs/results.md has the
-results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16.
+`:smollm2` evaluates and trains SmolLM2-135M-Instruct with the adapter in the package, on thoughts
+that restate the task. The adapter has two stages of BC after that on MiniWoB++: first turns of many
+tasks, which teach to choose by the task, then the first and two other turns of other tasks.
+docs/results.md has the results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with
+AVX512-BF16. The adapter in the package has rank 16; the one of the last stage has rank 48.
+
+    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
 
     python launch/train_bc.py --config=configs/arena.py:first_turns --workdir=runs/arena_first
     python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three \
@@ -89,7 +92,7 @@ _ARENA = RunConfig(
 # 200 demonstrations have 769 tokens in the median and 1,691 at most, responses 77 and 153.
 _SMOLLM2 = replace(
     _ARENA,
-    policy=PolicyConfig(path="smollm2-135m"),
+    policy=PolicyConfig(path="smollm2-135m-arena"),
     # BC teaches the grammar, and short prompts train faster.
     prompt=PromptConfig(template="compact"),
     lora=LoRAConfig(rank=16, alpha=32.0),

@@ -245,7 +245,8 @@ def rename_tensor(directory, suffix):
 
 def test_adapters_in_package_are_complete():
     directories = sorted(path.parent for path in hf.PACKAGED_ADAPTERS.glob("*/adapter_config.json"))
-    assert [directory.name for directory in directories] == ["smollm2-135m-miniwob"]
+    names = [directory.name for directory in directories]
+    assert names == ["smollm2-135m-arena", "smollm2-135m-miniwob"]
     for directory in directories:
         config = peft_adapter.read_config(directory)
         assert config["base_model_name_or_path"] in PRETRAINED
