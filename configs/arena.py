@@ -147,11 +147,22 @@ _THREE_TURNS = replace(
     ),
 )
 
+# Complete demonstrations share more tokens per turn, and five of six turns are later ones.
+_ALL_TURNS = replace(
+    _THREE_TURNS,
+    suite=replace(
+        _THREE_TURNS.suite,
+        arena=replace(_THREE_TURNS.suite.arena, task_seed=3, num_generated_tasks=1_100),
+    ),
+    bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=60, eval_interval=170),
+)
+
 _VARIANTS = {
     "": _ARENA,
     "smollm2": _SMOLLM2,
     "first_turns": _FIRST_TURNS,
     "three_turns": _THREE_TURNS,
+    "all_turns": _ALL_TURNS,
 }
 
 
