@@ -13,18 +13,21 @@ read pages of this size. Hardware: two CPU cores.
         --config.policy.path=runs/arena/grpo/policy
 
 `:smollm2` evaluates and trains SmolLM2-135M-Instruct with the adapter in the package, on thoughts
-that restate the task. The adapter has two stages of BC after that on MiniWoB++: first turns of many
-tasks, which teach to choose by the task, then the first and two other turns of other tasks.
+that restate the task. The adapter has three stages of BC after that on MiniWoB++: first turns of
+many tasks, which teach to choose by the task, then the first and two other turns of other tasks,
+then complete demonstrations of other tasks.
 docs/results.md has the results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with
-AVX512-BF16. The adapter in the package has rank 16; the one of the last stage has rank 48.
+AVX512-BF16. The adapter in the package has rank 16; the sum of all stages has rank 64.
 
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
 
     python launch/train_bc.py --config=configs/arena.py:first_turns --workdir=runs/arena_first
     python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three \
         --config.policy.path=runs/arena_first/adapter
-    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_three/eval \
-        --config.policy.path=runs/arena_three/policy
+    python launch/train_bc.py --config=configs/arena.py:all_turns --workdir=runs/arena_all \
+        --config.policy.path=runs/arena_three/adapter
+    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_all/eval \
+        --config.policy.path=runs/arena_all/policy
 """
 
 from __future__ import annotations
@@ -154,7 +157,7 @@ _ALL_TURNS = replace(
         _THREE_TURNS.suite,
         arena=replace(_THREE_TURNS.suite.arena, task_seed=3, num_generated_tasks=1_100),
     ),
-    bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=60, eval_interval=170),
+    bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=200, eval_interval=150),
 )
 
 _VARIANTS = {

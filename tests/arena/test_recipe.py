@@ -30,10 +30,10 @@ def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
 
 def test_stages_of_bc_train_on_different_tasks() -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
-    first, three = (
-        config.from_config_dict(get_config(name)) for name in ("first_turns", "three_turns")
-    )
-    assert (first.bc.turns_per_demo, three.bc.turns_per_demo) == (1, 3)
-    assert first.suite.arena.task_seed != three.suite.arena.task_seed
-    # Held-out demonstrations, of both stages.
-    assert min(first.bc.held_out_demos, three.bc.held_out_demos) >= first.bc.eval_decisions
+    stages = [
+        config.from_config_dict(get_config(name))
+        for name in ("first_turns", "three_turns", "all_turns")
+    ]
+    assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0]
+    assert len({cfg.suite.arena.task_seed for cfg in stages}) == 3
+    assert all(cfg.bc.held_out_demos >= cfg.bc.eval_decisions for cfg in stages)
