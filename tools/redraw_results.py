@@ -255,7 +255,8 @@ def arena_shop() -> str:
 def arena() -> str:
     """Return the table of decision accuracy and success of SmolLM2-135M on all sites of the arena.
 
-    A stored evaluation has the update of its policy in its name: `eval_240_greedy.json`.
+    A stored evaluation has the update of its policy in its name: `eval_240_greedy.json`. Others, of
+    reduced adapters, are not in the table.
     """
     kinds = [
         f"decisions/{split}{turn}"
@@ -265,7 +266,11 @@ def arena() -> str:
     rows = []
     for run in load_runs("arena"):
         decisions = [dict(zip(*run.series(kind), strict=True)) for kind in kinds]
-        success = {int(name.removesuffix("_greedy")): e for name, e in run.evals.items()}
+        success = {
+            int(name.removesuffix("_greedy")): evaluation
+            for name, evaluation in run.evals.items()
+            if name.endswith("_greedy")
+        }
         for step in sorted({*decisions[0], *success}):
             cells = [percent(values[step]) if step in values else "" for values in decisions]
             cells.append(interval(success[step]) if step in success else "")
