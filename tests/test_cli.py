@@ -25,6 +25,7 @@ from webagent_jax.config_options import check_path
 from webagent_jax.learn import NonFiniteStepError
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.metric_writers import read_metrics
+from webagent_jax.tracking.workdir_lock import hold_lock
 from webagent_jax.train.metrics import GuardTripped
 from webagent_jax.types import InfraError
 
@@ -268,6 +269,14 @@ def test_workdir_of_other_command_exits_with_message(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     result = run_command("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")
     assert_mistake(result, "contains a run of `webagent train bc`, this is `webagent evaluate`")
+
+
+@pytest.mark.parametrize("command", ["train grpo", "evaluate"])
+def test_command_rejects_workdir_in_use(tmp_path, command):
+    with hold_lock(tmp_path):
+        result = run_command(*command.split(), "--config=quickstart:smoke", f"--workdir={tmp_path}")
+    assert_mistake(result, f"process {os.getpid()} writes to {tmp_path}: wait until it ends")
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 @pytest.mark.browser

@@ -11,6 +11,7 @@ import pytest
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.tracking import run_metadata
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 
 def start_run(workdir: Path, cfg: RunConfig) -> None:
@@ -30,7 +31,8 @@ def test_run_rejects_other_config_and_command(tmp_path: Path) -> None:
 
 def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
     run_metadata.init_workdir(tmp_path, RunConfig(), "train grpo")
-    run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "evaluate")
+    with hold_lock(tmp_path):
+        run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "evaluate")
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
 

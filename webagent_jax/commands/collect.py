@@ -19,6 +19,7 @@ from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 from webagent_jax.types import DemoSource
 
 _DEMO_SOURCE = flags.DEFINE_enum(
@@ -31,12 +32,13 @@ _DEMO_SOURCE = flags.DEFINE_enum(
 
 def main(argv: Sequence[str]) -> None:
     """Collect the demonstrations and print their number."""
-    directory, cfg = parse_workdir(argv) / "demos", load_checked_config()
+    workdir, cfg = parse_workdir(argv), load_checked_config()
+    directory = workdir / "demos"
     from webagent_jax import demos
     from webagent_jax.collect_demos import collect_demos
 
     if demos.exists(directory):
         raise ConfigError(f"{directory} already contains demonstrations; use another --workdir")
-    with open_progress() as progress:
+    with hold_lock(workdir), open_progress() as progress:
         collect_demos(cfg, directory, progress, typing.cast(DemoSource, _DEMO_SOURCE.value))
     print(f"{len(demos.read(directory))} demonstrations in {directory}")

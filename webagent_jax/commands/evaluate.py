@@ -23,6 +23,7 @@ from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 _COMPARE = flags.DEFINE_string(
     "compare", "", "Baseline of a paired test: an eval.json or its folder."
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     from webagent_jax.report import comparison, tables
 
     baseline = comparison.read(Path(_COMPARE.value)) if _COMPARE.value else None
-    with open_progress() as progress:
+    with hold_lock(workdir), open_progress() as progress:
         evaluate.evaluate(cfg, workdir, progress)
     record = comparison.read(workdir)
     print(f"\n{tables.evaluation(record)}")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 
 def main(argv: Sequence[str]) -> None:
@@ -21,7 +22,7 @@ def main(argv: Sequence[str]) -> None:
     workdir, cfg = parse_workdir(argv, default_workdir="runs/quickstart"), load_checked_config()
     from webagent_jax import quickstart
 
-    with open_progress() as progress:
+    with hold_lock(workdir), open_progress() as progress:
         summary = quickstart.quickstart(cfg, workdir, progress)
     print(quickstart.table(summary))
     print(f"Open {workdir / 'report.html'}")

@@ -11,6 +11,7 @@ from webagent_jax import distributed
 from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 
 def main(argv: Sequence[str]) -> None:
@@ -18,6 +19,10 @@ def main(argv: Sequence[str]) -> None:
     workdir, cfg = parse_workdir(argv), load_checked_config()
     from webagent_jax.train.bc import train_bc
 
-    with distributed.initialized(), open_progress() as progress:
+    with (
+        distributed.initialized(),
+        hold_lock(workdir, distributed.process_index()),
+        open_progress() as progress,
+    ):
         policy = train_bc(cfg, workdir, progress)
     print(policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,23 @@ from typing import Any
 from absl import logging
 
 from webagent_jax.config import ConfigError
+
+
+def make_workdir(workdir: Path) -> None:
+    """Create the folder of a run unless it exists.
+
+    Raises:
+        ConfigError: it cannot be written; the message names it.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        # mkdir accepts an existing folder that is read-only.
+        if not os.access(workdir, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
+        ) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.tracking import atomic_files
+from webagent_jax.tracking.workdir_lock import LOCK_FILE
 
 Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 """Subcommand of `webagent` that writes a run."""
@@ -38,13 +39,8 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
         "commit": commit(),
         "hardware": hardware(),
     }
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        atomic_files.write_json(path, content)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write to {workdir}: {error.strerror}; choose another --workdir"
-        ) from error
+    atomic_files.make_workdir(workdir)
+    atomic_files.write_json(path, content)
 
 
 def policy_path(workdir: Path) -> str:
@@ -60,7 +56,8 @@ def policy_path(workdir: Path) -> str:
 
 
 def _has_other_files(workdir: Path, path: Path) -> bool:
-    return any(file.is_file() and file != path for file in workdir.rglob("*"))
+    own = (path, workdir / LOCK_FILE)
+    return any(file.is_file() and file not in own for file in workdir.rglob("*"))
 
 
 def _check_same_run(
