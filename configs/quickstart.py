@@ -1,7 +1,7 @@
 r"""Full pipeline on two CPU cores: webagent-tiny on 12 MiniWoB++ tasks.
 
-Stages: base policy; behavior cloning (BC) on 2 demonstrations per task until validation success is
-flat; 16 updates of M-GRPO (12 groups of 8 episodes; other groups replace those without a signal).
+Stages: base policy; behavior cloning (BC) on one demonstration per task until validation success is
+flat; 14 updates of M-GRPO (16 groups of 8 episodes; other groups replace those without a signal).
 Each stage is evaluated on the same 408 held-out episodes, sampled as in training. Results:
 docs/results.md.
 
@@ -35,19 +35,21 @@ from webagent_jax.config import (
     SuiteConfig,
 )
 
+# Pages on which BC has both outcomes on training tasks, 20 to 85 % (docs/lab_log.md): M-GRPO learns
+# nothing from groups with equal rewards.
 _TASKS = (
-    "buy-ticket",
     "choose-list",
     "click-checkboxes",
-    "click-collapsible-2-nodelay",
-    "click-menu",
-    "click-option",
+    "click-dialog-2",
     "click-scroll-list",
+    "click-shape",
     "click-tab",
-    "click-tab-2",
-    "email-inbox-important",
+    "click-tab-2-easy",
+    "click-widget",
     "enter-text",
-    "use-autocomplete-nodelay",
+    "focus-text-2",
+    "login-user",
+    "navigate-tree",
 )
 
 _QUICKSTART = RunConfig(
@@ -55,10 +57,10 @@ _QUICKSTART = RunConfig(
     engine=EngineConfig(slots=16, max_model_len=512),
     rollout=RolloutConfig(max_concurrent_episodes=16, max_turns=8, max_new_tokens=96),
     bc=BCConfig(
-        demos_per_task=2,
-        # 90 updates; validation success is flat after update 60 (docs/results.md, Convergence of
+        demos_per_task=1,
+        # 120 updates; validation success is flat after update 60 (docs/results.md, Convergence of
         # behavior cloning).
-        epochs=15,
+        epochs=40,
         batch_episodes=4,
         row_tokens=512,
         optimizer=OptimizerConfig(
@@ -66,11 +68,14 @@ _QUICKSTART = RunConfig(
         ),
     ),
     grpo=GRPOConfig(
-        updates=16,
-        tasks_per_update=12,
+        updates=14,
+        tasks_per_update=16,
         group_size=8,
+        # Three passes over each batch: the ratio rarely reaches the clip range, and episodes cost
+        # more than passes.
         minibatches=4,
-        max_extra_groups=6,
+        epochs=3,
+        max_extra_groups=8,
         kl_beta=0.001,
         row_tokens=512,
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
@@ -84,12 +89,14 @@ _GRPO = _QUICKSTART.grpo
 # Each objective changes only the options that define it.
 _OBJECTIVES: dict[str, GRPOConfig] = {
     # One step per batch keeps the ratio at 1, so the clip has no effect. All groups are kept.
-    "paper": replace(_GRPO, minibatches=1, filter_groups=False),
+    "paper": replace(_GRPO, minibatches=1, epochs=1, filter_groups=False),
     "dr_grpo": replace(
         _GRPO, loss_aggregation="constant_length", advantage_estimator="group_mean", kl_beta=0.0
     ),
     # Policy gradients have no ratio, so they take one step per batch.
-    "rloo": replace(_GRPO, advantage_estimator="leave_one_out", policy_loss="logp", minibatches=1),
+    "rloo": replace(
+        _GRPO, advantage_estimator="leave_one_out", policy_loss="logp", minibatches=1, epochs=1
+    ),
     "dapo": replace(
         _GRPO, loss_aggregation="token_mean", clip_high=0.28, kl_beta=0.0, truncated_episodes="mask"
     ),
@@ -106,6 +113,7 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
         advantage_estimator="batch_mean",
         policy_loss="logp",
         minibatches=1,
+        epochs=1,
         filter_groups=False,
     ),
     "released": replace(
@@ -113,6 +121,7 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
         sequence_layout="webagent_r1_release",
         policy_loss="logp",
         minibatches=1,
+        epochs=1,
         filter_groups=False,
     ),
     "step_credit": replace(_GRPO, step_advantage_weight=1.0),
