@@ -1,7 +1,7 @@
 r"""Full pipeline on two CPU cores: webagent-tiny on 12 MiniWoB++ tasks.
 
 Stages: base policy; behavior cloning (BC) on one demonstration per task until validation success is
-flat; 14 updates of M-GRPO (16 groups of 8 episodes; other groups replace those without a signal).
+flat; 16 updates of M-GRPO (16 groups of 8 episodes; other groups replace those without a signal).
 Each stage is evaluated on the same 408 held-out episodes, sampled as in training. Results:
 docs/results.md.
 
@@ -68,13 +68,11 @@ _QUICKSTART = RunConfig(
         ),
     ),
     grpo=GRPOConfig(
-        updates=14,
+        updates=16,
         tasks_per_update=16,
         group_size=8,
-        # Three passes over each batch: the ratio rarely reaches the clip range, and episodes cost
-        # more than passes.
+        # One pass over each batch: three passes diverge (docs/lab_log.md).
         minibatches=4,
-        epochs=3,
         max_extra_groups=8,
         kl_beta=0.001,
         row_tokens=512,
@@ -89,14 +87,12 @@ _GRPO = _QUICKSTART.grpo
 # Each objective changes only the options that define it.
 _OBJECTIVES: dict[str, GRPOConfig] = {
     # One step per batch keeps the ratio at 1, so the clip has no effect. All groups are kept.
-    "paper": replace(_GRPO, minibatches=1, epochs=1, filter_groups=False),
+    "paper": replace(_GRPO, minibatches=1, filter_groups=False),
     "dr_grpo": replace(
         _GRPO, loss_aggregation="constant_length", advantage_estimator="group_mean", kl_beta=0.0
     ),
     # Policy gradients have no ratio, so they take one step per batch.
-    "rloo": replace(
-        _GRPO, advantage_estimator="leave_one_out", policy_loss="logp", minibatches=1, epochs=1
-    ),
+    "rloo": replace(_GRPO, advantage_estimator="leave_one_out", policy_loss="logp", minibatches=1),
     "dapo": replace(
         _GRPO, loss_aggregation="token_mean", clip_high=0.28, kl_beta=0.0, truncated_episodes="mask"
     ),
@@ -113,7 +109,6 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
         advantage_estimator="batch_mean",
         policy_loss="logp",
         minibatches=1,
-        epochs=1,
         filter_groups=False,
     ),
     "released": replace(
@@ -121,7 +116,6 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
         sequence_layout="webagent_r1_release",
         policy_loss="logp",
         minibatches=1,
-        epochs=1,
         filter_groups=False,
     ),
     "step_credit": replace(_GRPO, step_advantage_weight=1.0),

@@ -161,10 +161,14 @@ def gain(pairs: Sequence[tuple[float, float]]) -> str:
     return interval({"difference": difference, "ci95": ci95}, "+")
 
 
-def quickstart() -> str:
-    """Return the table of the stages of the quickstart, with one row per run."""
+def quickstart(folder: str) -> str:
+    """Return the table of the stages of the quickstart, with one row per run.
+
+    Args:
+        folder: folder of the runs in docs/results/.
+    """
     rows = []
-    for run in load_runs("quickstart"):
+    for run in load_runs(folder):
         cells = [interval(run.summary[stage]) for stage in STAGES]
         difference = interval(run.summary["grpo_minus_bc"], "+")
         minutes = sum(run.summary["seconds"].values()) / 60
@@ -174,9 +178,9 @@ def quickstart() -> str:
     return table_of(header, rows)
 
 
-def quickstart_tasks() -> str:
+def quickstart_tasks(folder: str) -> str:
     """Return the table of the success rates of the quickstart by task."""
-    runs = load_runs("quickstart")
+    runs = load_runs(folder)
     columns = [(run, stage) for run in runs for stage in STAGES]
     header = ["success, % of 34", *(f"{NAMES[stage]}, {run.name}" for run, stage in columns)]
     sites = runs[0].summary["base"]["by_site"]
@@ -316,7 +320,7 @@ def objectives() -> str:
     """Return the table of the quickstart with other options of M-GRPO, and draw its curves.
 
     Each folder of docs/results/objectives/ is a variant with one run per seed. BC and the default
-    are those of the quickstart. The table has the seeds that all variants have; differences are
+    are those of the quickstart with two demonstrations per page. The table has the seeds that all variants have; differences are
     over the episodes of all of them, in pairs.
     """
     variants = {
@@ -324,7 +328,7 @@ def objectives() -> str:
         for folder in sorted((RUNS / "objectives").iterdir())
     }
     seeds = sorted(set.intersection(*map(set, variants.values())))
-    baselines = {run.name: run for run in load_runs("quickstart") if run.name in seeds}
+    baselines = {run.name: run for run in load_runs("quickstart_two_demos") if run.name in seeds}
     summaries = [baselines[seed].summary for seed in seeds]
     # Rewards by task, one dict per seed.
     rewards: dict[str, list[dict[str, float]]] = {
@@ -407,8 +411,10 @@ def infinity(split: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "quickstart": quickstart,
-    "quickstart_tasks": quickstart_tasks,
+    "quickstart": partial(quickstart, "quickstart"),
+    "quickstart_tasks": partial(quickstart_tasks, "quickstart"),
+    "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
+    "quickstart_two_demos_tasks": partial(quickstart_tasks, "quickstart_two_demos"),
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
