@@ -22,10 +22,8 @@ AVX512-BF16. The adapter in the package has rank 16; the sum of all stages has r
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
 
     python launch/train_bc.py --config=configs/arena.py:first_turns --workdir=runs/arena_first
-    python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three \
-        --config.policy.path=runs/arena_first/adapter
-    python launch/train_bc.py --config=configs/arena.py:all_turns --workdir=runs/arena_all \
-        --config.policy.path=runs/arena_three/adapter
+    python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three
+    python launch/train_bc.py --config=configs/arena.py:all_turns --workdir=runs/arena_all
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_all/eval \
         --config.policy.path=runs/arena_all/policy
 """
@@ -134,6 +132,8 @@ _FIRST_TURNS = replace(
 # Experts make mistakes and correct them, because the policy will make some too.
 _THREE_TURNS = replace(
     _FIRST_TURNS,
+    # Of the stage before, in the workdir of its command above.
+    policy=PolicyConfig(path="runs/arena_first/adapter"),
     suite=replace(
         _SMOLLM2.suite,
         arena=replace(
@@ -153,6 +153,7 @@ _THREE_TURNS = replace(
 # Complete demonstrations share more tokens per turn, and five of six turns are later ones.
 _ALL_TURNS = replace(
     _THREE_TURNS,
+    policy=PolicyConfig(path="runs/arena_three/adapter"),
     suite=replace(
         _THREE_TURNS.suite,
         arena=replace(_THREE_TURNS.suite.arena, task_seed=3, num_generated_tasks=1_100),

@@ -36,4 +36,8 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
     ]
     assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0]
     assert len({cfg.suite.arena.task_seed for cfg in stages}) == 3
+    # Each stage starts from the adapter of the one before, in the workdir of its command.
+    doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
+    for cfg in stages[1:]:
+        assert f"--workdir={Path(cfg.policy.path).parent}\n" in doc
     assert all(cfg.bc.held_out_demos >= cfg.bc.eval_decisions for cfg in stages)
