@@ -320,8 +320,8 @@ def objectives() -> str:
     """Return the table of the quickstart with other options of M-GRPO, and draw its curves.
 
     Each folder of docs/results/objectives/ is a variant with one run per seed. BC and the default
-    are those of the quickstart with two demonstrations per page. The table has the seeds that all variants have; differences are
-    over the episodes of all of them, in pairs.
+    are those of the quickstart with two demonstrations per page. The table has the seeds that all
+    variants have; differences are over the episodes of all of them, in pairs.
     """
     variants = {
         folder.name: {run.name: run for run in load_runs(f"objectives/{folder.name}") if run.evals}
