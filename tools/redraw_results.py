@@ -316,19 +316,22 @@ def miniwob_pages() -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
-def objectives() -> str:
-    """Return the table of the quickstart with other options of M-GRPO, and draw its curves.
+def variants_of(baseline: str, folder: str) -> str:
+    """Return the table of a quickstart with other options of M-GRPO, and draw its curves.
 
-    Each folder of docs/results/objectives/ is a variant with one run per seed. BC and the default
-    are those of the quickstart with two demonstrations per page. The table has the seeds that all
+    Each folder in `folder` is a variant with one run per seed. The table has the seeds that all
     variants have; differences are over the episodes of all of them, in pairs.
+
+    Args:
+        baseline: folder of the quickstart in docs/results/, with the runs of BC and the default.
+        folder: folder of the variants in docs/results/.
     """
     variants = {
-        folder.name: {run.name: run for run in load_runs(f"objectives/{folder.name}") if run.evals}
-        for folder in sorted((RUNS / "objectives").iterdir())
+        path.name: {run.name: run for run in load_runs(f"{folder}/{path.name}") if run.evals}
+        for path in sorted((RUNS / folder).iterdir())
     }
     seeds = sorted(set.intersection(*map(set, variants.values())))
-    baselines = {run.name: run for run in load_runs("quickstart_two_demos") if run.name in seeds}
+    baselines = {run.name: run for run in load_runs(baseline) if run.name in seeds}
     summaries = [baselines[seed].summary for seed in seeds]
     # Rewards by task, one dict per seed.
     rewards: dict[str, list[dict[str, float]]] = {
@@ -341,12 +344,12 @@ def objectives() -> str:
     for name, runs in variants.items():
         rewards[f"`{name}`"] = [runs[seed].evals["sampled"]["rewards"] for seed in seeds]
         metrics[f"`{name}`"] = [runs[seed].metrics for seed in seeds]
-    _draw_curves(DOCS / "images" / "objectives.png", metrics)
+    _draw_curves(DOCS / "images" / f"{folder}.png", metrics)
 
-    def pairs(name: str, baseline: str) -> list[tuple[float, float]]:
+    def pairs(name: str, other: str) -> list[tuple[float, float]]:
         return [
             (reward, others[task])
-            for by_task, others in zip(rewards[name], rewards[baseline], strict=True)
+            for by_task, others in zip(rewards[name], rewards[other], strict=True)
             for task, reward in by_task.items()
         ]
 
@@ -422,7 +425,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
-    "objectives": objectives,
+    "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
+    "quickstart_variants": partial(variants_of, "quickstart", "quickstart_variants"),
     "infinity_apps": partial(infinity, "apps"),
     "infinity_tasks": partial(infinity, "tasks"),
 }
