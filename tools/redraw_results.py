@@ -195,9 +195,10 @@ def bc_options(run: Run) -> str:
     """Return the options of a BC run as text."""
     bc = run.config["config"]["bc"]
     rate = bc["optimizer"]["learning_rate"]
-    demos = f"{bc['demos_per_task']} demonstrations per page"
+    plural = "" if bc["demos_per_task"] == 1 else "s"
+    demos = f"{bc['demos_per_task']} demonstration{plural} per page"
     batch = f"batch {bc['batch_episodes']}, {bc['epochs']} epochs"
-    return f"{demos}, {batch}, learning rate {rate:g}"
+    return f"{demos}, {batch}, learning rate {rate:g}, seed {run.config['config']['seed']}"
 
 
 def bc_quickstart() -> str:
@@ -316,7 +317,7 @@ def miniwob_pages() -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
-def variants_of(baseline: str, folder: str) -> str:
+def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     """Return the table of a quickstart with other options of M-GRPO, and draw its curves.
 
     Each folder in `folder` is a variant with one run per seed. The table has the seeds that all
@@ -325,6 +326,7 @@ def variants_of(baseline: str, folder: str) -> str:
     Args:
         baseline: folder of the quickstart in docs/results/, with the runs of BC and the default.
         folder: folder of the variants in docs/results/.
+        default: name of the M-GRPO runs in `baseline`.
     """
     variants = {
         path.name: {run.name: run for run in load_runs(f"{folder}/{path.name}") if run.evals}
@@ -336,10 +338,10 @@ def variants_of(baseline: str, folder: str) -> str:
     # Rewards by task, one dict per seed.
     rewards: dict[str, list[dict[str, float]]] = {
         "BC": [summary["bc"]["rewards"] for summary in summaries],
-        "default": [summary["grpo"]["rewards"] for summary in summaries],
+        default: [summary["grpo"]["rewards"] for summary in summaries],
     }
     metrics = {
-        "default": [_read_jsonl(baselines[seed].folder / "grpo_metrics.jsonl") for seed in seeds]
+        default: [_read_jsonl(baselines[seed].folder / "grpo_metrics.jsonl") for seed in seeds]
     }
     for name, runs in variants.items():
         rewards[f"`{name}`"] = [runs[seed].evals["sampled"]["rewards"] for seed in seeds]
@@ -364,10 +366,10 @@ def variants_of(baseline: str, folder: str) -> str:
         episodes = sum(update["episodes/total"] for update in updates) / len(seeds)
         kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
         row.append(gain(pairs(name, "BC")))
-        row.append("" if name == "default" else gain(pairs(name, "default")))
+        row.append("" if name == default else gain(pairs(name, default)))
         rows.append([*row, f"{episodes:,.0f}", percent(kept)])
     header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
-    header += ["minus BC, paired", "minus default, paired", "episodes", "groups trained on, %"]
+    header += ["minus BC, paired", f"minus {default}, paired", "episodes", "groups trained on, %"]
     return table_of(header, rows)
 
 
@@ -375,7 +377,7 @@ def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
     """Draw the mean reward of training episodes over the seeds by the number of episodes so far."""
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, runs in curves.items():
+    for number, (name, runs) in enumerate(curves.items()):
         episodes, values = [], []
         for lines in zip(*runs, strict=False):
             total = sum(line["episodes/total"] for line in lines) / len(lines)
@@ -383,7 +385,7 @@ def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
             values.append(100 * sum(line["reward"] for line in lines) / len(lines))
         # Each update has other tasks: the mean of five is readable.
         smooth = [sum(values[max(0, i - 4) : i + 1]) / min(i + 1, 5) for i in range(len(values))]
-        style = {"color": "black", "lw": 2.5} if name == "default" else {"lw": 1.2}
+        style = {"color": "black", "lw": 2.5} if number == 0 else {"lw": 1.2}
         axes.plot(episodes, smooth, label=name.strip("`"), **style)
     axes.set_xlabel("episodes")
     axes.set_ylabel("success in training, %, mean of 5 updates")
@@ -426,7 +428,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": miniwob_pages,
     "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
-    "quickstart_variants": partial(variants_of, "quickstart", "quickstart_variants"),
+    "quickstart_variants": partial(
+        variants_of, "quickstart", "quickstart_variants", "`learning_rate_5e-4`"
+    ),
     "infinity_apps": partial(infinity, "apps"),
     "infinity_tasks": partial(infinity, "tasks"),
 }
