@@ -178,9 +178,9 @@ def quickstart(folder: str) -> str:
     return table_of(header, rows)
 
 
-def quickstart_tasks(folder: str) -> str:
-    """Return the table of the success rates of the quickstart by task."""
-    runs = load_runs(folder)
+def quickstart_tasks() -> str:
+    """Return the table of the success rates of the earlier quickstart by task."""
+    runs = load_runs("quickstart_two_demos")
     columns = [(run, stage) for run in runs for stage in STAGES]
     header = ["success, % of 34", *(f"{NAMES[stage]}, {run.name}" for run, stage in columns)]
     sites = runs[0].summary["base"]["by_site"]
@@ -189,6 +189,28 @@ def quickstart_tasks(folder: str) -> str:
         for site in sites
     ]
     return table_of(header, rows)
+
+
+def quickstart_pages() -> str:
+    """Return the table of success by page, over the seeds of the quickstart and its variants."""
+    runs = load_runs("quickstart")
+    rewards = {NAMES[stage]: [run.summary[stage]["rewards"] for run in runs] for stage in STAGES}
+    rewards["M-GRPO, 5e-4"] = rewards.pop(NAMES["grpo"])
+    variants = load_runs("quickstart_variants/learning_rate_2.5e-4")
+    rewards["M-GRPO, 2.5e-4"] = [run.evals["sampled"]["rewards"] for run in variants if run.evals]
+
+    def success(by_seed: list[dict[str, float]], page: str) -> str:
+        values = [
+            reward
+            for by_task in by_seed
+            for task, reward in by_task.items()
+            if task.split("/")[1] == page
+        ]
+        return f"{100 * sum(values) / len(values):.0f}"
+
+    pages = runs[0].summary["base"]["by_site"]
+    rows = [[page, *(success(by_seed, page) for by_seed in rewards.values())] for page in pages]
+    return table_of([f"success, % of {34 * len(runs)}", *rewards], rows)
 
 
 def bc_options(run: Run) -> str:
@@ -417,9 +439,9 @@ def infinity(split: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": partial(quickstart, "quickstart"),
-    "quickstart_tasks": partial(quickstart_tasks, "quickstart"),
+    "quickstart_pages": quickstart_pages,
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
-    "quickstart_two_demos_tasks": partial(quickstart_tasks, "quickstart_two_demos"),
+    "quickstart_two_demos_tasks": quickstart_tasks,
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
