@@ -119,21 +119,25 @@ def load_runs(table: str) -> list[Run]:
     return [Run(folder) for folder in sorted((RUNS / table).iterdir()) if folder.is_dir()]
 
 
-def draw(path: Path, runs: Sequence[Run], metrics: Sequence[str], labels: Callable[[Run], str]):
-    """Draw metrics in percent by update, with one panel per metric and one line per run."""
-    figure = Figure(figsize=(4.2 * len(metrics), 2.8), layout="constrained")
-    for axes, metric in zip(
-        figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True
-    ):
-        for run in runs:
-            steps, values = run.series(metric)
-            axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=labels(run))
-        axes.set_xlabel("update")
-        axes.set_ylabel(f"{metric}, %")
-        axes.set_xlim(left=0)
-        axes.set_ylim(0, 100)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize="small")
+def draw(path: Path, runs: Sequence[Run], metric: str, labels: Callable[[Run], str]) -> None:
+    """Draw a metric in percent by update, with one line per run."""
+    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for run in runs:
+        steps, values = run.series(metric)
+        axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=labels(run))
+    axes.set_xlabel("update")
+    axes.set_ylabel(f"{metric}, %")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 100)
+    _finish(figure, path)
+
+
+def _finish(figure: Figure, path: Path) -> None:
+    """Add the legend beside the curves, and write the figure."""
+    (axes,) = figure.axes
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=130)
 
 
@@ -227,7 +231,7 @@ def bc_quickstart() -> str:
     """Return the table of validation success of BC on MiniWoB++, and draw its curves."""
     runs = load_runs("bc_quickstart")
     path = DOCS / "images" / "bc_quickstart.png"
-    draw(path, runs, ["validation/success"], lambda run: run.name.replace("_", ", "))
+    draw(path, runs, "validation/success", lambda run: run.name.replace("_", ", "))
     rows = []
     for run in runs:
         steps, values = run.series("validation/success")
@@ -412,9 +416,7 @@ def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
     axes.set_xlabel("episodes")
     axes.set_ylabel("success in training, %, mean of 5 updates")
     axes.set_xlim(left=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=130)
+    _finish(figure, path)
 
 
 def infinity(split: str) -> str:
