@@ -71,12 +71,12 @@ _QUICKSTART = RunConfig(
         updates=16,
         tasks_per_update=16,
         group_size=8,
-        # One pass over each batch: three passes diverge (docs/lab_log.md).
+        # One pass over each batch (epochs=1): three passes diverge (docs/lab_log.md).
         minibatches=4,
         max_extra_groups=8,
         kl_beta=0.001,
         row_tokens=512,
-        # 5e-4 diverges with some seeds (docs/results.md).
+        # At 5e-4, one seed of three collapses late (docs/results.md).
         optimizer=OptimizerConfig(learning_rate=2.5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
     ),
     # Sampling as in training, because M-GRPO improves the sampled policy.
