@@ -207,6 +207,13 @@ def test_help_key_is_ignored_in_search_box(page: Page) -> None:
     assert page.get_by_role("searchbox").input_value() == "?/x"
 
 
+def test_link_followed_after_typing_keeps_its_address(page: Page) -> None:
+    page.get_by_role("searchbox").fill("login")
+    show(page, "episode=update-1/1")
+    page.wait_for_timeout(300)
+    assert read_fragment(page) == "#episode=update-1/1"
+
+
 def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     show(page, "episode=update-1/1")
     chips = page.locator(".compare a")

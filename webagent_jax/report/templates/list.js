@@ -36,11 +36,8 @@ function facet(outcome) {
 
 function listenToFilters() {
   const form = byId("filters");
-  let timer = 0;
-  form.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(readFilters, 120);
-  });
+  // No delay: a filter applied after the reader follows a link would replace the address of the link.
+  form.addEventListener("input", readFilters);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     readFilters();
