@@ -1,4 +1,4 @@
-"""Redraw tables and figures of docs/results.md and docs/infinity.md from the runs in docs/results/.
+"""Redraw the tables and figures in docs/ from the runs in docs/results/.
 
 python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
@@ -34,7 +34,7 @@ from webagent_jax.tracking.statistics import paired_difference  # noqa: E402
 
 DOCS = ROOT / "docs"
 RUNS = DOCS / "results"
-PAGES = (DOCS / "results.md", DOCS / "infinity.md")
+PAGES = (DOCS / "results.md", DOCS / "lab_log.md", DOCS / "infinity.md")
 
 EVAL_FIELDS = ("commit", "by_outcome", "mean_turns", "parse_error_rate", "invalid_action_rate")
 STAGES = ("base", "bc", "grpo")
