@@ -141,6 +141,8 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
             filter_groups=False,
             task_sampling="adaptive",
             success_replay=True,
+            eval_interval=1,
+            eval_episodes=2,
         ),
     )
     full_policy_dir = train_grpo(cfg, tmp_path / "whole")
@@ -152,6 +154,7 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     for full_record, resumed_record in zip(*logs, strict=True):
         assert without_timings(full_record) == without_timings(resumed_record)
+        assert full_record["validation/success"] in (0, 0.5, 1)
         # Quantized rollouts: the policy before the update is not the one that sampled.
         assert full_record["importance_weight"] != 1
         assert (

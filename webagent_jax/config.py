@@ -406,6 +406,10 @@ class GRPOConfig:
     max_extra_groups: int = 16  # maximum number of replacement groups per update
     # Whether an earlier success of the task replaces a failure of a group in which all failed.
     success_replay: bool = False
+    # Updates between two evaluations on training tasks; the run then keeps the policy with the
+    # highest success rate. 0: no evaluation, and the run keeps the last policy.
+    eval_interval: int = 0
+    eval_episodes: int = 64  # number of episodes per evaluation
     row_tokens: int = 1024  # length of a training row, in tokens
     checkpoint_interval: int = 1  # updates between two checkpoints
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -546,6 +550,14 @@ def _check(cfg: RunConfig) -> None:
         (
             cfg.bc.eval_decisions >= 0 and cfg.bc.held_out_demos >= 0,
             "bc.eval_decisions and bc.held_out_demos must not be negative; 0 disables them",
+        ),
+        (
+            cfg.grpo.eval_interval == 0 or cfg.grpo.eval_episodes >= 1,
+            "grpo.eval_episodes must be at least 1 with grpo.eval_interval",
+        ),
+        (
+            cfg.bc.eval_interval >= 0 and cfg.grpo.eval_interval >= 0,
+            "bc.eval_interval and grpo.eval_interval must not be negative; 0 disables them",
         ),
         (cfg.bc.turns_per_demo >= 0, "bc.turns_per_demo must not be negative; 0 means all turns"),
         (

@@ -34,7 +34,7 @@ class RandomStream(enum.IntEnum):
     SAMPLING = 4  # tokens of M-GRPO episodes
     EVALUATION = 5  # tokens of evaluation episodes
     ADAPTERS = 6  # initial values of LoRA adapters
-    BC_VALIDATION = 7  # validation tasks of BC and the tokens of their episodes
+    VALIDATION = 7  # validation tasks of BC and M-GRPO, and the tokens of their episodes
     DECISIONS = 8  # turns of demonstrations that measure decision accuracy
     HELD_OUT = 9  # demonstrations excluded from training
     HINDSIGHT = 10  # tasks to relabel failed episodes with

@@ -36,6 +36,7 @@ PAPER_METRICS = (
 )
 OTHER_METRICS = (
     Metric("success", "Success", "{:.0%}", "success", rate=True),
+    Metric("validation/success", "Success on validation tasks", "{:.0%}", "success", rate=True),
     Metric("turn/response_tokens", "Response tokens per turn", "{:.1f}", "tokens"),
     Metric(
         "episodes/truncated_fraction",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -16,11 +15,9 @@ from webagent_jax.agent import ChatTokenizer
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
-from webagent_jax.inference import Engine
 from webagent_jax.learn.advantages import TokenWeightFn
-from webagent_jax.policy import ModelConfig, prompt_record, weights
+from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
-from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files
@@ -29,7 +26,8 @@ from webagent_jax.train import metrics
 from webagent_jax.train.decisions import DecisionAccuracy, Json
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.resume import init_shared_workdir, make_process_writer
-from webagent_jax.types import Episode, PolicySnapshot, Task
+from webagent_jax.train.validation import BestPolicy, Validation
+from webagent_jax.types import Episode
 
 
 def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
@@ -59,10 +57,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
         # 2. Select the validation tasks before the split, which holds out their demonstrations.
-        validation = None
-        if cfg.bc.eval_interval and cfg.bc.eval_episodes:
-            validation = Validation(cfg, progress, learner.model, learner.snapshot())
-            stack.enter_context(validation)
+        validation = _make_validation(cfg, learner, progress, stack)
         tokenizer = _tokenizer(cfg)
         train, held_out = _split(cfg, demos.read(workdir / "demos"), validation)
         _check_lengths(cfg, train, tokenizer, progress)
@@ -78,7 +73,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         loss_fn = learn.BCLoss(learner.model, learner.mesh)
         loop_state = learner.restore_or_init(loss_fn, cfg.bc.optimizer, total)
         done = loop_state.get("update", 0)
-        best = _BestPolicy(workdir / "best", loop_state.get("best"))
+        best = BestPolicy(workdir / "best", loop_state.get("best"))
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
         # A resumed run repeats the updates after its checkpoint, and writes their records again.
         writer.truncate_after(done)
@@ -125,34 +120,17 @@ def _collect_missing_demos(cfg: RunConfig, directory: Path, progress: Progress) 
     distributed.barrier("demonstrations")
 
 
-class _BestPolicy:
-    """Params of the update with the highest validation success, on disk."""
-
-    def __init__(self, directory: Path, record: Json | None) -> None:
-        self._directory = directory
-        self.record = record  # update and success rate; None before the first validation
-
-    def add(self, update: int, success: float, params: policy.Params) -> None:
-        """Save the params if their success rate is the highest."""
-        if self.record is None or success > self.record["success"]:
-            self.record = {"update": update, "success": success}
-            # The record is in the next checkpoint; a run killed earlier repeats this validation.
-            weights.save_params(self._directory, params)
-
-    def restore(self, params: policy.Params, progress: Progress) -> policy.Params | None:
-        """Return the best params; None without validation.
-
-        Args:
-            params: shapes, dtypes and shardings of the result.
-            progress: receives a log message.
-        """
-        if self.record is None:
-            return None
-        progress.log(
-            f"exporting update {self.record['update']} with the best validation success, "
-            f"{self.record['success']:.1%}"
-        )
-        return weights.restore_params(self._directory, params)
+def _make_validation(
+    cfg: RunConfig, learner: Learner, progress: Progress, stack: ExitStack
+) -> Validation | None:
+    """Return the validation of the run, whose runtime `stack` closes; None without validation."""
+    if not (cfg.bc.eval_interval and cfg.bc.eval_episodes):
+        return None
+    runtime = RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
+    stack.enter_context(runtime)
+    # Training uses the memory of the KV cache until the first validation.
+    runtime.engine.sleep()
+    return Validation(cfg, runtime, cfg.bc.eval_episodes)
 
 
 def _split(
@@ -198,11 +176,10 @@ def _evaluate(
         # Without validation there is no runtime; the engine exists for the decisions only.
         with make_engine(cfg, tokenizer, learner.model, snapshot) as engine:
             return decisions.measure(engine)
-    with validation.engine(snapshot) as engine:
+    with validation.awake_engine(snapshot) as engine:
         stats, records = decisions.measure(engine)
-        # Every process runs all validation tasks; with the mean, all select the same policy.
-        success = distributed.allgather(validation.success_rate())
-    return stats | {"validation/success": float(np.mean(success))}, records
+        stats |= {"validation/success": validation.success_rate()}
+    return stats, records
 
 
 class _DecisionLog:
@@ -329,64 +306,3 @@ def _token_weights(cfg: RunConfig, turns: Sequence[Sequence[int]]) -> TokenWeigh
 
 def _tokenizer(cfg: RunConfig) -> ChatTokenizer:
     return ChatTokenizer(policy.resolve_dir(cfg.policy.path))
-
-
-class Validation:
-    """Success rate on a fixed sample of `bc.eval_episodes` training tasks; a context manager."""
-
-    def __init__(
-        self, cfg: RunConfig, progress: Progress, model: ModelConfig, snapshot: PolicySnapshot
-    ) -> None:
-        self._cfg = cfg
-        self._runtime = RolloutRuntime(cfg, progress, model, snapshot)
-        draw = seeds.make_generator(cfg.seed, RandomStream.BC_VALIDATION)
-        names = self._runtime.suite.task_names("train")
-        self._tasks = [
-            self._runtime.suite.task(
-                name, "train", int(draw.integers(cfg.suite.train_seeds_per_task))
-            )
-            # np.resize repeats the names until there are enough.
-            for name in draw.permutation(np.resize(names, cfg.bc.eval_episodes))
-        ]
-        # Training uses the memory of the KV cache until the first validation.
-        self._runtime.engine.sleep()
-
-    @property
-    def task_ids(self) -> frozenset[str]:
-        """Ids of the validation tasks; their demonstrations are excluded from training."""
-        return frozenset(task.id for task in self._tasks)
-
-    @contextmanager
-    def engine(self, snapshot: PolicySnapshot) -> Iterator[Engine]:
-        """Yield the engine with the given policy; it sleeps again on exit."""
-        self._runtime.update_policy(snapshot)
-        self._runtime.engine.wake_up()
-        try:
-            yield self._runtime.engine
-        finally:
-            self._runtime.engine.sleep()
-
-    def success_rate(self) -> float:
-        """Return the success rate over the tasks with a reward, in [0, 1]; call it within `engine`.
-
-        Responses are sampled as in evaluation.
-        """
-        episodes = self._runtime.run(
-            self._job(number, task) for number, task in enumerate(self._tasks)
-        )
-        rewards = [e.reward for e in episodes if e.reward is not None]
-        return float(np.mean(rewards)) if rewards else 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._runtime.__exit__(*error)
-
-    def _job(self, number: int, task: Task) -> Job:
-        return Job(
-            task,
-            seeds.derive_seed(self._cfg.seed, RandomStream.BC_VALIDATION, number),
-            self._runtime.episode_config(self._cfg.rollout.max_turns, evaluation=True),
-            lambda: self._runtime.policy_agent(evaluation=True),
-        )

@@ -33,6 +33,7 @@ from webagent_jax.train.resume import (
 )
 from webagent_jax.train.success_replay import SuccessReplay
 from webagent_jax.train.task_sampling import TaskSampler
+from webagent_jax.train.validation import BestPolicy, Validation
 from webagent_jax.types import Episode
 
 
@@ -40,7 +41,9 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     """Train with M-GRPO; with `grpo.max_staleness` above 0, rollouts run during updates.
 
     Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. A killed run resumes
-    when called again: completed episodes are reused, and only unfinished ones run again.
+    when called again: completed episodes are reused, and only unfinished ones run again. The
+    exported policy is the last one, or with validation (`grpo.eval_interval`) the one with the
+    highest success rate on a sample of training tasks.
 
     Returns:
         The Hugging Face directory of the trained policy, `workdir/policy`.
@@ -62,12 +65,14 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
         steps = cfg.grpo.minibatches * cfg.grpo.epochs
-        # `steps`: optimizer steps per update; the learning rate schedule counts them, not updates.
-        loss_fn = learn.GRPOLoss.from_config(
-            learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
-        )
         loop_state = learner.restore_or_init(
-            loss_fn, cfg.grpo.optimizer, total * steps, reference=cfg.grpo.needs_reference
+            learn.GRPOLoss.from_config(
+                learner.model, cfg.grpo, cfg.rollout.temperature, learner.mesh
+            ),
+            cfg.grpo.optimizer,
+            # The learning rate schedule counts optimizer steps, not updates.
+            total * steps,
+            reference=cfg.grpo.needs_reference,
         )
         stream = TaskStreamState.from_checkpoint(loop_state)
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
@@ -78,32 +83,13 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         )
         task_sampler = TaskSampler(cfg, runtime.suite, loop_state.get("tasks", {}))
         replay = SuccessReplay(cfg, workdir / "episodes", loop_state.get("successes", {}))
-        journal = EpisodeJournal(workdir / "episodes", key=lambda e: (e.group, e.attempt))
         timer = metrics.UpdateTimer(runtime)
-
-        def record_episode(episode: Episode) -> None:
-            # On a worker thread, before the scheduler receives the episode, so the journal contains
-            # every episode of a batch.
-            journal.add(episode, episode_file(episode.update, distributed.process_index()))
-            timer.add(episode)
-
-        scheduler = GroupScheduler(
-            runtime.collector(),
-            partial(group_jobs, cfg, runtime, task_sampler),
-            first=stream.next_index,
-            stride=distributed.process_count(),
-            resume=stream.pending,
-            backlog=stream.backlog,
-            # Pending groups are at most max_staleness updates old, so older files are not needed.
-            finished=journal.load(
-                episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
-            ),
-            max_staleness=cfg.grpo.max_staleness,
-            timeout=cfg.rollout.group_timeout,
-            on_episode=record_episode,
-        )
         # Entered last, so closed first: running episodes need browsers and engine until they end.
-        stack.enter_context(scheduler)
+        scheduler = stack.enter_context(
+            _make_scheduler(cfg, workdir, runtime, task_sampler, stream=stream, timer=timer)
+        )
+        validation = Validation(cfg, runtime, cfg.grpo.eval_episodes)
+        best = BestPolicy(workdir / "best", loop_state.get("best"))
         guards = Guards(cfg.guard)
         progress.log(learner.describe())
         progress.start_phase("M-GRPO", total, "updates", done=stream.update)
@@ -122,11 +108,16 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             record = (
                 metrics.merge_process_metrics(distributed.allgather(process_metrics)) | step_metrics
             )
+            is_last = update + 1 == total
+            # 4. Validate. With max_staleness above 0, rollouts go on beside it.
+            if cfg.grpo.eval_interval and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
+                record["validation/success"] = validation.success_rate()
+                best.add(update + 1, record["validation/success"], learner.state.params)
+                timer.restart()
             writer.write(update + 1, record)
             # All processes check the same values, so a guard stops all of them at the same update.
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
-            is_last = update + 1 == total
             # Before the end, no checkpoint beyond a limit: a resumed run starts from older params.
             if is_last or (
                 learner.needs_checkpoint(update + 1, cfg.grpo.checkpoint_interval)
@@ -135,11 +126,12 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
                 learner.save(
                     update + 1,
                     TaskStreamState.to_checkpoint(update + 1, scheduler)
-                    | {"tasks": task_sampler.state(), "successes": replay.state()},
+                    | {"tasks": task_sampler.state(), "successes": replay.state()}
+                    | {"best": best.record},
                 )
             learner.stop_if_preempted(update + 1)
             progress.advance()
-        return learner.export(workdir / "policy")
+        return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
 
 
 def check_sampling(cfg: RunConfig) -> None:
@@ -179,6 +171,41 @@ def _process_options(grpo: GRPOConfig) -> GRPOConfig:
     # Rounded up, so that every process can replace a group.
     extra_groups = math.ceil(grpo.max_extra_groups / processes)
     return replace(grpo, tasks_per_update=tasks, max_extra_groups=extra_groups)
+
+
+def _make_scheduler(
+    cfg: RunConfig,
+    workdir: Path,
+    runtime: RolloutRuntime,
+    task_sampler: TaskSampler,
+    *,
+    stream: TaskStreamState,
+    timer: metrics.UpdateTimer,
+) -> GroupScheduler:
+    """Return the scheduler of the groups from `stream` on, which writes episodes/."""
+    journal = EpisodeJournal(workdir / "episodes", key=lambda e: (e.group, e.attempt))
+
+    def record_episode(episode: Episode) -> None:
+        # On a worker thread, before the scheduler receives the episode, so the journal contains
+        # every episode of a batch.
+        journal.add(episode, episode_file(episode.update, distributed.process_index()))
+        timer.add(episode)
+
+    return GroupScheduler(
+        runtime.collector(),
+        partial(group_jobs, cfg, runtime, task_sampler),
+        first=stream.next_index,
+        stride=distributed.process_count(),
+        resume=stream.pending,
+        backlog=stream.backlog,
+        # Pending groups are at most max_staleness updates old, so older files are not needed.
+        finished=journal.load(
+            episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
+        ),
+        max_staleness=cfg.grpo.max_staleness,
+        timeout=cfg.rollout.group_timeout,
+        on_episode=record_episode,
+    )
 
 
 def _train_on_batch(

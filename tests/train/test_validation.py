@@ -1,0 +1,64 @@
+"""Tests of the policy with the highest validation success."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.validation import BestPolicy
+
+
+def make_params(value: float) -> dict[str, jnp.ndarray]:
+    return {"embed": jnp.full((2, 3), value)}
+
+
+def restore_value(best: BestPolicy) -> float:
+    params = best.restore(make_params(0.0), NullProgress())
+    assert params is not None
+    return float(params["embed"][0, 0])
+
+
+def test_best_policy_restores_first_of_highest_success(tmp_path: Path) -> None:
+    best = BestPolicy(tmp_path / "best", None)
+    assert best.restore(make_params(0.0), NullProgress()) is None
+    for update, success in ((4, 0.25), (8, 0.5), (12, 0.5), (16, 0.25)):
+        best.add(update, success, make_params(update))
+    assert best.record == {"update": 8, "success": 0.5}
+    assert restore_value(best) == 8
+
+
+def test_best_policy_of_killed_run_is_that_of_its_checkpoint(tmp_path: Path) -> None:
+    best = BestPolicy(tmp_path / "best", None)
+    best.add(4, 0.25, make_params(4))
+    best.add(8, 0.5, make_params(8))
+    checkpoint = best.record
+    best.add(12, 0.75, make_params(12))  # killed before the checkpoint of update 12
+    resumed = BestPolicy(tmp_path / "best", checkpoint)
+    assert restore_value(resumed) == 8
+    # Another outcome than before: live pages are not exactly reproducible.
+    resumed.add(12, 0.25, make_params(12))
+    assert restore_value(resumed) == 8
+    resumed.add(16, 0.75, make_params(16))
+    assert restore_value(resumed) == 16
+    # Only the params of the last two records remain.
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["16", "8"]
+
+
+@pytest.mark.parametrize(
+    ("grpo", "message"),
+    [
+        (partial(GRPOConfig, eval_interval=4, eval_episodes=0), "grpo.eval_episodes must be at"),
+        (partial(GRPOConfig, eval_interval=-1), "grpo.eval_interval must not be"),
+    ],
+)
+def test_config_rejects_validation_without_episodes(
+    grpo: Callable[[], GRPOConfig], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(grpo=grpo())

@@ -1,0 +1,122 @@
+"""Success rate of a policy during training, and the policy with the highest one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webagent_jax import distributed, policy, seeds
+from webagent_jax.config import RunConfig
+from webagent_jax.inference import Engine
+from webagent_jax.policy import weights
+from webagent_jax.rollout import Job
+from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.seeds import RandomStream
+from webagent_jax.tracking.progress import Progress
+from webagent_jax.types import PolicySnapshot, Task
+
+Json = dict[str, Any]
+
+
+class Validation:
+    """Success rate on a fixed sample of training tasks.
+
+    BC and M-GRPO with the same seed and number of episodes have the same tasks.
+
+    Args:
+        cfg: config of the run.
+        runtime: runs the episodes.
+        num_episodes: number of tasks; names of the suite repeat, with other seeds.
+    """
+
+    def __init__(self, cfg: RunConfig, runtime: RolloutRuntime, num_episodes: int) -> None:
+        self._cfg, self._runtime = cfg, runtime
+        draw = seeds.make_generator(cfg.seed, RandomStream.VALIDATION)
+        names = runtime.suite.task_names("train")
+        self._tasks = [
+            runtime.suite.task(name, "train", int(draw.integers(cfg.suite.train_seeds_per_task)))
+            # np.resize repeats the names until there are enough.
+            for name in draw.permutation(np.resize(names, num_episodes))
+        ]
+
+    @property
+    def task_ids(self) -> frozenset[str]:
+        """Ids of the validation tasks."""
+        return frozenset(task.id for task in self._tasks)
+
+    @contextmanager
+    def awake_engine(self, snapshot: PolicySnapshot) -> Iterator[Engine]:
+        """Yield the engine of the runtime with the given policy; it sleeps again on exit."""
+        self._runtime.update_policy(snapshot)
+        self._runtime.engine.wake_up()
+        try:
+            yield self._runtime.engine
+        finally:
+            self._runtime.engine.sleep()
+
+    def success_rate(self) -> float:
+        """Return the success rate over the tasks with a reward, in [0, 1]; a collective call.
+
+        Samples as in evaluation, from the policy of the engine, which must be awake. Every process
+        runs all tasks; with the mean, all select the same policy.
+        """
+        episodes = self._runtime.run(
+            self._job(number, task) for number, task in enumerate(self._tasks)
+        )
+        rewards = [e.reward for e in episodes if e.reward is not None]
+        rate = float(np.mean(rewards)) if rewards else 0.0
+        return float(np.mean(distributed.allgather(rate)))
+
+    def _job(self, number: int, task: Task) -> Job:
+        return Job(
+            task,
+            seeds.derive_seed(self._cfg.seed, RandomStream.VALIDATION, number),
+            self._runtime.episode_config(self._cfg.rollout.max_turns, evaluation=True),
+            lambda: self._runtime.policy_agent(evaluation=True),
+        )
+
+
+class BestPolicy:
+    """Params of the update with the highest validation success, on disk.
+
+    `record` belongs into the checkpoints. A run killed between `add` and its checkpoint repeats the
+    validation, perhaps with another outcome, so the params of both records are kept.
+
+    Args:
+        directory: contains the params.
+        record: `record` in the checkpoint of the interrupted run; None at the start of a run.
+    """
+
+    def __init__(self, directory: Path, record: Json | None) -> None:
+        self._directory = directory
+        self.record = record  # update and success rate; None before the first validation
+
+    def add(self, update: int, success: float, params: policy.Params) -> None:
+        """Save the params if their success rate is the highest; a collective call."""
+        if self.record and success <= self.record["success"]:
+            return
+        previous, self.record = self.record, {"update": update, "success": success}
+        weights.save_params(self._directory / str(update), params)
+        if distributed.process_index() == 0:
+            kept = {str(record["update"]) for record in (previous, self.record) if record}
+            for path in self._directory.iterdir():
+                if path.name not in kept:
+                    shutil.rmtree(path)
+
+    def restore(self, params: policy.Params, progress: Progress) -> policy.Params | None:
+        """Return the best params; None without validation.
+
+        Args:
+            params: shapes, dtypes and shardings of the result.
+            progress: receives a log message.
+        """
+        if self.record is None:
+            return None
+        update, success = self.record["update"], self.record["success"]
+        progress.log(f"exporting update {update} with the best validation success, {success:.1%}")
+        return weights.restore_params(self._directory / str(update), params)
