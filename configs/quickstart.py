@@ -2,7 +2,7 @@ r"""Full pipeline on two CPU cores: webagent-tiny on 12 MiniWoB++ tasks.
 
 Stages: base policy; behavior cloning (BC) on one demonstration per task until validation success is
 flat; 16 updates of M-GRPO (16 groups of 8 episodes; other groups replace those without a signal).
-Each stage is evaluated on the same 408 held-out episodes, sampled at temperature 1. Results:
+Each stage is evaluated on the same 408 held-out episodes, sampled as in training. Results:
 docs/results.md.
 
     python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
@@ -55,10 +55,7 @@ _TASKS = (
 _QUICKSTART = RunConfig(
     suite=SuiteConfig(tasks=_TASKS),
     engine=EngineConfig(slots=16, max_model_len=512),
-    # At temperature 1, BC leaves M-GRPO few groups with different rewards (docs/results.md).
-    rollout=RolloutConfig(
-        max_concurrent_episodes=16, max_turns=8, max_new_tokens=96, temperature=1.3
-    ),
+    rollout=RolloutConfig(max_concurrent_episodes=16, max_turns=8, max_new_tokens=96),
     bc=BCConfig(
         demos_per_task=1,
         # 120 updates; validation success is flat after update 60 (docs/results.md, Convergence of
@@ -82,7 +79,7 @@ _QUICKSTART = RunConfig(
         # At 5e-4, one seed of three collapses late (docs/results.md).
         optimizer=OptimizerConfig(learning_rate=2.5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
     ),
-    # Sampling, because M-GRPO improves the sampled policy.
+    # Sampling as in training, because M-GRPO improves the sampled policy.
     eval=EvalConfig(seeds_per_task=34, temperature=1.0, max_turns=(8,)),
 )
 

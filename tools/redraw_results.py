@@ -342,8 +342,8 @@ def miniwob_pages() -> str:
 def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     """Return the table of a quickstart with other options of M-GRPO, and draw its curves.
 
-    Each folder in `folder` is a variant with one run per seed. The table has the seeds that all
-    variants have; differences are over the episodes of all of them, in pairs.
+    Each folder in `folder` is a variant with one run per seed. Differences are over the episodes of
+    the seeds that both have, in pairs; without a run of a seed, its cell is empty.
 
     Args:
         baseline: folder of the quickstart in docs/results/, with the runs of BC and the default.
@@ -351,41 +351,43 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
         default: name of the M-GRPO runs in `baseline`.
     """
     variants = {
-        path.name: {run.name: run for run in load_runs(f"{folder}/{path.name}") if run.evals}
+        f"`{path.name}`": {run.name: run for run in load_runs(f"{folder}/{path.name}") if run.evals}
         for path in sorted((RUNS / folder).iterdir())
     }
-    seeds = sorted(set.intersection(*map(set, variants.values())))
+    # A variant may be stored before its evaluations.
+    variants = {name: runs for name, runs in variants.items() if runs}
+    seeds = sorted(set.union(*map(set, variants.values())))
     baselines = {run.name: run for run in load_runs(baseline) if run.name in seeds}
-    summaries = [baselines[seed].summary for seed in seeds]
-    # Rewards by task, one dict per seed.
-    rewards: dict[str, list[dict[str, float]]] = {
-        "BC": [summary["bc"]["rewards"] for summary in summaries],
-        default: [summary["grpo"]["rewards"] for summary in summaries],
+    # Rewards by task, by seed.
+    rewards: dict[str, dict[str, dict[str, float]]] = {
+        "BC": {seed: baselines[seed].summary["bc"]["rewards"] for seed in seeds},
+        default: {seed: baselines[seed].summary["grpo"]["rewards"] for seed in seeds},
     }
     metrics = {
         default: [_read_jsonl(baselines[seed].folder / "grpo_metrics.jsonl") for seed in seeds]
     }
     for name, runs in variants.items():
-        rewards[f"`{name}`"] = [runs[seed].evals["sampled"]["rewards"] for seed in seeds]
-        metrics[f"`{name}`"] = [runs[seed].metrics for seed in seeds]
+        rewards[name] = {seed: run.evals["sampled"]["rewards"] for seed, run in runs.items()}
+        metrics[name] = [run.metrics for run in runs.values()]
     _draw_curves(DOCS / "images" / f"{folder}.png", metrics)
 
     def pairs(name: str, other: str) -> list[tuple[float, float]]:
         return [
-            (reward, others[task])
-            for by_task, others in zip(rewards[name], rewards[other], strict=True)
+            (reward, rewards[other][seed][task])
+            for seed, by_task in rewards[name].items()
             for task, reward in by_task.items()
         ]
 
     rows = []
     for name, by_seed in rewards.items():
-        rates = [sum(by_task.values()) / len(by_task) for by_task in by_seed]
-        row = [name, *map(percent, rates), percent(sum(rates) / len(rates))]
+        rates = {seed: sum(r.values()) / len(r) for seed, r in by_seed.items()}
+        row = [name, *(percent(rates[seed]) if seed in rates else "" for seed in seeds)]
+        row.append(percent(sum(rates.values()) / len(rates)))
         if name == "BC":
             rows.append([*row, "", "", "", ""])
             continue
         updates = [update for run in metrics[name] for update in run]
-        episodes = sum(update["episodes/total"] for update in updates) / len(seeds)
+        episodes = sum(update["episodes/total"] for update in updates) / len(rates)
         kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
         row.append(gain(pairs(name, "BC")))
         row.append("" if name == default else gain(pairs(name, default)))
