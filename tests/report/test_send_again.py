@@ -202,8 +202,9 @@ def test_stages_and_updates_use_the_policies_of_the_run(
         assert bc["policy"].endswith("run/bc/policy") and bc["note"] == ""
         update = call(site, run="run", episode="update-1/0")[1]
         assert update["policy"].endswith("run/grpo/policy") and "after training" in update["note"]
-        # Training samples at temperature 1, unlike this evaluation.
-        assert (update["temperature"], bc["temperature"]) == (1.0, 0.0)
+        # Training has its own temperature, unlike this greedy evaluation.
+        cfg = json.loads((run / "config.json").read_text())["config"]
+        assert (update["temperature"], bc["temperature"]) == (cfg["rollout"]["temperature"], 0.0)
         assert send(site, [None, None], run="run", episode="bc/0")[0] == 200
 
 
