@@ -88,7 +88,9 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         scheduler = stack.enter_context(
             _make_scheduler(cfg, workdir, runtime, task_sampler, stream=stream, timer=timer)
         )
-        validation = Validation(cfg, runtime, cfg.grpo.eval_episodes)
+        validation = (
+            Validation(cfg, runtime, cfg.grpo.eval_episodes) if cfg.grpo.eval_interval else None
+        )
         best = BestPolicy(workdir / "best", loop_state.get("best"))
         guards = Guards(cfg.guard)
         progress.log(learner.describe())
@@ -110,10 +112,11 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             )
             is_last = update + 1 == total
             # 4. Validate. With max_staleness above 0, rollouts go on beside it.
-            if cfg.grpo.eval_interval and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
+            if validation and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
                 record["validation/success"] = validation.success_rate()
                 best.add(update + 1, record["validation/success"], learner.state.params)
-                timer.restart()
+                # Discarded: the time of the validation does not belong to the next update.
+                timer.finish_update()
             writer.write(update + 1, record)
             # All processes check the same values, so a guard stops all of them at the same update.
             for warning in guards.check(update + 1, record):

@@ -207,10 +207,6 @@ class UpdateTimer:
         """Record the end of rollout: from now on, time counts as learner time."""
         self._batch_ready_time = time.monotonic()
 
-    def restart(self) -> None:
-        """Start the next update now, so that the time since the last one does not count."""
-        self.finish_update()
-
     def finish_update(self) -> dict[str, float]:
         """Return the metrics since the last call, and start the next update.
 
