@@ -21,6 +21,7 @@ from webagent_jax.policy import weights
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train.bc import train_bc
 from webagent_jax.train.grpo import train_grpo
 from webagent_jax.types import Outcome
 
@@ -111,6 +112,22 @@ def test_evaluation_resumes_after_interruption(workdir, tmp_path):
     assert results[0]["tasks"] == results[1]["tasks"]
     episodes = load_episodes(tmp_path / "cut" / "episodes" / "episodes.jsonl")
     assert len({e.task.id for e in episodes}) == len(episodes) == 4
+
+
+def test_validated_bc_exports_policy_of_best_update(workdir, tmp_path):
+    shutil.copytree(workdir / "bc" / "demos", tmp_path / "demos")
+    cfg = dataclasses.replace(
+        SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=3, eval_interval=1, eval_episodes=4)
+    )
+    policy_dir = train_bc(cfg, tmp_path)
+    success = [r["validation/success"] for r in read_metrics(tmp_path / "metrics.jsonl")]
+    assert len(success) == 3 and all(rate in (0, 0.25, 0.5, 0.75, 1) for rate in success)
+    best = success.index(max(success)) + 1
+    # Otherwise the test cannot tell the best policy from the last one.
+    assert best < 3
+    params = policy.load_hf(policy_dir)[1]
+    best_params = weights.restore_params(tmp_path / "best" / str(best), params)
+    jax.tree.map(np.testing.assert_array_equal, params, best_params)
 
 
 class _SimulatedKill(Exception):
