@@ -199,12 +199,18 @@ def quickstart_tasks() -> str:
 def quickstart_pages() -> str:
     """Return the table of success by page, the mean over the seeds of the quickstart."""
     runs = load_runs("quickstart")
-    variants = load_runs("quickstart_variants/learning_rate_2.5e-4")
+    variants = {
+        "M-GRPO, temperature 1": "learning_rate_2.5e-4",
+        "M-GRPO, temperature 1.3": "temperature_1.3_learning_rate_5e-4",
+    }
     # All seeds have the same number of episodes per page, so the mean of their rates is the rate.
     rates = {
-        **{NAMES[stage]: [run.summary[stage]["by_site"] for run in runs] for stage in STAGES[:2]},
-        "M-GRPO, 5e-4": [run.summary["grpo"]["by_site"] for run in runs],
-        "M-GRPO, 2.5e-4": [run.evals["sampled"]["by_site"] for run in variants if run.evals],
+        NAMES[stage]: [run.summary[stage]["by_site"] for run in runs] for stage in STAGES[:2]
+    } | {
+        name: [
+            run.evals["sampled"]["by_site"] for run in load_runs(f"quickstart_variants/{folder}")
+        ]
+        for name, folder in variants.items()
     }
     rows = [
         [page, *(f"{100 * mean(rate[page] for rate in seeds):.0f}" for seeds in rates.values())]
