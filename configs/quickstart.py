@@ -83,7 +83,7 @@ _QUICKSTART = RunConfig(
         max_extra_groups=8,
         kl_beta=0.001,
         row_tokens=512,
-        # With rollouts at temperature 1, one seed of three collapses at this rate (docs/results.md).
+        # At temperature 1, one seed of three collapses at this rate (docs/results.md).
         optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
     ),
     # Sampled, not greedy, because M-GRPO improves the sampled policy.
