@@ -5,7 +5,8 @@ of 50 pages: two have no expert (click-checkboxes-soft, click-pie), and 4 have e
 7,000 tokens, which would take half of the time. M-GRPO trains on these 50 pages too (`:bc`), with
 most groups on pages where BC both succeeds and fails. Every evaluation uses all pages, sampled at
 temperature 1. M-GRPO also starts from the adapter in the package:
---config.policy.path=smollm2-135m-miniwob.
+--config.policy.path=smollm2-135m-miniwob. `:short` continues from it on 12 pages with short prompts
+and few turns: BC until validation success is flat, then M-GRPO.
 Hardware: two CPU cores.
 --config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
 
@@ -101,6 +102,22 @@ _OTHER_PAGES = (
     "click-checkboxes-soft",
 )
 
+# Pages on which BC fails in some or all training tasks, with short prompts and few turns.
+_SHORT_PAGES = (
+    "click-collapsible-2",
+    "click-dialog-2",
+    "click-shades",
+    "click-shape",
+    "click-tab-2-hard",
+    "count-shape",
+    "enter-password",
+    "enter-time",
+    "identify-shape",
+    "login-user-popup",
+    "tic-tac-toe",
+    "use-autocomplete",
+)
+
 _ALL_PAGES = RunConfig(
     policy=PolicyConfig(path="smollm2-135m"),
     # BC teaches the grammar, and short prompts train faster.
@@ -143,9 +160,36 @@ _ALL_PAGES = RunConfig(
     eval=EvalConfig(seeds_per_task=5, temperature=1.0, max_turns=(16,)),
 )
 
+_SHORT = replace(
+    _ALL_PAGES,
+    policy=PolicyConfig(path="smollm2-135m-miniwob"),
+    suite=SuiteConfig(tasks=_SHORT_PAGES),
+    # Decisions are nearly certain at temperature 1: few groups have both outcomes.
+    rollout=replace(_ALL_PAGES.rollout, max_turns=8, temperature=1.5),
+    bc=replace(
+        _ALL_PAGES.bc,
+        demos_per_task=30,
+        held_out_demos=0,
+        eval_decisions=0,
+        eval_interval=40,
+        eval_episodes=48,
+        checkpoint_interval=20,
+        optimizer=replace(_ALL_PAGES.bc.optimizer, learning_rate=5e-4),
+    ),
+    grpo=replace(
+        _ALL_PAGES.grpo,
+        updates=40,
+        tasks_per_update=8,
+        minibatches=2,
+        optimizer=OptimizerConfig(learning_rate=4e-4, warmup_fraction=0.05, max_grad_norm=1.0),
+    ),
+    eval=replace(_ALL_PAGES.eval, seeds_per_task=25, max_turns=(8,)),
+)
+
 _VARIANTS = {
     "": _ALL_PAGES,
     "bc": replace(_ALL_PAGES, suite=replace(_ALL_PAGES.suite, tasks=_BC_PAGES)),
+    "short": _SHORT,
 }
 
 
