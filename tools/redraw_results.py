@@ -318,11 +318,16 @@ def miniwob() -> str:
     return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
 
 
-def miniwob_rl() -> str:
-    """Return the table of M-GRPO from BC on MiniWoB++, on the same episodes."""
-    runs = {run.name: run for run in load_runs("miniwob")}
-    before = runs["bc_50pages"].evals["sampled"]
-    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(before), ""]]
+def rl_from_bc(folder: str, baseline: str) -> str:
+    """Return the table of M-GRPO from BC, on the same episodes.
+
+    Args:
+        folder: folder of the runs in docs/results/; the names of those of M-GRPO start with grpo.
+        baseline: name of the run of BC.
+    """
+    runs = {run.name: run for run in load_runs(folder)}
+    before = runs[baseline].evals["sampled"]
+    rows = [[baseline, runs[baseline].commit, "", interval(before), ""]]
     for name, run in runs.items():
         if not name.startswith("grpo"):
             continue
@@ -334,9 +339,9 @@ def miniwob_rl() -> str:
     return table_of(header, rows)
 
 
-def miniwob_pages() -> str:
-    """Return the table of success by page of MiniWoB++, with three pages per row."""
-    runs = [run for run in load_runs("miniwob") if run.name.endswith("_50pages")]
+def pages_of(folder: str, *names: str) -> str:
+    """Return the table of success by page of the named runs, with three pages per row."""
+    runs = [run for run in load_runs(folder) if run.name in names]
     rates = [run.evals["sampled"]["by_site"] for run in runs]
     cells = [[page, *(f"{100 * rate[page]:.0f}" for rate in rates)] for page in sorted(rates[0])]
     height = -(-len(cells) // 3)
@@ -453,8 +458,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_shop": arena_shop,
     "arena": arena,
     "miniwob": miniwob,
-    "miniwob_rl": miniwob_rl,
-    "miniwob_pages": miniwob_pages,
+    "miniwob_rl": partial(rl_from_bc, "miniwob", "bc_50pages"),
+    "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
+    "miniwob_short_rl": partial(rl_from_bc, "miniwob_short", "bc"),
+    "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
     "quickstart_variants": partial(
         variants_of, "quickstart", "quickstart_variants", "`learning_rate_5e-4`"
