@@ -87,7 +87,7 @@ def test_evaluation_and_demos_use_separate_sampling_options(chat_server, tmp_pat
         chat_server,
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test",)),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1),
-        rollout=dataclasses.replace(SMOKE.rollout, max_new_tokens=96),
+        rollout=dataclasses.replace(SMOKE.rollout, temperature=0.75, max_new_tokens=96),
         eval=EvalConfig(
             seeds_per_task=1, temperature=0.5, top_p=0.9, max_new_tokens=200, max_turns=(3,)
         ),
@@ -102,7 +102,7 @@ def test_evaluation_and_demos_use_separate_sampling_options(chat_server, tmp_pat
     num_eval_requests = len(chat_server.bodies)
     with contextlib.suppress(demos.DemosError):
         collect_demos(cfg, tmp_path / "demos", NullProgress(), source="policy")
-    assert sampling_options(num_eval_requests) == {(1.0, 1.0, 96)}
+    assert sampling_options(num_eval_requests) == {(0.75, 1.0, 96)}
 
 
 @pytest.mark.browser
