@@ -318,16 +318,11 @@ def miniwob() -> str:
     return decisions_and_success("miniwob", {"sampled": "success, temperature 1, %"})
 
 
-def rl_from_bc(folder: str, baseline: str) -> str:
-    """Return the table of M-GRPO from BC, on the same episodes.
-
-    Args:
-        folder: folder of the runs in docs/results/; the names of those of M-GRPO start with grpo.
-        baseline: name of the run of BC.
-    """
-    runs = {run.name: run for run in load_runs(folder)}
-    before = runs[baseline].evals["sampled"]
-    rows = [[baseline, runs[baseline].commit, "", interval(before), ""]]
+def miniwob_rl() -> str:
+    """Return the table of M-GRPO from BC on MiniWoB++, on the same episodes."""
+    runs = {run.name: run for run in load_runs("miniwob")}
+    before = runs["bc_50pages"].evals["sampled"]
+    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(before), ""]]
     for name, run in runs.items():
         if not name.startswith("grpo"):
             continue
@@ -337,6 +332,17 @@ def rl_from_bc(folder: str, baseline: str) -> str:
         rows.append([name, run.commit, updates, interval(after), gain(pairs)])
     header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
     return table_of(header, rows)
+
+
+def short_rl() -> str:
+    """Return the table of BC and M-GRPO on short pages, sampled and greedy, on the same episodes."""
+    runs = {run.name: run for run in load_runs("miniwob_short")}
+    rows = []
+    for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
+        before, after = (runs[run].evals[name] for run in ("bc", "grpo"))
+        pairs = [(after["rewards"][task], reward) for task, reward in before["rewards"].items()]
+        rows.append([title, interval(before), interval(after), gain(pairs)])
+    return table_of(["success, % of 204", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
 def pages_of(folder: str, *names: str) -> str:
@@ -458,9 +464,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_shop": arena_shop,
     "arena": arena,
     "miniwob": miniwob,
-    "miniwob_rl": partial(rl_from_bc, "miniwob", "bc_50pages"),
+    "miniwob_rl": miniwob_rl,
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
-    "miniwob_short_rl": partial(rl_from_bc, "miniwob_short", "bc"),
+    "miniwob_short_rl": short_rl,
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
     "quickstart_variants": partial(
