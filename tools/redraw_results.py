@@ -335,7 +335,7 @@ def miniwob_rl() -> str:
 
 
 def short_rl() -> str:
-    """Return the table of BC and M-GRPO on short pages, sampled and greedy, on the same episodes."""
+    """Return the table of BC and M-GRPO on short pages, sampled and greedy, in pairs."""
     runs = {run.name: run for run in load_runs("miniwob_short")}
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
