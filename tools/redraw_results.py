@@ -166,6 +166,12 @@ def gain(pairs: Sequence[tuple[float, float]]) -> str:
     return interval({"difference": difference, "ci95": ci95}, "+")
 
 
+def gain_over(before: Json, after: Json) -> str:
+    """Return the difference of two evaluations of the same tasks, with its interval."""
+    rewards = before["rewards"]
+    return gain([(after["rewards"][task], reward) for task, reward in rewards.items()])
+
+
 def quickstart(folder: str) -> str:
     """Return the table of the stages of the quickstart, with one row per run.
 
@@ -327,9 +333,8 @@ def miniwob_rl() -> str:
         if not name.startswith("grpo"):
             continue
         after = run.evals["sampled"]
-        pairs = [(after["rewards"][task], reward) for task, reward in before["rewards"].items()]
         updates = str(len(run.metrics))
-        rows.append([name, run.commit, updates, interval(after), gain(pairs)])
+        rows.append([name, run.commit, updates, interval(after), gain_over(before, after)])
     header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
     return table_of(header, rows)
 
@@ -340,8 +345,7 @@ def short_rl() -> str:
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
         before, after = (runs[run].evals[name] for run in ("bc", "grpo"))
-        pairs = [(after["rewards"][task], reward) for task, reward in before["rewards"].items()]
-        rows.append([title, interval(before), interval(after), gain(pairs)])
+        rows.append([title, interval(before), interval(after), gain_over(before, after)])
     return table_of(["success, % of 204", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
