@@ -1,4 +1,4 @@
-"""Redraw the tables and figures in docs/ from the runs in docs/results/.
+"""Redraw the tables and figures of README.md and docs/ from the runs in docs/results/.
 
 python tools/redraw_results.py          # rewrite them
 python tools/redraw_results.py --check  # exit with 1 if a table differs from its runs
@@ -30,11 +30,11 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from webagent_jax.tracking.statistics import paired_difference  # noqa: E402
+from webagent_jax.tracking.statistics import paired_difference, wilson  # noqa: E402
 
 DOCS = ROOT / "docs"
 RUNS = DOCS / "results"
-PAGES = (DOCS / "results.md", DOCS / "lab_log.md", DOCS / "infinity.md")
+PAGES = (ROOT / "README.md", DOCS / "results.md", DOCS / "lab_log.md", DOCS / "infinity.md")
 
 EVAL_FIELDS = ("commit", "by_outcome", "mean_turns", "parse_error_rate", "invalid_action_rate")
 STAGES = ("base", "bc", "grpo")
@@ -84,6 +84,8 @@ def store(workdir: Path, folder: Path) -> None:
     if (workdir / "eval.json").exists():
         evaluation = json.loads((workdir / "eval.json").read_text())
         stored = {name: evaluation[name] for name in EVAL_FIELDS} | small_evaluation(evaluation)
+        if "by_max_turns" in evaluation:
+            stored["by_max_turns"] = evaluation["by_max_turns"]
         folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,21 +174,92 @@ def gain_over(before: Json, after: Json) -> str:
     return gain([(after["rewards"][task], reward) for task, reward in rewards.items()])
 
 
+def pooled(evaluations: Sequence[Json]) -> str:
+    """Return the success rate over the episodes of several evaluations, with its interval."""
+    rewards = [reward for one in evaluations for reward in one["rewards"].values()]
+    return interval(
+        {"success_rate": mean(rewards), "ci95": wilson(round(sum(rewards)), len(rewards))}
+    )
+
+
+def pooled_gain(before: Sequence[Json], after: Sequence[Json]) -> str:
+    """Return the difference of evaluations of the same tasks over several seeds, in pairs."""
+    return gain(
+        [
+            (new["rewards"][task], reward)
+            for old, new in zip(before, after, strict=True)
+            for task, reward in old["rewards"].items()
+        ]
+    )
+
+
+def summary() -> str:
+    """Return the table of README.md: BC and M-GRPO of the main runs, on the same episodes."""
+    pairs: dict[str, tuple[str, str]] = {
+        "SmolLM2-135M, six short MiniWoB++ pages": ("miniwob_short/bc", "miniwob_short/grpo"),
+        "SmolLM2-135M, 56 MiniWoB++ pages": ("miniwob/bc_50pages", "miniwob/grpo_50pages"),
+    }
+    tiny = load_runs("quickstart")
+    stages: dict[str, list[list[Json]]] = {
+        "webagent-tiny, 12 MiniWoB++ pages (`make quickstart`)": [
+            [run.summary[stage] for run in tiny] for stage in STAGES[1:]
+        ],
+        "webagent-tiny, the same, greedy": [
+            [run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]
+        ],
+    }
+    for title, folders in pairs.items():
+        runs = [Run(RUNS / folder) for folder in folders]
+        for name, suffix in {"sampled": "", "greedy": ", greedy"}.items():
+            if all(name in run.evals for run in runs):
+                stages[title + suffix] = [[run.evals[name]] for run in runs]
+    rows = [
+        [
+            title,
+            f"{sum(one["n"] for one in after):,}",
+            pooled(before),
+            pooled(after),
+            pooled_gain(before, after),
+        ]
+        for title, (before, after) in stages.items()
+    ]
+    arena_bc = Run(RUNS / "arena" / "three_turns_then_all").evals["295_greedy"]
+    title = "SmolLM2-135M, test tasks of five embedded sites, greedy"
+    rows.append([title, str(arena_bc["n"]), f"{interval(arena_bc)}, not converged", "", ""])
+    header = ["policy and tasks", "episodes", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
+
+
 def quickstart(folder: str) -> str:
-    """Return the table of the stages of the quickstart, with one row per run.
+    """Return the table of the stages of the quickstart, with one row per run and one of all.
 
     Args:
         folder: folder of the runs in docs/results/.
     """
+    runs = load_runs(folder)
     rows = []
-    for run in load_runs(folder):
+    for run in runs:
         cells = [interval(run.summary[stage]) for stage in STAGES]
         difference = interval(run.summary["grpo_minus_bc"], "+")
         minutes = sum(run.summary["seconds"].values()) / 60
         seed = str(run.config["config"]["seed"])
         rows.append([run.commit, seed, *cells, difference, f"{minutes:.1f}"])
+    stages = [[run.summary[stage] for run in runs] for stage in STAGES]
+    rows.append(["", "all", *map(pooled, stages), pooled_gain(*stages[1:]), ""])
     header = ["commit", "seed", "base", "BC", "M-GRPO", "M-GRPO minus BC, paired", "minutes"]
     return table_of(header, rows)
+
+
+def quickstart_greedy() -> str:
+    """Return the table of BC and M-GRPO of the quickstart with greedy decoding."""
+    runs = load_runs("quickstart")
+    stages = [[run.evals[f"{stage}_greedy"] for run in runs] for stage in STAGES[1:]]
+    rows = [
+        [str(run.config["config"]["seed"]), *map(interval, pair), gain_over(*pair)]
+        for run, *pair in zip(runs, *stages, strict=True)
+    ]
+    rows.append(["all", *map(pooled, stages), pooled_gain(*stages)])
+    return table_of(["seed", "BC, greedy", "M-GRPO, greedy", "M-GRPO minus BC, paired"], rows)
 
 
 def quickstart_tasks() -> str:
@@ -202,22 +275,33 @@ def quickstart_tasks() -> str:
     return table_of(header, rows)
 
 
+def turn_limits() -> str:
+    """Return the table of success by turn limit of BC and M-GRPO, and draw its curves."""
+    (run,) = (run for run in load_runs("quickstart") if "grpo_turns" in run.evals)
+    limits = {NAMES[stage]: run.evals[f"{stage}_turns"]["by_max_turns"] for stage in STAGES[1:]}
+    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for name, entries in limits.items():
+        turns = [entry["max_turns"] for entry in entries]
+        rates = [100 * entry["success_rate"] for entry in entries]
+        bounds = zip(*(entry["ci95"] for entry in entries), strict=True)
+        axes.plot(turns, rates, marker="o", ms=3, label=name)
+        axes.fill_between(turns, *([100 * bound for bound in side] for side in bounds), alpha=0.15)
+    axes.set_xlabel("turn limit")
+    axes.set_ylabel("success, %")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 100)
+    _finish(figure, DOCS / "images" / "quickstart-turns.png")
+    rows = [[name, *map(interval, entries)] for name, entries in limits.items()]
+    header = [str(entry["max_turns"]) for entry in next(iter(limits.values()))]
+    return table_of(["success, %, by turn limit", *header], rows)
+
+
 def quickstart_pages() -> str:
     """Return the table of success by page, the mean over the seeds of the quickstart."""
     runs = load_runs("quickstart")
-    variants = {
-        "M-GRPO, temperature 1": "learning_rate_2.5e-4",
-        "M-GRPO, temperature 1.3": "temperature_1.3_learning_rate_5e-4",
-    }
     # All seeds have the same number of episodes per page, so the mean of their rates is the rate.
-    rates = {
-        NAMES[stage]: [run.summary[stage]["by_site"] for run in runs] for stage in STAGES[:2]
-    } | {
-        name: [
-            run.evals["sampled"]["by_site"] for run in load_runs(f"quickstart_variants/{folder}")
-        ]
-        for name, folder in variants.items()
-    }
+    rates = {NAMES[stage]: [run.summary[stage]["by_site"] for run in runs] for stage in STAGES}
     rows = [
         [page, *(f"{100 * mean(rate[page] for rate in seeds):.0f}" for seeds in rates.values())]
         for page in rates["BC"][0]
@@ -459,8 +543,12 @@ def infinity(split: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "summary": summary,
     "quickstart": partial(quickstart, "quickstart"),
+    "quickstart_greedy": quickstart_greedy,
     "quickstart_pages": quickstart_pages,
+    "turn_limits": turn_limits,
+    "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
     "quickstart_two_demos_tasks": quickstart_tasks,
     "bc_quickstart": bc_quickstart,
@@ -473,8 +561,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_short_rl": short_rl,
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
-    "quickstart_variants": partial(
-        variants_of, "quickstart", "quickstart_variants", "`learning_rate_5e-4`"
+    "quickstart_variants": partial(variants_of, "quickstart", "quickstart_variants"),
+    "temperature_variants": partial(
+        variants_of, "quickstart_temperature_1", "temperature_variants", "`learning_rate_5e-4`"
     ),
     "infinity_apps": partial(infinity, "apps"),
     "infinity_tasks": partial(infinity, "tasks"),

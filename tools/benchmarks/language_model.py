@@ -3,8 +3,8 @@
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
 read of its weights per decode step at the memory bandwidth. Each program runs with float32 and, if
 the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the floor are
-those of the dtype. Baselines are transformers on torch, in float32 and bfloat16, and llama.cpp with
-the weights of a GGUF file.
+those of the dtype. Baselines are transformers on torch, in float32 and, with AVX512, bfloat16, and
+llama.cpp with the weights of a GGUF file.
 """
 
 from __future__ import annotations
