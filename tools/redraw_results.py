@@ -216,7 +216,7 @@ def summary() -> str:
     rows = [
         [
             title,
-            f"{sum(one["n"] for one in after):,}",
+            format(sum(one["n"] for one in after), ","),
             pooled(before),
             pooled(after),
             pooled_gain(before, after),
