@@ -23,12 +23,13 @@ test: lint  ## lint and the tests of CI
 slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
 
-lint: .dev  ## ruff, mypy, import-linter, docstring openings and names, links of docs, Dockerfile
+lint: .dev  ## ruff, mypy, import-linter, docstring openings and names, links and tables of docs, Dockerfile
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy webagent_jax tools/benchmarks $(wildcard launch/*.py)
 	.venv/bin/lint-imports
 	$(PY) tools/check_prose.py
+	$(PY) tools/redraw_results.py --check
 	$(PY) -m mkdocs build --strict --quiet
 	.venv/bin/hadolint Dockerfile
 

@@ -122,28 +122,6 @@ def load_runs(table: str) -> list[Run]:
     return [Run(folder) for folder in sorted((RUNS / table).iterdir()) if folder.is_dir()]
 
 
-def draw(path: Path, runs: Sequence[Run], metric: str, labels: Callable[[Run], str]) -> None:
-    """Draw a metric in percent by update, with one line per run."""
-    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for run in runs:
-        steps, values = run.series(metric)
-        axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=labels(run))
-    axes.set_xlabel("update")
-    axes.set_ylabel(f"{metric}, %")
-    axes.set_xlim(left=0)
-    axes.set_ylim(0, 100)
-    _finish(figure, path)
-
-
-def _finish(figure: Figure, path: Path) -> None:
-    """Add the legend beside the curves, and write the figure."""
-    (axes,) = figure.axes
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=130)
-
-
 def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -276,25 +254,31 @@ def quickstart_tasks() -> str:
 
 
 def turn_limits() -> str:
-    """Return the table of success by turn limit of BC and M-GRPO, and draw its curves."""
-    (run,) = (run for run in load_runs("quickstart") if "grpo_turns" in run.evals)
-    limits = {NAMES[stage]: run.evals[f"{stage}_turns"]["by_max_turns"] for stage in STAGES[1:]}
+    """Return the table of success by turn limit of BC and M-GRPO."""
+    limits = _turn_limits()
+    rows = [[name, *map(interval, entries)] for name, entries in limits.items()]
+    header = [str(entry["max_turns"]) for entry in next(iter(limits.values()))]
+    return table_of(["success, %, by turn limit", *header], rows)
+
+
+def turn_limit_curves() -> Figure:
+    """Draw success by turn limit of BC and M-GRPO."""
     figure = Figure(figsize=(7.5, 3.2), layout="constrained")
     axes = figure.subplots()
-    for name, entries in limits.items():
+    for name, entries in _turn_limits().items():
         turns = [entry["max_turns"] for entry in entries]
         rates = [100 * entry["success_rate"] for entry in entries]
         bounds = zip(*(entry["ci95"] for entry in entries), strict=True)
         axes.plot(turns, rates, marker="o", ms=3, label=name)
         axes.fill_between(turns, *([100 * bound for bound in side] for side in bounds), alpha=0.15)
-    axes.set_xlabel("turn limit")
-    axes.set_ylabel("success, %")
-    axes.set_xlim(left=0)
     axes.set_ylim(0, 100)
-    _finish(figure, DOCS / "images" / "quickstart-turns.png")
-    rows = [[name, *map(interval, entries)] for name, entries in limits.items()]
-    header = [str(entry["max_turns"]) for entry in next(iter(limits.values()))]
-    return table_of(["success, %, by turn limit", *header], rows)
+    return _finish(figure, "turn limit", "success, %")
+
+
+def _turn_limits() -> dict[str, list[Json]]:
+    """Return the success by turn limit of BC and M-GRPO, of the one seed that has it."""
+    (run,) = (run for run in load_runs("quickstart") if "grpo_turns" in run.evals)
+    return {NAMES[stage]: run.evals[f"{stage}_turns"]["by_max_turns"] for stage in STAGES[1:]}
 
 
 def quickstart_pages() -> str:
@@ -319,11 +303,21 @@ def bc_options(run: Run) -> str:
     return f"{demos}, {batch}, learning rate {rate:g}, seed {run.config['config']['seed']}"
 
 
+def bc_curves() -> Figure:
+    """Draw the validation success of BC on MiniWoB++ by update, with one line per run."""
+    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for run in load_runs("bc_quickstart"):
+        steps, values = run.series("validation/success")
+        label = run.name.replace("_", ", ")
+        axes.plot(steps, [100 * value for value in values], marker="o", ms=3, label=label)
+    axes.set_ylim(0, 100)
+    return _finish(figure, "update", "validation/success, %")
+
+
 def bc_quickstart() -> str:
-    """Return the table of validation success of BC on MiniWoB++, and draw its curves."""
+    """Return the table of validation success of BC on MiniWoB++."""
     runs = load_runs("bc_quickstart")
-    path = DOCS / "images" / "bc_quickstart.png"
-    draw(path, runs, "validation/success", lambda run: run.name.replace("_", ", "))
     rows = []
     for run in runs:
         steps, values = run.series("validation/success")
@@ -444,11 +438,14 @@ def pages_of(folder: str, *names: str) -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
-def variants_of(baseline: str, folder: str, default: str = "default") -> str:
-    """Return the table of a quickstart with other options of M-GRPO, and draw its curves.
+Variants = tuple[dict[str, dict[str, dict[str, float]]], dict[str, list[list[Json]]]]
+"""Rewards by variant, seed and task; metrics of each run by variant."""
 
-    Each folder in `folder` is a variant with one run per seed. Differences are over the episodes of
-    the seeds that both have, in pairs; without a run of a seed, its cell is empty.
+
+def load_variants(baseline: str, folder: str, default: str = "default") -> Variants:
+    """Return the rewards and metrics of a quickstart and of other options of M-GRPO.
+
+    Each folder in `folder` is a variant with one run per seed.
 
     Args:
         baseline: folder of the quickstart in docs/results/, with the runs of BC and the default.
@@ -463,8 +460,7 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     variants = {name: runs for name, runs in variants.items() if runs}
     seeds = sorted(set.union(*map(set, variants.values())))
     baselines = {run.name: run for run in load_runs(baseline) if run.name in seeds}
-    # Rewards by task, by seed.
-    rewards: dict[str, dict[str, dict[str, float]]] = {
+    rewards = {
         "BC": {seed: baselines[seed].summary["bc"]["rewards"] for seed in seeds},
         default: {seed: baselines[seed].summary["grpo"]["rewards"] for seed in seeds},
     }
@@ -474,7 +470,17 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     for name, runs in variants.items():
         rewards[name] = {seed: run.evals["sampled"]["rewards"] for seed, run in runs.items()}
         metrics[name] = [run.metrics for run in runs.values()]
-    _draw_curves(DOCS / "images" / f"{folder}.png", metrics)
+    return rewards, metrics
+
+
+def variants_of(baseline: str, folder: str, default: str = "default") -> str:
+    """Return the table of a quickstart with other options of M-GRPO.
+
+    Differences are over the episodes of the seeds that both have, in pairs; without a run of a
+    seed, its cell is empty. The arguments are those of `load_variants`.
+    """
+    rewards, metrics = load_variants(baseline, folder, default)
+    seeds = list(rewards["BC"])
 
     def pairs(name: str, other: str) -> list[tuple[float, float]]:
         return [
@@ -502,24 +508,36 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     return table_of(header, rows)
 
 
-def _draw_curves(path: Path, curves: dict[str, list[list[Json]]]) -> None:
-    """Draw the mean reward of training episodes over the seeds by the number of episodes so far."""
+def training_curves(baseline: str, folder: str, default: str = "default") -> Figure:
+    """Draw the mean reward of training episodes over the seeds by the number of episodes so far.
+
+    The arguments are those of `load_variants`.
+    """
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for number, (name, runs) in enumerate(curves.items()):
-        episodes, values = [], []
+    _, metrics = load_variants(baseline, folder, default)
+    for number, (name, runs) in enumerate(metrics.items()):
+        episodes, values = [0.0], []
         for lines in zip(*runs, strict=False):
             total = sum(line["episodes/total"] for line in lines) / len(lines)
-            episodes.append(total + (episodes[-1] if episodes else 0.0))
+            episodes.append(total + episodes[-1])
             values.append(100 * sum(line["reward"] for line in lines) / len(lines))
         # Each update has other tasks: the mean of five is readable.
         smooth = [sum(values[max(0, i - 4) : i + 1]) / min(i + 1, 5) for i in range(len(values))]
         style = {"color": "black", "lw": 2.5} if number == 0 else {"lw": 1.2}
-        axes.plot(episodes, smooth, label=name.strip("`"), **style)
-    axes.set_xlabel("episodes")
-    axes.set_ylabel("success in training, %, mean of 5 updates")
+        axes.plot(episodes[1:], smooth, label=name.strip("`"), **style)
+    return _finish(figure, "episodes", "success in training, %, mean of 5 updates")
+
+
+def _finish(figure: Figure, xlabel: str, ylabel: str) -> Figure:
+    """Add labels and the legend beside the curves, and return the figure."""
+    (axes,) = figure.axes
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
     axes.set_xlim(left=0)
-    _finish(figure, path)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
 
 
 def infinity(split: str) -> str:
@@ -542,6 +560,10 @@ def infinity(split: str) -> str:
     return table_of([*header, "invalid responses, % of turns"], rows)
 
 
+# Arguments of `load_variants`.
+_OBJECTIVES = ("quickstart_two_demos", "objectives")
+_TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_rate_5e-4`")
+
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
     "quickstart": partial(quickstart, "quickstart"),
@@ -560,13 +582,19 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
     "miniwob_short_rl": short_rl,
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
-    "objectives": partial(variants_of, "quickstart_two_demos", "objectives"),
-    "quickstart_variants": partial(variants_of, "quickstart", "quickstart_variants"),
-    "temperature_variants": partial(
-        variants_of, "quickstart_temperature_1", "temperature_variants", "`learning_rate_5e-4`"
-    ),
+    "objectives": partial(variants_of, *_OBJECTIVES),
+    "temperature_variants": partial(variants_of, *_TEMPERATURE),
     "infinity_apps": partial(infinity, "apps"),
     "infinity_tasks": partial(infinity, "tasks"),
+}
+
+
+# By the name of the file in docs/images/.
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "quickstart-turns.png": turn_limit_curves,
+    "bc_quickstart.png": bc_curves,
+    "objectives.png": partial(training_curves, *_OBJECTIVES),
+    "temperature_variants.png": partial(training_curves, *_TEMPERATURE),
 }
 
 
@@ -602,6 +630,9 @@ def main() -> None:
             page.write_text(result)
         elif page.read_text() != result:
             sys.exit(f"{page} differs from docs/results/: run python tools/redraw_results.py")
+    if not arguments.check:
+        for name, draw in FIGURES.items():
+            draw().savefig(DOCS / "images" / name, dpi=130)
 
 
 if __name__ == "__main__":
