@@ -561,6 +561,7 @@ def infinity(split: str) -> str:
 
 
 # Arguments of `load_variants`.
+_QUICKSTART = ("quickstart", "quickstart_variants")
 _OBJECTIVES = ("quickstart_two_demos", "objectives")
 _TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_rate_5e-4`")
 
@@ -582,6 +583,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
     "miniwob_short_rl": short_rl,
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
+    "quickstart_variants": partial(variants_of, *_QUICKSTART),
     "objectives": partial(variants_of, *_OBJECTIVES),
     "temperature_variants": partial(variants_of, *_TEMPERATURE),
     "infinity_apps": partial(infinity, "apps"),
@@ -593,6 +595,7 @@ TABLES: dict[str, Callable[[], str]] = {
 FIGURES: dict[str, Callable[[], Figure]] = {
     "quickstart-turns.png": turn_limit_curves,
     "bc_quickstart.png": bc_curves,
+    "quickstart_variants.png": partial(training_curves, *_QUICKSTART),
     "objectives.png": partial(training_curves, *_OBJECTIVES),
     "temperature_variants.png": partial(training_curves, *_TEMPERATURE),
 }
