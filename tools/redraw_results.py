@@ -185,6 +185,9 @@ def summary() -> str:
         "webagent-tiny, the same, greedy": [
             [run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]
         ],
+        "webagent-tiny, tasks on which no option was chosen": [
+            [run.evals[f"{stage}_train_split"] for run in tiny] for stage in STAGES[1:]
+        ],
     }
     for title, folders in pairs.items():
         runs = [Run(RUNS / folder) for folder in folders]
@@ -228,16 +231,20 @@ def quickstart(folder: str) -> str:
     return table_of(header, rows)
 
 
-def quickstart_greedy() -> str:
-    """Return the table of BC and M-GRPO of the quickstart with greedy decoding."""
+def quickstart_evals(name: str) -> str:
+    """Return the table of BC and M-GRPO of the quickstart in another evaluation.
+
+    Args:
+        name: suffix of the stored evaluations, such as "greedy".
+    """
     runs = load_runs("quickstart")
-    stages = [[run.evals[f"{stage}_greedy"] for run in runs] for stage in STAGES[1:]]
+    stages = [[run.evals[f"{stage}_{name}"] for run in runs] for stage in STAGES[1:]]
     rows = [
         [str(run.config["config"]["seed"]), *map(interval, pair), gain_over(*pair)]
         for run, *pair in zip(runs, *stages, strict=True)
     ]
     rows.append(["all", *map(pooled, stages), pooled_gain(*stages)])
-    return table_of(["seed", "BC, greedy", "M-GRPO, greedy", "M-GRPO minus BC, paired"], rows)
+    return table_of(["seed", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
 def quickstart_tasks() -> str:
@@ -568,7 +575,8 @@ _TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_r
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
     "quickstart": partial(quickstart, "quickstart"),
-    "quickstart_greedy": quickstart_greedy,
+    "quickstart_greedy": partial(quickstart_evals, "greedy"),
+    "quickstart_train_split": partial(quickstart_evals, "train_split"),
     "quickstart_pages": quickstart_pages,
     "turn_limits": turn_limits,
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
