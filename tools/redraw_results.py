@@ -148,8 +148,7 @@ def gain(pairs: Sequence[tuple[float, float]]) -> str:
 
 def gain_over(before: Json, after: Json) -> str:
     """Return the difference of two evaluations of the same tasks, with its interval."""
-    rewards = before["rewards"]
-    return gain([(after["rewards"][task], reward) for task, reward in rewards.items()])
+    return pooled_gain([before], [after])
 
 
 def pooled(evaluations: Sequence[Json]) -> str:
@@ -559,8 +558,7 @@ def infinity(split: str) -> str:
     rows = []
     for name, evaluation in evaluations.items():
         row = [name, evaluation["commit"][:7], interval(evaluation)]
-        pairs = [(evaluation["rewards"][task], reward) for task, reward in start["rewards"].items()]
-        row.append(gain(pairs) if name.startswith("bc") else "")
+        row.append(gain_over(start, evaluation) if name.startswith("bc") else "")
         row += [f"{evaluation['mean_turns']:.1f}", percent(evaluation["parse_error_rate"])]
         rows.append(row)
     header = ["policy", "commit", "success, %", "minus start of BC, paired", "turns, mean"]

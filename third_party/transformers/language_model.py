@@ -75,8 +75,8 @@ def main():
     request = json.load(sys.stdin)
     rates = {}
     # Without AVX512, torch takes minutes for a bfloat16 step.
-    has_bfloat16 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    for name in ("float32", "bfloat16")[: 1 + has_bfloat16]:
+    has_avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    for name in ("float32", "bfloat16") if has_avx512 else ("float32",):
         model = AutoModelForCausalLM.from_pretrained(request["policy"], dtype=getattr(torch, name))
         rates[name] = {}
         for slots in request["slots"]:
