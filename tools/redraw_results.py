@@ -140,12 +140,6 @@ def interval(stage: Json, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"
 
 
-def gain(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return the mean difference of pairs of rewards, after and before, with its interval."""
-    difference, ci95 = paired_difference(*zip(*pairs, strict=True))
-    return interval({"difference": difference, "ci95": ci95}, "+")
-
-
 def gain_over(before: Json, after: Json) -> str:
     """Return the difference of two evaluations of the same tasks, with its interval."""
     return pooled_gain([before], [after])
@@ -161,13 +155,13 @@ def pooled(evaluations: Sequence[Json]) -> str:
 
 def pooled_gain(before: Sequence[Json], after: Sequence[Json]) -> str:
     """Return the difference of evaluations of the same tasks over several seeds, in pairs."""
-    return gain(
-        [
-            (new["rewards"][task], reward)
-            for old, new in zip(before, after, strict=True)
-            for task, reward in old["rewards"].items()
-        ]
-    )
+    pairs = [
+        (new["rewards"][task], reward)
+        for old, new in zip(before, after, strict=True)
+        for task, reward in old["rewards"].items()
+    ]
+    difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+    return interval({"difference": difference, "ci95": ci95}, "+")
 
 
 def summary() -> str:
@@ -444,12 +438,12 @@ def pages_of(folder: str, *names: str) -> str:
     return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
 
 
-Variants = tuple[dict[str, dict[str, dict[str, float]]], dict[str, list[list[Json]]]]
-"""Rewards by variant, seed and task; metrics of each run by variant."""
+Variants = tuple[dict[str, dict[str, Json]], dict[str, list[list[Json]]]]
+"""Evaluation by variant and seed; metrics of each run by variant."""
 
 
 def load_variants(baseline: str, folder: str, default: str = "default") -> Variants:
-    """Return the rewards and metrics of a quickstart and of other options of M-GRPO.
+    """Return the evaluations and metrics of a quickstart and of other options of M-GRPO.
 
     Each folder in `folder` is a variant with one run per seed.
 
@@ -466,17 +460,17 @@ def load_variants(baseline: str, folder: str, default: str = "default") -> Varia
     variants = {name: runs for name, runs in variants.items() if runs}
     seeds = sorted(set.union(*map(set, variants.values())))
     baselines = {run.name: run for run in load_runs(baseline) if run.name in seeds}
-    rewards = {
-        "BC": {seed: baselines[seed].summary["bc"]["rewards"] for seed in seeds},
-        default: {seed: baselines[seed].summary["grpo"]["rewards"] for seed in seeds},
+    evals = {
+        "BC": {seed: baselines[seed].summary["bc"] for seed in seeds},
+        default: {seed: baselines[seed].summary["grpo"] for seed in seeds},
     }
     metrics = {
         default: [_read_jsonl(baselines[seed].folder / "grpo_metrics.jsonl") for seed in seeds]
     }
     for name, runs in variants.items():
-        rewards[name] = {seed: run.evals["sampled"]["rewards"] for seed, run in runs.items()}
+        evals[name] = {seed: run.evals["sampled"] for seed, run in runs.items()}
         metrics[name] = [run.metrics for run in runs.values()]
-    return rewards, metrics
+    return evals, metrics
 
 
 def variants_of(baseline: str, folder: str, default: str = "default") -> str:
@@ -485,19 +479,16 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     Differences are over the episodes of the seeds that both have, in pairs; without a run of a
     seed, its cell is empty. The arguments are those of `load_variants`.
     """
-    rewards, metrics = load_variants(baseline, folder, default)
-    seeds = list(rewards["BC"])
+    evals, metrics = load_variants(baseline, folder, default)
+    seeds = list(evals["BC"])
 
-    def pairs(name: str, other: str) -> list[tuple[float, float]]:
-        return [
-            (reward, rewards[other][seed][task])
-            for seed, by_task in rewards[name].items()
-            for task, reward in by_task.items()
-        ]
+    def gain_of(name: str, other: str) -> str:
+        before = [evals[other][seed] for seed in evals[name]]
+        return pooled_gain(before, list(evals[name].values()))
 
     rows = []
-    for name, by_seed in rewards.items():
-        rates = {seed: sum(r.values()) / len(r) for seed, r in by_seed.items()}
+    for name, by_seed in evals.items():
+        rates = {seed: evaluation["success_rate"] for seed, evaluation in by_seed.items()}
         row = [name, *(percent(rates[seed]) if seed in rates else "" for seed in seeds)]
         row.append(percent(sum(rates.values()) / len(rates)))
         if name == "BC":
@@ -506,8 +497,8 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
         updates = [update for run in metrics[name] for update in run]
         episodes = sum(update["episodes/total"] for update in updates) / len(rates)
         kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
-        row.append(gain(pairs(name, "BC")))
-        row.append("" if name == default else gain(pairs(name, default)))
+        row.append(gain_of(name, "BC"))
+        row.append("" if name == default else gain_of(name, default))
         rows.append([*row, f"{episodes:,.0f}", percent(kept)])
     header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
     header += ["minus BC, paired", f"minus {default}, paired", "episodes", "groups trained on, %"]
