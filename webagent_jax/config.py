@@ -86,6 +86,9 @@ class LoRAConfig:
     alpha: float = 32.0  # numerator of the adapter scale, alpha / rank
     # Projections with adapters.
     target_modules: tuple[str, ...] = ("q", "k", "v", "o", "gate", "up", "down")
+    # Whether a PEFT adapter at policy.path is part of the frozen base. Otherwise it is trained
+    # itself, and keeps its rank; rank and target_modules must be those of the adapter.
+    create_new_adapter: bool = True
 
 
 @dataclass(frozen=True)
@@ -537,6 +540,11 @@ def _check(cfg: RunConfig) -> None:
         (
             cfg.lora.rank == 0 or bool(cfg.lora.target_modules),
             "lora.target_modules must not be empty",
+        ),
+        (
+            cfg.lora.create_new_adapter or cfg.lora.rank > 0,
+            "lora.create_new_adapter=False trains the adapter at policy.path: set lora.rank to its "
+            "rank",
         ),
         (
             cfg.mesh.microbatch_rows_per_device >= 1,

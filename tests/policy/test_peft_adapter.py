@@ -41,6 +41,11 @@ def random_adapters(params, projections=lora.PROJECTIONS):
     return jax.tree.map(lambda x: jnp.asarray(0.2 * rng.normal(size=x.shape), x.dtype), adapters)
 
 
+def abstract(tree):
+    """Return a tree with the shape of each array in place of the array."""
+    return jax.tree.map(lambda x: np.array(x.shape), tree)
+
+
 def write_base(folder, config, **options):
     params = policy.init(config, jax.random.key(0))
     policy.save_hf(folder, config, params, **options)
@@ -129,6 +134,37 @@ def test_adapter_includes_adapters_of_its_base(tmp_path):
     np.testing.assert_allclose(
         torch_logits(load_with_peft(base, second), tokens), expected, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("projections", [lora.PROJECTIONS, ("q", "o")])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_loaded_adapter_has_equal_logits_at_another_scale(config, projections, tmp_path):
+    params = write_base(tmp_path / "base", config)
+    adapters = random_adapters(params, projections)
+    write_adapter(tmp_path / "adapter", config, adapters, tmp_path / "base")
+    loaded = peft_adapter.load(tmp_path / "adapter", config, scale=0.7)
+    jax.tree.map(np.testing.assert_array_equal, *(abstract(x) for x in (adapters, loaded)))
+    tokens = random_tokens(config)
+    expected, actual = (
+        policy.logits(config, lora.attach(lora.FrozenBase(params, scale), tree), tokens)
+        for tree, scale in ((adapters, ALPHA / RANK), (loaded, 0.7))
+    )
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+def test_adapter_of_another_architecture_is_not_loaded(tmp_path):
+    params = write_base(tmp_path / "base", CONFIGS["llama"])
+    write_adapter(tmp_path / "adapter", CONFIGS["llama"], random_adapters(params), "base")
+    larger = dataclasses.replace(CONFIGS["llama"], num_layers=4)
+    smaller = dataclasses.replace(CONFIGS["llama"], num_layers=2)
+    wider = dataclasses.replace(CONFIGS["llama"], num_kv_heads=3)
+    for config, message in (
+        (larger, "does not fit the architecture"),
+        (smaller, "the base has no module of the tensor"),
+        (wider, "does not fit the architecture"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            peft_adapter.load(tmp_path / "adapter", config, scale=1.0)
 
 
 def test_reduced_adapter_is_the_closest_of_its_rank(tmp_path):

@@ -19,7 +19,9 @@ from webagent_jax.config import (
 )
 from webagent_jax.inference import Engine
 from webagent_jax.learn import Branch, NonFiniteStepError
-from webagent_jax.policy import prompt_record
+from webagent_jax.policy import lora, peft_adapter, prompt_record
+from webagent_jax.tracking import run_metadata
+from webagent_jax.train import export
 from webagent_jax.train.learner import Learner
 
 CFG = RunConfig()
@@ -136,3 +138,67 @@ def test_export_of_adapters_equals_merged_policy_in_peft(tmp_path):
     # The exported policies name the template that they were trained with.
     for directory in (tmp_path / "policy", tmp_path / "adapter"):
         assert prompt_record.read(directory) == "compact"
+
+
+def write_adapter(path):
+    """Write an adapter of webagent-tiny that changes its logits, with rank 2 and scale 3."""
+    model, params = policy.load_hf("webagent-tiny")
+    adapters = lora.init(params, jax.random.key(1), rank=2, projections=("q", "up"))
+    adapters = jax.tree.map(lambda x: x + 0.05, adapters)
+    peft_adapter.save(path, model, adapters, rank=2, alpha=6.0, base_name="webagent-tiny")
+
+
+def continue_adapter(path, **options):
+    options = {"rank": 2, "alpha": 2.0, "target_modules": ("q", "up")} | options
+    return replace(
+        CFG,
+        policy=PolicyConfig(path=str(path)),
+        lora=LoRAConfig(create_new_adapter=False, **options),
+    )
+
+
+def test_training_continues_an_adapter(tmp_path, monkeypatch):
+    """The run starts from the policy with the adapter, and exports an adapter of equal rank."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_adapter(tmp_path / "first")
+    cfg = continue_adapter(tmp_path / "first")
+    run_metadata.init_workdir(tmp_path / "run", cfg, "train grpo")
+    tokens = np.random.default_rng(0).integers(0, 90, (2, 30))
+    with Learner(cfg, tmp_path / "run") as learner:
+        loss = grpo_loss(learner, cfg)
+        learner.restore_or_init(loss, OPTIMIZER, 10, reference=True)
+        _, initial = policy.load_hf(tmp_path / "first")
+        np.testing.assert_allclose(
+            policy.logits(learner.model, learner.snapshot().params, tokens),
+            policy.logits(learner.model, initial, tokens),
+            atol=1e-3,
+        )
+        rows = make_rows(learner, [-1.0, -2.0])
+        # The reference is the policy with the adapter, not its base.
+        assert learner.step(rows).fetch()["kl"] == pytest.approx(0, abs=1e-6)
+        assert learner.step(rows).fetch()["kl"] > 1e-6
+        learner.save(2, {"update": 2})
+        learner.export(tmp_path / "policy")
+        expected = policy.logits(learner.model, learner.snapshot().params, tokens)
+    config = peft_adapter.read_config(tmp_path / "adapter")
+    assert (config["r"], config["base_model_name_or_path"]) == (2, "webagent-tiny")
+    export.export_weights(tmp_path / "run", tmp_path / "exported")
+    for directory in ("policy", "adapter", "exported"):
+        model, params = policy.load_hf(tmp_path / directory)
+        np.testing.assert_allclose(policy.logits(model, params, tokens), expected, atol=1e-3)
+    assert np.abs(expected - policy.logits(model, initial, tokens)).max() > 0.01
+
+
+def test_continued_adapter_must_fit_the_config(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_adapter(tmp_path / "first")
+    for cfg, message in (
+        (continue_adapter("webagent-tiny"), "webagent-tiny is not a PEFT adapter"),
+        (continue_adapter(tmp_path / "first", rank=4), "set --config.lora.rank=2"),
+        (
+            continue_adapter(tmp_path / "first", target_modules=("q",)),
+            "--config.lora.target_modules=q,up",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Learner(cfg, tmp_path / "run")

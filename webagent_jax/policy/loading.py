@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from jax.sharding import Mesh
 
 from webagent_jax.config import ConfigError, RunConfig
-from webagent_jax.policy import matmul, weights
+from webagent_jax.policy import hf, lora, matmul, peft_adapter, weights
 from webagent_jax.policy.transformer import ModelConfig, Params
 from webagent_jax.types import PolicySnapshot
 
@@ -56,6 +57,48 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     return replace(model, unroll=options.unroll, matmul_dtype=options.matmul_dtype), params
 
 
+def frozen_base_path(cfg: RunConfig) -> str:
+    """Return the path of the policy that the adapters of a run modify.
+
+    This is `policy.path`, or with `lora.create_new_adapter=False` the base of the adapter there.
+
+    Raises:
+        ConfigError: the run trains the adapter at `policy.path`, and there is none.
+    """
+    if cfg.lora.create_new_adapter:
+        return cfg.policy.path
+    return str(peft_adapter.read_config(_adapter_dir(cfg))["base_model_name_or_path"])
+
+
+def load_trained_adapter(cfg: RunConfig, model: ModelConfig) -> lora.Adapters:
+    """Return the adapter at `policy.path` with the scale of the run, as NumPy arrays.
+
+    Raises:
+        ConfigError: there is no adapter, it does not fit the model, or its rank or modules are not
+            those of the config.
+    """
+    directory = _adapter_dir(cfg)
+    adapters = peft_adapter.load(directory, model, scale=cfg.lora.alpha / cfg.lora.rank)
+    rank = peft_adapter.read_config(directory)["r"]
+    modules = tuple(name for name in lora.PROJECTIONS if name in adapters["layers"])
+    if rank != cfg.lora.rank or set(modules) != set(cfg.lora.target_modules):
+        raise ConfigError(
+            f"lora.create_new_adapter=False: the adapter {directory} has other options than this "
+            f"run;\nset --config.lora.rank={rank} --config.lora.target_modules={','.join(modules)}"
+        )
+    return adapters
+
+
 def with_policy_path(cfg: RunConfig, path: str) -> RunConfig:
     """Return the config with another initial policy."""
     return replace(cfg, policy=replace(cfg.policy, path=path))
+
+
+def _adapter_dir(cfg: RunConfig) -> Path:
+    adapters, _ = hf.adapter_chain(cfg.policy.path)
+    if not adapters:
+        raise ConfigError(
+            f"lora.create_new_adapter=False: {cfg.policy.path} is not a PEFT adapter; set "
+            "--config.policy.path to the adapter/ of a run, or omit lora.create_new_adapter"
+        )
+    return adapters[0]

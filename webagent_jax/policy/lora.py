@@ -3,7 +3,7 @@
 A projection with the kernel W computes x W + (alpha / rank) x A B, A [in, rank] and B [rank, out].
 The adapters are a separate tree, {"layers": {projection: {A, B}}}, stacked over layers like the
 kernels; the optimizer updates only this tree. `attach` adds the adapters to the params, for use
-wherever params are; without adapters the same params are the reference policy.
+wherever params are. The base alone is the reference policy of new adapters.
 """
 
 from __future__ import annotations

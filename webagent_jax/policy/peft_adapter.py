@@ -22,7 +22,7 @@ from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.hf_tensors import Weight
 from webagent_jax.policy.hf_writer import PROMPT_FILE
-from webagent_jax.policy.lora import DOWN, UP, Adapters
+from webagent_jax.policy.lora import DOWN, UP, Adapters, num_input_axes
 from webagent_jax.policy.transformer import ModelConfig
 
 CONFIG_FILE = "adapter_config.json"
@@ -125,6 +125,45 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             f"{adapter} does not fit {base}: the base has no {min(missing)}. Set "
             f"base_model_name_or_path in {adapter / CONFIG_FILE} to the base of the adapter"
         )
+
+
+def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
+    """Return an adapter as a tree of `lora.init`, of NumPy arrays in float32.
+
+    Args:
+        directory: directory of the adapter.
+        config: architecture of the base.
+        scale: factor of A B of the tree; B is rescaled from the factor of the adapter.
+
+    Raises:
+        ConfigError: the adapter is damaged, or does not fit the architecture.
+    """
+    factor = _scale(read_config(directory)) / scale
+    tensors = {name: x.astype(np.float32) for name, x in _read_tensors(directory).items()}
+    layers = {}
+    try:
+        for mapping in hf_tensors.param_mappings(config):
+            modules = [_PREFIX + name.removesuffix(".weight") for name in mapping.names]
+            if not any(f"{module}.lora_A.weight" in tensors for module in modules):
+                continue
+            projection = mapping.path[1]
+            inner = num_input_axes(projection)
+            downs, ups = (
+                np.stack([tensors.pop(f"{module}.lora_{part}.weight").T for module in modules])
+                for part in "AB"
+            )
+            layers[projection] = {
+                DOWN: downs.reshape(len(modules), *mapping.shape[:inner], -1),
+                UP: factor * ups.reshape(len(modules), ups.shape[1], *mapping.shape[inner:]),
+            }
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"{directory} does not fit the architecture of its base ({error}): set "
+            f"base_model_name_or_path in {directory / CONFIG_FILE} to the base of the adapter"
+        ) from error
+    if tensors:
+        raise ConfigError(f"{directory}: the base has no module of the tensor {min(tensors)}")
+    return {"layers": layers}
 
 
 def _scale(config: Mapping[str, Any]) -> float:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from webagent_jax import checkpoint, policy
 from webagent_jax.config import RunConfig, from_config_dict
-from webagent_jax.policy import ModelConfig, Params, lora, peft_adapter, prompt_record, weights
+from webagent_jax.policy import (
+    ModelConfig,
+    Params,
+    loading,
+    lora,
+    peft_adapter,
+    prompt_record,
+    weights,
+)
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.policy.lora import Adapters, FrozenBase
 from webagent_jax.tracking import atomic_files, run_metadata
@@ -88,8 +96,8 @@ def write_adapter(
 ) -> None:
     """Write adapters as a directory that PEFT loads.
 
-    If the run started from a directory of PEFT adapters, the written adapter includes them, so its
-    base is a model.
+    If the frozen base of the run consists of PEFT adapters, the written adapter includes them, so
+    its base is a model.
 
     Args:
         destination: directory to create or overwrite.
@@ -97,9 +105,9 @@ def write_adapter(
         adapters: tree of `lora.init`.
         dtype: dtype of the tensors.
         max_rank: rank to reduce the adapters to. By default, the written adapter has the rank of
-            the run plus those of the adapters that it started from.
+            the run plus those of the adapters in its frozen base.
     """
-    initial_adapters, base_name = policy.adapter_chain(run.policy.path)
+    initial_adapters, base_name = policy.adapter_chain(loading.frozen_base_path(run))
     peft_adapter.save(
         destination,
         policy.load_config(run.policy.path),
@@ -135,12 +143,12 @@ def _run_config(workdir: Path) -> RunConfig:
 def _trained_params(
     workdir: Path, run: RunConfig, step: int | None
 ) -> tuple[Path, ModelConfig, Params]:
-    """Return the directory of the initial policy, its config, and the params of a checkpoint."""
-    policy_dir = policy.resolve_dir(run.policy.path)
+    """Return the directory of the frozen base, its config, and the params of a checkpoint."""
+    policy_dir = policy.resolve_dir(loading.frozen_base_path(run))
     mesh = weights.mesh_for(policy_dir)
     base = None
     if run.lora.rank:
-        # The checkpoint contains only the adapters; the base is the initial policy.
+        # The checkpoint contains only the adapters.
         config, params = weights.load(policy_dir, mesh=mesh)
         base = FrozenBase(params, run.lora.alpha / run.lora.rank)
         abstract_params = lora.abstract_adapters(params, run.lora.rank, run.lora.target_modules)

@@ -15,8 +15,8 @@ from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import ConfigError, OptimizerConfig, PreemptedError, RunConfig
 from webagent_jax.learn import FrozenParams, LossFn, NonFiniteStepError, TrainState
 from webagent_jax.learn.microbatches import Sums
-from webagent_jax.policy import lora, sharding
-from webagent_jax.policy.loading import load_policy
+from webagent_jax.policy import ModelConfig, loading, lora, sharding
+from webagent_jax.policy.loading import load_policy, with_policy_path
 from webagent_jax.policy.lora import FrozenBase
 from webagent_jax.seeds import RandomStream
 from webagent_jax.train import export
@@ -43,12 +43,19 @@ class Learner:
                 "set mesh.data x mesh.fsdp x mesh.microbatch_rows_per_device to a multiple of the "
                 "number of processes"
             )
-        self.model, params = load_policy(cfg, self.mesh)
+        # The base of adapters, or the policy itself.
+        self.model, params = load_policy(
+            with_policy_path(cfg, loading.frozen_base_path(cfg)), self.mesh
+        )
+        self._base, trained = _split_trainable(cfg, self.model, params, self.mesh)
+        initial_params = params
+        if not cfg.lora.create_new_adapter:
+            # A copy, because a step consumes the trained params.
+            initial_params = lora.attach(self._base, jax.tree.map(jnp.copy, trained))
         # A resumed run needs the same initial params, as the base of adapters and as reference.
-        self._initial_params_checksum = int(_checksum(params))
-        self._base, trained = _split_trainable(cfg, params, self.mesh)
+        self._initial_params_checksum = int(_checksum(initial_params))
         # `restore_or_init` drops the reference if the objective does not use it.
-        self._frozen = FrozenParams(self._base, reference=params)
+        self._frozen = FrozenParams(self._base, reference=initial_params)
         # `restore_or_init` replaces this state.
         self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
         self._checkpoints = Checkpointer(workdir / "checkpoints")
@@ -240,14 +247,17 @@ class PendingMetrics:
 
 
 def _split_trainable(
-    cfg: RunConfig, params: policy.Params, mesh: Mesh
+    cfg: RunConfig, model: ModelConfig, params: policy.Params, mesh: Mesh
 ) -> tuple[FrozenBase | None, policy.Params]:
     """Return the frozen base and its adapters, or None and all params without LoRA."""
     if cfg.lora.rank == 0:
         return None, params
-    # The key depends on the run seed only, so all processes create the same adapters.
-    key = jax.random.key(seeds.derive_seed(cfg.seed, RandomStream.ADAPTERS))
-    adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.target_modules)
+    if cfg.lora.create_new_adapter:
+        # The key depends on the run seed only, so all processes create the same adapters.
+        key = jax.random.key(seeds.derive_seed(cfg.seed, RandomStream.ADAPTERS))
+        adapters = lora.init(params, key, rank=cfg.lora.rank, projections=cfg.lora.target_modules)
+    else:
+        adapters = loading.load_trained_adapter(cfg, model)
     adapters = jax.device_put(adapters, sharding.param_shardings(adapters, mesh))
     return FrozenBase(params, cfg.lora.alpha / cfg.lora.rank), adapters
 
