@@ -161,12 +161,83 @@ _ALL_TURNS = replace(
     bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=200, eval_interval=150),
 )
 
+# Templates with the fewest tokens per episode: experts solve them in two or three actions, on pages
+# of up to 310 tokens. Those with few tasks are left out.
+_SHORT_TEMPLATES = (
+    "admin/no-such-customer",
+    "admin/no-such-order",
+    "code/clone-address",
+    "forum/points",
+    "map/address",
+    "map/coordinates",
+    "map/hours",
+    "map/list-in-town",
+    "map/no-phone",
+    "map/phone",
+    "map/place-missing",
+    "shop/category",
+    "shop/latest-reviewer",
+    "shop/material",
+    "shop/price",
+    "shop/price-difference",
+    "shop/product",
+    "shop/product-missing",
+    "shop/recent-order",
+    "shop/search",
+    "shop/search-sorted",
+    "shop/sku",
+)
+
+_SHORT_BC = replace(
+    _SMOLLM2,
+    lora=replace(_SMOLLM2.lora, create_new_adapter=False),
+    suite=replace(
+        _SMOLLM2.suite,
+        tasks=_SHORT_TEMPLATES,
+        # All templates together; about 350 tasks are those of the short ones.
+        arena=replace(_SMOLLM2.suite.arena, task_seed=5, num_generated_tasks=4_000),
+    ),
+    rollout=replace(_SMOLLM2.rollout, max_concurrent_episodes=16, max_turns=6),
+    bc=replace(
+        _SMOLLM2.bc,
+        epochs=1,
+        held_out_demos=0,
+        eval_decisions=0,
+        eval_interval=20,
+        eval_episodes=48,
+        checkpoint_interval=10,
+        optimizer=replace(_SMOLLM2.bc.optimizer, learning_rate=5e-4),
+    ),
+    eval=EvalConfig(split="train", seeds_per_task=1, temperature=1.0, max_turns=(6,)),
+)
+
+_SHORT = replace(
+    _SHORT_BC,
+    # Of `:short_bc`, in the workdir of its command in docs/results.md.
+    policy=PolicyConfig(path="runs/arena_short/bc/adapter"),
+    suite=replace(_SHORT_BC.suite, arena=replace(_SHORT_BC.suite.arena, task_seed=6)),
+    # Decisions are nearly certain at temperature 1: few groups have both outcomes.
+    rollout=replace(_SHORT_BC.rollout, temperature=1.4),
+    grpo=replace(
+        _SMOLLM2.grpo,
+        updates=12,
+        tasks_per_update=8,
+        group_size=8,
+        max_extra_groups=4,
+        minibatches=2,
+        kl_beta=0.0,  # no pass over a reference policy
+        optimizer=OptimizerConfig(learning_rate=4e-4, warmup_fraction=0.05, max_grad_norm=1.0),
+    ),
+)
+
 _VARIANTS = {
     "": _ARENA,
     "smollm2": _SMOLLM2,
     "first_turns": _FIRST_TURNS,
     "three_turns": _THREE_TURNS,
     "all_turns": _ALL_TURNS,
+    "short_bc": _SHORT_BC,
+    "short": _SHORT,
 }
 
 
