@@ -19,7 +19,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -197,8 +197,12 @@ def summary() -> str:
         ]
         for title, (before, after) in stages.items()
     ]
+    short = Run(RUNS / "arena_short" / "bc").evals
+    title = "SmolLM2-135M, short tasks of five embedded sites"
+    for suffix, name in {"": "sampled", ", greedy": "greedy"}.items():
+        rows.append([title + suffix, str(short[name]["n"]), interval(short[name]), "", ""])
     arena_bc = Run(RUNS / "arena" / "three_turns_then_all").evals["295_greedy"]
-    title = "SmolLM2-135M, test tasks of five embedded sites, greedy"
+    title = "SmolLM2-135M, the 165 test tasks of these sites, greedy"
     rows.append([title, str(arena_bc["n"]), f"{interval(arena_bc)}, not converged", "", ""])
     header = ["policy and tasks", "episodes", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
     return table_of(header, rows)
@@ -432,11 +436,42 @@ def pages_of(folder: str, *names: str) -> str:
     """Return the table of success by page of the named runs, with three pages per row."""
     runs = [run for run in load_runs(folder) if run.name in names]
     rates = [run.evals["sampled"]["by_site"] for run in runs]
-    cells = [[page, *(f"{100 * rate[page]:.0f}" for rate in rates)] for page in sorted(rates[0])]
+    return _in_three_columns("page", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
+
+
+def arena_short_bc() -> str:
+    """Return the table of BC on the short arena tasks, sampled and greedy."""
+    evals = Run(RUNS / "arena_short" / "bc").evals
+    before, sampled, greedy = (evals[name] for name in ("before_sampled", "sampled", "greedy"))
+    rows = [
+        ["temperature 1", interval(before), interval(sampled), gain_over(before, sampled)],
+        ["greedy", "", interval(greedy), ""],
+    ]
+    header = [f"success, % of {greedy['n']}", "before BC", "BC", "BC minus before, paired"]
+    return table_of(header, rows)
+
+
+def arena_short_templates() -> str:
+    """Return the table of success by template of the short arena tasks after BC."""
+    evals = Run(RUNS / "arena_short" / "bc").evals
+    rates = []
+    for name in ("sampled", "greedy"):
+        rewards: dict[str, list[float]] = {}
+        for task, reward in evals[name]["rewards"].items():
+            rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
+        rates.append({template: mean(values) for template, values in rewards.items()})
+    return _in_three_columns("template", ["temperature 1", "greedy"], rates)
+
+
+def _in_three_columns(
+    label: str, names: Sequence[str], rates: Sequence[Mapping[str, float]]
+) -> str:
+    """Return a table of rates in percent by key, with three keys per row."""
+    cells = [[key, *(f"{100 * rate[key]:.0f}" for rate in rates)] for key in sorted(rates[0])]
     height = -(-len(cells) // 3)
     cells += [[""] * len(cells[0])] * (3 * height - len(cells))
     rows = [[*cells[i], *cells[i + height], *cells[i + 2 * height]] for i in range(height)]
-    return table_of(["page", *(NAMES[run.name.partition("_")[0]] for run in runs)] * 3, rows)
+    return table_of([label, *names] * 3, rows)
 
 
 Variants = tuple[dict[str, dict[str, Json]], dict[str, list[list[Json]]]]
@@ -579,6 +614,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
+    "arena_short_bc": arena_short_bc,
+    "arena_short_templates": arena_short_templates,
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "quickstart_variants": partial(variants_of, *_QUICKSTART),
