@@ -28,7 +28,8 @@ AVX512-BF16. The adapter in the package has rank 16; the sum of all stages has r
         --config.policy.path=runs/arena_all/policy
 
 `:short_bc` trains the adapter in the package on 22 templates with short episodes until validation
-success is flat, and `:short` improves it with M-GRPO. Task seed 7 has other tasks, for evaluation.
+success is flat. `:short` is M-GRPO from there; it has no result yet. Task seed 7 has other tasks,
+for evaluation.
 
     python launch/train_bc.py --config=configs/arena.py:short_bc --workdir=runs/arena_short/bc
     python launch/train_grpo.py --config=configs/arena.py:short --workdir=runs/arena_short/grpo

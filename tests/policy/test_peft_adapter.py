@@ -41,11 +41,6 @@ def random_adapters(params, projections=lora.PROJECTIONS):
     return jax.tree.map(lambda x: jnp.asarray(0.2 * rng.normal(size=x.shape), x.dtype), adapters)
 
 
-def abstract(tree):
-    """Return a tree with the shape of each array in place of the array."""
-    return jax.tree.map(lambda x: np.array(x.shape), tree)
-
-
 def write_base(folder, config, **options):
     params = policy.init(config, jax.random.key(0))
     policy.save_hf(folder, config, params, **options)
@@ -143,7 +138,7 @@ def test_loaded_adapter_has_equal_logits_at_another_scale(config, projections, t
     adapters = random_adapters(params, projections)
     write_adapter(tmp_path / "adapter", config, adapters, tmp_path / "base")
     loaded = peft_adapter.load(tmp_path / "adapter", config, scale=0.7)
-    jax.tree.map(np.testing.assert_array_equal, *(abstract(x) for x in (adapters, loaded)))
+    assert jax.tree.map(np.shape, loaded) == jax.tree.map(np.shape, adapters)
     tokens = random_tokens(config)
     expected, actual = (
         policy.logits(config, lora.attach(lora.FrozenBase(params, scale), tree), tokens)

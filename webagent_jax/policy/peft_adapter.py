@@ -110,10 +110,10 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
                 continue
             down, up = (tensors[f"{module}.lora_{x}.weight"].astype(np.float32) for x in "AB")
             if (len(up), down.shape[1]) != weight.shape:
-                raise ConfigError(
+                raise _base_error(
+                    adapter,
                     f"{adapter} does not fit {base}: {name} is {weight.shape} in the base, and "
-                    f"{(len(up), down.shape[1])} in the adapter. Set base_model_name_or_path in "
-                    f"{adapter / CONFIG_FILE} to the base of the adapter"
+                    f"{(len(up), down.shape[1])} in the adapter",
                 )
             # B [out, rank] times A [rank, in] has the layout [out, in] of the weight.
             weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
@@ -121,10 +121,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         save_file(weights, destination / file.name, metadata={"format": "pt"})
     missing = modules - merged_modules
     if missing:
-        raise ConfigError(
-            f"{adapter} does not fit {base}: the base has no {min(missing)}. Set "
-            f"base_model_name_or_path in {adapter / CONFIG_FILE} to the base of the adapter"
-        )
+        raise _base_error(adapter, f"{adapter} does not fit {base}: the base has no {min(missing)}")
 
 
 def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
@@ -157,13 +154,22 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
                 UP: factor * ups.reshape(len(modules), ups.shape[1], *mapping.shape[inner:]),
             }
     except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"{directory} does not fit the architecture of its base ({error}): set "
-            f"base_model_name_or_path in {directory / CONFIG_FILE} to the base of the adapter"
+        raise _base_error(
+            directory, f"{directory} does not fit the architecture of its base ({error})"
         ) from error
     if tensors:
-        raise ConfigError(f"{directory}: the base has no module of the tensor {min(tensors)}")
+        raise _base_error(
+            directory, f"{directory}: the base has no module of the tensor {min(tensors)}"
+        )
     return {"layers": layers}
+
+
+def _base_error(adapter: Path, problem: str) -> ConfigError:
+    """Return the error of an adapter that does not fit its base."""
+    return ConfigError(
+        f"{problem}. Set base_model_name_or_path in {adapter / CONFIG_FILE} to the base of the "
+        "adapter"
+    )
 
 
 def _scale(config: Mapping[str, Any]) -> float:
