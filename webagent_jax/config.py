@@ -369,7 +369,8 @@ class GRPOConfig:
     updates: int = 40  # number of updates of the run
     tasks_per_update: int = 16  # number of groups per update
     group_size: int = 8  # number of episodes per group
-    # Tasks of the groups: passes over all task names, or most where rewards recently differed.
+    # Tasks of the groups: passes over all task names, or most of the templates whose rewards
+    # recently differed.
     task_sampling: Literal["uniform", "adaptive"] = "uniform"
     # Optimizer steps per update: minibatches x epochs. With 1 x 1 the ratio of clip is always 1;
     # more steps use each batch of episodes longer, within the clip range.

@@ -44,6 +44,7 @@ class Task:
     start_url: str  # URL of the start page
     seed: int = 0  # seed of the site content, where the suite generates it
     storage_state: str | None = None  # path of a signed-in browser state; None starts signed out
+    template: str = ""  # name of the template that the task is an instance of; empty: none
     eval: Mapping[str, Any] = field(default_factory=dict)  # evaluator specification of the suite
 
 

@@ -134,6 +134,7 @@ def test_task_file_loads_generated_tasks(
     for item, task in zip(
         (item for split in tasks_by_split.values() for item in split), tasks, strict=True
     ):
+        assert task.template == item.task.template == item.template.name
         spec = task_file.fill_placeholders(dict(item.task.eval), ADDRESSES)
         assert task.start_url == task_file.fill_placeholders(item.task.start_url, ADDRESSES)
         assert dict(task.eval) == {key: spec[key] for key in task.eval}

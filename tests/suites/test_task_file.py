@@ -20,6 +20,7 @@ ADDRESSES = {site: f"http://{site}.test" for site in task_file.SITES}
 ROW: dict[str, Any] = {
     "sites": ["gitlab"],
     "task_id": 7,
+    "intent_template_id": 41,
     "storage_state": "./.auth/gitlab_state.json",
     "start_url": "__GITLAB__/explore",
     "intent": "Find __GITLAB__",
@@ -122,6 +123,7 @@ def test_load_converts_row_to_task(tmp_path: Path, row: dict[str, Any]) -> None:
         intent="Find http://localhost:8023",
         start_url="http://localhost:8023/explore",
         storage_state="./.auth/gitlab_state.json",
+        template="41",
         eval={
             "eval_types": ["string_match"],
             "string_note": "",

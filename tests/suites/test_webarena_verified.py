@@ -82,6 +82,7 @@ def test_lite_ids_are_those_of_published_file() -> None:
 def test_task_of_dataset_does_not_contain_expected_answer() -> None:
     row = {
         "task_id": 5,
+        "intent_template_id": 41,
         "sites": ["gitlab", "reddit"],
         "intent": "Get the number on __GITLAB__/x",
         "start_urls": ["__GITLAB__/x", "__REDDIT__"],
@@ -94,7 +95,8 @@ def test_task_of_dataset_does_not_contain_expected_answer() -> None:
         ],
     }
     task = verified.make_task(row, "./.auth/gitlab.reddit_state.json")
-    assert task.id == "webarena/verified/5" and task.sites == ("gitlab", "reddit")
+    assert task.id == "webarena/verified/5" and task.template == "41"
+    assert task.sites == ("gitlab", "reddit")
     assert task.intent == "Get the number on http://gitlab.invalid/x"
     assert task.start_url == "http://gitlab.invalid/x |AND| http://reddit.invalid"
     assert dict(task.eval) == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,31 @@ def test_adaptive_sampler_prefers_tasks_with_different_rewards_and_returns_to_al
     # Tasks without a signal still come about every third update.
     assert min(counts.values()) >= 39 / 3
     assert len(np.unique(names[-50:])) == len(SUCCESS_RATES)
+
+
+def test_adaptive_sampler_shares_counts_between_names_of_one_template():
+    class TemplateSuite(SiteSuite):
+        """Suite with 40 names of each template, such as "often/7"."""
+
+        def task(self, name, split, index):
+            return replace(super().task(name, split, index), template=name.split("/")[0])
+
+    names = [f"{template}/{i}" for i in range(40) for template in SUCCESS_RATES]
+    tasks = {name: lambda rng: SiteTask("Go.", lambda page, answer: True) for name in names}
+    suite = TemplateSuite(None, SuiteConfig(), "http://localhost:9", tasks)
+    cfg = make_config(task_sampling="adaptive")
+    sampler = TaskSampler(cfg, suite, {})
+    drawn = [
+        template
+        for update in range(20)
+        for template in run_update(sampler, range(10 * update, 10 * update + 10), seed=update)
+    ]
+    # Nearly every name comes once: only its template has counts.
+    assert drawn[-100:].count("often") > 1.6 * 100 / len(SUCCESS_RATES)
+    assert set(drawn[-50:]) == set(SUCCESS_RATES)
+    state = sampler.state()
+    assert set(state["counts"]) == set(SUCCESS_RATES)
+    assert TaskSampler(cfg, suite, state).task(200) == sampler.task(200)
 
 
 def test_adaptive_sampler_follows_changed_success_rates(suite, monkeypatch):

@@ -99,6 +99,7 @@ def to_webarena_json(generated: GeneratedTask) -> dict[str, object]:
         "storage_state": None,
         "start_url": task.start_url,
         "geolocation": None,
+        "intent_template_id": task.template,
         "intent_template": generated.template.phrasings[0],
         "instantiation_dict": dict(generated.instance.slots),
         "intent": task.intent,
@@ -127,6 +128,7 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
             sites=template.sites,
             intent=phrasing.format(**instance.slots),
             start_url=" |AND| ".join(_start_urls(template, instance)),
+            template=template.name,
             eval=instance.eval,
         )
         yield GeneratedTask(task, template, instance)

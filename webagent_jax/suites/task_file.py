@@ -248,6 +248,7 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,
+        template=str(row.get("intent_template_id", "")),
         eval=_eval_spec(fields.part("eval")) | _webarena_id(row) if row.get("eval") else {},
     )
 

@@ -17,7 +17,7 @@ from webagent_jax.types import Episode, Suite, Task
 Float64Array = npt.NDArray[np.float64]
 
 
-# Factor of all counts per pass over the names: they cover about the last three groups of a name.
+# Factor of all counts per pass over the templates: they cover about the last three groups of one.
 _DECAY = 0.7
 # Jeffreys prior of a fraction: groups with different and with equal rewards before any count.
 _PRIOR = 0.5
@@ -30,7 +30,8 @@ class TaskSampler:
 
     Suites generate tasks by name and seed. With `grpo.task_sampling=uniform`, the names come in
     passes over all of them, reshuffled in each pass. With `adaptive`, a name comes in proportion to
-    its `learning_weights`. Each group gets a random seed of its name.
+    the `learning_weights` of its template; a name without a template has its own. Each group gets a
+    random seed of its name.
 
     A task depends on the index of its group and, if adaptive, on the outcomes of earlier updates;
     so retries and resumed runs repeat it.
@@ -44,9 +45,15 @@ class TaskSampler:
     def __init__(self, cfg: RunConfig, suite: Suite, saved: Mapping[str, Any]) -> None:
         self._cfg, self._suite = cfg, suite
         self._names = list(suite.task_names("train"))
-        # [names, 2]: recent groups with different and with equal rewards.
+        self._templates: dict[str, str] = {}
+        if cfg.grpo.task_sampling == "adaptive":
+            self._templates = {n: suite.task(n, "train", 0).template or n for n in self._names}
+        # By template: recent groups with different and with equal rewards.
         counts = saved.get("counts", {})
-        self._counts = np.asarray([counts.get(name, (0.0, 0.0)) for name in self._names])
+        self._counts = {
+            template: np.asarray(counts.get(template, (0.0, 0.0)))
+            for template in self._templates.values()
+        }
         # Names of the groups that no update has recorded, by index. Kept only if adaptive.
         self._scheduled = {int(i): name for i, name in saved.get("scheduled", ())}
 
@@ -75,9 +82,10 @@ class TaskSampler:
         outcomes = [(self._scheduled.pop(index), len(r) > 1) for index, r in rewards.items()]
         # All processes add the same counts, so their weights stay equal.
         gathered = [outcome for process in distributed.allgather(outcomes) for outcome in process]
-        self._counts *= _DECAY ** (len(gathered) / len(self._names))
+        decay = _DECAY ** (len(gathered) / len(self._counts))
+        self._counts = {template: decay * counts for template, counts in self._counts.items()}
         for name, is_mixed in gathered:
-            self._counts[self._names.index(name), 0 if is_mixed else 1] += 1
+            self._counts[self._templates[name]][0 if is_mixed else 1] += 1
         share = self._shares()
         return {"tasks/effective_number": float(np.exp(-np.sum(share * np.log(share))))}
 
@@ -87,13 +95,14 @@ class TaskSampler:
             return {}
         scheduled = distributed.allgather(sorted(self._scheduled.items()))
         return {
-            "counts": dict(zip(self._names, self._counts.tolist(), strict=True)),
+            "counts": {template: counts.tolist() for template, counts in self._counts.items()},
             "scheduled": [pair for process in scheduled for pair in process],
         }
 
     def _shares(self) -> Float64Array:
         """Return the expected share of each name in the next groups."""
-        weights = learning_weights(self._counts[:, 0], self._counts[:, 1])
+        counts = np.stack([self._counts[self._templates[name]] for name in self._names])
+        weights = learning_weights(counts[:, 0], counts[:, 1])
         return weights / weights.sum()
 
     def _draw_name(self, index: int) -> str:
