@@ -169,6 +169,7 @@ def summary() -> str:
     pairs: dict[str, tuple[str, str]] = {
         "SmolLM2-135M, six short MiniWoB++ pages": ("miniwob_short/bc", "miniwob_short/grpo"),
         "SmolLM2-135M, 56 MiniWoB++ pages": ("miniwob/bc_50pages", "miniwob/grpo_50pages"),
+        "SmolLM2-135M, short tasks of five embedded sites": ("arena_short/bc", "arena_short/grpo"),
     }
     tiny = load_runs("quickstart")
     stages: dict[str, list[list[Json]]] = {
@@ -197,10 +198,6 @@ def summary() -> str:
         ]
         for title, (before, after) in stages.items()
     ]
-    short = Run(RUNS / "arena_short" / "bc").evals
-    title = "SmolLM2-135M, short tasks of five embedded sites"
-    for suffix, name in {"": "sampled", ", greedy": "greedy"}.items():
-        rows.append([title + suffix, str(short[name]["n"]), interval(short[name]), "", ""])
     arena_bc = Run(RUNS / "arena" / "three_turns_then_all").evals["295_greedy"]
     title = "SmolLM2-135M, the 165 test tasks of these sites, greedy"
     rows.append([title, str(arena_bc["n"]), f"{interval(arena_bc)}, not converged", "", ""])
@@ -421,14 +418,19 @@ def miniwob_rl() -> str:
     return table_of(header, rows)
 
 
-def short_rl() -> str:
-    """Return the table of BC and M-GRPO on short pages, sampled and greedy, in pairs."""
-    runs = {run.name: run for run in load_runs("miniwob_short")}
+def short_rl(folder: str) -> str:
+    """Return the table of BC and M-GRPO, sampled and greedy, in pairs.
+
+    Args:
+        folder: folder of the two runs in docs/results/.
+    """
+    runs = {run.name: run for run in load_runs(folder)}
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
         before, after = (runs[run].evals[name] for run in ("bc", "grpo"))
         rows.append([title, interval(before), interval(after), gain_over(before, after)])
-    return table_of(["success, % of 204", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
+    header = [f"success, % of {before['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
 
 
 def pages_of(folder: str, *names: str) -> str:
@@ -450,16 +452,19 @@ def arena_short_bc() -> str:
     return table_of(header, rows)
 
 
-def arena_short_templates() -> str:
-    """Return the table of success by template of the short arena tasks after BC."""
-    evals = Run(RUNS / "arena_short" / "bc").evals
+def arena_short_templates(name: str) -> str:
+    """Return the table of success by template of the short arena tasks, after BC and M-GRPO.
+
+    Args:
+        name: suffix of the stored evaluations, such as "greedy".
+    """
     rates = []
-    for name in ("sampled", "greedy"):
+    for run in load_runs("arena_short"):
         rewards: dict[str, list[float]] = {}
-        for task, reward in evals[name]["rewards"].items():
+        for task, reward in run.evals[name]["rewards"].items():
             rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
         rates.append({template: mean(values) for template, values in rewards.items()})
-    return _in_three_columns("template", ["temperature 1", "greedy"], rates)
+    return _in_three_columns("template", ["BC", "M-GRPO"], rates)
 
 
 def _in_three_columns(
@@ -614,8 +619,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
     "arena_short_bc": arena_short_bc,
-    "arena_short_templates": arena_short_templates,
-    "miniwob_short_rl": short_rl,
+    "arena_short_rl": partial(short_rl, "arena_short"),
+    "arena_short_templates": partial(arena_short_templates, "sampled"),
+    "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
+    "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "quickstart_variants": partial(variants_of, *_QUICKSTART),
     "objectives": partial(variants_of, *_OBJECTIVES),
