@@ -226,7 +226,7 @@ _SHORT = replace(
     policy=PolicyConfig(path="runs/arena_short/bc/adapter"),
     suite=replace(_SHORT_BC.suite, arena=replace(_SHORT_BC.suite.arena, task_seed=6)),
     # At temperature 1.2 and learning rate 3e-4, responses degrade after five updates. The longest
-    # response of 174 demonstrations has 88 tokens. More episodes than slots keep the slots occupied.
+    # response of 174 demonstrations has 88 tokens. More episodes than slots keep them occupied.
     rollout=replace(_SHORT_BC.rollout, max_new_tokens=112, max_concurrent_episodes=32),
     grpo=replace(
         _SMOLLM2.grpo,
