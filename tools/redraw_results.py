@@ -458,13 +458,14 @@ def arena_short_templates(name: str) -> str:
     Args:
         name: suffix of the stored evaluations, such as "greedy".
     """
+    runs = load_runs("arena_short")
     rates = []
-    for run in load_runs("arena_short"):
+    for run in runs:
         rewards: dict[str, list[float]] = {}
         for task, reward in run.evals[name]["rewards"].items():
             rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
         rates.append({template: mean(values) for template, values in rewards.items()})
-    return _in_three_columns("template", ["BC", "M-GRPO"], rates)
+    return _in_three_columns("template", [NAMES[run.name] for run in runs], rates)
 
 
 def _in_three_columns(

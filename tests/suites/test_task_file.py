@@ -133,6 +133,13 @@ def test_load_converts_row_to_task(tmp_path: Path, row: dict[str, Any]) -> None:
     )
 
 
+def test_null_template_id_means_no_template(tmp_path: Path, row: dict[str, Any]) -> None:
+    (task,) = load_rows(tmp_path, row | {"intent_template_id": None})
+    assert task.template == ""
+    (task,) = load_rows(tmp_path, row | {"intent_template_id": 0})
+    assert task.template == "0"
+
+
 def test_renumbered_task_keeps_number_in_webarena(tmp_path: Path, row: dict[str, Any]) -> None:
     (task,) = load_rows(tmp_path, row | {"old_task_id": 415})
     assert task.id == "webarena/7" and task.eval["webarena_id"] == 415

@@ -248,9 +248,15 @@ def _task(row: Mapping[str, Any], index: int, file: str) -> Task:
         intent=fields.text("intent"),
         start_url=start_url,
         storage_state=fields.text("storage_state", default="") or None,
-        template=str(row.get("intent_template_id", "")),
+        template=template_name(row),
         eval=_eval_spec(fields.part("eval")) | _webarena_id(row) if row.get("eval") else {},
     )
+
+
+def template_name(row: Mapping[str, Any]) -> str:
+    """Return the name of the template of a row; empty if the field is missing or null."""
+    template_id = row.get("intent_template_id")
+    return "" if template_id is None else str(template_id)
 
 
 def _webarena_id(row: Mapping[str, Any]) -> dict[str, int]:

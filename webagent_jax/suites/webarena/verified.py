@@ -170,7 +170,7 @@ def make_task(row: Mapping[str, Any], storage_state: str | None = None) -> Task:
         intent=task_file.fill_placeholders(row["intent"], task_file.placeholder_addresses()),
         start_url=" |AND| ".join(urls),
         storage_state=storage_state,
-        template=str(row.get("intent_template_id", "")),
+        template=task_file.template_name(row),
         eval={
             "eval_types": [EVAL_TYPE],
             "webarena_id": row["task_id"],
