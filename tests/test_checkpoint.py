@@ -81,6 +81,11 @@ def test_restore_skips_damaged_checkpoint(tmp_path, caplog):
     with Checkpointer(tmp_path) as checkpointer:
         assert_restored(checkpointer.restore(make_state(0)), 1)
         assert "checkpoint 2 cannot be read" in caplog.text
+        # The run continues from 1 and replaces the damaged one.
+        save(checkpointer, 2)
+    with Checkpointer(tmp_path) as checkpointer:
+        assert_restored(checkpointer.restore(make_state(0)), 2)
+        damage(tmp_path / "2")
         damage(tmp_path / "1")
         with pytest.raises(ValueError, match=r"none of the checkpoints \[2, 1\]"):
             checkpointer.restore(make_state(0))

@@ -271,7 +271,7 @@ def test_workdir_of_other_command_exits_with_message(tmp_path):
     assert_mistake(result, "contains a run of `webagent train bc`, this is `webagent evaluate`")
 
 
-@pytest.mark.parametrize("command", ["train grpo", "evaluate"])
+@pytest.mark.parametrize("command", ["train grpo", "evaluate", "record"])
 def test_command_rejects_workdir_in_use(tmp_path, command):
     with hold_lock(tmp_path):
         result = run_command(*command.split(), "--config=quickstart:smoke", f"--workdir={tmp_path}")

@@ -9,7 +9,7 @@ import pytest
 
 from configs import instruct, quickstart
 from webagent_jax import config
-from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 
 
 def test_config_dict_round_trip():
@@ -33,6 +33,15 @@ def test_unknown_option_error_lists_valid_options():
         ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_model_len"),
         ({"engine": {"max_model_len": 4096}}, "row_tokens must be at least"),
         ({"suite": {"webarena": {"reset_every": 0}}}, "reset_every must be at least 1"),
+        ({"bc": {"checkpoint_interval": 0}}, "checkpoint_interval must be at least 1"),
+        ({"bc": {"batch_episodes": 0}}, "batch_episodes must be at least 1"),
+        ({"grpo": {"optimizer": {"max_grad_norm": 0}}}, "max_grad_norm must be above 0"),
+        ({"grpo": {"max_extra_groups": -1}}, "max_extra_groups must not be negative"),
+        ({"grpo": {"max_staleness": -1}}, "max_staleness must not be negative"),
+        ({"guard": {"patience": 0}}, "patience must be at least 1"),
+        ({"rollout": {"max_new_tokens": 0}}, "max_new_tokens must be at least 1"),
+        ({"rollout": {"infra_retries": -1}}, "infra_retries must not be negative"),
+        ({"rollout": {"episode_timeout": 0}}, "episode_timeout must be above 0"),
         (
             {"suite": {"webarena": {"judge": {"url": "http://j"}}}},
             "judge.model must name the model",
@@ -146,3 +155,10 @@ def test_webagent_r1_accepts_published_eval_options(webagent_r1):
     evaluation = config.from_config_dict(values).eval
     assert (evaluation.temperature, evaluation.top_p) == (1.0, 0.9)
     assert (evaluation.max_new_tokens, evaluation.max_repeats) == (2048, 5)
+
+
+def test_suites_of_fixed_tasks_have_one_training_task_per_name():
+    assert SuiteConfig(name="miniwob", train_seeds_per_task=50).num_train_seeds == 50
+    assert SuiteConfig(name="arena", train_seeds_per_task=50).num_train_seeds == 1
+    own = SuiteConfig(name="arena", factory="my_module:make_suite", train_seeds_per_task=50)
+    assert own.num_train_seeds == 50

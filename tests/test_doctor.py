@@ -238,7 +238,7 @@ def test_weights_check_reports_invalid_model_config(policy_dir: Path) -> None:
     )
     model_config.pop("hidden_size")
     (policy_dir / "config.json").write_text(json.dumps(model_config))
-    assert_error(check_weights(policy_dir)["weights"], "lacks 'hidden_size'")
+    assert_error(check_weights(policy_dir)["weights"], "has no field 'hidden_size'")
 
 
 def test_weights_check_reports_missing_tensors(policy_dir: Path) -> None:

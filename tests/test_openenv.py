@@ -20,7 +20,9 @@ from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessa
 from webagent_jax.agent.actions import format_action
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
-from webagent_jax.types import Element, Observation
+from webagent_jax.config import ConfigError
+from webagent_jax.gym.openenv import TaskSource, _EnvironmentSession
+from webagent_jax.types import Element, InfraError, Observation, ResetResult, Task
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[1]
@@ -224,3 +226,50 @@ def test_used_port_is_a_clear_error(port: int) -> None:
     assert result.returncode == 2
     assert "use another --port" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+class FailingSuite:
+    """Two tasks of one name, whose environments fail at reset or open a page."""
+
+    def __init__(self, fails: bool) -> None:
+        self._fails = fails
+        self.num_open = 0
+
+    def task_names(self, split: str) -> list[str]:
+        return ["go"] if split == "train" else []
+
+    def task(self, name: str, split: str, index: int) -> Task:
+        return Task(f"site/{name}/{(0, 1)[index]}", "site", (name,), "Go.", "")
+
+    def make_env(self, task: Task) -> FailingSuite:
+        self.num_open += 1
+        return self
+
+    def reset(self) -> ResetResult:
+        if self._fails:
+            raise InfraError("the site is down")
+        return ResetResult("Go.", Observation("", ""))
+
+    def close(self) -> None:
+        self.num_open -= 1
+
+
+def test_failed_reset_closes_environment() -> None:
+    suite = FailingSuite(fails=True)
+    session = _EnvironmentSession(TaskSource(suite, "train"), max_turns=3)
+    with pytest.raises(InfraError):
+        session.reset({})
+    session.close()
+    assert suite.num_open == 0
+
+
+def test_resets_without_seed_repeat_the_tasks() -> None:
+    session = _EnvironmentSession(TaskSource(FailingSuite(fails=False), "train"), max_turns=3)
+    for number in range(5):
+        session.reset({})
+        assert session.state()["task_id"] == f"site/go/{number % 2}"
+
+
+def test_split_without_tasks_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="the split 'test' has no tasks"):
+        TaskSource(FailingSuite(fails=False), "test")

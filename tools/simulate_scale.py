@@ -43,9 +43,9 @@ MODELS = ("Qwen2.5-3B", "Llama-3.1-8B")
 SIMULATED_HARDWARE = ("8 H100 80 GB", "v5p-8")
 WORKLOAD = WORKLOADS["arena"]
 BROWSER_SECONDS = (None, 2.0)  # mean of a turn; None: as measured on local pages
-# CPU time of an action and an observation on the apps of docs/infinity.md: 12.7 per second with
+# CPU time of an action and an observation on the apps of docs/infinity.md: 30.4 per second with
 # eight episodes on two cores.
-CORE_SECONDS = 2 / 12.7
+CORE_SECONDS = 2 / 30.4
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def demand_table() -> str:
                 f"{settings.slots:.0f}",
                 f"{settings.slots * (1 + WORKLOAD.browser_seconds / response):.0f}",
                 f"{turns_per_second:.0f}",
-                f"{turns_per_second * CORE_SECONDS:.0f}",
+                f"{turns_per_second * CORE_SECONDS:.1f}",
             )
         )
     header = (
@@ -448,7 +448,11 @@ def _settings(result: sizing.Sizing, hardware: Hardware, max_staleness: int) -> 
         max_staleness=max_staleness,
         concurrency=cfg.rollout.max_concurrent_episodes * engines,
         slots=cfg.engine.slots * engines,
-        model_seconds=lambda turn: times.prefill + turn.tokens * times.decode_step,
+        # An engine computes the prompts of its slots one after another, so the response in a slot
+        # also waits for the prompts of the others.
+        model_seconds=lambda turn: (
+            cfg.engine.slots * times.prefill + turn.tokens * times.decode_step
+        ),
     )
 
 

@@ -49,13 +49,17 @@ class Checkpointer:
         )
         # Orbax requires an absolute path.
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
+        self._damaged_steps: set[int] = set()
 
     def save(self, step: int, state: TrainState, loop_state: LoopState) -> None:
-        """Start to save a checkpoint; do nothing if the step has one.
+        """Start to save a checkpoint; do nothing if the step has one that is not damaged.
 
         Waits for the previous save. After the return, `state` may be modified or donated; `close`
         waits until all data is on disk.
         """
+        if step in self._damaged_steps:
+            self._manager.delete(step)
+            self._damaged_steps.remove(step)
         if step in self._manager.all_steps():
             return
         items = {
@@ -88,6 +92,7 @@ class Checkpointer:
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
                 )
+                self._damaged_steps.add(step)
                 continue
             return checkpoint["state"], checkpoint["loop_state"]
         if steps:

@@ -219,7 +219,7 @@ def _programs(
         trainable = sharding.with_shardings(adapters, sharding.param_shardings(adapters, mesh))
         base = FrozenBase(params, cfg.lora.alpha / cfg.lora.rank)
     # The number of updates affects only the learning rate.
-    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_updates=1)
+    optimizer = learn.make_optimizer(cfg.grpo.optimizer, total_steps=1)
     state = learn.abstract_state(trainable, optimizer)
     microbatch = cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(mesh)
 

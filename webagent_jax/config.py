@@ -258,7 +258,7 @@ class SuiteConfig:
     # Names of tasks, MiniWoB++ pages, arena sites, arena templates or apps; empty: the complete
     # suite.
     tasks: tuple[str, ...] = ()
-    # Seeds per name in the training split; names from task files have one.
+    # Seeds per name in the training split; tasks of the arena, WebArena and Infinity have one.
     train_seeds_per_task: int = 10_000
     # Delay of every response of the embedded sites, in milliseconds; for measurements.
     response_delay_ms: float = 0.0
@@ -271,6 +271,12 @@ class SuiteConfig:
     def label(self) -> str:
         """Factory or name of the suite, for messages."""
         return self.factory or self.name
+
+    @property
+    def num_train_seeds(self) -> int:
+        """Number of different training tasks per name."""
+        has_one = self.name in ("arena", "webarena_lite", "infinity") and not self.factory
+        return 1 if has_one else self.train_seeds_per_task
 
 
 Quantization = Literal["none", "int8", "fp8"]
@@ -385,8 +391,9 @@ class GRPOConfig:
         "group_std", "group_mean", "leave_one_out", "batch_mean", "success", "exponential"
     ] = "group_std"
     negative_advantage_scale: float = 1.0  # factor of negative advantages, in [0, 1]
-    # Objective: weight of the advantages of turns on pages that several episodes of a group visit.
-    step_advantage_weight: float = 0.0  # 0: advantages of episodes only
+    # Objective: weight of the advantages of turns on pages that several episodes of a group visit;
+    # 0: advantages of episodes only.
+    step_advantage_weight: float = 0.0
     step_discount: float = 0.95  # factor of the value of a page per turn to a success
     # Objective: clipped ratio (PPO) or log-probability (REINFORCE, AWR, cloning).
     policy_loss: Literal["clip", "logp"] = "clip"
@@ -564,6 +571,15 @@ def _check(cfg: RunConfig) -> None:
             cfg.grpo.eval_interval == 0 or cfg.grpo.eval_episodes >= 1,
             "grpo.eval_episodes must be at least 1 with grpo.eval_interval",
         ),
+        (cfg.bc.batch_episodes >= 1, "bc.batch_episodes must be at least 1"),
+        (
+            cfg.bc.checkpoint_interval >= 1 and cfg.grpo.checkpoint_interval >= 1,
+            "bc.checkpoint_interval and grpo.checkpoint_interval must be at least 1",
+        ),
+        (
+            cfg.bc.optimizer.max_grad_norm > 0 and cfg.grpo.optimizer.max_grad_norm > 0,
+            "optimizer.max_grad_norm must be above 0; inf disables clipping",
+        ),
         (
             cfg.bc.eval_interval >= 0 and cfg.grpo.eval_interval >= 0,
             "bc.eval_interval and grpo.eval_interval must not be negative; 0 disables them",
@@ -577,6 +593,11 @@ def _check(cfg: RunConfig) -> None:
             0 <= cfg.log.screenshots_per_update <= cfg.grpo.tasks_per_update,
             "log.screenshots_per_update must be in [0, grpo.tasks_per_update]: "
             "one episode of a group keeps screenshots",
+        ),
+        (cfg.grpo.max_extra_groups >= 0, "grpo.max_extra_groups must not be negative"),
+        (
+            cfg.grpo.max_staleness >= 0,
+            "grpo.max_staleness must not be negative; 0 is synchronous training",
         ),
         (cfg.grpo.minibatches >= 1, "grpo.minibatches must be at least 1"),
         (cfg.grpo.epochs >= 1, "grpo.epochs must be at least 1"),
@@ -634,6 +655,10 @@ def _check(cfg: RunConfig) -> None:
             "rollout.max_concurrent_episodes must be at least 1",
         ),
         (cfg.rollout.max_turns >= 1, "rollout.max_turns must be at least 1"),
+        (cfg.rollout.max_new_tokens >= 1, "rollout.max_new_tokens must be at least 1"),
+        (cfg.rollout.infra_retries >= 0, "rollout.infra_retries must not be negative"),
+        (cfg.rollout.episode_timeout > 0, "rollout.episode_timeout must be above 0 seconds"),
+        (cfg.guard.patience >= 1, "guard.patience must be at least 1; limits of 0 disable guards"),
         (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
         (0 < cfg.eval.top_p <= 1, "eval.top_p must be above 0 and at most 1"),

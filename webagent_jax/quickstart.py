@@ -11,7 +11,7 @@ from webagent_jax.config import RunConfig
 from webagent_jax.evaluate import evaluate
 from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import with_policy_path
-from webagent_jax.report import html
+from webagent_jax.report import comparison, html
 from webagent_jax.tracking import atomic_files, run_metadata, statistics
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.train import bc
@@ -103,11 +103,9 @@ def _write(workdir: Path, seconds: dict[str, float]) -> Json:
 
 def _paired_difference(candidate: Json, baseline: Json) -> Json:
     """Return the success difference over tasks with a reward in both, and its 95 % interval."""
-    candidate_rewards, baseline_rewards = (
-        {t["task_id"]: t["reward"] for t in evaluation["tasks"] if t["reward"] is not None}
-        for evaluation in (candidate, baseline)
+    result = statistics.compare_paired(
+        comparison.first_rewards(candidate), comparison.first_rewards(baseline)
     )
-    result = statistics.compare_paired(candidate_rewards, baseline_rewards)
     return {"difference": result.difference, "ci95": list(result.ci95), "n": result.n}
 
 

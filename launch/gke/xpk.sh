@@ -16,15 +16,16 @@
 set -euo pipefail
 
 PROJECT=my-project                      # FILL IN
-ZONE=us-west4-a                         # FILL IN
+ZONE=us-east5-b                         # FILL IN
 CLUSTER=my-cluster                      # FILL IN: created by `xpk cluster create`
-TPU_TYPE=v5litepod-16                   # FILL IN: docs/sizing.md lists the models that fit
+TPU_TYPE=v6e-16                         # FILL IN: docs/sizing.md lists the models that fit
 IMAGE=us-docker.pkg.dev/my-project/webagent/webagent:latest  # FILL IN
 STORAGE=my-filestore                    # FILL IN: created by `xpk storage create`, mounted at /shared
 WORKLOAD=webagent-r1
 COMMAND="python launch/train_grpo.py --distributed \
   --config=configs/webagent_r1.py:r1 \
   --config.policy.path=/shared/runs/r1/bc/policy \
+  --config.engine.tensor_parallel_size=4 \
   --workdir=/shared/runs/r1/grpo"       # FILL IN
 
 exec xpk workload create \

@@ -134,3 +134,7 @@ def test_parse_never_raises_on_random_fragments():
 def test_extract_thought_reads_both_formats():
     assert actions.extract_thought("<think> a b </think> <answer> exit() </answer>") == "a b"
     assert actions.extract_thought("# Element: the box\nexit()") == "the box"
+
+
+def test_integer_that_python_cannot_print_is_a_parse_error():
+    assert isinstance(actions.parse(f'do(action="Click", element=0x{"f" * 4000})'), ParseError)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from unittest import mock
 
 import jax
 import numpy as np
@@ -64,6 +65,7 @@ def main(mesh_names):
         **results,
         "adapters": compare_adapters(params),
         "decoupled": compare_decoupled(params, reference),
+        "copies": compare_copies(params),
     }
 
 
@@ -116,6 +118,27 @@ def compare_decoupled(params, reference):
         "metrics": max(max_difference(metrics[name], expected_metrics[name]) for name in metrics),
         "importance_capped_fraction": expected_metrics["importance_capped_fraction"],
         "params": max(jax.tree.leaves(jax.tree.map(max_difference, state.params, expected.params))),
+    }
+
+
+def compare_copies(params):
+    """Compare the params of an engine of four devices, of one process of several."""
+    make_mesh = jax.make_mesh
+
+    def make_shuffled_mesh(shape, names, *, devices, **options):
+        # TPUs of one VM are ordered along their ring, which is not the order of their ids.
+        return make_mesh(shape, names, devices=[*devices[::2], *devices[1::2]], **options)
+
+    with (
+        mock.patch.object(jax, "make_mesh", make_shuffled_mesh),
+        mock.patch.object(jax, "process_count", lambda: 2),
+    ):
+        copies = sharding.copy_to_each_process(params, tensor=4)
+    return {
+        "params": max(jax.tree.leaves(jax.tree.map(max_difference, copies, params))),
+        "num_sharded_params": sum(
+            not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(copies)
+        ),
     }
 
 

@@ -46,6 +46,13 @@ def test_sharded_adapter_step_matches_single_device(results):
 
 
 @pytest.mark.timeout(600)
+def test_copy_to_each_process_keeps_values_in_any_order_of_devices(results):
+    result = results("2x2x2")["copies"]
+    assert result["params"] == 0
+    assert result["num_sharded_params"] > 4
+
+
+@pytest.mark.timeout(600)
 def test_sharded_decoupled_step_matches_single_device(results):
     result = results("2x2x2")["decoupled"]
     assert 0 < result["importance_capped_fraction"] < 1, (

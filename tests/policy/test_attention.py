@@ -97,19 +97,20 @@ def test_dense_matches_masked_attention():
 
 
 def test_auto_resolves_to_backend_kernel():
-    assert [attention.resolve_implementation("auto", b) for b in ("cpu", "gpu", "tpu")] == [
+    assert [attention.resolve_implementation("auto", b, 64) for b in ("cpu", "gpu", "tpu")] == [
         "cpu",
         "gpu",
         "tpu",
     ]
-    assert attention.resolve_implementation("auto", "METAL") == "blockwise"
-    assert attention.resolve_implementation("blockwise", "tpu") == "blockwise"
+    assert attention.resolve_implementation("auto", "METAL", 64) == "blockwise"
+    assert attention.resolve_implementation("auto", "gpu", 80) == "blockwise"
+    assert attention.resolve_implementation("blockwise", "tpu", 64) == "blockwise"
 
 
 @pytest.mark.parametrize(("name", "words"), [("flash", "blockwise"), ("tpu", "auto")])
 def test_unavailable_implementation_is_rejected(name, words):
     with pytest.raises(ValueError, match=words):
-        attention.resolve_implementation(name, "cpu")
+        attention.resolve_implementation(name, "cpu", 64)
 
 
 def test_gpu_kernel_rejects_unsupported_head_dim():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import policy
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.presets import MODEL_PRESETS
 
@@ -179,6 +180,7 @@ def test_load_hf_holds_one_param_at_once(tmp_path, monkeypatch):
         ("use_sliding_window", True),
         ("attention_bias", True),
         ("mlp_bias", True),
+        ("quantization_config", {"quant_method": "compressed-tensors"}),
         ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
     ],
 )
@@ -189,6 +191,27 @@ def test_unsupported_config_error_names_field(field, value, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(ValueError, match=field.rstrip("s")):
         policy.load_hf(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"architectures": ["LlamaForCausalLM"], "vocab', r"config.json is damaged"),
+        ("[]", r"config.json is damaged"),
+        ('{"architectures": ["LlamaForCausalLM"]}', "has no field 'num_attention_heads'"),
+    ],
+)
+def test_damaged_config_error_names_file(content, message, tmp_path):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        policy.load_config(tmp_path)
+
+
+def test_save_does_not_hide_behind_imported_policy(tmp_path):
+    config = SIZES["qwen2 tied"]
+    (tmp_path / "params").mkdir()
+    with pytest.raises(ConfigError, match="choose another directory"):
+        policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
 
 
 # Numbers of parameters from the model publishers.

@@ -223,3 +223,9 @@ def test_error_of_hub_names_fix(name, message, hub_server, tmp_path):
     (line,) = stderr.strip().splitlines()
     assert line.startswith(message)
     assert "hf auth login" in line
+
+
+@pytest.mark.parametrize("name", ["runs/grpo--2", "weights/qwen-", "runs/best..", "runs/modèle"])
+def test_missing_path_that_is_no_hub_name(name):
+    with pytest.raises(PolicyNotFoundError, match="no such directory"):
+        policy.resolve_dir(name)

@@ -246,6 +246,7 @@ def test_adapter_of_another_base_is_refused(tmp_path):
         (lambda d: (d / "adapter_config.json").write_text("{"), "is not a JSON object"),
         (lambda d: (d / "adapter_config.json").write_text("[1]"), "is not a JSON object"),
         (lambda d: edit_config(d, r=None), "has no r: save the adapter again"),
+        (lambda d: edit_config(d, init_lora_weights="pissa"), "init_lora_weights='pissa' is not"),
         (lambda d: edit_config(d, base_model_name_or_path=""), "has no base_model_name_or_path"),
         (lambda d: (d / "adapter_model.safetensors").unlink(), "safe_serialization=True"),
         (lambda d: (d / "adapter_model.safetensors").write_bytes(b"\x10"), "cannot be read"),
@@ -259,6 +260,13 @@ def test_damaged_adapter_is_rejected(damage, message, tmp_path):
     damage(adapter)
     with pytest.raises(ConfigError, match=message):
         policy.resolve_dir(adapter)
+
+
+def test_adapter_does_not_hide_behind_model(tmp_path):
+    config = CONFIGS["llama"]
+    params = write_base(tmp_path, config)
+    with pytest.raises(ConfigError, match="choose another directory"):
+        write_adapter(tmp_path, config, random_adapters(params), tmp_path)
 
 
 def edit_config(directory, **options):

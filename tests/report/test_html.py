@@ -6,13 +6,15 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from absl.testing import flagsaver
 
 from tests.launchers import load_main
+from webagent_jax import quickstart
 from webagent_jax.config import ConfigError
-from webagent_jax.report import html, run_loader
+from webagent_jax.report import html, run_list, run_loader
 from webagent_jax.tracking import atomic_files, metric_writers
 
 
@@ -162,8 +164,7 @@ def test_missing_workdir_error_names_path(tmp_path: Path) -> None:
 
 def test_comparison_pairs_common_tasks() -> None:
     def make_evaluation(stage: str, rewards: dict[str, float]) -> run_loader.Evaluation:
-        by_task = {(task, 0): reward for task, reward in rewards.items()}
-        return run_loader.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, by_task)
+        return run_loader.Evaluation(stage, 0.5, 2, (0, 1), {}, {}, rewards)
 
     baseline = make_evaluation("bc", {"a": 0, "b": 0, "c": 1})
     candidate = make_evaluation("grpo", {"a": 1, "b": 0, "d": 1})
@@ -172,6 +173,37 @@ def test_comparison_pairs_common_tasks() -> None:
     assert comparison.n == 2 and comparison.difference == 0.5
     assert comparison.changes == {(False, True): 1, (False, False): 1}
     assert run_loader.compare(baseline, make_evaluation("grpo", {"x": 1})) is None
+
+
+def test_report_and_quickstart_compare_first_attempts(tmp_path: Path) -> None:
+    def make_record(*rewards: tuple[int, int]) -> dict[str, Any]:
+        tasks = [
+            {"task_id": f"t/{task}", "attempt": attempt, "reward": reward}
+            for task, attempts in enumerate(rewards)
+            for attempt, reward in enumerate(attempts)
+        ]
+        return {"success_rate": 0.5, "n": len(tasks), "ci95": [0.0, 1.0], "tasks": tasks}
+
+    bc, grpo = make_record((0, 1), (0, 1), (1, 0)), make_record((1, 0), (1, 0), (1, 0))
+    atomic_files.write_json(tmp_path / "summary.json", {"bc": bc, "grpo": grpo})
+    comparison = run_loader.load_run(tmp_path).comparison
+    assert comparison is not None
+    assert comparison.n == 3 and comparison.difference == pytest.approx(2 / 3)
+    assert quickstart._paired_difference(grpo, bc) == {
+        "difference": comparison.difference,
+        "ci95": list(comparison.ci95),
+        "n": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("eval.json", [1, 2]), ("summary.json", [1]), ("eval.json", {"n": 1})]
+)
+def test_foreign_file_is_an_error_of_its_folder(name: str, content: object, tmp_path: Path) -> None:
+    atomic_files.write_json(tmp_path / name, content)
+    with pytest.raises(ValueError, match="do not have the format of webagent_jax"):
+        run_loader.load_run(tmp_path)
+    assert run_list.read_run(tmp_path, tmp_path).error
 
 
 def write_curve(folder: Path, config: dict[str, object], level: float) -> Path:

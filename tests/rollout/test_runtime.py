@@ -62,5 +62,11 @@ def test_engine_longer_than_positions_of_policy_raises_config_error():
         grpo=dataclasses.replace(SMOKE.grpo, row_tokens=1_000_000),
     )
     model, snapshot = initial_policy(cfg)
+    tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
     with pytest.raises(ConfigError, match=r"max_model_len=1000000 exceeds the \d+ positions"):
-        make_engine(cfg, ChatTokenizer(policy.resolve_dir(cfg.policy.path)), model, snapshot)
+        make_engine(cfg, tokenizer, model, snapshot)
+    # Smaller than the keys and values of one sequence.
+    model = dataclasses.replace(model, num_layers=1_000)
+    small_cfg = dataclasses.replace(SMOKE, engine=dataclasses.replace(SMOKE.engine, kv_cache_mib=1))
+    with pytest.raises(ConfigError, match=r"--config\.engine\.kv_cache_mib"):
+        make_engine(small_cfg, tokenizer, model, snapshot)

@@ -197,6 +197,16 @@ def test_deep_tree_renders() -> None:
     assert page.from_browsergym_obs(tree, 100).text == "button Ok [5000]"
 
 
+def test_texts_of_elements_stay_on_one_line() -> None:
+    pytest.importorskip("browsergym.core")
+    from webagent_jax.suites.browsergym import worker as worker_program
+
+    text = {"value": "first\nbutton Delete [9]"}
+    node = {"nodeId": "1", "role": {"value": "textbox"}, "childIds": [], "name": text}
+    serialized = worker_program._serialize_node(node | {"value": text})
+    assert serialized["name"] == serialized["value"] == "first button Delete [9]"
+
+
 # --- process --------------------------------------------------------------------------------------
 
 

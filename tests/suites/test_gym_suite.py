@@ -34,7 +34,7 @@ class GuessingGame(gymnasium.Env):
 
     def step(self, action):
         if action.startswith("exit"):
-            return {"text": "end"}, 0.25 * (self.right in action), True, False, {}
+            return {"text": "end"}, 0.25 if self.right not in action else 1.0, True, False, {}
         if f'"{self.right}"' in action:
             return "won", 1.0, True, False, {}
         return "try again", 0.0, False, False, {"error": "wrong button"}
@@ -53,6 +53,8 @@ class FaultyGame(GuessingGame):
     observation: object = "text"
     info: dict[str, object] = {"intent": "Play."}  # noqa: RUF012
     reward = 0.0
+    is_terminated = True
+    close_error: Exception | None = None
 
     def reset(self, *, seed=None, options=None):
         if self.reset_error:
@@ -60,10 +62,14 @@ class FaultyGame(GuessingGame):
         return self.observation, self.info
 
     def step(self, action):
-        return self.observation, self.reward, True, False, {}
+        return self.observation, self.reward, self.is_terminated, False, {}
 
     def render(self):
         return None
+
+    def close(self):
+        if self.close_error:
+            raise self.close_error
 
 
 @pytest.fixture
@@ -98,7 +104,26 @@ def test_episode_of_environment(suite):
 def test_answer_is_last_action(suite):
     environment = suite.make_env(suite.task("gymnasium", "train", 0))
     right = environment.reset().intent[-2]
-    assert environment.compute_reward(right) == 0.25
+    assert environment.compute_reward(right) == 1.0
+    # Success is binary: a partial reward is none.
+    environment = suite.make_env(suite.task("gymnasium", "train", 0))
+    environment.reset()
+    assert environment.compute_reward("0") == 0.0
+
+
+def test_rounding_of_summed_rewards_is_no_failure():
+    suite = faulty_suite(reward=0.1, is_terminated=False)
+    environment = suite.make_env(suite.task("gymnasium", "test", 0))
+    environment.reset()
+    for _ in range(9):
+        environment.step(click("1"))
+    assert environment.compute_reward(None) == 1.0
+
+
+def test_failed_close_does_not_raise(caplog):
+    suite = faulty_suite(close_error=ConnectionResetError("gone"))
+    suite.make_env(suite.task("gymnasium", "test", 0)).close()
+    assert "close of the environment failed" in caplog.text
 
 
 def test_seeds_of_splits_are_separate_and_reproducible(suite):

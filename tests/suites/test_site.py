@@ -122,6 +122,7 @@ def _disconnect(page, answer):
         (_divide, ConfigError, r"SiteTask.reward raised ZeroDivisionError.*test_site.py:\d+"),
         (_disconnect, InfraError, "server down"),
         (lambda page, answer: 2, ConfigError, r"returned 2.0: return 0, 1 or a bool"),
+        (lambda page, answer: 0.5, ConfigError, r"returned 0.5: return 0, 1 or a bool"),
     ],
 )
 def test_reward_error_names_function(pool, tmp_path, reward, error, message):
@@ -130,6 +131,17 @@ def test_reward_error_names_function(pool, tmp_path, reward, error, message):
     environment.reset()
     with pytest.raises(error, match=message):
         environment.compute_reward(None)
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("start", ["missing.html", "http://other.example/"])
+def test_start_page_that_does_not_open_is_a_fault(pool, tmp_path, start):
+    suite = make_suite(pool, tmp_path, start=start)
+    environment = suite.make_env(suite.task("go", "test", 0))
+    with pytest.raises(InfraError):
+        environment.reset()
     environment.close()
     suite.close()
 
@@ -213,4 +225,12 @@ def test_task_function_error_names_task(pool, tmp_path):
         ConfigError, match=r"task 'paint' raised KeyError\('color'\) at .*test_site"
     ):
         suite.task("paint", "train", 0)
+    suite.close()
+
+
+@pytest.mark.browser
+def test_malformed_origin_raises_config_error(pool, tmp_path):
+    suite = SiteSuite(pool, SuiteConfig(), tmp_path, {}, origins=("cdn.example",))
+    with pytest.raises(ConfigError, match=r"'cdn\.example' must read host:port"):
+        pool.session(origins=suite._origins)
     suite.close()

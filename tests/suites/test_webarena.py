@@ -538,6 +538,17 @@ def test_site_outage_raises_infra_error(deployment: Deployment) -> None:
     open_environment(suite, "9").close()
 
 
+def test_outage_of_site_without_login_is_no_failure(deployment: Deployment) -> None:
+    site = deployment.add_site("map")
+    environment = open_environment(deployment.make_suite("13"), "13")
+    environment.reset()
+    assert environment.compute_reward("43") == 0.0
+    site.status = 502
+    with pytest.raises(InfraError, match=r"map at .* answered 502"):
+        environment.compute_reward("43")
+    environment.close()
+
+
 def test_session_ended_by_other_login_raises_infra_error(deployment: Deployment) -> None:
     site = deployment.add_site("shopping_admin", single_session=True)
     suite = deployment.make_suite("11")

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from webagent_jax import distributed
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.workdir_lock import hold_lock
+from webagent_jax.train.resume import init_shared_workdir
 
 
 def start_run(workdir: Path, cfg: RunConfig) -> None:
@@ -35,6 +37,15 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
         run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "evaluate")
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
+
+
+def test_process_with_other_config_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    init_shared_workdir(tmp_path, RunConfig(), "train grpo")
+    monkeypatch.setattr(distributed, "process_index", lambda: 1)
+    init_shared_workdir(tmp_path, RunConfig(), "train grpo")
+    with pytest.raises(ConfigError, match="a run with seed=0, this one has 3"):
+        init_shared_workdir(tmp_path, RunConfig(seed=3), "train grpo")
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["seed"] == 0
 
 
 def test_unwritable_workdir_is_an_error(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_bootstrap_is_deterministic_per_seed() -> None:
     assert statistics.bootstrap(values) != statistics.bootstrap(values, seed=1)
 
 
-@pytest.mark.parametrize("value, successes", [(0.0, 0), (1.0, 12)])
+@pytest.mark.parametrize("value, successes", [(0.0, 0), (0.5, 6), (0.25, 3), (1.0, 12)])
 def test_bootstrap_of_equal_values_equals_wilson(value: float, successes: int) -> None:
     assert statistics.bootstrap([value] * 12) == statistics.wilson(successes, 12)
 

@@ -10,7 +10,7 @@ import pytest
 
 from configs import quickstart
 from tests.demos.test_demos import episode
-from webagent_jax import config, demos
+from webagent_jax import config, demos, distributed
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
@@ -140,6 +140,18 @@ def test_make_forest_weights_turns_by_loss_aggregation(tokenizer, batch, aggrega
     cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
     forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(0))
     np.testing.assert_allclose(sum_weights_per_turn(forest), expected, rtol=1e-5)
+
+
+def test_make_forest_of_process_without_demonstration_is_empty(tokenizer, batch, monkeypatch):
+    monkeypatch.setattr(distributed, "process_count", lambda: 4)
+    shapes, weight = set(), 0.0
+    for process in range(4):
+        monkeypatch.setattr(distributed, "process_index", lambda process=process: process)
+        forest = make_forest(CFG, 1, tokenizer, batch, np.random.default_rng(0))
+        shapes.add(forest.rows.tokens.shape[1])
+        weight += forest.rows.loss_weights.sum()
+    assert len(batch) == 3 and not forest.rows.loss_weights.any()
+    assert shapes == {CFG.bc.row_tokens} and weight == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("turns_per_demo", "count"), [(0, 4), (1, 1), (2, 2)])

@@ -87,3 +87,12 @@ def test_guards_allow_partial_or_unlimited_infra_errors():
         )
         == []
     )
+
+
+def test_update_without_step_keeps_counts():
+    guards = Guards(CFG)
+    guards.check(1, GOOD_METRICS | {"entropy": 0.05})
+    assert guards.check(2, {"turns/repeated_fraction": 0.1}) == []
+    assert not guards.all_within_limits
+    with pytest.raises(GuardTripped, match="after update 3: entropy"):
+        guards.check(3, GOOD_METRICS | {"entropy": 0.05})

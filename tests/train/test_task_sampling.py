@@ -182,3 +182,12 @@ def test_processes_draw_by_outcomes_of_all(suite, monkeypatch):
     assert states[0] == states[1]
     assert sorted(index for index, _ in states[0]["scheduled"]) == [10, 11]
     assert [sampler.task(99) for sampler in samplers] == [single.task(99)] * 2
+
+
+def test_infra_groups_are_not_counted(suite):
+    sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
+    episodes = run_group(sampler.task(0), 0, np.random.default_rng(0))
+    failed = [replace(e, reward=None) for e in episodes[1:]]
+    sampler.record([episodes[0], *failed])
+    assert not any(map(sum, sampler.state()["counts"].values()))
+    assert not sampler.state()["scheduled"]

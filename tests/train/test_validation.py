@@ -9,9 +9,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+from webagent_jax import distributed
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
+from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.train.validation import BestPolicy
+from webagent_jax.train.validation import BestPolicy, Validation
 
 
 def make_params(value: float) -> dict[str, jnp.ndarray]:
@@ -29,7 +31,8 @@ def test_best_policy_restores_first_of_highest_success(tmp_path: Path) -> None:
     assert best.restore(make_params(0.0), NullProgress()) is None
     for update, success in ((4, 0.25), (8, 0.5), (12, 0.5), (16, 0.25)):
         best.add(update, success, make_params(update))
-    assert best.record == {"update": 8, "success": 0.5}
+    best.add(20, None, make_params(20))  # no episode had a reward
+    assert best.record_for_checkpoint() == {"update": 8, "success": 0.5}
     assert restore_value(best) == 8
 
 
@@ -37,8 +40,10 @@ def test_best_policy_of_killed_run_is_that_of_its_checkpoint(tmp_path: Path) -> 
     best = BestPolicy(tmp_path / "best", None)
     best.add(4, 0.25, make_params(4))
     best.add(8, 0.5, make_params(8))
-    checkpoint = best.record
-    best.add(12, 0.75, make_params(12))  # killed before the checkpoint of update 12
+    checkpoint = best.record_for_checkpoint()
+    # Killed before another checkpoint.
+    best.add(12, 0.6, make_params(12))
+    best.add(14, 0.75, make_params(14))
     resumed = BestPolicy(tmp_path / "best", checkpoint)
     assert restore_value(resumed) == 8
     # Another outcome than before: live pages are not exactly reproducible.
@@ -46,8 +51,14 @@ def test_best_policy_of_killed_run_is_that_of_its_checkpoint(tmp_path: Path) -> 
     assert restore_value(resumed) == 8
     resumed.add(16, 0.75, make_params(16))
     assert restore_value(resumed) == 16
-    # Only the params of the last two records remain.
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["16", "8"]
+    # Two checkpoints exist, and a third is being written: their records remain.
+    for update, success in ((20, 0.8), (24, 0.85), (28, 0.9)):
+        resumed.add(update, success, make_params(update))
+        resumed.record_for_checkpoint()
+    resumed.add(32, 0.95, make_params(32))
+    names = sorted(path.name for path in (tmp_path / "best").iterdir())
+    assert names == ["20", "24", "28", "32"]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +73,28 @@ def test_config_rejects_validation_without_episodes(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         RunConfig(grpo=grpo())
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [
+        ([(3.0, 5), (0.0, 0)], {"validation/success": 0.6}),  # the browsers of one process failed
+        ([(0.0, 0), (0.0, 0)], {}),
+    ],
+)
+def test_validation_ignores_episodes_without_reward(processes, expected, monkeypatch):
+    class Runtime:
+        """Runtime of a process whose browsers failed."""
+
+        suite = SiteSuite(
+            None,
+            SuiteConfig(),
+            "http://localhost:9",
+            {"go": lambda rng: SiteTask("Go.", lambda page, answer: True)},
+        )
+
+        def run(self, jobs):
+            return []
+
+    monkeypatch.setattr(distributed, "allgather", lambda value: processes)
+    assert Validation(RunConfig(), Runtime(), 4).measure() == expected

@@ -154,9 +154,13 @@ def _read(call: str) -> Action | ParseError:
         # The name is None for `**mapping`.
         if not isinstance(value, ast.Constant) or name is None:
             return error
-        if value.value is not None:
+        if value.value is None:
+            continue
+        try:
             # Python decodes escapes such as "\ud83d" to lone surrogates.
             arguments[name] = to_well_formed(str(value.value))
+        except ValueError:  # Python refuses to convert integers of more than 4,300 digits
+            return error
     # zip ignores surplus positional arguments, so their number is checked here.
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")

@@ -16,7 +16,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from webagent_jax.browser import act, context_pool, dom_walk, injected, navigate, observe, settle
 from webagent_jax.browser.network_log import NetworkLog
-from webagent_jax.config import BrowserConfig
+from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 from webagent_jax.unicode import to_well_formed
 
@@ -421,10 +421,10 @@ def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
     """Return the origins as a tuple.
 
     Raises:
-        ValueError: an origin does not read "host:port" or ".domain:port".
+        ConfigError: an origin does not read "host:port" or ".domain:port".
     """
     for origin in origins:
         host, _, port = origin.rpartition(":")
         if not host or not port.isdecimal() or "/" in origin or "," in origin:
-            raise ValueError(f"origin {origin!r} must read host:port or .domain:port")
+            raise ConfigError(f"origin {origin!r} must read host:port or .domain:port")
     return tuple(origins)

@@ -21,13 +21,14 @@ from absl import flags
 from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 _TASKS = flags.DEFINE_list("tasks", [], "Names of the tasks; by default those of the config.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Record until all tasks have a demonstration, or the person ends it."""
-    directory, cfg = parse_workdir(argv) / "demos", load_checked_config()
+    workdir, cfg = parse_workdir(argv), load_checked_config()
     from webagent_jax.record_demos import Event, record_demos
 
     if _TASKS.value:
@@ -41,5 +42,5 @@ def main(argv: Sequence[str]) -> None:
 
     # A daemon thread: nothing can interrupt a wait for a line.
     threading.Thread(target=read_lines, name="terminal", daemon=True).start()
-    with open_progress() as progress:
-        record_demos(cfg, directory, progress, lines)
+    with hold_lock(workdir), open_progress() as progress:
+        record_demos(cfg, workdir / "demos", progress, lines)

@@ -6,7 +6,6 @@ files without this package.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -148,9 +147,10 @@ def write(
         new = WebagentDemos(data_dir=new_directory, demonstrations=all_demos)
         new.download_and_prepare()
         target = directory / new.name / str(new.version)
-        if (existing := _dataset_dir(directory)) is not None:
-            shutil.rmtree(existing)
         target.parent.mkdir(exist_ok=True)
+        # Two renames, so that an interruption hardly ever finds no demonstrations at `target`.
+        if (existing := _dataset_dir(directory)) is not None:
+            existing.rename(Path(new_directory) / "old")
         Path(new.data_dir).rename(target)
 
 

@@ -58,7 +58,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         )
     except FileNotFoundError:
         return  # the check `weights` reports the missing policy
-    except (KeyError, ValueError) as error:
+    except ValueError as error:
         yield from_error("attention", Exception(str(error)), "set --config.policy.attention=auto")
         return
     yield ok("attention", model.attention)

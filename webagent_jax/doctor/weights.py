@@ -28,9 +28,6 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     try:
         directory = policy.resolve_dir(cfg.policy.path)
         model = policy.load_config(directory)
-    except KeyError as error:
-        yield failure("weights", f"config.json lacks {error}", _FETCH_AGAIN)
-        return
     except (FileNotFoundError, ValueError) as error:
         yield from_error("weights", error, f"set {_PATH_OPTION} to a supported model")
         return

@@ -16,7 +16,7 @@ from PIL import Image
 
 from webagent_jax.agent import TEMPLATES, actions
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig, SuiteConfig
+from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
 from webagent_jax.suites import registry
 from webagent_jax.types import (
     ActionKind,
@@ -61,6 +61,9 @@ class WebEnv(gymnasium.Env[str, str]):
             selects the i-th.
         max_turns: turns after which the episode is truncated and scored.
         render_mode: "rgb_array" for screenshots of the page, or None.
+
+    Raises:
+        ConfigError: there are no tasks.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012  gymnasium's type
@@ -73,6 +76,8 @@ class WebEnv(gymnasium.Env[str, str]):
         max_turns: int = 10,
         render_mode: str | None = None,
     ) -> None:
+        if not tasks:
+            raise ConfigError("WebEnv needs at least one task: the split or the selection has none")
         self.observation_space = AnyText(_MAX_OBSERVATION_CHARS)
         self.action_space = AnyText(_MAX_ACTION_CHARS)
         self.render_mode = render_mode

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from webagent_jax.config import ConfigError
 from webagent_jax.gym.environment import WebEnv
 from webagent_jax.types import InfraError, Split, Suite, Task
 
@@ -58,6 +59,10 @@ class _RequestError(Exception):
         self.code = code
 
 
+class _SeedError(_RequestError):
+    """Seed beyond the tasks of the split."""
+
+
 class _EnvironmentSession:
     """Environment of one client. Methods block, so they run in a thread.
 
@@ -80,9 +85,9 @@ class _EnvironmentSession:
         name, task = self._tasks.select(data.get("task_name"), data.get("seed"))
         # Closed first, so that a client never holds two browser contexts.
         self.close()
-        env = WebEnv(self._tasks.suite, [task], max_turns=self._max_turns)
-        _, info = env.reset(options={"task": 0})
-        self._env = env
+        # Assigned before the reset, so that `close` releases its browser context if that fails.
+        self._env = WebEnv(self._tasks.suite, [task], max_turns=self._max_turns)
+        _, info = self._env.reset(options={"task": 0})
         self._state = {
             "episode_id": data.get("episode_id") or str(uuid.uuid4()),
             "step_count": 0,
@@ -144,15 +149,22 @@ class TaskSource:
     Args:
         suite: suite of the tasks.
         split: split of the tasks.
+
+    Raises:
+        ConfigError: the split has no tasks.
     """
 
     def __init__(self, suite: Suite, split: Split) -> None:
         self.suite = suite
         self._split, self._names = split, suite.task_names(split)
+        if not self._names:
+            raise ConfigError(f"the split {split!r} has no tasks: choose other tasks or a split")
         self._unused_seeds = itertools.count()  # shared by the threads of all clients
 
     def select(self, name: object, seed: object) -> tuple[str, Task]:
         """Return name and task of a seed; without a seed, those of the next unused one.
+
+        Unused seeds begin again from 0 after the last task of the split.
 
         Args:
             name: task name; None: the seed selects it too.
@@ -162,7 +174,7 @@ class TaskSource:
             _RequestError: there is no such name or task.
         """
         if seed is None:
-            seed = next(self._unused_seeds)
+            return self._select_unused(name)
         if not isinstance(seed, int) or seed < 0:
             raise _RequestError("VALIDATION_ERROR", f"seed {seed!r} must be an integer from 0")
         if name is None:
@@ -178,8 +190,16 @@ class TaskSource:
         try:
             return str(name), self.suite.task(str(name), self._split, index)
         except IndexError:
-            message = f"seed {seed} is beyond the tasks of the split {self._split!r}"
-            raise _RequestError("VALIDATION_ERROR", message) from None
+            raise _SeedError(
+                "VALIDATION_ERROR", f"seed {seed} is beyond the tasks of the split {self._split!r}"
+            ) from None
+
+    def _select_unused(self, name: object) -> tuple[str, Task]:
+        try:
+            return self.select(name, next(self._unused_seeds))
+        except _SeedError:
+            self._unused_seeds = itertools.count(1)
+            return self.select(name, 0)
 
 
 class OpenEnvServer:

@@ -9,7 +9,7 @@ import optax
 from webagent_jax.config import OptimizerConfig
 
 
-def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
+def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     """Return the learning rate as a function of the number of completed optimizer steps.
 
     It rises linearly over the first `warmup_fraction` of the steps, from above 0 at the first step.
@@ -17,13 +17,13 @@ def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax
 
     Args:
         config: options of the optimizer.
-        total_updates: number of optimizer steps of the run.
+        total_steps: number of optimizer steps of the run.
     """
-    warmup = math.ceil(config.warmup_fraction * total_updates)
+    warmup = math.ceil(config.warmup_fraction * total_steps)
     peak = config.learning_rate
     if config.schedule == "cosine":
         # optax requires at least one decay step, even if the warmup covers the whole run.
-        schedule = optax.cosine_decay_schedule(peak, max(total_updates - warmup, 1))
+        schedule = optax.cosine_decay_schedule(peak, max(total_steps - warmup, 1))
     else:
         schedule = optax.constant_schedule(peak)
     if warmup == 0:
@@ -34,7 +34,7 @@ def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax
 
 
 def make_optimizer(
-    config: OptimizerConfig, total_updates: int
+    config: OptimizerConfig, total_steps: int
 ) -> optax.GradientTransformationExtraArgs:
     """Return AdamW with gradients clipped to a global norm of `max_grad_norm`.
 
@@ -42,12 +42,12 @@ def make_optimizer(
 
     Args:
         config: options of the optimizer.
-        total_updates: number of optimizer steps of the run, for the learning rate schedule.
+        total_steps: number of optimizer steps of the run, for the learning rate schedule.
     """
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
         optax.adamw(
-            learning_rate_schedule(config, total_updates),
+            learning_rate_schedule(config, total_steps),
             b1=config.b1,
             b2=config.b2,
             weight_decay=config.weight_decay,

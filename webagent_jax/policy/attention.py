@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import sharding
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
-from webagent_jax.policy.kernels.common import MASKED
+from webagent_jax.policy.kernels.common import MASKED, is_triton_width
 
 _BLOCK = 128  # minimum number of queries per block of `dense`
 _MAX_BLOCKS = 8  # blocks per row of `dense`; more run faster and compile slower
@@ -167,21 +168,28 @@ def _select_kv_head(implementation: ForestAttention, mesh: Mesh, kv_heads: int) 
     return local
 
 
-def resolve_implementation(name: str, backend: str) -> str:
+def resolve_implementation(name: str, backend: str, head_dim: int) -> str:
     """Return the implementation of a name: the name itself, or for "auto" that of the backend.
 
     Args:
         name: key of `IMPLEMENTATIONS`, or "auto".
         backend: name of the JAX backend.
+        head_dim: width of the heads; "auto" selects "blockwise" if the GPU kernel does not support
+            it.
 
     Raises:
-        ValueError: the name is unknown, or its kernel is for another backend. It is never replaced
+        ConfigError: the name is unknown, or its kernel is for another backend. It is never replaced
             silently.
     """
     if name == "auto":
-        return backend if backend in _BACKENDS else "blockwise"
+        has_kernel = backend in _BACKENDS and (backend != "gpu" or is_triton_width(head_dim))
+        return backend if has_kernel else "blockwise"
     if name not in IMPLEMENTATIONS:
-        raise ValueError(f"unknown attention {name!r}: use auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ConfigError(
+            f"unknown policy.attention={name!r}: use auto, {', '.join(IMPLEMENTATIONS)}"
+        )
     if name in _BACKENDS and name != backend:
-        raise ValueError(f"attention {name!r} does not run on backend {backend!r}: use auto")
+        raise ConfigError(
+            f"policy.attention={name!r} does not run on backend {backend!r}: use auto"
+        )
     return name

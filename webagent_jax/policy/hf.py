@@ -102,11 +102,12 @@ def load_config(
         FileNotFoundError: the directory does not exist.
         ValueError: the architecture or one of its options is not supported; the message names it.
     """
+    config = hf_config.read(resolve_dir(path) / "config.json")
     return dataclasses.replace(
-        hf_config.read(resolve_dir(path) / "config.json"),
+        config,
         dtype=dtype,
         remat=remat,
-        attention=resolve_implementation(attention, jax.default_backend()),
+        attention=resolve_implementation(attention, jax.default_backend(), config.head_dim),
     )
 
 

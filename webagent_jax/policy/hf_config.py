@@ -35,6 +35,7 @@ _SUPPORTED_VALUES = {
     "attention_dropout": 0.0,
     "attention_bias": False,  # Qwen2 has biases without this field
     "mlp_bias": False,
+    "quantization_config": None,
 }
 
 
@@ -42,10 +43,17 @@ def read(file: Path) -> ModelConfig:
     """Return the architecture that a config.json describes.
 
     Raises:
-        ConfigError: a feature is not supported; the message names it.
-        KeyError: a field is missing.
+        ConfigError: the file is damaged, lacks a field, or has a feature that is not supported.
     """
-    raw = json.loads(file.read_text())
+    try:
+        return _parse(file, json.loads(file.read_text(encoding="utf-8")))
+    except KeyError as error:
+        raise ConfigError(f"{file} has no field {error}: copy the directory again") from error
+    except (AttributeError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{file} is damaged ({error}): copy the directory again") from error
+
+
+def _parse(file: Path, raw: Raw) -> ModelConfig:
     architecture = _architecture(file, raw)
     for name, value in _SUPPORTED_VALUES.items():
         if raw.get(name, value) != value:

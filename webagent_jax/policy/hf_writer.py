@@ -10,6 +10,7 @@ from pathlib import Path
 import jax.numpy as jnp
 from safetensors.numpy import save_file
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_config, hf_tensors
 from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig
@@ -42,7 +43,15 @@ def write_directory(
         dtype: dtype of the tensors.
         tensors_of: returns names and contents of the tensors of a param.
         file_bytes: approximate maximum size of one file.
+
+    Raises:
+        ConfigError: the directory contains an imported policy, which `weights.load` would prefer.
     """
+    if (directory / "params").exists():
+        raise ConfigError(
+            f"{directory} contains the Orbax shards of another policy (params): choose another "
+            "directory"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     hf_config.write(directory / "config.json", config, dtype)
     parts = _parts(config, jnp.dtype(dtype).itemsize, file_bytes)

@@ -54,6 +54,10 @@ def snapshot_dir(name: str, *, download: bool = True) -> Path:
         directory = fetch(local_files_only=True)
         if not download or not _missing_files(directory):
             return directory
+    except errors.HFValidationError as error:
+        raise PolicyNotFoundError(
+            f"no policy at {name}: no such directory, and not a name of the Hugging Face Hub"
+        ) from error
     except errors.LocalEntryNotFoundError as error:
         if not download:
             raise PolicyNotFoundError(f"{name} is not in the cache of the Hub") from error

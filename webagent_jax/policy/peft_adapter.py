@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.hf_tensors import Weight
-from webagent_jax.policy.hf_writer import PROMPT_FILE
+from webagent_jax.policy.hf_writer import PROMPT_FILE, TOKENIZER_FILES
 from webagent_jax.policy.lora import DOWN, UP, Adapters, num_input_axes
 from webagent_jax.policy.transformer import ModelConfig
 
@@ -40,6 +40,10 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
     "modules_to_save": (None, []),
     "rank_pattern": ({}, None),
     "alpha_pattern": ({}, None),
+    # Other initializations (PiSSA, OLoRA, LoftQ, CorDA) also change the weights of the base.
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
+    "use_qalora": (False, None),
+    "alora_invocation_tokens": (None,),
 }
 
 
@@ -99,7 +103,10 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             f"Write a Hugging Face directory: webagent export --input={base}"
         )
     # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
-    shutil.copytree(base, destination, ignore=shutil.ignore_patterns("*.safetensors"))
+    destination.mkdir(parents=True)
+    for pattern in ("config.json", "model.safetensors.index.json", *TOKENIZER_FILES):
+        for file in base.glob(pattern):
+            shutil.copy(file, destination)
     if (adapter / PROMPT_FILE).is_file():
         shutil.copy(adapter / PROMPT_FILE, destination)
     for file in files:
@@ -229,7 +236,12 @@ def save(
             policy with these.
         max_rank: rank to reduce the sum with `initial_adapters` to; None keeps the sum of ranks.
         dtype: dtype of the tensors.
+
+    Raises:
+        ConfigError: the directory contains a model, which would be loaded instead.
     """
+    if (directory / "config.json").exists():
+        raise ConfigError(f"{directory} contains a model: choose another directory for the adapter")
     directory.mkdir(parents=True, exist_ok=True)
     # In float32 up to the end, so that the tensors are rounded once.
     tensors = dict(_tensors(config, adapters))

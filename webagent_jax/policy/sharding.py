@@ -257,8 +257,10 @@ def copy_to_each_process(params: Any, tensor: int = 1) -> Any:
     global_mesh = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
     # 2. One SPMD identity moves all params; every process runs it.
     copies = jax.jit(lambda x: x, out_shardings=param_shardings(params, global_mesh))(params)
-    # 3. The shards of the first group of this process become arrays on a mesh of its own.
-    local_mesh = make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
+    # 3. The shards of the first group of this process become arrays on a mesh of its own. Its order
+    # of devices is that of the group; `make_mesh` has another order on TPUs.
+    group = np.array(devices_by_process[jax.process_index()][:tensor]).reshape(1, 1, tensor)
+    local_mesh = Mesh(group, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
     def take_local(leaf: Array, leaf_sharding: NamedSharding) -> Array:
         shards = {shard.device: shard.data for shard in leaf.addressable_shards}

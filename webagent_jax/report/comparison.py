@@ -64,7 +64,7 @@ def compare(candidate: Json, baseline: Json) -> EvalComparison:
     Raises:
         ConfigError: no task has a reward in both.
     """
-    candidate_rewards, baseline_rewards = _rewards(candidate), _rewards(baseline)
+    candidate_rewards, baseline_rewards = first_rewards(candidate), first_rewards(baseline)
     result = statistics.compare_paired(candidate_rewards, baseline_rewards)
     if not result.common_keys:
         raise ConfigError(
@@ -88,12 +88,12 @@ def compare(candidate: Json, baseline: Json) -> EvalComparison:
     )
 
 
-def _rewards(record: Json) -> dict[str, float]:
+def first_rewards(record: Json) -> dict[str, float]:
     """Return the reward of the first attempt by task id, without INFRA episodes."""
     return {
         result["task_id"]: result["reward"]
         for result in record["tasks"]
-        if result.get("attempt", 0) == 0 and result["reward"] is not None
+        if result["attempt"] == 0 and result["reward"] is not None
     }
 
 

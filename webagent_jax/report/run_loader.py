@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from webagent_jax.report import comparison
 from webagent_jax.report.episode_pages import EpisodeLogFile
 from webagent_jax.tracking import atomic_files, metric_writers, statistics
 from webagent_jax.tracking.statistics import Interval
@@ -68,7 +69,7 @@ class Evaluation:
     ci95: Interval  # 95 % interval of `rate`
     by_site: Mapping[str, SiteRate]  # success rate by site
     outcomes: Mapping[str, int]  # number of episodes by outcome
-    rewards: Mapping[tuple[str, int], float]  # reward by task id and index of the attempt
+    rewards: Mapping[str, float]  # reward of the first attempt by task id
     by_max_turns: Sequence[LimitPoint] = ()  # success rate by turn limit
     pass_at_k: Sequence[LimitPoint] = ()  # success rate within k attempts
     infra: Sequence[Mapping[str, str]] = ()  # task_id and infra_error of episodes without a reward
@@ -82,15 +83,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class StageComparison:
-    """Paired comparison of two stages over their common episodes."""
+    """Paired comparison of two stages over the first attempts at their common tasks."""
 
     baseline: Evaluation  # earlier stage
     candidate: Evaluation  # later stage
     difference: float  # success rate of `candidate` minus that of `baseline`
     ci95: Interval  # Tango's score interval of `difference`
     p: float  # exact two-sided McNemar p value
-    n: int  # number of common episodes with a reward
-    changes: Mapping[tuple[bool, bool], int]  # episodes by success in (baseline, candidate)
+    n: int  # number of common tasks with a reward
+    changes: Mapping[tuple[bool, bool], int]  # tasks by success in (baseline, candidate)
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,10 @@ def load_run(workdir: Path) -> Run:
         )
     try:
         return _load(workdir)
-    except KeyError as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"the results in {workdir} lack the entry {error}: "
-            "another version of webagent_jax wrote them"
+            f"the results in {workdir} do not have the format of webagent_jax ({error!r}): another "
+            "version or another program wrote them"
         ) from error
 
 
@@ -166,7 +167,7 @@ def _load(workdir: Path) -> Run:
 
 
 def compare(baseline: Evaluation, candidate: Evaluation) -> StageComparison | None:
-    """Compare two stages; return None if they share no episode with a reward."""
+    """Compare two stages; return None if they share no task with a reward."""
     result = statistics.compare_paired(candidate.rewards, baseline.rewards)
     if not result.common_keys:
         return None
@@ -197,7 +198,7 @@ def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
         ci95=(low, high),
         by_site={site: _site_rate(entry) for site, entry in record.get("by_site", {}).items()},
         outcomes=record.get("by_outcome", {}),
-        rewards=_rewards(record.get("tasks", [])),
+        rewards=comparison.first_rewards(record),
         by_max_turns=[
             _point(entry["max_turns"], entry) for entry in record.get("by_max_turns", [])
         ],
@@ -217,19 +218,6 @@ def _point(limit: int, entry: Mapping[str, Any]) -> LimitPoint:
 def _site_rate(entry: Mapping[str, Any]) -> SiteRate:
     low, high = entry["ci95"]
     return SiteRate(entry["success_rate"], entry["n"], (low, high))
-
-
-def _rewards(tasks: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """Return rewards by task id and index of the attempt, so that equal attempts are paired."""
-    counts: Counter[str] = Counter()
-    rewards = {}
-    for task in tasks:
-        # Counted before the filter, so that an attempt without a reward keeps its index.
-        key = task["task_id"], counts[task["task_id"]]
-        counts[task["task_id"]] += 1
-        if task["reward"] is not None:
-            rewards[key] = task["reward"]
-    return rewards
 
 
 def _metrics(*folders: Path) -> list[dict[str, float]]:

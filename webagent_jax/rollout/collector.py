@@ -202,5 +202,6 @@ class WorkerPool:
         except BaseException as error:
             # The consumer raises it.
             self._results.put(error)
+            self._stop.set()
         # Last, also after an error, so that `next_result` counts the threads correctly.
         self._results.put(_WORKER_EXITED)

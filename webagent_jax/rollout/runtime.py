@@ -17,6 +17,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, prompt_record, sharding
 from webagent_jax.rollout import (
     Collector,
@@ -54,6 +55,7 @@ class RolloutRuntime:
         self._cfg, self._progress = cfg, progress
         self._exit_stack = ExitStack()
         self.tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
+        self._prompt = prompt_format(prompt_record.with_template(cfg))
         self._endpoint: ChatEndpoint | None = None
         if cfg.policy.kind == "openai":
             self._endpoint = ChatEndpoint(cfg.policy.endpoint, log=progress.log)
@@ -102,7 +104,7 @@ class RolloutRuntime:
         cfg = self._cfg
         return EpisodeConfig(
             tokenizer=self.tokenizer,
-            prompt=prompt_format(cfg),
+            prompt=self._prompt,
             max_turns=max_turns,
             # The engine needs space for a response of full length after the prompt.
             max_prompt_tokens=cfg.engine.max_model_len
@@ -217,7 +219,8 @@ def make_engine(
     """Return an engine with the options of the run.
 
     Raises:
-        ConfigError: `engine.max_model_len` exceeds the positions of the policy.
+        ConfigError: `engine.max_model_len` exceeds the positions of the policy, or the KV cache is
+            too small.
         ShardingError: this process has fewer devices than `engine.tensor_parallel_size`.
     """
     if cfg.engine.max_model_len > model.max_positions:
@@ -226,6 +229,21 @@ def make_engine(
             f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
             f"{model.max_positions}, or use another policy"
         )
+    shared_prefix = _shared_prompt_prefix(cfg, tokenizer)
+    try:
+        EngineShapes.from_config(
+            model,
+            slots=cfg.engine.slots,
+            max_model_len=cfg.engine.max_model_len,
+            decode_steps=cfg.engine.steps_per_dispatch,
+            cache_bytes=cfg.engine.cache_bytes,
+            shared_prefix_tokens=len(shared_prefix),
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"the options of the engine do not fit {cfg.policy.path}: {error} "
+            "(--config.engine.max_model_len, --config.engine.kv_cache_mib)"
+        ) from error
     return Engine(
         replace(model, quantization=cfg.engine.quantization),
         snapshot.params,
@@ -236,14 +254,15 @@ def make_engine(
         steps_per_dispatch=cfg.engine.steps_per_dispatch,
         cache_bytes=cfg.engine.cache_bytes,
         mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
-        shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
+        shared_prefix=shared_prefix,
     )
 
 
 def prompt_format(cfg: RunConfig) -> PromptFormat:
-    """Return the format of the prompts of a run; see `prompt_record.with_template`."""
-    prompt = prompt_record.with_template(cfg).prompt
-    # `with_template` has replaced "auto".
+    """Return the format of the prompts of a run; the template "auto" is that of the policy."""
+    prompt = cfg.prompt
+    if prompt.template == "auto":
+        prompt = prompt_record.with_template(cfg).prompt
     return PromptFormat(TEMPLATES[prompt.template], prompt.thinking, prompt.full_pages)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
 from webagent_jax.agent.actions import format_action
 from webagent_jax.config import ConfigError, SuiteConfig
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     GymEnv = gymnasium.Env[Any, str]
 
 _NAME = "gymnasium"
+# Rounding errors of sums of rewards.
+_ROUNDING = 1e-6
 
 
 class GymSuite:
@@ -131,16 +134,18 @@ class GymEnvironment:
         return StepResult(_to_observation(observation, info), self._is_done)
 
     def compute_reward(self, answer: str | None) -> float:
-        """Return the sum of rewards, after the answer of the agent if the episode still runs.
+        """Return 1 if the rewards sum to 1, else 0.
+
+        The answer of the agent is the last action if the episode still runs.
 
         Raises:
             ConfigError: the environment fails, or the sum is not in [0, 1].
         """
         if not self._is_done:
             self.step(Action(ActionKind.EXIT, value=answer or ""))
-        if not 0 <= self._reward <= 1:
+        if not -_ROUNDING <= self._reward <= 1 + _ROUNDING:
             raise ConfigError(f"the rewards of the episode sum to {self._reward}, not in [0, 1]")
-        return self._reward
+        return float(self._reward >= 1 - _ROUNDING)
 
     def screenshot(self) -> bytes:
         """Return a JPEG of the environment's rendering.
@@ -161,8 +166,11 @@ class GymEnvironment:
         return image.getvalue()
 
     def close(self) -> None:
-        """Close the environment."""
-        self._env.close()
+        """Close the environment; errors are logged, because they must not end the run."""
+        try:
+            self._env.close()
+        except Exception:
+            logging.exception("close of the environment failed")
 
 
 def _to_observation(observation: object, info: dict[str, Any]) -> Observation:

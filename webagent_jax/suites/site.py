@@ -28,6 +28,7 @@ from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.local_site import StaticSite
 from webagent_jax.seeds import task_seeds
+from webagent_jax.suites import site_state
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.types import Expert, Observation, ResetResult, Split, Task
@@ -175,13 +176,13 @@ class SiteEnvironment(BrowserEnvironment):
         """Reset the site and open the first page.
 
         Raises:
-            InfraError: the browser or the site fails.
+            InfraError: the browser or the site fails, also with an error page.
             ConfigError: `SiteTask.reset` fails.
         """
         if self._site_task.reset:
             with convert_user_errors("SiteTask.reset"):
                 self._site_task.reset()
-        self._session.goto(self._url)
+        site_state.open_tabs(self._session, [self._url])
         intent = self._site_task.intent
         return ResetResult(intent, self._session.observe(), self._session.take_timings())
 
@@ -196,11 +197,11 @@ class SiteEnvironment(BrowserEnvironment):
 
         Raises:
             InfraError: the browser or the site fails.
-            ConfigError: `SiteTask.reward` fails, or its result is not in [0, 1].
+            ConfigError: `SiteTask.reward` fails, or its result is neither 0 nor 1.
         """
         with convert_user_errors("SiteTask.reward"):
             reward = float(self._site_task.reward(self._session, answer))
-        if not 0 <= reward <= 1:
+        if reward not in (0, 1):
             raise ConfigError(f"SiteTask.reward returned {reward}: return 0, 1 or a bool")
         return reward
 

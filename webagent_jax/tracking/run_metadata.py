@@ -29,7 +29,7 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """
     path = workdir / "config.json"
     if path.exists() and _has_other_files(workdir, path):
-        _check_same_run(workdir, atomic_files.read_json(path), cfg, command)
+        check_same_run(workdir, cfg, command)
         return
     content = {
         "command": command,
@@ -60,11 +60,14 @@ def _has_other_files(workdir: Path, path: Path) -> bool:
     return any(file.is_file() and file not in own for file in workdir.rglob("*"))
 
 
-def _check_same_run(
-    workdir: Path, previous: Mapping[str, Any], cfg: RunConfig, command: Command
-) -> None:
-    """Raise ConfigError if the run in the workdir has another command or config."""
-    if previous.get("command", command) != command:
+def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
+    """Check that the run in the workdir has this command and config.
+
+    Raises:
+        ConfigError: it has others; the message names an option.
+    """
+    previous = atomic_files.read_json(workdir / "config.json")
+    if previous["command"] != command:
         raise ConfigError(
             f"{workdir} contains a run of `webagent {previous['command']}`, "
             f"this is `webagent {command}`: choose another --workdir"

@@ -18,10 +18,15 @@ Interval = tuple[float, float]
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 
 
-def wilson(successes: int, n: int) -> Interval:
+def wilson(successes: float, n: int) -> Interval:
     """Return the 95 % score interval of a success rate (Wilson 1927); (0, 1) without trials.
 
     Unlike the normal approximation it stays inside [0, 1] and has a width at 0 and n successes.
+
+    Args:
+        successes: number of successes, or the sum of n rates in [0, 1]. Rates vary less than 0/1
+            outcomes, so their interval is at most too wide.
+        n: number of trials.
 
     Raises:
         ValueError: `successes` is not in [0, n].
@@ -57,8 +62,8 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 10_000) -> 
     """Return the 95 % bootstrap interval of the mean of one rate per task; (0, 1) without tasks.
 
     Percentile bootstrap over tasks (Efron 1979): attempts at one task are correlated, so tasks are
-    resampled, not attempts. Resampling has no spread if all tasks failed or all succeeded; the
-    score interval replaces it in these cases.
+    resampled, not attempts. Resampling has no spread if all rates are equal; the score interval
+    replaces it then.
 
     Args:
         values: rates in [0, 1].
@@ -66,8 +71,8 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 10_000) -> 
         samples: number of bootstrap samples.
     """
     n = len(values)
-    if n == 0 or set(values) in ({0.0}, {1.0}):
-        return wilson(round(sum(values)), n)
+    if len(set(values)) <= 1:
+        return wilson(n * values[0] if values else 0, n)
     # There are few distinct rates: one multinomial draw per sample replaces n indices.
     levels, counts = np.unique(np.asarray(values, float), return_counts=True)
     resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=samples)

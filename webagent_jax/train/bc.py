@@ -16,6 +16,7 @@ from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.demos import Demonstration
 from webagent_jax.learn.advantages import TokenWeightFn
+from webagent_jax.learn.forest import stack_rows
 from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
@@ -91,14 +92,13 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
                 eval_stats, records = _evaluate(cfg, tokenizer, learner, validation, decisions)
                 log.append(update, records)
                 stats |= eval_stats
-                if validation:
-                    best.add(update, stats["validation/success"], learner.state.params)
+                best.add(update, stats.get("validation/success"), learner.state.params)
             step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
             if is_last or learner.needs_checkpoint(update, cfg.bc.checkpoint_interval):
                 # Metrics before the checkpoint: a run resumed from it does not write them again.
                 step_writer.flush()
-                learner.save(update, {"update": update, "best": best.record})
+                learner.save(update, {"update": update, "best": best.record_for_checkpoint()})
             learner.stop_if_preempted(update)
         return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
 
@@ -151,8 +151,9 @@ def _split(
     held_out = [demo for demo in demonstrations if demo.task.id in task_ids]
     if cfg.bc.held_out_demos >= len(others):
         raise ConfigError(
-            f"bc.held_out_demos={cfg.bc.held_out_demos} leaves none of {len(others)} "
-            "demonstrations to train on: lower it, or collect more (bc.demos_per_task)"
+            f"none of {len(demonstrations)} demonstrations remains to train on: {len(held_out)} "
+            f"are of validation tasks, and bc.held_out_demos={cfg.bc.held_out_demos}. Lower "
+            "bc.eval_episodes or bc.held_out_demos, or collect more (bc.demos_per_task)"
         )
     order = seeds.make_generator(cfg.seed, RandomStream.HELD_OUT).permutation(len(others))
     # Sorted, so that both parts keep the order of the dataset.
@@ -178,8 +179,7 @@ def _evaluate(
             return decisions.measure(engine)
     with validation.awake_engine(snapshot) as engine:
         stats, records = decisions.measure(engine)
-        stats |= {"validation/success": validation.success_rate()}
-    return stats, records
+        return stats | validation.measure(), records
 
 
 class _DecisionLog:
@@ -250,6 +250,8 @@ def make_forest(
 ) -> learn.Forest:
     """Return the forest of the demonstrations of a batch that this process trains on.
 
+    It is empty if the last batch of an epoch has fewer demonstrations than there are processes.
+
     Loss weights are shares of the complete batch, so the losses of the processes add up.
 
     Args:
@@ -258,9 +260,6 @@ def make_forest(
         tokenizer: encodes prompts and responses.
         batch: demonstrations of all processes.
         rng: generator that all processes share; draws the turns (`bc.turns_per_demo`).
-
-    Raises:
-        ConfigError: the batch has fewer demonstrations than there are processes.
     """
     prompt = prompt_format(cfg)
     # Drawn for the complete batch, so that all processes agree on the number of turns.
@@ -271,17 +270,13 @@ def make_forest(
         _with_turns(demos.to_episode(demo, tokenizer, prompt), indices)
         for demo, indices in zip(batch[local], turns[local], strict=True)
     ]
-    if len(batch) < distributed.process_count():
-        raise ConfigError(
-            f"a batch of {len(batch)} demonstrations is smaller than the number of processes, "
-            f"{distributed.process_count()}: raise bc.batch_episodes"
-        )
+    size = {"row_tokens": cfg.bc.row_tokens, "row_multiple": row_multiple}
+    if not episodes:
+        return stack_rows([], **size, num_path_tokens=0)
     # BC reads no advantages.
     advantages = [np.zeros(len(episode.turns), np.float32) for episode in episodes]
     return learn.pack_branches(
-        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, turns)),
-        row_tokens=cfg.bc.row_tokens,
-        row_multiple=row_multiple,
+        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, turns)), **size
     )
 
 

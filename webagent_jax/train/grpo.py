@@ -113,8 +113,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             is_last = update + 1 == total
             # 4. Validate. With max_staleness above 0, rollouts go on beside it.
             if validation and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
-                record["validation/success"] = validation.success_rate()
-                best.add(update + 1, record["validation/success"], learner.state.params)
+                record |= validation.measure()
+                best.add(update + 1, record.get("validation/success"), learner.state.params)
                 # Discarded: the time of the validation does not belong to the next update.
                 timer.finish_update()
             writer.write(update + 1, record)
@@ -130,7 +130,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
                     update + 1,
                     TaskStreamState.to_checkpoint(update + 1, scheduler)
                     | {"tasks": task_sampler.state(), "successes": replay.state()}
-                    | {"best": best.record},
+                    | {"best": best.record_for_checkpoint()},
                 )
             learner.stop_if_preempted(update + 1)
             progress.advance()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -33,12 +32,12 @@ _COUNT_METRICS = (
     "engine/sampled_tokens",
 )
 
-# Option of GuardConfig that limits a metric.
-_GUARD_OPTIONS = {
-    "entropy": "min_entropy",
-    "kl": "max_kl",
-    "sampling_logp_difference": "max_logp_difference",
-    "turns/repeated_fraction": "max_repetition",
+# Option of GuardConfig that limits a metric, and the side of the limit that it warns about.
+_GUARDS = {
+    "entropy": ("min_entropy", "below"),
+    "kl": ("max_kl", "above"),
+    "sampling_logp_difference": ("max_logp_difference", "above"),
+    "turns/repeated_fraction": ("max_repetition", "above"),
 }
 
 
@@ -298,12 +297,6 @@ class Guards:
     def _limits(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, bool, str]]:
         """Yield the metric of each limit, whether it exceeds the limit, and the violation."""
         cfg = self._cfg
-        lower_limits = {"entropy": cfg.min_entropy}
-        upper_limits = {
-            "kl": cfg.max_kl,
-            "sampling_logp_difference": cfg.max_logp_difference,
-            "turns/repeated_fraction": cfg.max_repetition,
-        }
         if metrics.get("episodes/total"):
             fraction = metrics.get("episodes/infra_errors", 0.0) / metrics["episodes/total"]
             message = f"{fraction:.0%} of the episodes are lost to browsers or sites (INFRA)"
@@ -312,13 +305,13 @@ class Guards:
                 bool(cfg.max_infra_fraction) and fraction > cfg.max_infra_fraction,
                 message,
             )
-        # An update without a step has no such metrics; a missing metric is within its limit.
-        for name, limit in lower_limits.items():
-            value = metrics.get(name, math.inf)
-            yield name, bool(limit) and value < limit, f"{name} {value:.3g} is below {limit:g}"
-        for name, limit in upper_limits.items():
-            value = metrics.get(name, 0.0)
-            yield name, bool(limit) and value > limit, f"{name} {value:.3g} is above {limit:g}"
+        for name, (option, side) in _GUARDS.items():
+            # An update without a step has no such metrics; the counts of the last one remain.
+            if name not in metrics:
+                continue
+            value, limit = metrics[name], getattr(cfg, option)
+            is_beyond = value < limit if side == "below" else value > limit
+            yield name, bool(limit) and is_beyond, f"{name} {value:.3g} is {side} {limit:g}"
 
 
 def _describe_remedy(name: str) -> str:
@@ -330,5 +323,5 @@ def _describe_remedy(name: str) -> str:
         )
     return (
         "export it with webagent export, and start another run from that policy with a "
-        f"lower learning rate, or with another guard.{_GUARD_OPTIONS[name]}"
+        f"lower learning rate, or with another guard.{_GUARDS[name][0]}"
     )

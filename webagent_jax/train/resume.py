@@ -98,14 +98,13 @@ def init_shared_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None
     """Initialize the workdir on one process, and check it on all; a collective call.
 
     Raises:
-        ConfigError: the workdir contains another run; see `run_metadata.init_workdir`.
+        ConfigError: the workdir contains another run, or the first process has another config.
     """
     if distributed.process_index() == 0:
         run_metadata.init_workdir(workdir, cfg, command)
     distributed.barrier("workdir")
     if distributed.process_index() > 0:
-        # config.json exists after the barrier: these calls compare their config with it.
-        run_metadata.init_workdir(workdir, cfg, command)
+        run_metadata.check_same_run(workdir, cfg, command)
 
 
 def make_process_writer(workdir: Path, cfg: RunConfig) -> MetricsWriter:

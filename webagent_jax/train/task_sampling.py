@@ -61,9 +61,11 @@ class TaskSampler:
         """Return the task of the group at `index` in the task stream of the run."""
         if self._cfg.grpo.task_sampling == "uniform":
             return _uniform_task(self._cfg, self._suite, self._names, index)
-        name = self._scheduled.setdefault(index, self._draw_name(index))
+        if index not in self._scheduled:
+            self._scheduled[index] = self._draw_name(index)
+        name = self._scheduled[index]
         task_seed = seeds.make_generator(self._cfg.seed, RandomStream.TASKS, index)
-        num_seeds = self._cfg.suite.train_seeds_per_task
+        num_seeds = self._cfg.suite.num_train_seeds
         return self._suite.task(name, "train", int(task_seed.integers(num_seeds)))
 
     def record(self, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -74,12 +76,18 @@ class TaskSampler:
         """
         if self._cfg.grpo.task_sampling == "uniform":
             return {}
-        rewards: dict[int, set[float]] = {}
+        rewards: dict[int, list[float]] = {}
         for episode in episodes:
-            group_rewards = rewards.setdefault(episode.group, set())
+            group_rewards = rewards.setdefault(episode.group, [])
             if episode.reward is not None:
-                group_rewards.add(episode.reward)
-        outcomes = [(self._scheduled.pop(index), len(r) > 1) for index, r in rewards.items()]
+                group_rewards.append(episode.reward)
+        names = {index: self._scheduled.pop(index) for index in rewards}
+        outcomes = [
+            (names[index], len(set(each)) > 1)
+            for index, each in rewards.items()
+            # Fewer rewards, because of INFRA episodes, cannot differ.
+            if len(each) > 1
+        ]
         # All processes add the same counts, so their weights stay equal.
         gathered = [outcome for process in distributed.allgather(outcomes) for outcome in process]
         decay = _DECAY ** (len(gathered) / len(self._counts))
@@ -135,4 +143,4 @@ def _uniform_task(cfg: RunConfig, suite: Suite, names: Sequence[str], index: int
     order = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch)
     name = names[order.permutation(len(names))[position]]
     task_seed = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch, position)
-    return suite.task(name, "train", int(task_seed.integers(cfg.suite.train_seeds_per_task)))
+    return suite.task(name, "train", int(task_seed.integers(cfg.suite.num_train_seeds)))

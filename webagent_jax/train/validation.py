@@ -39,7 +39,7 @@ class Validation:
         draw = seeds.make_generator(cfg.seed, RandomStream.VALIDATION)
         names = runtime.suite.task_names("train")
         self._tasks = [
-            runtime.suite.task(name, "train", int(draw.integers(cfg.suite.train_seeds_per_task)))
+            runtime.suite.task(name, "train", int(draw.integers(cfg.suite.num_train_seeds)))
             # np.resize repeats the names until there are enough.
             for name in draw.permutation(np.resize(names, num_episodes))
         ]
@@ -59,18 +59,21 @@ class Validation:
         finally:
             self._runtime.engine.sleep()
 
-    def success_rate(self) -> float:
-        """Return the success rate over the tasks with a reward, in [0, 1]; a collective call.
+    def measure(self) -> dict[str, float]:
+        """Return the success rate over the episodes with a reward as a metric; a collective call.
 
         Samples as in evaluation, from the policy of the engine, which must be awake. Every process
-        runs all tasks; with the mean, all select the same policy.
+        runs all tasks, and all return the same rate.
+
+        Returns:
+            "validation/success" in [0, 1]; no metric if no episode has a reward.
         """
         episodes = self._runtime.run(
             self._job(number, task) for number, task in enumerate(self._tasks)
         )
         rewards = [e.reward for e in episodes if e.reward is not None]
-        rate = float(np.mean(rewards)) if rewards else 0.0
-        return float(np.mean(distributed.allgather(rate)))
+        total, count = np.sum(distributed.allgather((sum(rewards), len(rewards))), axis=0)
+        return {"validation/success": float(total / count)} if count else {}
 
     def _job(self, number: int, task: Task) -> Job:
         return Job(
@@ -84,26 +87,40 @@ class Validation:
 class BestPolicy:
     """Params of the update with the highest validation success, on disk.
 
-    `record` belongs into the checkpoints. A run killed between `add` and its checkpoint repeats the
-    validation, perhaps with another outcome, so the params of both records are kept.
+    A checkpoint contains the record of its time. A run that resumes from it needs the params of
+    that record, so they are kept as long as the checkpoint.
 
     Args:
         directory: contains the params.
-        record: `record` in the checkpoint of the interrupted run; None at the start of a run.
+        record: record in the checkpoint of the interrupted run; None at the start of a run.
     """
 
     def __init__(self, directory: Path, record: Json | None) -> None:
         self._directory = directory
-        self.record = record  # update and success rate; None before the first validation
+        self._record = record  # update and success rate; None before the first validation
+        self._checkpointed = [record]
 
-    def add(self, update: int, success: float, params: policy.Params) -> None:
-        """Save the params if their success rate is the highest; a collective call."""
-        if self.record and success <= self.record["success"]:
+    def record_for_checkpoint(self) -> Json | None:
+        """Return the record for a checkpoint, which keeps its params."""
+        # Two checkpoints remain on disk while a third one is written.
+        self._checkpointed = [*self._checkpointed[-2:], self._record]
+        return self._record
+
+    def add(self, update: int, success: float | None, params: policy.Params) -> None:
+        """Save the params if their success rate is the highest; a collective call.
+
+        Args:
+            update: number of completed updates.
+            success: validation success in [0, 1]; None if it could not be measured.
+            params: params of the update.
+        """
+        if success is None or (self._record and success <= self._record["success"]):
             return
-        previous, self.record = self.record, {"update": update, "success": success}
+        self._record = {"update": update, "success": success}
         weights.save_params(self._directory / str(update), params)
         if distributed.process_index() == 0:
-            kept = {str(record["update"]) for record in (previous, self.record) if record}
+            records = (self._record, *self._checkpointed)
+            kept = {str(record["update"]) for record in records if record}
             for path in self._directory.iterdir():
                 if path.name not in kept:
                     shutil.rmtree(path)
@@ -115,8 +132,8 @@ class BestPolicy:
             params: shapes, dtypes and shardings of the result.
             progress: receives a log message.
         """
-        if self.record is None:
+        if self._record is None:
             return None
-        update, success = self.record["update"], self.record["success"]
+        update, success = self._record["update"], self._record["success"]
         progress.log(f"exporting update {update} with the best validation success, {success:.1%}")
         return weights.restore_params(self._directory / str(update), params)

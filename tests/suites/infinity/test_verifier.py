@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.suites.infinity.conftest import verifier
+from webagent_jax.suites.infinity import verifier as verifier_module
 from webagent_jax.suites.infinity.verifier import verify, verify_all
 from webagent_jax.types import InfraError
 
@@ -46,6 +48,20 @@ def test_endless_verifier_is_stopped(tmp_path: Path) -> None:
     endless = write(tmp_path, "def verify(url):\n    while True: pass")
     with pytest.raises(InfraError, match=r"took more than 1 s"):
         verify(endless, b"{}", 1.0)
+
+
+@pytest.mark.parametrize("output", [b"", b'{"passed": tr', b'{"passed": true}'])
+def test_killed_process_raises_infra_error(tmp_path: Path, monkeypatch, output: bytes) -> None:
+    program = write(tmp_path, f"import sys\nsys.stdout.write({output.decode()!r})", "program.py")
+    monkeypatch.setattr(verifier_module, "_PROGRAM", program)
+    with pytest.raises(InfraError, match="ended its process"):
+        verify(tmp_path / "task.py", b"{}", TIMEOUT)
+
+
+def test_process_that_does_not_start_raises_infra_error(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    with pytest.raises(InfraError, match="did not start"):
+        verify(write(tmp_path, verifier("True")), b"{}", TIMEOUT)
 
 
 def test_invalid_state_raises_infra_error(tmp_path: Path) -> None:

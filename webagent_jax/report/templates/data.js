@@ -52,13 +52,15 @@ function readIndex(data) {
   pairEvaluations();
 }
 
-// Pair each evaluated episode with the same attempt at the same task in the previous evaluation.
+// Pair the first attempt at each evaluated task with that of the previous evaluation, as the
+// comparison of success rates does.
 function pairEvaluations() {
   const evaluations = index.logs.filter((log) => log.update === null);
   const byKey = new Map();
-  const key = (log, episode) => `${log.id} ${episode.task.id} ${episode.attempt}`;
+  const key = (log, episode) => `${log.id} ${episode.task.id}`;
   for (const episode of index.episodes) {
-    if (episode.log.update === null && episode.reward !== null) byKey.set(key(episode.log, episode), episode);
+    const isFirst = episode.log.update === null && episode.attempt === 0;
+    if (isFirst && episode.reward !== null) byKey.set(key(episode.log, episode), episode);
   }
   for (const episode of byKey.values()) {
     const previous = evaluations[evaluations.indexOf(episode.log) - 1];

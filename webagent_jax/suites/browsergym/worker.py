@@ -115,14 +115,19 @@ def _serialize_node(node: dict[str, Any]) -> dict[str, Any]:
         "key": node["nodeId"],
         "bid": node.get("browsergym_id"),
         "role": node["role"]["value"],
-        "name": " ".join(str(node.get("name", {}).get("value", "")).split()),
-        "value": str(node.get("value", {}).get("value", "")),
+        "name": _on_one_line(node.get("name", {})),
+        "value": _on_one_line(node.get("value", {})),
         "state": {
             state_property["name"]: state_property["value"].get("value")
             for state_property in node.get("properties", [])
         },
         "children": node["childIds"],
     }
+
+
+def _on_one_line(text: dict[str, Any]) -> str:
+    # An observation has a line per element: a line end in a text would look like another element.
+    return " ".join(str(text.get("value", "")).split())
 
 
 def main() -> None:

@@ -39,7 +39,11 @@ def verify_all(paths: Sequence[Path], state: bytes, timeout: float) -> list[bool
         )
     except subprocess.TimeoutExpired as error:
         raise InfraError(f"the verifier {names} took more than {timeout:g} s") from error
-    results = [json.loads(line) for line in process.stdout.splitlines()]
+    except OSError as error:
+        raise InfraError(f"the verifier {names} did not start: {error}") from error
+    # A killed process may leave a part of a line.
+    lines = process.stdout.rpartition(b"\n")[0].splitlines()
+    results = [json.loads(line) for line in lines]
     for path, result in zip(paths, results, strict=False):
         if "error" in result:
             raise InfraError(f"the verifier {path} failed: {result['error'].strip()}")

@@ -68,8 +68,8 @@ class WebArenaEnvironment(BrowserEnvironment):
         session: browser session.
         lease: replicas of the sites.
         scoring: settings of the evaluators.
-        find_session_error: describes a site that does not accept the session of a browser state;
-            returns None if all accept it.
+        find_site_error: describes a site that does not respond, or does not accept the session of a
+            browser state; returns None if all do.
         keep_network_log: whether the network log is a file of the episode; the session must log.
         resources: resources to release, the session first.
     """
@@ -81,13 +81,13 @@ class WebArenaEnvironment(BrowserEnvironment):
         lease: ReplicaLease,
         *,
         scoring: Scoring,
-        find_session_error: Callable[[Mapping[str, Any]], str | None],
+        find_site_error: Callable[[Mapping[str, Any]], str | None],
         keep_network_log: bool = False,
         resources: ExitStack,
     ) -> None:
         super().__init__(session)
         self._task, self._lease = task, lease
-        self._scoring, self._find_session_error = scoring, find_session_error
+        self._scoring, self._find_site_error = scoring, find_site_error
         self._resources = resources
         self._elements: Mapping[str, Element] = {}  # elements of the last observation
         self._agent_signed_out = False
@@ -121,8 +121,9 @@ class WebArenaEnvironment(BrowserEnvironment):
         """Return the score of the task in the current state of the sites.
 
         Raises:
-            InfraError: an evaluator failed, or a site ended the session of an unsuccessful episode.
-                If the agent itself has signed out, the episode counts as its failure.
+            InfraError: an evaluator failed, or a site failed or ended the session during an
+                unsuccessful episode. If the agent itself has signed out, the episode counts as its
+                failure.
         """
         with self._mark_faults():
             # Before the evaluators, which open pages themselves.
@@ -136,11 +137,11 @@ class WebArenaEnvironment(BrowserEnvironment):
                 score = self._verified_score(answer, entries)
             else:
                 score = self._webarena_score(answer)
-            # A failure may be that of a site which ended the session, not that of the agent.
+            # A failure may be that of a site, not that of the agent.
             if score < 1 and not self._agent_signed_out:
-                session_error = self._find_session_error(self._session.storage_state())
-                if session_error:
-                    raise InfraError(session_error)
+                site_error = self._find_site_error(self._session.storage_state())
+                if site_error:
+                    raise InfraError(site_error)
             return score
 
     def episode_files(self) -> Mapping[str, bytes]:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.browser.context import origin_of
@@ -172,7 +173,7 @@ class WebArena:
                 session,
                 lease,
                 scoring=self._scoring,
-                find_session_error=partial(self._auth_states.find_session_error, login_addresses),
+                find_site_error=partial(self._find_site_error, addresses, login_addresses),
                 keep_network_log=self._keep_network_logs,
                 # The environment owns the resources from now on.
                 resources=resources.pop_all(),
@@ -185,6 +186,19 @@ class WebArena:
     def close(self) -> None:
         """Close the suite; calls that wait in `make_env` raise InfraError."""
         self._replicas.close()
+
+    def _find_site_error(
+        self,
+        addresses: Mapping[str, str],
+        login_addresses: Mapping[str, str],
+        state: Mapping[str, Any],
+    ) -> str | None:
+        """Describe a site that fails or has ended the session of a browser state."""
+        for site, address in addresses.items():
+            # The request for the session covers the others.
+            if site not in login_addresses and (error := sites.health_error(site, address)):
+                return error
+        return self._auth_states.find_session_error(login_addresses, state)
 
     def _origins(self, addresses: Mapping[str, str]) -> list[str]:
         """Return the origins that an episode can reach: its replicas and their extra origins."""

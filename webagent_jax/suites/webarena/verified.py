@@ -330,7 +330,8 @@ def score(python: str, requests: Sequence[ScoreRequest]) -> list[Verdict]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InfraError(f"the scorer of {_COMMAND} failed: {error}") from error
-    verdicts = [json.loads(line) for line in process.stdout.splitlines()]
+    # A killed process may leave a part of a line.
+    verdicts = [json.loads(line) for line in process.stdout.rpartition("\n")[0].splitlines()]
     if len(verdicts) != len(records):
         raise InfraError(f"the scorer of {_COMMAND} ended: {process.stderr[-1000:].strip()}")
     return [Verdict(verdict["score"], verdict["result"]) for verdict in verdicts]
