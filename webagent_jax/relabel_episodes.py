@@ -1,4 +1,4 @@
-"""Demonstrations from failed episodes on the arena, by hindsight relabelling."""
+"""Demonstrations from failed episodes on the arena, by hindsight relabeling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of hindsight relabelling on live Chromium: experts of one task run under another."""
+"""Tests of hindsight relabeling on live Chromium: experts of one task run under another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from configs import arena as arena_config
 from tests.recording_progress import RecordingProgress
 from tests.suites.scripted_episodes import run_script
-from tools.check_relabelling import ExpertOf, run
+from tools.check_relabeling import ExpertOf, run
 from webagent_jax import config, demos
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_episodes_have_separate_browser_contexts(pool, tmp_path):
     assert "visited=1" not in environments[1].reset().observation.text
     for environment in environments:
         environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+def test_storage_state_signs_in(pool, tmp_path):
+    state = tmp_path / "user.json"
+    suite = make_suite(pool, tmp_path, storage_state=str(state))
+    task = suite.task("go", "test", 0)
+    with pytest.raises(ConfigError, match="--save-storage="):
+        suite.make_env(task)
+    cookie = {"name": "user", "value": "ada", "url": suite._url}
+    state.write_text(json.dumps({"cookies": [cookie]}))
+    environment = suite.make_env(task)
+    assert "cookie user=ada" in environment.reset().observation.text
+    environment.close()
     suite.close()
 
 

@@ -1,4 +1,4 @@
-"""Hindsight relabelling of arena episodes (AgentHER, arXiv 2603.21357).
+"""Hindsight relabeling of arena episodes (AgentHER, arXiv 2603.21357).
 
 `HindsightIndex` proposes tasks by the addresses, answers and texts of an episode. `ReplaySource`
 repeats the actions of the episode under a proposed task, so that the evaluators of that task

@@ -49,6 +49,8 @@ class SiteTask:
     reset: Callable[[], None] | None = None
     # Scripted solution from the first observation, for demonstrations.
     expert: Callable[[Observation], Expert] | None = None
+    # File with cookies and local storage of a signed-in user, in Playwright's storage state format.
+    storage_state: str | None = None
 
 
 TaskFunction = Callable[[random.Random], SiteTask]
@@ -136,10 +138,17 @@ class SiteSuite:
 
         Raises:
             InfraError: the browser fails.
+            ConfigError: the file `SiteTask.storage_state` is missing.
         """
         (name,) = task.sites
         site_task = self._draw(name, task.seed)
-        session = self._pool.session(origins=self._origins)
+        state = site_task.storage_state
+        if state and not Path(state).is_file():
+            raise ConfigError(
+                f"SiteTask.storage_state={state!r} is missing: sign in and save it with\n"
+                f"python -m playwright open --save-storage={state} {self._url}"
+            )
+        session = self._pool.session(origins=self._origins, storage_state=state)
         return SiteEnvironment(session, urljoin(f"{self._url}/", site_task.start), site_task)
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:

@@ -1,9 +1,9 @@
-"""Measure hindsight relabelling with experts: they fail one task of the arena and solve another.
+"""Measure hindsight relabeling with experts: they fail one task of the arena and solve another.
 
-python tools/check_relabelling.py shop forum
+python tools/check_relabeling.py shop forum
 
 For each template of the sites, the expert of one task runs under a task of another template with
-the same start page. Its episode fails. The table counts how often relabelling finds the expert's
+the same start page. Its episode fails. The table counts how often relabeling finds the expert's
 own task, how often it finds any task, and how many replays the evaluators reward.
 """
 
