@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from absl.testing import flagsaver
 
@@ -288,6 +289,20 @@ def test_devices_check_passes_on_cpu() -> None:
 def test_devices_check_reports_invalid_options(options: Any, subject: str, problem: str) -> None:
     cfg = RunConfig(bc=BCConfig(row_tokens=10**6), grpo=GRPOConfig(row_tokens=10**6), **options)
     assert_error(run_check(devices.check, cfg)[subject], problem)
+
+
+def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = policy.load_config("webagent-tiny")
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 8)
+    assert "engine devices" not in [
+        f.subject for f in devices._check_engine(RunConfig(), model, 2**33)
+    ]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    finding, *_ = devices._check_engine(RunConfig(), model, 2**33)
+    assert finding.status is CheckStatus.WARNING and "7 of 8 devices" in finding.description
+    cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=8))
+    finding, *_ = devices._check_engine(cfg, model, 2**33)
+    assert finding.subject == "engine"
 
 
 def test_devices_check_reports_wrong_cpu_results(
