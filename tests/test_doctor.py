@@ -300,7 +300,9 @@ def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     finding, *_ = devices._check_engine(RunConfig(), model, 2**33)
     assert finding.status is CheckStatus.WARNING and "7 of 8 devices" in finding.description
-    cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=8))
+    # The four heads of the policy divide over at most four devices.
+    assert "--config.engine.tensor_parallel_size=4" in finding.fix
+    cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=4))
     finding, *_ = devices._check_engine(cfg, model, 2**33)
     assert finding.subject == "engine"
 

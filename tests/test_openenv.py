@@ -268,6 +268,10 @@ def test_resets_without_seed_repeat_the_tasks() -> None:
     for number in range(5):
         session.reset({})
         assert session.state()["task_id"] == f"site/go/{number % 2}"
+    session.reset({"task_name": "go"})  # has a count of its own
+    assert session.state()["task_id"] == "site/go/0"
+    session.reset({})
+    assert session.state()["task_id"] == "site/go/1"
 
 
 def test_split_without_tasks_is_an_error() -> None:

@@ -93,7 +93,7 @@ def check_num_demos(cfg: RunConfig) -> None:
     Raises:
         ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`.
     """
-    num_seeds, num_demos = cfg.suite.num_train_seeds, cfg.bc.demos_per_task
+    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
     if num_demos > num_seeds:
         raise ConfigError(
             f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
@@ -102,7 +102,7 @@ def check_num_demos(cfg: RunConfig) -> None:
 
 def demo_tasks(cfg: RunConfig, suite: Suite) -> Iterator[tuple[Task, int]]:
     """Yield the tasks to demonstrate, each with a seed for sampling."""
-    num_seeds, num_demos = cfg.suite.num_train_seeds, cfg.bc.demos_per_task
+    num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
     for number, name in enumerate(suite.task_names("train")):
         draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
         for index in draw.choice(num_seeds, num_demos, replace=False):

@@ -25,6 +25,7 @@ from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode, programs
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, flops, lora, presets, sharding
+from webagent_jax.policy.attention import resolve_implementation
 from webagent_jax.policy.lora import FrozenBase
 from webagent_jax.policy.sharding import bytes_per_device
 from webagent_jax.types import ForestRows
@@ -156,11 +157,13 @@ def model_config(config: PolicyConfig, platform: Platform = "tpu") -> ModelConfi
 
     `platform` selects the attention of `policy.attention=auto`.
     """
-    attention = platform if config.attention == "auto" else config.attention
     model = presets.find_preset(config.path)
     if model is None or policy.is_policy_dir(config.path):
         # "auto" would select the attention of this machine's backend; it is replaced below.
         model = policy.load_config(config.path, attention="dense")
+    attention: str = config.attention
+    if attention == "auto":
+        attention = resolve_implementation("auto", platform, model.head_dim)
     return dataclasses.replace(
         model,
         dtype=config.dtype,

@@ -258,7 +258,8 @@ class SuiteConfig:
     # Names of tasks, MiniWoB++ pages, arena sites, arena templates or apps; empty: the complete
     # suite.
     tasks: tuple[str, ...] = ()
-    # Seeds per name in the training split; tasks of the arena, WebArena and Infinity have one.
+    # Seeds per name in the training split. Names of the arena, WebArena and Infinity are single
+    # tasks; only demonstrations use more of their seeds.
     train_seeds_per_task: int = 10_000
     # Delay of every response of the embedded sites, in milliseconds; for measurements.
     response_delay_ms: float = 0.0
@@ -273,10 +274,14 @@ class SuiteConfig:
         return self.factory or self.name
 
     @property
+    def has_single_tasks(self) -> bool:
+        """True if each name of the suite is one task, of which seeds are repetitions."""
+        return self.name in ("arena", "infinity", "webarena_lite") and not self.factory
+
+    @property
     def num_train_seeds(self) -> int:
         """Number of different training tasks per name."""
-        has_one = self.name in ("arena", "webarena_lite", "infinity") and not self.factory
-        return 1 if has_one else self.train_seeds_per_task
+        return 1 if self.has_single_tasks else self.train_seeds_per_task
 
 
 Quantization = Literal["none", "int8", "fp8"]

@@ -32,9 +32,6 @@ from webagent_jax.types import (
     Task,
 )
 
-_SINGLE_TASKS = ("arena", "infinity", "webarena_lite")
-"""Suites with one seed per task."""
-
 _Key = tuple[str, int]
 """Task id and attempt of an episode."""
 
@@ -145,8 +142,7 @@ def _jobs(cfg: RunConfig, runtime: RolloutRuntime, wait_timer: _WaitTimer) -> li
 
 
 def _seeds_per_task(cfg: RunConfig) -> int:
-    has_single_tasks = cfg.suite.name in _SINGLE_TASKS and not cfg.suite.factory
-    return 1 if has_single_tasks else cfg.eval.seeds_per_task
+    return 1 if cfg.suite.has_single_tasks else cfg.eval.seeds_per_task
 
 
 def _task(runtime: RolloutRuntime, cfg: RunConfig, name: str, index: int) -> Task:

@@ -38,6 +38,7 @@ def test_summary_shows_turn_limits_and_unscored_episodes(tmp_path: Path) -> None
         "ci95": [0.1, 0.9],
         "by_outcome": {"SUCCESS": 1, "FAILURE": 1, "INFRA": 3},
         "by_max_turns": [{"max_turns": 5} | point, {"max_turns": 10} | point],
+        "tasks": [],
     }
     atomic_files.write_json(tmp_path / "eval.json", record)
     output = render_summary(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,6 +133,20 @@ def test_split_excludes_held_out_demonstrations_from_training():
     assert _split(held_out_cfg, demonstrations, None)[1] == held_out
     other_seed_cfg = dataclasses.replace(held_out_cfg, seed=1)
     assert _split(other_seed_cfg, demonstrations, None)[1] != held_out
+
+
+def test_split_holds_out_all_seeds_of_validation_tasks():
+    ids = ["arena/a", "arena/a/1", "arena/b", "arena/b/1"]
+    demonstrations = [
+        dataclasses.replace(demo, task=dataclasses.replace(demo.task, id=task_id))
+        for task_id in ids
+        for demo in [make_demonstration(0, [Decision("", WRONG)])]
+    ]
+    validation = SimpleNamespace(task_ids=frozenset({"arena/a"}))
+    cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=0))
+    train, held_out = _split(cfg, demonstrations, validation)
+    assert [demo.task.id for demo in held_out] == ["arena/a", "arena/a/1"]
+    assert [demo.task.id for demo in train] == ["arena/b", "arena/b/1"]
 
 
 def test_split_rejects_empty_training_set():

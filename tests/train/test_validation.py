@@ -14,6 +14,7 @@ from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.validation import BestPolicy, Validation
+from webagent_jax.types import Episode, Outcome, Task
 
 
 def make_params(value: float) -> dict[str, jnp.ndarray]:
@@ -76,15 +77,12 @@ def test_config_rejects_validation_without_episodes(
 
 
 @pytest.mark.parametrize(
-    ("processes", "expected"),
-    [
-        ([(3.0, 5), (0.0, 0)], {"validation/success": 0.6}),  # the browsers of one process failed
-        ([(0.0, 0), (0.0, 0)], {}),
-    ],
+    ("rewards", "expected"),
+    [([1.0, 0.0, None, None], {"validation/success": 0.5}), ([None, None], {})],
 )
-def test_validation_ignores_episodes_without_reward(processes, expected, monkeypatch):
+def test_validation_ignores_episodes_without_reward(rewards, expected, monkeypatch):
     class Runtime:
-        """Runtime of a process whose browsers failed."""
+        """Runtime whose episodes have these rewards."""
 
         suite = SiteSuite(
             None,
@@ -94,7 +92,9 @@ def test_validation_ignores_episodes_without_reward(processes, expected, monkeyp
         )
 
         def run(self, jobs):
-            return []
+            task = Task("t", "s", (), "", "")
+            return [Episode(task, "", (), reward, Outcome.FAILURE) for reward in rewards]
 
-    monkeypatch.setattr(distributed, "allgather", lambda value: processes)
+    # The browsers of a second process failed.
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value, (0, 0)])
     assert Validation(RunConfig(), Runtime(), 4).measure() == expected

@@ -22,7 +22,7 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
     """Yield one result per row length."""
     backend = jax.default_backend()
     dtype = jnp.float32 if backend == "cpu" else jnp.bfloat16
-    names = dict.fromkeys(("dense", "blockwise", resolve_implementation("auto", backend)))
+    names = dict.fromkeys(("dense", "blockwise", resolve_implementation("auto", backend, _WIDTH)))
     for system, row_tokens in _ROWS:
         rows = learn.pack_branches(
             branches(Shape(system=system), 2048, seed=0), row_tokens=row_tokens
@@ -40,7 +40,7 @@ def run(repeats: int) -> Iterator[dict[str, Any]]:
                 for name, result in results.items()
             },
             "dense / chosen": results["dense"]["seconds"]
-            / results[resolve_implementation("auto", backend)]["seconds"],
+            / results[resolve_implementation("auto", backend, _WIDTH)]["seconds"],
         }
 
 

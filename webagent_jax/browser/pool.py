@@ -90,7 +90,8 @@ class BrowserPool:
 
         Raises:
             InfraError: Chromium does not open a context.
-            ValueError: an origin is malformed, or `reuse` is combined with `storage_state`.
+            ConfigError: an origin is malformed.
+            ValueError: `reuse` is combined with `storage_state`.
         """
         if reuse and storage_state:
             raise ValueError(

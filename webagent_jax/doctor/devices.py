@@ -159,14 +159,15 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
             f"set --config.engine.tensor_parallel_size to {num_devices} or less",
         )
         return
-    # Devices of a CPU share its cores.
-    num_idle = num_devices - engine.tensor_parallel_size
-    if num_idle and jax.default_backend() != "cpu":
+    # The heads must divide over the devices of an engine. Devices of a CPU share its cores.
+    max_size = max(size for size in range(1, num_devices + 1) if not model.num_heads % size)
+    if engine.tensor_parallel_size < max_size and jax.default_backend() != "cpu":
         yield warning(
             "engine devices",
-            f"{num_idle} of {num_devices} devices of this process are idle during rollouts",
+            f"{num_devices - engine.tensor_parallel_size} of {num_devices} devices of this process "
+            "are idle during rollouts",
             "start one process per device, or set "
-            f"--config.engine.tensor_parallel_size={num_devices} (docs/multi_process.md)",
+            f"--config.engine.tensor_parallel_size={max_size} (docs/multi_process.md)",
         )
     try:
         shapes = EngineShapes.from_config(

@@ -17,7 +17,8 @@ import asyncio
 import itertools
 import json
 import uuid
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -159,7 +160,8 @@ class TaskSource:
         self._split, self._names = split, suite.task_names(split)
         if not self._names:
             raise ConfigError(f"the split {split!r} has no tasks: choose other tasks or a split")
-        self._unused_seeds = itertools.count()  # shared by the threads of all clients
+        # By name, or None for resets without a name; shared by the threads of all clients.
+        self._unused_seeds: dict[object, Iterator[int]] = defaultdict(itertools.count)
 
     def select(self, name: object, seed: object) -> tuple[str, Task]:
         """Return name and task of a seed; without a seed, those of the next unused one.
@@ -173,20 +175,19 @@ class TaskSource:
         Raises:
             _RequestError: there is no such name or task.
         """
-        if seed is None:
-            return self._select_unused(name)
-        if not isinstance(seed, int) or seed < 0:
-            raise _RequestError("VALIDATION_ERROR", f"seed {seed!r} must be an integer from 0")
-        if name is None:
-            index, position = divmod(seed, len(self._names))
-            name = self._names[position]
-        elif name in self._names:
-            index = seed
-        else:
+        if name is not None and name not in self._names:
             names = ", ".join(self._names[:3])
             raise _RequestError(
                 "VALIDATION_ERROR", f"no task_name {name!r}; names are: {names}, ..."
             )
+        if seed is None:
+            return self._select_unused(name)
+        if not isinstance(seed, int) or seed < 0:
+            raise _RequestError("VALIDATION_ERROR", f"seed {seed!r} must be an integer from 0")
+        index = seed
+        if name is None:
+            index, position = divmod(seed, len(self._names))
+            name = self._names[position]
         try:
             return str(name), self.suite.task(str(name), self._split, index)
         except IndexError:
@@ -196,9 +197,9 @@ class TaskSource:
 
     def _select_unused(self, name: object) -> tuple[str, Task]:
         try:
-            return self.select(name, next(self._unused_seeds))
+            return self.select(name, next(self._unused_seeds[name]))
         except _SeedError:
-            self._unused_seeds = itertools.count(1)
+            self._unused_seeds[name] = itertools.count(1)
             return self.select(name, 0)
 
 

@@ -80,7 +80,7 @@ def _comparison_text(comparison: StageComparison) -> str:
         f"{comparison.candidate.name} - {comparison.baseline.name}: "
         f"{100 * comparison.difference:+.1f} "
         f"points ({100 * low:+.1f} to {100 * high:+.1f}, p = {comparison.p:.2g}) over "
-        f"{comparison.n} pairs: {num_learned} learned, {num_forgotten} forgotten"
+        f"{comparison.n} paired tasks: {num_learned} learned, {num_forgotten} forgotten"
     )
 
 

@@ -17,7 +17,6 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
-from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, prompt_record, sharding
 from webagent_jax.rollout import (
     Collector,
@@ -229,33 +228,26 @@ def make_engine(
             f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
             f"{model.max_positions}, or use another policy"
         )
-    shared_prefix = _shared_prompt_prefix(cfg, tokenizer)
     try:
-        EngineShapes.from_config(
-            model,
+        return Engine(
+            replace(model, quantization=cfg.engine.quantization),
+            snapshot.params,
             slots=cfg.engine.slots,
             max_model_len=cfg.engine.max_model_len,
-            decode_steps=cfg.engine.steps_per_dispatch,
+            seed=cfg.seed,
+            version=snapshot.version,
+            steps_per_dispatch=cfg.engine.steps_per_dispatch,
             cache_bytes=cfg.engine.cache_bytes,
-            shared_prefix_tokens=len(shared_prefix),
+            mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
+            shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
         )
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(
             f"the options of the engine do not fit {cfg.policy.path}: {error} "
             "(--config.engine.max_model_len, --config.engine.kv_cache_mib)"
         ) from error
-    return Engine(
-        replace(model, quantization=cfg.engine.quantization),
-        snapshot.params,
-        slots=cfg.engine.slots,
-        max_model_len=cfg.engine.max_model_len,
-        seed=cfg.seed,
-        version=snapshot.version,
-        steps_per_dispatch=cfg.engine.steps_per_dispatch,
-        cache_bytes=cfg.engine.cache_bytes,
-        mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
-        shared_prefix=shared_prefix,
-    )
 
 
 def prompt_format(cfg: RunConfig) -> PromptFormat:

@@ -44,8 +44,8 @@ class GymSuite:
     Observations are texts, or dicts with a "text"; element ids are in brackets, as in the formats
     of this package. An action is a text such as do(action="Click", element="7"), and
     exit(message="...") for the answer of the agent. The info of `reset` contains "intent" or
-    "goal", the instruction; an info may contain "url" and "error". The reward of an episode is the
-    sum of its rewards, which must be in [0, 1].
+    "goal", the instruction; an info may contain "url" and "error". The reward of an episode is 1
+    if its rewards sum to 1, else 0; the sum must be in [0, 1].
 
     Args:
         make_env: function that creates an environment; called once per episode.

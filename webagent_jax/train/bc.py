@@ -81,6 +81,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         step_writer = metrics.StepWriter(writer)
         log = _DecisionLog(workdir, done)
         progress.log(learner.describe())
+        _log_idle_processes(cfg, progress)
         progress.start_phase("behavior cloning", total, "updates", done=done)
         forest: learn.Forest
         for update, forest in enumerate(demos.iterate(forests, start=done), done + 1):
@@ -111,6 +112,15 @@ def expected_work(cfg: RunConfig) -> dict[str, float]:
         # From the quickstart in docs/results.md; only the estimate of the time left depends on it.
         "behavior cloning": 0.8 * demonstrations * cfg.bc.epochs,
     }
+
+
+def _log_idle_processes(cfg: RunConfig, progress: Progress) -> None:
+    num_idle = distributed.process_count() - cfg.bc.batch_episodes
+    if num_idle > 0:
+        progress.log(
+            f"{num_idle} of {distributed.process_count()} processes have no demonstration of a "
+            f"batch: raise bc.batch_episodes={cfg.bc.batch_episodes}"
+        )
 
 
 def _collect_missing_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
@@ -147,8 +157,12 @@ def _split(
     # Nothing is held out: keep the dataset on disk instead of a list in memory.
     if not (task_ids or cfg.bc.held_out_demos):
         return demonstrations, []
-    others = [demo for demo in demonstrations if demo.task.id not in task_ids]
-    held_out = [demo for demo in demonstrations if demo.task.id in task_ids]
+    others: list[Demonstration] = []
+    held_out: list[Demonstration] = []
+    for demo in demonstrations:
+        # Further seeds of the only task of a name have the id of the task with a suffix.
+        is_held_out = bool({demo.task.id, demo.task.id.rpartition("/")[0]} & task_ids)
+        (held_out if is_held_out else others).append(demo)
     if cfg.bc.held_out_demos >= len(others):
         raise ConfigError(
             f"none of {len(demonstrations)} demonstrations remains to train on: {len(held_out)} "
@@ -250,7 +264,7 @@ def make_forest(
 ) -> learn.Forest:
     """Return the forest of the demonstrations of a batch that this process trains on.
 
-    It is empty if the last batch of an epoch has fewer demonstrations than there are processes.
+    It is empty if the batch has fewer demonstrations than there are processes.
 
     Loss weights are shares of the complete batch, so the losses of the processes add up.
 

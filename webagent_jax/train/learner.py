@@ -43,6 +43,11 @@ class Learner:
                 "set mesh.data x mesh.fsdp x mesh.microbatch_rows_per_device to a multiple of the "
                 "number of processes"
             )
+        if distributed.process_count() > 1 and jax.local_device_count() % cfg.mesh.tensor:
+            raise ConfigError(
+                f"mesh.tensor={cfg.mesh.tensor} must divide the {jax.local_device_count()} devices "
+                "of each process, which pack their own rows: lower --config.mesh.tensor"
+            )
         # The base of adapters, or the policy itself.
         self.model, params = load_policy(
             with_policy_path(cfg, loading.frozen_base_path(cfg)), self.mesh

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from webagent_jax import distributed
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.rollout import GroupScheduler
 from webagent_jax.tracking import metric_writers, run_metadata
 from webagent_jax.tracking.metric_writers import MetricsWriter
@@ -104,7 +104,13 @@ def init_shared_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None
         run_metadata.init_workdir(workdir, cfg, command)
     distributed.barrier("workdir")
     if distributed.process_index() > 0:
-        run_metadata.check_same_run(workdir, cfg, command)
+        try:
+            run_metadata.check_same_run(workdir, cfg, command)
+        except ConfigError as error:
+            raise ConfigError(
+                f"process {distributed.process_index()} differs from process 0: {error}.\n"
+                "All processes need the same command and options."
+            ) from error
 
 
 def make_process_writer(workdir: Path, cfg: RunConfig) -> MetricsWriter:
