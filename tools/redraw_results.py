@@ -452,6 +452,38 @@ def arena_short_bc() -> str:
     return table_of(header, rows)
 
 
+def arena_short_adaptive() -> str:
+    """Return the table of uniform and adaptive task sampling on the short arena tasks."""
+    runs = {run.name: run for run in load_runs("arena_short")}
+    adaptive = Run(RUNS / "arena_short_adaptive" / "grpo")
+    before = runs["bc"].evals
+    rows = []
+    for title, run, updates, suffix in (
+        ("uniform", runs["grpo"], 12, ""),
+        ("adaptive", adaptive, 12, "_12"),
+        ("adaptive", adaptive, 20, "_20"),
+    ):
+        records = [record for record in run.metrics if record["update"] <= updates]
+        cells = []
+        for name in ("sampled", "greedy"):
+            after = run.evals.get(name + suffix)
+            cells += [interval(after), gain_over(before[name], after)] if after else ["", ""]
+        num_episodes = sum(record["episodes/total"] for record in records)
+        kept = mean([record["groups/kept_fraction"] for record in records])
+        rows.append([title, str(updates), f"{num_episodes:,.0f}", f"{100 * kept:.0f}", *cells])
+    header = [
+        "tasks",
+        "updates",
+        "episodes",
+        "groups with both outcomes, %",
+        "temperature 1",
+        "minus BC, paired",
+        "greedy",
+        "minus BC, paired",
+    ]
+    return table_of(header, rows)
+
+
 def arena_short_templates(name: str) -> str:
     """Return the table of success by template of the short arena tasks, after BC and M-GRPO.
 
@@ -621,6 +653,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
     "arena_short_bc": arena_short_bc,
     "arena_short_rl": partial(short_rl, "arena_short"),
+    "arena_short_adaptive": arena_short_adaptive,
     "arena_short_templates": partial(arena_short_templates, "sampled"),
     "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
