@@ -120,16 +120,16 @@ def test_validated_bc_exports_policy_of_best_update(workdir, tmp_path, monkeypat
     cfg = dataclasses.replace(
         SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=3, eval_interval=1, eval_episodes=4)
     )
-    measure = Validation.success_rate
+    measure = Validation.measure
     # Which update is best depends on the CPU, so fixed rates replace the measured ones.
     rates = [0.25, 0.75, 0.5]
     unused = iter(rates)
 
-    def success_rate(validation):
-        assert measure(validation) in (0, 0.25, 0.5, 0.75, 1)
-        return next(unused)
+    def measure_fixed_rate(validation):
+        assert measure(validation)["validation/success"] in (0, 0.25, 0.5, 0.75, 1)
+        return {"validation/success": next(unused)}
 
-    monkeypatch.setattr(Validation, "success_rate", success_rate)
+    monkeypatch.setattr(Validation, "measure", measure_fixed_rate)
     policy_dir = train_bc(cfg, tmp_path)
     assert [r["validation/success"] for r in read_metrics(tmp_path / "metrics.jsonl")] == rates
     params = policy.load_hf(policy_dir)[1]
