@@ -140,9 +140,9 @@ def interval(stage: Json, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"
 
 
-def gain_over(before: Json, after: Json) -> str:
+def gain_over(baseline: Json, candidate: Json) -> str:
     """Return the difference of two evaluations of the same tasks, with its interval."""
-    return pooled_gain([before], [after])
+    return pooled_gain([baseline], [candidate])
 
 
 def pooled(evaluations: Sequence[Json]) -> str:
@@ -153,11 +153,11 @@ def pooled(evaluations: Sequence[Json]) -> str:
     )
 
 
-def pooled_gain(before: Sequence[Json], after: Sequence[Json]) -> str:
+def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
     """Return the difference of evaluations of the same tasks over several seeds, in pairs."""
     pairs = [
         (new["rewards"][task], reward)
-        for old, new in zip(before, after, strict=True)
+        for old, new in zip(baseline, candidate, strict=True)
         for task, reward in old["rewards"].items()
     ]
     difference, ci95 = paired_difference(*zip(*pairs, strict=True))
@@ -191,12 +191,12 @@ def summary() -> str:
     rows = [
         [
             title,
-            format(sum(one["n"] for one in after), ","),
-            pooled(before),
-            pooled(after),
-            pooled_gain(before, after),
+            format(sum(one["n"] for one in candidate), ","),
+            pooled(baseline),
+            pooled(candidate),
+            pooled_gain(baseline, candidate),
         ]
-        for title, (before, after) in stages.items()
+        for title, (baseline, candidate) in stages.items()
     ]
     arena_bc = Run(RUNS / "arena" / "three_turns_then_all").evals["295_greedy"]
     title = "SmolLM2-135M, the 165 test tasks of these sites, greedy"
@@ -406,14 +406,16 @@ def miniwob() -> str:
 def miniwob_rl() -> str:
     """Return the table of M-GRPO from BC on MiniWoB++, on the same episodes."""
     runs = {run.name: run for run in load_runs("miniwob")}
-    before = runs["bc_50pages"].evals["sampled"]
-    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(before), ""]]
+    baseline = runs["bc_50pages"].evals["sampled"]
+    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(baseline), ""]]
     for name, run in runs.items():
         if not name.startswith("grpo"):
             continue
-        after = run.evals["sampled"]
+        candidate = run.evals["sampled"]
         updates = str(len(run.metrics))
-        rows.append([name, run.commit, updates, interval(after), gain_over(before, after)])
+        rows.append(
+            [name, run.commit, updates, interval(candidate), gain_over(baseline, candidate)]
+        )
     header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
     return table_of(header, rows)
 
@@ -427,9 +429,11 @@ def short_rl(folder: str) -> str:
     runs = {run.name: run for run in load_runs(folder)}
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
-        before, after = (runs[run].evals[name] for run in ("bc", "grpo"))
-        rows.append([title, interval(before), interval(after), gain_over(before, after)])
-    header = [f"success, % of {before['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+        baseline, candidate = (runs[run].evals[name] for run in ("bc", "grpo"))
+        rows.append(
+            [title, interval(baseline), interval(candidate), gain_over(baseline, candidate)]
+        )
+    header = [f"success, % of {baseline['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
     return table_of(header, rows)
 
 
@@ -443,9 +447,9 @@ def pages_of(folder: str, *names: str) -> str:
 def arena_short_bc() -> str:
     """Return the table of BC on the short arena tasks, sampled and greedy."""
     evals = Run(RUNS / "arena_short" / "bc").evals
-    before, sampled, greedy = (evals[name] for name in ("before_sampled", "sampled", "greedy"))
+    baseline, sampled, greedy = (evals[name] for name in ("before_sampled", "sampled", "greedy"))
     rows = [
-        ["temperature 1", interval(before), interval(sampled), gain_over(before, sampled)],
+        ["temperature 1", interval(baseline), interval(sampled), gain_over(baseline, sampled)],
         ["greedy", "", interval(greedy), ""],
     ]
     header = [f"success, % of {greedy['n']}", "before BC", "BC", "BC minus before, paired"]
@@ -456,7 +460,7 @@ def arena_short_adaptive() -> str:
     """Return the table of uniform and adaptive task sampling on the short arena tasks."""
     runs = {run.name: run for run in load_runs("arena_short")}
     adaptive = Run(RUNS / "arena_short_adaptive" / "grpo")
-    before = runs["bc"].evals
+    baseline = runs["bc"].evals
     rows = []
     for title, run, updates, suffix in (
         ("uniform", runs["grpo"], 12, ""),
@@ -466,11 +470,15 @@ def arena_short_adaptive() -> str:
         records = [record for record in run.metrics if record["update"] <= updates]
         cells = []
         for name in ("sampled", "greedy"):
-            after = run.evals.get(name + suffix)
-            cells += [interval(after), gain_over(before[name], after)] if after else ["", ""]
+            candidate = run.evals.get(name + suffix)
+            cells += (
+                [interval(candidate), gain_over(baseline[name], candidate)]
+                if candidate
+                else ["", ""]
+            )
         num_episodes = sum(record["episodes/total"] for record in records)
-        kept = mean([record["groups/kept_fraction"] for record in records])
-        rows.append([title, str(updates), f"{num_episodes:,.0f}", f"{100 * kept:.0f}", *cells])
+        trained = mean([record["groups/kept_fraction"] for record in records])
+        rows.append([title, str(updates), f"{num_episodes:,.0f}", f"{100 * trained:.0f}", *cells])
     header = [
         "tasks",
         "updates",
@@ -556,8 +564,8 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     seeds = list(evals["BC"])
 
     def gain_of(name: str, other: str) -> str:
-        before = [evals[other][seed] for seed in evals[name]]
-        return pooled_gain(before, list(evals[name].values()))
+        same_seeds = [evals[other][seed] for seed in evals[name]]
+        return pooled_gain(same_seeds, list(evals[name].values()))
 
     rows = []
     for name, by_seed in evals.items():
@@ -569,10 +577,10 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
             continue
         updates = [update for run in metrics[name] for update in run]
         episodes = sum(update["episodes/total"] for update in updates) / len(rates)
-        kept = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
+        trained = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
         row.append(gain_of(name, "BC"))
         row.append("" if name == default else gain_of(name, default))
-        rows.append([*row, f"{episodes:,.0f}", percent(kept)])
+        rows.append([*row, f"{episodes:,.0f}", percent(trained)])
     header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
     header += ["minus BC, paired", f"minus {default}, paired", "episodes", "groups trained on, %"]
     return table_of(header, rows)
