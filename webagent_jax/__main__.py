@@ -1,4 +1,4 @@
-"""Run of `python -m webagent_jax`, the same as the console command `webagent`."""
+"""Entry point of `python -m webagent_jax`, the same as the console command `webagent`."""
 
 from webagent_jax.cli.main import main
 

@@ -42,7 +42,7 @@ class Checkpointer:
             if read_only
             else ocp.CheckpointManagerOptions(
                 max_to_keep=max_to_keep,
-                # A killed save leaves its temporary directory.
+                # Interrupted saves leave their temporary directories.
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,
             )
@@ -52,9 +52,9 @@ class Checkpointer:
         self._damaged_steps: set[int] = set()
 
     def save(self, step: int, state: TrainState, loop_state: LoopState) -> None:
-        """Start to save a checkpoint; do nothing if the step has one that is not damaged.
+        """Start saving a checkpoint; do nothing if the step already has an undamaged one.
 
-        Waits for the previous save. After the return, `state` may be modified or donated; `close`
+        Waits for the previous save. `state` may be modified or donated after this returns; `close`
         waits until all data is on disk.
         """
         if step in self._damaged_steps:

@@ -39,8 +39,8 @@ CHIPS = {
     "h200": Chip(989e12, 4800e9, 450e9, _GPU_MEMORY_FRACTION * 140.4 * _GIB, "gpu"),
 }
 
-# Description of a Hopper GPU for XLA (stream_executor.GpuTargetConfigProto). XLA selects tile sizes
-# by it.
+# Description of a Hopper GPU for XLA (stream_executor.GpuTargetConfigProto). XLA derives tile
+# sizes from it.
 _GPU_TARGET = """
 gpu_device_info {{
   threads_per_block_limit: 1024

@@ -47,7 +47,7 @@ def collect_demos(
         episode_config = runtime.episode_config(max_turns)
         max_prompt_tokens = episode_config.max_prompt_tokens
         if source == "expert":
-            # Experts read no prompts: without a limit the log can report the limit that fits all.
+            # Experts read no prompts. Without a limit, the log can report the one that fits all.
             episode_config = replace(episode_config, max_prompt_tokens=sys.maxsize)
         agent = runtime.expert_agent if source == "expert" else runtime.policy_agent
         jobs = [
@@ -88,7 +88,7 @@ def collect_demos(
 
 
 def check_num_demos(cfg: RunConfig) -> None:
-    """Check that there are as many tasks as demonstrations.
+    """Check that each task name has enough training seeds for its demonstrations.
 
     Raises:
         ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`.

@@ -63,8 +63,8 @@ class ProgramReport:
     work: CostEstimate  # minimum cost of one run
     roofline_seconds: float  # lower bound of the run time
     fits: bool  # whether the total fits the memory of the device
-    cycles: int = 0  # TPU compiler's estimate without waiting for memory; 0 for none
-    dynamic_loops: int = 0  # on GPUs, loops whose number of iterations the compiler does not know
+    cycles: int = 0  # TPU compiler's estimate, without memory stalls; 0: no estimate
+    dynamic_loops: int = 0  # on GPUs, loops without a trip count known at compile time
     refusal: str = ""  # message of the compiler if it ran out of memory
 
     @property

@@ -24,11 +24,11 @@ class ConfigError(ValueError):
 
 
 class RunStoppedError(RuntimeError):
-    """Training that stopped itself. Checkpoints are valid; the message says how to continue."""
+    """Training stopped before its end. Checkpoints are valid; the message says how to continue."""
 
 
 class PreemptedError(RunStoppedError):
-    """Training that stopped on SIGTERM, after it saved a checkpoint."""
+    """Training stopped by SIGTERM after saving a checkpoint."""
 
     def __init__(self, update: int) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class PreemptedError(RunStoppedError):
 
 
 class PolicyNotFoundError(ConfigError, FileNotFoundError):
-    """Missing policy at `policy.path`, with none to download. The message says how to fix it."""
+    """No policy at `policy.path`, and none to download. The message says how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PolicyConfig:
     matmul_dtype: Literal["float32", "bfloat16"] = "float32"
     # Rematerialization: part of a layer that the backward pass recomputes, to save memory.
     remat: Literal["none", "dots", "attention", "full"] = "none"
-    unroll: int = 1  # layers per iteration of the layer scan; more run faster and compile longer
+    unroll: int = 1  # layers per iteration of the layer scan; more is faster but compiles longer
     # Implementation of attention in training. "auto" selects a Pallas kernel on TPU and GPU, and
     # dense or, for long rows, blockwise attention on CPU.
     attention: Literal["auto", "dense", "blockwise", "cpu", "tpu", "gpu"] = "auto"
@@ -223,8 +223,8 @@ class ArenaConfig:
     task_seed: int = -1
     num_generated_tasks: int = 10_000  # number of training tasks generated from task_seed
     # Probability that the expert makes a mistake before a decision and then corrects it: it opens a
-    # wrong link, or uses an id of no element. BC does not train on the mistakes (DART, arXiv
-    # 1703.09327).
+    # wrong link, or uses an id that no element has. BC does not train on the mistakes (DART,
+    # arXiv 1703.09327).
     mistake_rate: float = 0.0
 
 
@@ -299,7 +299,7 @@ class EngineConfig:
     # Size of the KV cache in MiB; 0: 1.5 times the size of all slots at full length.
     kv_cache_mib: int = 0
     # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per
-    # output. The learner keeps full precision; M-GRPO then weights tokens by importance.
+    # output. The learner keeps full precision; M-GRPO then applies importance weights.
     quantization: Quantization = "none"
 
     @property
@@ -380,10 +380,10 @@ class GRPOConfig:
     updates: int = 40  # number of updates of the run
     tasks_per_update: int = 16  # number of groups per update
     group_size: int = 8  # number of episodes per group
-    # Tasks of the groups: passes over all task names, or most of the templates whose rewards
-    # recently differed.
+    # Sampling of tasks: passes over all task names, or more often the templates whose groups
+    # recently had different rewards.
     task_sampling: Literal["uniform", "adaptive"] = "uniform"
-    # Optimizer steps per update: minibatches x epochs. With 1 x 1 the ratio of clip is always 1;
+    # Optimizer steps per update: minibatches x epochs. With 1 x 1 the clipped ratio is always 1;
     # more steps use each batch of episodes longer, within the clip range.
     minibatches: int = 1
     epochs: int = 1
@@ -399,7 +399,7 @@ class GRPOConfig:
     # Objective: weight of the advantages of turns on pages that several episodes of a group visit;
     # 0: advantages of episodes only.
     step_advantage_weight: float = 0.0
-    step_discount: float = 0.95  # factor of the value of a page per turn to a success
+    step_discount: float = 0.95  # discount of the value of a page, per turn until the success
     # Objective: clipped ratio (PPO) or log-probability (REINFORCE, AWR, cloning).
     policy_loss: Literal["clip", "logp"] = "clip"
     # Training sequences: turns as sampled, or whole episodes as in the release of WebAgent-R1.
@@ -413,7 +413,7 @@ class GRPOConfig:
     kl_reference: Literal["initial", "previous"] = "initial"
     std_eps: float = 1e-4  # constant added to the standard deviation, with group_std
     awr_temperature: float = 1.0  # divisor of A in exp(A / temperature), with exponential
-    # Episodes that ended at a limit: reward as scored, excluded from training, or reward 0.
+    # Episodes that ended at a limit: keep the reward, exclude from training, or set reward 0.
     truncated_episodes: Literal["score", "mask", "zero"] = "score"
     # Maximum number of updates between sampling and training of an episode; 0: synchronous.
     max_staleness: int = 0
@@ -432,7 +432,7 @@ class GRPOConfig:
 
     @property
     def needs_reference(self) -> bool:
-        """Return whether the objective needs the params of the start of the training."""
+        """True if the objective needs the params from the start of training."""
         return self.kl_beta > 0 and self.kl_reference == "initial"
 
 
@@ -463,7 +463,7 @@ class GuardConfig:
     # Upper limit of the log-probability difference between sampler and learner before the first
     # step of an update, in nats per token.
     max_logp_difference: float = 0.0
-    max_repetition: float = 0.0  # upper limit of the fraction of turns that repeat the last one
+    max_repetition: float = 0.0  # upper limit of the fraction of turns that repeat the previous one
     # Upper limit of the fraction of episodes of an update with an INFRA outcome.
     max_infra_fraction: float = 0.99
     patience: int = 3  # consecutive updates beyond a limit after which the run stops
@@ -503,7 +503,7 @@ class RunConfig:
 
     @property
     def is_off_policy(self) -> bool:
-        """Return whether M-GRPO trains on samples of other policies than its current one."""
+        """True if M-GRPO trains on samples of policies other than its current one."""
         return bool(
             self.grpo.max_staleness
             or self.grpo.success_replay
@@ -512,7 +512,11 @@ class RunConfig:
 
 
 def _check(cfg: RunConfig) -> None:
-    """Raise ConfigError for invalid values and combinations."""
+    """Check values and combinations.
+
+    Raises:
+        ConfigError: a value or combination is invalid.
+    """
     rules = (
         (
             all(url.startswith(("ws://", "wss://")) for url in cfg.browser.ws_endpoints),

@@ -1,8 +1,8 @@
 """Flags and setup of multi-process jobs, barrier and allgather.
 
 Each process runs its own episodes with its own browsers and engine; only the train step is global.
-All processes must call `barrier` and `allgather`. JAX is imported when
-needed, because help shows the flags.
+All processes must call `barrier` and `allgather`. JAX is imported lazily, because `--help` also
+imports this module for its flags.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COORDINATOR_ADDRESS = flags.DEFINE_string(
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", 0, "Number of processes of the job.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", -1, "Index of this process, from 0.")
 
-# The other processes end this long after the last heartbeat of a failed one.
+# The other processes exit this long after the last heartbeat of a failed one.
 _HEARTBEAT_TIMEOUT_SECONDS = 60
 
 

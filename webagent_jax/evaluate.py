@@ -169,7 +169,7 @@ def _run_jobs(
     jobs: Sequence[Job], runtime: RolloutRuntime, state: _State, progress: Progress
 ) -> None:
     """Run the jobs that the journal does not contain; run those without a reward once more."""
-    # 1. Run what the journal lacks.
+    # 1. Run the jobs that the journal does not contain.
     pending = [job for job in jobs if _key(job) not in state.episodes]
     with state.record_time(lambda: runtime.usage):
         episodes = runtime.run(
@@ -197,8 +197,8 @@ def _record(episode: Episode, state: _State, progress: Progress, *, is_last_run:
 class _State:
     """Completed episodes and costs of an evaluation, on disk for resuming.
 
-    `spent.json` contains sums over all calls: seconds of running, seconds with at least one agent
-    that waits for a response, and the usage of an endpoint.
+    `spent.json` contains sums over all calls: run time in seconds, seconds in which at least one
+    agent waits for a response, and the usage of an endpoint.
     """
 
     def __init__(self, folder: Path) -> None:

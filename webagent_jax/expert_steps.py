@@ -133,12 +133,12 @@ def _find_element(page: Observation, name: str, kind: str) -> str | None:
 
 
 def decide(page: Observation, action: Action, *, name: str = "") -> Decision:
-    """Return an action of a person with the thought that an expert has for it.
+    """Return the decision for an action, with the thought that an expert has for it.
 
     Args:
         page: page of the action.
         action: action on an element of the page, or on the page itself.
-        name: name of an element that has none.
+        name: name to use for an element without one.
     """
     value, label, phrase = action.value or "", "", ""
     if action.element_id is not None:
@@ -285,7 +285,7 @@ def scroll_to_match(
     Args:
         page: current page.
         find: returns the id of an element of the observation; None if it has none.
-        goal: words of the thought for what the agent looks for.
+        goal: name of the searched element, for the thought.
 
     Returns:
         Page and id. The id is None if no view has the element; `compact` has only one view.
@@ -295,7 +295,7 @@ def scroll_to_match(
             previous_text = page.text
             page = yield scroll(direction, goal)
             if page.text == previous_text:
-                # An unchanged page is at its end.
+                # Scrolling has reached the end of the page.
                 break
         if element is not None:
             return page, element
@@ -319,7 +319,7 @@ def scroll_until(
 def scroll_through(
     page: Observation,
 ) -> Generator[Decision, Observation, tuple[Observation, list[Observation]]]:
-    """Scroll to the end; return the page and all views of it, one if the first contains it all."""
+    """Scroll to the end; return the page and its views, only one if it contains the full page."""
     views = [page]
     while is_lite(page):
         page = yield scroll(ActionKind.SCROLL_DOWN, "the rest")
@@ -330,7 +330,7 @@ def scroll_through(
 
 
 def scroll(direction: ActionKind, goal: str) -> Move:
-    """Return the decision to scroll down or up; `goal` names what the agent looks for."""
+    """Return the decision to scroll down or up; `goal` names the target in the thought."""
     word = "down" if direction is ActionKind.SCROLL_DOWN else "up"
     return Move(f"scroll {word} to {goal}", Action(direction))
 
@@ -347,10 +347,10 @@ def with_mistakes(
 ) -> Expert:
     """Yield the same decisions, some of them after a mistake and its correction.
 
-    A mistake is a click on a link, corrected with Go Backward, or the next decision with the id of
-    no element, corrected by the decision itself. It lets BC show how to recover (DART, Laskey et
-    al. 2017, arXiv 1703.09327). Forms keep no text when the agent leaves them, so a page with a
-    filled field has no wrong links.
+    A mistake is a click on a link, corrected with Go Backward, or the next decision with an id that
+    no element has, corrected by the decision itself. The corrections teach BC to recover (DART,
+    Laskey et al. 2017, arXiv 1703.09327). Forms lose their text when the agent leaves the page, so
+    there are no wrong links on a page with a filled field.
 
     Args:
         expert: expert before its first decision.

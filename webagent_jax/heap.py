@@ -1,4 +1,4 @@
-"""Setting of the C allocator for XLA on CPU: huge pages for large arrays."""
+"""Huge pages for the large arrays of XLA on CPU, a setting of glibc malloc."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import platform
 import sys
 
 _SETTING = "glibc.malloc.hugetlb=1"
-_MIN_GLIBC = (2, 35)  # older ones do not have the setting
+_MIN_GLIBC = (2, 35)  # first version with the setting
 _USER_SETTINGS = ("GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def restart_with_huge_pages() -> None:
-    """Start this program again, in the same process, with huge pages for large arrays.
+    """Restart this program, in the same process, with huge pages for large arrays.
 
     XLA on CPU allocates the temporary arrays of a program at each call, and Linux fills them with
-    zeros: in pages of 2 MiB instead of 4 KiB this costs little (docs/results.md). glibc reads the
+    zeros, which costs little in pages of 2 MiB instead of 4 KiB (docs/results.md). glibc reads the
     setting only when a program starts, so call this before other work.
 
-    Does nothing with another allocator than glibc 2.35 or later, and for settings in the
-    environment.
+    Does nothing if the C library is not glibc 2.35 or later, or if the environment sets
+    GLIBC_TUNABLES or LD_PRELOAD.
     """
     if os.environ.get("GLIBC_TUNABLES") == _SETTING:
         # The setting applies already; browsers do not need it.

@@ -23,12 +23,12 @@ class _Computation:
     """Computation of an HLO module."""
 
     cycles: int = 0  # of its own instructions
-    loops: list[tuple[str, int | None]] = field(default_factory=list)  # body, known iterations
+    loops: list[tuple[str, int | None]] = field(default_factory=list)  # body, known trip count
     calls: list[tuple[str, ...]] = field(default_factory=list)  # alternatives, of which one runs
 
 
 def count_dynamic_loops(program: str) -> int:
-    """Return the number of loops whose number of iterations the compiler does not know.
+    """Return the number of loops without a trip count known at compile time.
 
     A GPU waits for the host in every iteration of such a loop.
     """
@@ -37,13 +37,13 @@ def count_dynamic_loops(program: str) -> int:
 
 
 def estimated_cycles(program: str, iterations: Sequence[int]) -> int:
-    """Return the cycles that the TPU compiler estimates, without waiting for memory.
+    """Return the cycles that the TPU compiler estimates, without memory stalls.
 
-    Of the branches of a conditional, the most expensive counts.
+    A conditional counts as its most expensive branch.
 
     Args:
         program: text of the optimized HLO module.
-        iterations: iterations of the loops without a known number, by their nesting depth.
+        iterations: trip counts of the loops without a known one, by nesting depth among them.
     """
     computations: defaultdict[str, _Computation] = defaultdict(_Computation)
     entry = name = ""

@@ -1,4 +1,4 @@
-"""Server thread of local sites, static sites, and latency middleware."""
+"""HTTP server thread for local sites, static sites, and latency middleware."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def _expected_work(cfg: RunConfig) -> dict[str, float]:
         "evaluate base": evaluation,
         **cloning,
         "evaluate bc": evaluation,
-        # With replacement groups and updates, from the quickstart in docs/results.md; only the
-        # estimate of the time left depends on it.
+        # Includes replacement groups and train steps, as measured by the quickstart in
+        # docs/results.md. Only the estimate of the remaining time depends on it.
         "M-GRPO": 1.5 * episodes,
         "evaluate grpo": evaluation,
     }

@@ -1,4 +1,4 @@
-"""Demonstrations by a person who does the tasks in a visible browser."""
+"""Recording of demonstrations by a person who does the tasks in a visible browser."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TASK_COMMANDS = ("/again", "/skip", "/quit")
 _CHECK_SECONDS = 1.0  # time between checks that the window still shows the observed page
 
 Event = str | tuple[Recorder, Sequence[Action]]
-"""Line from the terminal, or what a person did in the window of a recorder."""
+"""Line from the terminal, or actions of the person in the window of a recorder."""
 
 
 class _TaskCommandError(Exception):
@@ -69,20 +69,20 @@ def record_demos(
     *,
     headless: bool = False,
 ) -> None:
-    """Let a person do the tasks that `collect_demos` runs, and write the successful episodes.
+    """Record a person doing the tasks of `collect_demos`, and write the successful episodes.
 
-    Tasks that have a demonstration are left out, so that a person can continue another day. Each
-    demonstration is written at once.
+    Skips tasks that already have a demonstration, so the person can continue later. Writes each
+    demonstration immediately.
 
     Args:
         cfg: config of the run.
-        directory: folder of the demonstrations; more are added to existing ones.
+        directory: folder of the demonstrations; new ones are added to it.
         progress: receives the lines for the person.
         lines: lines that the person types in the terminal.
-        headless: whether the browser opens no window, for tests.
+        headless: whether to run the browser without a window, for tests.
 
     Raises:
-        ConfigError: there is no display, or the suite has no browser of this package.
+        ConfigError: there is no display, or the suite does not use a browser of this package.
         InfraError: a task cannot be opened.
     """
     check_num_demos(cfg)
@@ -134,7 +134,7 @@ class _Terminal:
         """Wait for a line before the task is opened again."""
         self.say("Press Enter to do the task again, or type /skip or /quit.")
         while not isinstance(line := self.events.get(), str):
-            continue  # what the person did in the window that is now closed
+            continue  # ignore actions in the window that is now closed
         if line.strip() in ("/skip", "/quit"):
             raise _TaskCommandError(line.strip())
 
@@ -175,7 +175,7 @@ def _record_until_success(
 
 
 class _Person:
-    """Source of an expert whose decisions are what a person does in the window.
+    """Expert source whose decisions are the actions of a person in the window.
 
     The episode loop executes them like those of any agent, so a recorded episode consists of the
     observations and actions of an agent.
@@ -188,7 +188,7 @@ class _Person:
         self._recorder = Recorder(
             environment.session, lambda acts: terminal.events.put((self._recorder, acts))
         )
-        self._pending: deque[Action] = deque()  # what the person did and no step has executed
+        self._pending: deque[Action] = deque()  # recorded actions that no step has executed
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Return the expert of the episode."""
@@ -215,7 +215,7 @@ class _Person:
             self._pending.extend(self._wait())
 
     def _wait(self) -> Sequence[Action]:
-        """Return what the person does next, an unfinished text included.
+        """Wait for the person and return their next actions, including an unfinished text.
 
         Raises:
             InfraError: the window shows another document, or it is closed.
@@ -251,7 +251,7 @@ def _parse_line(line: str) -> Action:
     """Return the action of a line from the terminal.
 
     Raises:
-        _TaskCommandError: the line ends the episode otherwise.
+        _TaskCommandError: the line is a task command, which ends the episode.
     """
     command, _, rest = line.partition(" ")
     if command.strip() in _TASK_COMMANDS:
@@ -283,8 +283,8 @@ def _refusal(action: Action, observation: Observation) -> str | None:
 def _without_focus_clicks(demonstration: Demonstration) -> Demonstration:
     """Return the demonstration without clicks into a field that only precede its text.
 
-    People click before they type; the agent's actions focus the field themselves. A click after
-    which the page reads differently stays.
+    People click before they type; the agent's actions focus the field themselves. A click that
+    changes the observation stays.
     """
     turns: list[demos.DemoTurn] = []
     for turn in reversed(demonstration.turns):

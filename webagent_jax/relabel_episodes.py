@@ -44,7 +44,7 @@ def relabel_episodes(
     progress: Progress,
     tasks_per_template: int,
 ) -> None:
-    """Write the failures as demonstrations of other tasks, which they solve.
+    """Write the failures as demonstrations of other tasks that they solve.
 
     Each candidate is replayed in a new world under its own task. Of the replays with reward 1, the
     shortest of each task is written.
@@ -90,7 +90,7 @@ def relabel_episodes(
 def _find_candidates(
     cfg: RunConfig, failures: Sequence[Episode], tasks_per_template: int
 ) -> list[Candidate]:
-    """Return the candidates of all failures; of equal ones, only the first."""
+    """Return the candidates of all failures without duplicates."""
     groups = {episode.task.id.split("/")[1] for episode in failures}
     seed = seeds.derive_seed(cfg.seed, RandomStream.HINDSIGHT)
     index = HindsightIndex(groups, tasks_per_template, seed)

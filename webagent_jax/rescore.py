@@ -31,7 +31,7 @@ class LabelledEpisodes:
     run_labels: str  # label set that the run was scored with
     episodes: Sequence[Episode]
     rewards: Mapping[str, Sequence[float | None]]  # by label set, in the order of `episodes`
-    reasons: Mapping[str, Sequence[str]]  # what is missing where there is no reward
+    reasons: Mapping[str, Sequence[str]]  # reason for a missing reward, else empty
     num_reworded: Mapping[str, int]  # scored episodes whose instruction differs from the label's
 
 
@@ -84,7 +84,7 @@ def _run_config(run: Path) -> RunConfig:
 def _score(
     episodes: Sequence[Episode], options: WebArenaConfig
 ) -> tuple[list[rescoring.Rescore], int]:
-    """Return the scores under the labels of `options`, and how many had another instruction."""
+    """Return the scores under the labels of `options`, and the number with another instruction."""
     tasks = rescoring.label_tasks(options)
     scores = [rescoring.Rescore(None, "not in the label set")] * len(episodes)
     found = {

@@ -16,7 +16,7 @@ def task_seeds(num_train: int, num_test: int = 1_000) -> dict[Split, range]:
     """Return the seeds of generated tasks by split.
 
     Args:
-        num_train: number of training tasks per name; those from FIRST_TEST_SEED on are left out.
+        num_train: number of training tasks per name; seeds from FIRST_TEST_SEED on are excluded.
         num_test: number of test tasks per name.
     """
     return {

@@ -1,7 +1,7 @@
-"""Estimate of memory and time of a run from shapes, for hardware that is not at hand.
+"""Estimate of memory and time of a run from shapes, for hardware that is not available.
 
-`compile_check` reports the memory of compiled programs, in minutes. This module
-adds up the same arrays for any chip in a second. Nothing here is measured.
+`compile_check` reports the memory of compiled programs, which takes minutes. This module adds up
+the same arrays for any chip in a second. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.policy import ModelConfig, flops, lora, sharding
 
 # Arrays that exist at once while the backward pass recomputes a layer, of the width of the MLP and
-# of all heads. Their number is that of the programs compiled in docs/sizing.md.
+# of all heads. The numbers are those of the compiled programs in docs/sizing.md.
 _MLP_ARRAYS, _HEAD_ARRAYS = 6, 4
 # Copies of all weights in the dtype of the activations. The GPU compiler casts layer by layer.
 _WEIGHT_COPIES = {"tpu": 2, "gpu": 0}
@@ -74,8 +74,8 @@ class Sizing:
     cfg: RunConfig
     usable_bytes: float  # memory that an estimate may fill
     mesh: dict[str, int]  # axis sizes of the training mesh
-    update_bytes: float  # during an update, with the params of the sleeping engine
-    rollout_bytes: float  # during rollouts, with train state and reference
+    update_bytes: float  # bytes during an update, with the params of the sleeping engine
+    rollout_bytes: float  # bytes during rollouts, with train state and reference
     update_seconds: float  # time of the optimizer step
     rollout_seconds: float  # time of the episodes
     engine_times: EngineTimes  # times of each engine
@@ -99,7 +99,7 @@ class Sizing:
 def recommend(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     """Return the first setting of mesh, engine and LoRA that fits, or the smallest if none does.
 
-    Training of all params precedes adapters, and few shards per tensor precede many.
+    Prefers training of all params over adapters, and fewer tensor shards over more.
     """
     results = []
     for candidate in _candidates(cfg, hardware):
@@ -210,7 +210,7 @@ def _update_temporaries(
 def _update_seconds(
     cfg: RunConfig, model: ModelConfig, chip: Chip, mesh: AbstractMesh, workload: Workload
 ) -> float:
-    """Return the seconds of an update, in which every turn is a sequence of its own."""
+    """Return the seconds of an update, with every turn as a separate sequence."""
     turns = cfg.grpo.tasks_per_update * cfg.grpo.group_size * workload.turns
     tokens = turns * (workload.prompt_tokens + workload.response_tokens)
     tokens_per_microbatch = (
@@ -235,7 +235,7 @@ def _rollout_seconds(
     engine_seconds = turns * (
         times.prefill + workload.response_tokens / cfg.engine.slots * times.decode_step
     )
-    # The episodes of a process wait for the engine and for pages in turn.
+    # Episodes of a process wait for the engine and for pages alternately, without overlap.
     browser_seconds = turns * workload.browser_seconds / cfg.rollout.max_concurrent_episodes
     return engine_seconds + browser_seconds
 

@@ -27,7 +27,7 @@ FinishReason = Literal["stop", "length"]
 
 
 class InfraError(Exception):
-    """Fault of a browser, site or evaluator. It is not the agent's fault and gives no reward."""
+    """Fault of a browser, site or evaluator, not of the agent; the episode gets no reward."""
 
 
 # --- tasks -------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class StepResult:
 
 
 class Environment(Protocol):
-    """Isolated browser session for one task; every call has a time limit or raises InfraError."""
+    """Isolated browser session for one task; every call returns in time or raises InfraError."""
 
     def reset(self) -> ResetResult:
         """Open the start page and return the first observation."""

@@ -25,7 +25,7 @@ class WorldNames:
         """Return the name of a new world."""
         if not self._free_slots:
             return f"w{next(self._slots)}"
-        # The slot that became free last: its browser may wait for the next world.
+        # Use the slot that was released last: its browser may be waiting for the next world.
         slot, num_worlds = self._free_slots.pop()
         return f"{num_worlds + 1}.{slot}"
 

@@ -20,9 +20,9 @@ def disable_ynn_reduce() -> None:
 
     Fusions of sums into kernels of the YNNPACK library return wrong values or crash (jax issues
     39103, 39257 and 40412). Fusions of matmuls stay enabled: without them the bits of a row depend
-    on the number of rows, and completions on other requests of the batch. A user setting takes
-    precedence. JAX reads XLA_FLAGS when its first backend starts, so this function imports no JAX
-    and logs a warning if a backend runs already.
+    on the number of rows, so completions depend on the other requests of the batch. A user setting
+    takes precedence. JAX reads XLA_FLAGS when its first backend starts, so this function does not
+    import JAX and logs a warning if a backend is already initialized.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     is_file_name = bool(flags) and not flags.startswith("-")

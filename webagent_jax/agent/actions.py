@@ -52,7 +52,7 @@ _WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKin
 
 
 def parse(response: str) -> Action | ParseError:
-    """Return the action of a response; a ParseError for the agent unless there is exactly one."""
+    """Return the action of a response, or a ParseError for the agent unless it has exactly one."""
     answers = _ANSWER.findall(response)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
@@ -139,10 +139,10 @@ def _read(call: str) -> Action | ParseError:
     # ast.parse executes nothing, and below only constants are accepted as arguments.
     try:
         with warnings.catch_warnings():
-            # Python warns of invalid escapes, which are a matter of the response.
+            # Python warns about invalid escapes, which come from the response.
             warnings.simplefilter("ignore")
             node = ast.parse(call, mode="eval").body
-    # Null bytes and deep nesting raise other errors than SyntaxError.
+    # Null bytes and deep nesting raise errors other than SyntaxError.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return error
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):

@@ -28,8 +28,8 @@ from webagent_jax.types import IntArray, Message
 class ChatTokenizer:
     """Thread-safe tokenizer of one Hugging Face directory.
 
-    It uses the pre-tokenizer of tokenizer.json. AutoTokenizer would replace it by that of the model
-    type in config.json.
+    It uses the pre-tokenizer of tokenizer.json. AutoTokenizer would replace it with that of the
+    model type in config.json.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -37,7 +37,7 @@ class ChatTokenizer:
 
         Raises:
             FileNotFoundError: there is no tokenizer.json.
-            ValueError: there is no chat template, or the tokenizer cannot separate text from
+            ConfigError: there is no chat template, or the tokenizer cannot separate text from
                 control tokens.
         """
         # The import would otherwise warn that torch, which is not needed, is missing.
@@ -164,7 +164,11 @@ class ChatTokenizer:
         return {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
 
     def _check(self, directory: str | Path) -> None:
-        """Raise ValueError if the tokenizer does not separate text from control tokens."""
+        """Check that the tokenizer separates text from control tokens.
+
+        Raises:
+            ConfigError: it does not.
+        """
         # Written as text, no control token may be encoded as a control id.
         text_ids = [i for token in self._control_ids for i in self._encode_uncached(token)]
         rendered = self._render([("user", "Say a"), ("assistant", "b"), ("user", "c")])
@@ -180,7 +184,7 @@ class ChatTokenizer:
             )
 
     def _find_stop_ids(self) -> tuple[int, ...]:
-        """Return the token that the chat template puts after a response, and the end of text."""
+        """Return the ids of the template's token after a response and of the end of text."""
         (mark,) = self._marks(1)
         suffix = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
         # A stop token is the control token that directly follows a response.

@@ -44,7 +44,7 @@ class ArenaServerHandle:
         self._socket, server_end = socket.socketpair()
         module = "webagent_jax.arena.server"
         descriptors = (page_socket.fileno(), server_end.fileno())
-        # The server ends when this end of the socket pair closes, also if this process is killed.
+        # The server ends when this end of the socket pair closes, even if this process is killed.
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, descriptors), str(latency)],
             pass_fds=descriptors,
@@ -80,7 +80,7 @@ class ArenaServerHandle:
         return {s.task_name: f"http://{hostname(s.name, world)}:{self.port}" for s in SITES}
 
     def origin(self, world: str) -> str:
-        """Return the allow-list of a world's browser: all sites of its slot and nothing else."""
+        """Return the allow-list of a world's browser: only the sites of its slot."""
         return slot_origin(world, self.port)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Facts that all sites share: the date, the people and the cities."""
+"""Data that all sites share: the date, the people and the cities."""
 
 from __future__ import annotations
 

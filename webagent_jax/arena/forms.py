@@ -45,7 +45,7 @@ class Form:
             re.fullmatch(r"-?\d{1,9}", value) and min_value <= int(value) <= max_value
         ):
             self.errors[name] = f"Enter a whole number from {min_value} to {max_value}."
-        # Any valid number: the caller reads `errors` before it uses the value.
+        # Any valid number would do: the caller checks `errors` before it uses the value.
         return min_value if name in self.errors else int(value)
 
     def cents(self, name: str, *, max_cents: int = 1_000_000) -> int:

@@ -56,7 +56,7 @@ def make_router(
     ).get_template("front.html.j2")
 
     async def index(request: Request) -> Response:
-        """Show the tasks whose id or intent contains the query; all without one."""
+        """Show the tasks whose id or intent contains the query; all tasks without a query."""
         text_query = request.query_params.get("q", "").lower()
         matches = [
             generated

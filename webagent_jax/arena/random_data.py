@@ -1,7 +1,7 @@
 """Named random streams, and the word lists from which all data of the arena is composed.
 
-Data and tasks are drawn one at a time. Python's own generator is fast for single draws. Seeded by
-text, it gives the same numbers in every Python version.
+Data and tasks are drawn one at a time, and Python's own generator is fast for single draws. Seeded
+with text, it gives the same numbers in every Python version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Registry of the sites of the arena and of the templates of its tasks.
 
-A new site is a line in each tuple. The order of the sites is that of the index page; the order of
-the templates determines the tasks.
+To add a site, add a line to each tuple. The order of the sites is that of the index page; the order
+of the templates determines the tasks.
 """
 
 from __future__ import annotations

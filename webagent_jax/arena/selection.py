@@ -1,8 +1,8 @@
 """Selection of tasks over all templates, the same on every machine.
 
-The numbers of tasks per site and kind follow WebArena-Lite: exactly for the test split, and for the
-training split. Only unachievable tasks are fewer (4 of 165 instead of 10): a policy that always
-answers N/A scores at most 3 %.
+The numbers of tasks per site and kind follow WebArena-Lite in both splits, except for unachievable
+tasks, of which there are fewer (4 of 165 test tasks instead of 10): a policy that always answers
+N/A scores at most 3 %.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def select_tasks(
 ) -> dict[Split, tuple[GeneratedTask, ...]]:
     """Return the tasks of both splits; no draw of a template is in both.
 
-    The templates of a site and kind alternate; exhausted ones are skipped. A kind for which a site
-    has no template is left out.
+    The templates of a site and kind alternate; exhausted ones are skipped, and so are
+    kinds for which a site has no template.
     """
     splits: dict[Split, list[GeneratedTask]] = {"train": [], "test": []}
     for group, kinds in TASK_COUNTS.items():

@@ -1,7 +1,7 @@
 """Server of all sites and worlds, selected by the host name: `shop.w17.localhost:PORT`.
 
 The server is a separate process, so pages do not wait for rollouts. It has one thread: it handles
-requests one after the other, each in a few milliseconds, so no view needs a lock. Worlds are
+requests one at a time, each in a few milliseconds, so no view needs a lock. Worlds are
 created and deleted over a socket that the process inherits (`serve_control`); browsers cannot reach
 it.
 
@@ -49,7 +49,7 @@ class ArenaApp:
             return
         host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
         site_name, world_name = parse_host(host) or ("", "")
-        # A dropped world is missing here, so that late requests of its pages reach no other world.
+        # A dropped world is missing here, so late requests from its pages reach no other world.
         router, world = self._routers.get(site_name), self.worlds.get(world_name)
         if router is None or world is None:
             await self.fallback_app(scope, receive, send)

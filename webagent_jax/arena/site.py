@@ -240,7 +240,7 @@ class RequestContext:
         return self.redirect("/sign-in", "Please sign in to go on.", back=back)
 
     def dispatch(self, view: View) -> Response:
-        """Return the response of a view; its writes are committed if it succeeds, else undone."""
+        """Return the response of a view; its writes are rolled back if it raises."""
         try:
             if not self._writes:
                 return view(self, **self._request.path_params)

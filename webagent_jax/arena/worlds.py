@@ -18,7 +18,7 @@ from webagent_jax.world_names import WorldNames
 
 @dataclass(slots=True)
 class SiteSession:
-    """Session of a world's only browser on a site; it replaces a cookie."""
+    """Session of a world's only browser on a site; it takes the place of a cookie."""
 
     account_id: int | None  # id of the signed-in account; None if signed out
     flashes: list[str] = field(default_factory=list)  # messages for the next page

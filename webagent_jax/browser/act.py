@@ -56,7 +56,7 @@ async def _point(
 
 
 def _click_refusal(tag: str, type_: str) -> ErrorMessage:
-    """Return why a field that opens a browser window outside the page is not clicked."""
+    """Return the reason not to click a field that opens a window outside the page, if it does."""
     if tag == "SELECT":
         return "is a dropdown: use Select Dropdown Option with the text of an option"
     if tag == "INPUT" and type_ == "file":

@@ -81,7 +81,7 @@ def find_executable(*, headless: bool = True) -> str:
     the Chromium that Playwright downloaded.
 
     Args:
-        headless: whether the headless shell, which opens no window, may be used.
+        headless: whether the headless shell, which has no window, may be used.
 
     Raises:
         ChromiumMissing: none of them exists.
@@ -155,7 +155,7 @@ def ensure_installed() -> str:
 
 
 def _apt_get() -> list[str]:
-    """Return the apt-get command with root rights; empty if they would need a password."""
+    """Return the apt-get command as root; empty if there is none or it needs a password."""
     if not shutil.which("apt-get"):
         return []
     if os.geteuid() == 0:

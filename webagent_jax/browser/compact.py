@@ -31,8 +31,8 @@ def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry
 def line(entry: Entry) -> str:
     """Return one line of the `compact` format.
 
-    The id follows the name. A small model that copies the name then copies the id next, which it
-    learns far more easily than to look back from the name to an id before it.
+    The id follows the name. A small model learns to copy a name and the id after it far more easily
+    than to look back from the name to an id before it.
     """
     if "text" in entry:
         return str(entry["text"])

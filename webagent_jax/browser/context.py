@@ -50,7 +50,7 @@ class ContextSpec:
         return any(origin.endswith(o) if o.startswith(".") else origin == o for o in self.origins)
 
     def refusal(self, url: str) -> str:
-        """Return why an address is not visited, for people and the agent."""
+        """Return the error message for an address that is not visited, for users and the agent."""
         origins = ", ".join(self.origins)
         return f"{url[:200]} is not an http address on the origins allowed here: {origins}"
 
@@ -119,8 +119,8 @@ class EpisodeContext:
         """End the episode and return the context, cleared for another episode.
 
         Returns:
-            None unless the context has one tab that has shown one site, and no call failed: the
-            state of other contexts is hard to clear.
+            The cleared context; None unless it has one tab that has shown one site, and no call
+            failed. The state of other contexts is hard to clear.
         """
         page = self._tab
         is_clearable = not self.has_failed and self._num_tabs == 1 and len(self._visited_sites) == 1
@@ -156,10 +156,10 @@ class EpisodeContext:
             timeout: seconds to wait at most.
 
         Raises:
-            InfraError: a timeout, a crash, a closed browser, or an error of Playwright.
+            InfraError: timeout, crash, closed browser, or an error of Playwright.
         """
         self._last_call_failed = True  # reset on success
-        # Waiting for the fault too ends a call at a crash at once, not after its timeout.
+        # Waiting for the fault as well ends a call immediately at a crash, before its timeout.
         task = asyncio.ensure_future(work())
         futures: set[asyncio.Future[Any]] = {task, self._fault}
         await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -255,7 +255,7 @@ class EpisodeContext:
         """Wait until the active tab is quiet; return whether it requested a new tab."""
         page, timeout = self._page(), self._config.navigation_timeout
         opens_tab = await settle.settle(page, self._tracker, self._config.settle_timeout)
-        # Read before `reset`, which forgets the request of the next document.
+        # Read before `reset`, which removes the request of the next document.
         is_navigating = self._tracker.is_navigating
         self._tracker.reset()
         if not is_navigating:
@@ -306,7 +306,7 @@ class EpisodeContext:
         return dict(await self._context.storage_state())
 
     async def network_log(self) -> list[dict[str, Any]]:
-        """Return the HAR entries of the requests so far; empty unless the spec asks for them."""
+        """Return the HAR entries of the requests so far; empty unless `spec.logs_network`."""
         if self._network_log is None:
             return []
         # Half of the time of a call, so that a missing response does not end the episode.
@@ -421,7 +421,7 @@ def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
     """Return the origins as a tuple.
 
     Raises:
-        ConfigError: an origin does not read "host:port" or ".domain:port".
+        ConfigError: an origin is not of the form "host:port" or ".domain:port".
     """
     for origin in origins:
         host, _, port = origin.rpartition(":")

@@ -37,7 +37,7 @@ def _source() -> str:
 INIT_SCRIPT = _source()
 """JavaScript to run before the scripts of a page, so that it records all their listeners."""
 
-# Playwright has one class for all of its errors, so these are recognized by their messages.
+# Playwright has one class for all its errors, so these are identified by their messages.
 _NAVIGATION_ERRORS = (
     "Execution context was destroyed",
     "Cannot find context",
@@ -49,7 +49,7 @@ _MAX_TRIES = 6
 
 
 async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: float) -> Any:
-    """Evaluate a script in the page, and repeat it if the page navigates meanwhile.
+    """Evaluate a script in the page, and run it again if the page navigates.
 
     Args:
         page: page or frame.

@@ -42,7 +42,7 @@ class BrowserLauncher(Protocol):
 
         Raises:
             playwright.async_api.Error: Chromium does not start.
-            InfraError: another try cannot succeed.
+            InfraError: a retry cannot succeed.
         """
         ...
 
@@ -53,7 +53,7 @@ class LocalLauncher:
     Args:
         executable: path of Chromium.
         sandbox: whether Chromium runs with its sandbox.
-        headless: whether Chromium opens no window.
+        headless: whether Chromium runs without a window.
     """
 
     def __init__(self, executable: str, *, sandbox: bool, headless: bool = True) -> None:
@@ -128,7 +128,7 @@ class RemoteLauncher:
         return LaunchedBrowser(browser, None)
 
     async def _check_switches(self, browser: Browser) -> None:
-        """Check that the server passes the switches on; without --unsafe it drops them silently."""
+        """Check that the server applies our switches; without --unsafe it drops them silently."""
         devtools = await browser.new_browser_cdp_session()
         try:
             # This call succeeds only in a Chromium that received _AUTOMATION_SWITCH with the rest.

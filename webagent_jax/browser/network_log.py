@@ -2,7 +2,7 @@
 
 Playwright writes the HAR of a context only when the context closes, and with all headers and
 bodies. An evaluation needs the log while the final page is still open, and little of its content:
-documents and data requests, the headers that tell how a page was opened, form data, redirects, and
+documents and data requests, the headers that show how a page was opened, form data, redirects, and
 responses in JSON. Session cookies are omitted, because logs of episodes are shared.
 """
 
@@ -43,7 +43,7 @@ _NO_RESPONSE = -1  # status of a request without a response, as in Playwright's 
 
 @dataclass
 class _LoggedRequest:
-    """Request with what is known of its response."""
+    """Request and the known part of its response."""
 
     request: Request
     started: datetime.datetime
@@ -82,8 +82,8 @@ class NetworkLog:
         """Return the HAR entries so far.
 
         Args:
-            timeout: seconds to wait for headers and bodies of requests that have ended. What is
-                missing then is logged as far as it is known.
+            timeout: seconds to wait for headers and bodies of requests that have ended. Entries
+                that are still incomplete then contain the known part.
         """
         logged = list(self._requests.values())
         readers = [item.reader for item in logged if item.reader]
@@ -149,7 +149,7 @@ def _partial_entry(item: _LoggedRequest) -> Json:
 
 
 async def _json_body(response: Response, headers: list[Any]) -> str | None:
-    """Return the text of a JSON response; None for others, long ones and those of left pages."""
+    """Return the text of a JSON response; None for other types, long texts and closed pages."""
     if "application/json" not in _header(headers, "content-type"):
         return None
     try:
@@ -200,7 +200,7 @@ def _entry(
                 if header["name"].lower() in _RESPONSE_HEADERS
             ],
             "content": {"size": -1, "mimeType": _header(response_headers, "content-type")},
-            # HAR asks for the address, not for the header, which may be relative.
+            # HAR requires the URL, not the header, which may be relative.
             "redirectURL": urljoin(request.url, location) if location else "",
             "headersSize": -1,
             "bodySize": -1,
@@ -235,7 +235,7 @@ def _parse_cookie(header: str) -> Json:
 
 
 def _remove_cookies(entry: Json, names: set[str]) -> None:
-    """Remove cookies from the headers of an entry."""
+    """Remove the cookies with these names from an entry."""
     response = entry["response"]
     response["cookies"] = [c for c in response["cookies"] if c["name"] not in names]
     for header in entry["request"]["headers"]:

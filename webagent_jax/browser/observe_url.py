@@ -11,7 +11,7 @@ from webagent_jax.types import Observation
 
 
 def observe_url(config: BrowserConfig, url: str, origins: Sequence[str] = ()) -> Observation:
-    """Return the observation of an agent at `url`.
+    """Return the observation that an agent receives at `url`.
 
     Args:
         config: browser settings.

@@ -39,7 +39,7 @@ class BrowserPool:
         Args:
             config: browser settings.
             executable: path of a Chromium; None for that of the config, or else of the machine.
-            headless: whether the processes on this machine open no windows.
+            headless: whether the processes on this machine run without windows.
 
         Raises:
             chromium.ChromiumMissing: there is no Chromium.

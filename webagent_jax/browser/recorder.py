@@ -1,8 +1,8 @@
-"""Capture of what a person does in the tabs of a session, as actions of the agent.
+"""Capture of a person's input in the tabs of a session, as actions of the agent.
 
 The person's events do not reach the page. Each becomes an action with an id of the observation; the
 caller executes it like an action of the agent. So the page is always in the state that the actions
-lead to, and the observation before an action is the one that the agent would have.
+lead to, and the observation before an action is the one that the agent would receive.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Recorder:
 
     Args:
         session: session of the person's episode.
-        on_actions: called on the thread of the browser with what the person did: at most one text
-            or option, then a click or key. The recorder then stops listening.
+        on_actions: called on the thread of the browser with the actions of the person: at most one
+            text or option, then a click or key. The recorder then stops listening.
     """
 
     def __init__(self, session: Session, on_actions: Callable[[Sequence[Action]], None]) -> None:
@@ -39,25 +39,25 @@ class Recorder:
         session.with_page(self._install)
 
     def listen(self, observation: Observation, *, scrolls: bool) -> None:
-        """Report what the person does next.
+        """Report the next actions of the person.
 
         Args:
             observation: current observation; actions refer to its elements.
-            scrolls: whether a turn of the wheel is an action; otherwise it scrolls the page as it
-                is, which does not change an observation of the whole page.
+            scrolls: whether a wheel event is an action; otherwise it scrolls the page directly,
+                which does not change an observation of the whole page.
         """
         options = {"ids": [*observation.elements], "scrolls": scrolls}
 
         async def listen(page: Page) -> None:
             for number, other_page in enumerate(page.context.pages):
-                # In another tab, a click only says that the person switched to it.
+                # In another tab, a click only means that the person switched to it.
                 tab = None if other_page is page else str(number)
                 await _call(other_page, "listen", {**options, "tab": tab})
 
         self._session.with_page(listen)
 
     def stop(self) -> list[Action]:
-        """Stop listening, and return the text that the person has typed but not ended."""
+        """Stop listening, and return the text that the person has typed but not completed."""
 
         async def stop(page: Page) -> list[Mapping[str, Any]]:
             return [action for actions in await _call(page, "stop") for action in actions]
@@ -74,7 +74,7 @@ class Recorder:
         self._session.with_page(let_pass)
 
     def is_listening(self) -> bool:
-        """Return whether the document still listens; a new one in its place does not."""
+        """Return whether the document still listens; a document that replaced it does not."""
 
         async def is_listening(page: Page) -> bool:
             return await page.evaluate("() => Boolean(window.__webagentRecorder?.isListening())")

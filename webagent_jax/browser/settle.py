@@ -70,7 +70,7 @@ class RequestTracker:
             await asyncio.wait_for(self._idle.wait(), timeout)
 
     def reset(self) -> None:
-        """Forget the open requests, because some never end, such as a long poll."""
+        """Stop waiting for the open requests, because some never end, such as a long poll."""
         self._open.clear()
         self._idle.set()
 

@@ -146,7 +146,7 @@ class BrowserWorker:
     async def _take_pooled(self, spec: ContextSpec) -> _ContextHandle | None:
         while handle := await self._context_pool.take(spec):
             chromium, context = handle
-            # A context of a retired Chromium would delay its end.
+            # A context of a retired Chromium would delay its shutdown.
             if (
                 chromium is self._current
                 and not context.has_failed

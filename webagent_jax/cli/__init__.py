@@ -1,1 +1,1 @@
-"""Start of the console command `webagent`: subcommands, flags, configs and error messages."""
+"""Console command `webagent`: subcommands, flags, configs and error messages."""

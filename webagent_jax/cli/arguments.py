@@ -11,7 +11,7 @@ def reject_arguments(argv: Sequence[str]) -> None:
     """Check that the command has no positional arguments.
 
     Raises:
-        ConfigError: it has.
+        ConfigError: it has some.
     """
     if len(argv) > 1:
         raise ConfigError(f"unexpected arguments: {' '.join(argv[1:])}; options begin with --")

@@ -1,8 +1,8 @@
 """Messages and exit statuses of errors that the user can fix.
 
-A mistake ends with up to three lines and status 2, an interruption with status 130 (Ctrl-C) or 143
-(SIGTERM in a training), a run that stopped itself or an infrastructure fault with status 1. All
-other errors keep their traceback.
+A user error prints up to three lines and exits with status 2, an interruption exits with status 130
+(Ctrl-C) or 143 (SIGTERM during training), and a run that stopped itself or an infrastructure fault
+with status 1. All other errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BROKEN_PIPE = 141  # 128 and the number of SIGPIPE
 
 
 class CommandError(Exception):
-    """Unknown or missing subcommand, or a wrong Python. The message says how to fix it."""
+    """Unknown or missing subcommand, or unsupported Python. The message says how to fix it."""
 
 
 class InterruptedRunError(Exception):
-    """Ctrl-C in a run. The message says what the run has saved."""
+    """Ctrl-C during a run. The message lists the saved results."""
 
 
 def check_python() -> None:
@@ -79,7 +79,7 @@ def describe(error: BaseException) -> tuple[str, int] | None:
         return str(error) or "interrupted", INTERRUPTED
     if isinstance(error, CommandError):
         return str(error), MISTAKE
-    # A full disk arrives in many types: Orbax and TensorStore raise their own.
+    # A full disk raises errors of many types: Orbax and TensorStore have their own.
     if any(_NO_SPACE in str(cause) for cause in _causes(error)):
         return (
             f"{_NO_SPACE.lower()}: free some, then run the same command to continue.\n"
@@ -107,7 +107,7 @@ def _describe_package_error(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, RunStoppedError | InfraError):
         return str(error), STOPPED
     browser = sys.modules.get("webagent_jax.browser")
-    # Without the module there is no such error; its import takes long.
+    # Without the module there is no such error; its import is slow.
     if browser is not None and isinstance(error, browser.ChromiumMissing):
         return str(error), MISTAKE
     return None
@@ -145,7 +145,7 @@ def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and those that it was raised from, or in the handling of."""
+    """Yield the error and the chain of errors that caused it."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

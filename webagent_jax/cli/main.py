@@ -1,6 +1,6 @@
 """Entry point of the console command `webagent` and of the files in launch/.
 
-It imports only the standard library: help is fast, and a Python without the packages gets a
+It imports only the standard library, so that help is fast and a missing package leads to a readable
 message.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from webagent_jax import heap
 from webagent_jax.cli import errors
 
-# Module webagent_jax/commands/NAME.py, with underscores for blanks and hyphens.
+# Module webagent_jax/commands/NAME.py, with underscores for spaces and hyphens.
 COMMANDS = {
     "quickstart": "run BC, M-GRPO and their evaluations",
     "train bc": "train by behavior cloning; resumes from its workdir",
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
-    # Here, a closed pipe is handled; at exit it would print an error.
+    # A closed pipe is handled here; at exit it would print an error.
     sys.stdout.flush()
 
 

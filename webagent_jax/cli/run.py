@@ -1,4 +1,4 @@
-"""Run of a subcommand: flags, help and logging."""
+"""Execution of a subcommand: flags, help and logging."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(command: str, options: Sequence[str]) -> None:
         # Buffered output could otherwise fail at exit, where nothing catches the error.
         sys.stdout.flush()
 
-    # FLAGS as the parser lets errors pass, which `app.run` would print with its own usage text.
+    # With FLAGS as the parser, errors propagate; `app.run` would print them with its own usage.
     app.run(main, sys.argv, flags_parser=flags.FLAGS)
 
 
@@ -80,7 +80,7 @@ def _flag_lines(main_module: str) -> Iterator[str]:
 
 
 def _interruption() -> str:
-    """Return the message of Ctrl-C; the workdir of the run shows what it has saved."""
+    """Return the message of Ctrl-C, with the results saved in the workdir of the run."""
     workdir = flags.FLAGS.workdir if "workdir" in flags.FLAGS else None
     if workdir is None or not Path(workdir, "config.json").exists():
         return "interrupted"
@@ -99,11 +99,11 @@ def _interruption() -> str:
 
 
 def configure_logging(*, verbose: bool) -> None:
-    """Print warnings of this package and errors of libraries; all if `verbose`."""
+    """Print warnings of this package and errors of libraries; everything if `verbose`."""
     absl_logging.set_verbosity(absl_logging.INFO if verbose else absl_logging.WARNING)
     if not verbose:
         absl_logging.get_absl_handler().addFilter(_is_relevant)
-        # This library has a handler of its own.
+        # transformers has its own log handler.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         sys.unraisablehook = _print_unraisable
 

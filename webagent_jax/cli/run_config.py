@@ -47,7 +47,7 @@ def load_checked_config() -> RunConfig:
 
 
 def with_config_path(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the path of a config file in --config, first of all.
+    """Return the arguments with --config first, set to the path of a config file.
 
     Raises:
         ConfigError: there is no such config, or an override names no option.

@@ -4,7 +4,7 @@ webagent list-tasks --suite=arena --split=test
 webagent list-tasks --suite=arena --split=train --json > tasks.jsonl
 webagent list-tasks --config=webagent_r1 --suite=webarena_lite --split=test
 
-Of tasks that a suite generates from seeds, only the first per name is listed.
+For tasks that a suite generates from seeds, only the first per name is listed.
 """
 
 from __future__ import annotations

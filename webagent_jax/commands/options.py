@@ -4,8 +4,8 @@ webagent options
 webagent options grpo
 webagent options temperature
 
-With a word, only the options whose name or comment contains it. --config.NAME=VALUE sets an option;
-the default is that of the package, which a config file may replace.
+With a word, lists only the options whose name or comment contains it. --config.NAME=VALUE sets an
+option; the default is that of the package, which a config file may replace.
 """
 
 from __future__ import annotations

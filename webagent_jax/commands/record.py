@@ -27,7 +27,7 @@ _TASKS = flags.DEFINE_list("tasks", [], "Names of the tasks; by default those of
 
 
 def main(argv: Sequence[str]) -> None:
-    """Record until all tasks have a demonstration, or the person ends it."""
+    """Record until all tasks have a demonstration, or the person quits."""
     workdir, cfg = parse_workdir(argv), load_checked_config()
     from webagent_jax.record_demos import Event, record_demos
 

@@ -148,7 +148,7 @@ def write(
         new.download_and_prepare()
         target = directory / new.name / str(new.version)
         target.parent.mkdir(exist_ok=True)
-        # Two renames, so that an interruption hardly ever finds no demonstrations at `target`.
+        # Two renames, so that demonstrations are missing at `target` only for an instant.
         if (existing := _dataset_dir(directory)) is not None:
             existing.rename(Path(new_directory) / "old")
         Path(new.data_dir).rename(target)

@@ -57,7 +57,7 @@ class _Conversation:
 def load(path: Path | str) -> Imported:
     """Return the episodes of a file in order.
 
-    Skipped are episodes with a page that no conversation contains, with a response without a valid
+    Skips episodes with a page that no conversation contains, with a response without a valid
     action, or without exit() at the end.
 
     Raises:

@@ -87,7 +87,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
             yield failure("browser", _error_summary(error), _INSTALL)
             return
         seconds = time.monotonic() - start
-        # A Chromium that starts may still lack what the scripts need.
+        # A Chromium that starts may still lack features that the scripts need.
         if text != _EXPECTED_TEXT:
             yield failure(
                 "browser",

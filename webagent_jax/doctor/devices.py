@@ -103,7 +103,7 @@ def _check_cpu_results() -> Finding:
 
 
 def _device_memory(device: jax.Device) -> int:
-    """Return the bytes that JAX may use of the device; CPU devices share the free host memory."""
+    """Return the bytes that JAX may use on the device; CPU devices share the free host memory."""
     stats = device.memory_stats() or {}
     return int(stats.get("bytes_limit") or available_bytes() // len(jax.local_devices()))
 

@@ -33,7 +33,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
 
 
 def _open_first_task(cfg: RunConfig) -> Finding:
-    """Return whether the first test task of the suite opens.
+    """Open the first test task of the suite.
 
     Raises:
         ConfigError: the suite lacks a requirement.

@@ -197,7 +197,7 @@ class ChatEndpoint:
             self._usage = replace(self._usage, **sums)
 
     def _no_response_error(self, fault: TransientError) -> ConfigError | InfraError:
-        """Return the error for no response in all tries: the user's, if there never was one."""
+        """Return the error for no response: ConfigError if the endpoint has never responded."""
         message = f"{self._config.model} at {self._config.url} sent no response: {fault}"
         if self._usage.replies:
             return InfraError(message)

@@ -1,6 +1,6 @@
 """HTTP client of chat endpoints: single requests, and retries with backoff.
 
-A `TransientError` may disappear at the next try; a `PermanentError` does not.
+A `TransientError` may not occur again on a retry; a `PermanentError` does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TransientError(Exception):
 
 
 class PermanentError(Exception):
-    """Error response that is the same at the next try."""
+    """Error response that a retry does not change."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"status {status}: {message}")

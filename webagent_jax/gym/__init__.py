@@ -1,10 +1,10 @@
 """Task suites as gymnasium environments, for agents and trainers of other projects.
 
 Importing this package registers `webagent_jax/miniwob.<task>` for every MiniWoB++ task, and
-`webagent_jax/arena.<site>` for every site of the arena, and for
-`across`, its tasks on several sites. `make_env` creates an environment of any
-other suite. `webagent_jax.gym.openenv` serves environments over a network;
-`webagent_jax.gym.browsergym` registers the tasks of MiniWoB++ with BrowserGym.
+`webagent_jax/arena.<site>` for every site of the arena and for `across`, its tasks on several
+sites. `make_env` creates an environment of any other suite. `webagent_jax.gym.openenv` serves
+environments over a network; `webagent_jax.gym.browsergym` registers the tasks of MiniWoB++ with
+BrowserGym.
 """
 
 import gymnasium

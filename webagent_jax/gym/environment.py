@@ -52,8 +52,8 @@ class WebEnv(gymnasium.Env[str, str]):
     intent, url, page (the observation without task and error), task (the task id), error, and
     parse_error: the reason why the response contains no action, or None.
 
-    `close` also closes everything pushed on `resources`. Every method raises InfraError when the
-    browser or a site fails, because such an episode has no valid reward; `reset` starts anew.
+    `close` also closes everything pushed onto `resources`. Every method raises InfraError when the
+    browser or a site fails, because such an episode has no valid reward; `reset` starts a new one.
 
     Args:
         suite: suite of the tasks; the caller closes it.

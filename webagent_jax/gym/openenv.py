@@ -6,7 +6,7 @@ It sends {"type": "reset", "data": {...}}, {"type": "step", "data": {...}}, {"ty
 /metadata and /schema describe the server.
 
 Source: OpenEnv 0.10, https://github.com/huggingface/OpenEnv. Actions and observations have the
-fields of its environment for BrowserGym, so that a client of that works here; the actions
+fields of its environment for BrowserGym, so that clients of that environment work here; the actions
 themselves are in the grammar of this package. OpenEnv's POST /reset and /step have no session and
 thus no second turn; they are not implemented.
 """

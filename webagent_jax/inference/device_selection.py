@@ -5,7 +5,7 @@ split costs more than it saves: a decode step of webagent-tiny takes as long on 
 one, for twice the CPU time that browsers and learner need (docs/lab_log.md). Engines of small
 policies therefore run on a second XLA client with one thread of lower priority; the learner keeps
 the first client with all threads. Runs of several processes use the first client only: in all
-processes but the first, JAX takes the second client's device for one of another process.
+processes but the first, JAX would attribute the second client's device to another process.
 """
 
 from __future__ import annotations

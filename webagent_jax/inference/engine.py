@@ -136,7 +136,7 @@ class Engine:
             them.
         slots: number of sequences decoded together.
         max_model_len: maximum length of prompt and response together, in tokens.
-        seed: seed of requests that have none of their own.
+        seed: seed of requests that do not set their own.
         version: version of `params`, reported with each token.
         steps_per_dispatch: maximum number of decode steps before the host reads the results.
         cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and half
@@ -471,7 +471,7 @@ class Engine:
                 self._queue = deque(item for item in self._queue if id(item) not in expired)
 
     def _admit(self) -> None:
-        """Give slots and pages to waiting requests, in order of submission."""
+        """Assign slots and pages to waiting requests, in order of submission."""
         while True:
             with self._condition:
                 head = self._queue[0] if self._queue and not self._is_asleep else None

@@ -26,7 +26,7 @@ _CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
 _CHUNKS_PER_BATCH = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
 _PAGES_PER_BLOCK = {False: 2, True: 8}
-# Of decode attention. Accelerators read many pages at once; a CPU computes their padding too.
+# Decode attention: accelerators read many pages at once; a CPU also computes their padding.
 _CPU_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
 _REGISTER_WIDTH = 128  # numbers per register row of a TPU

@@ -97,7 +97,7 @@ def _kernel(
     q = q_ref[...]
     page_tokens = keys_ref.shape[1]
     length = length_ref[...]
-    # Consecutive pages per program, as many for the last one or fewer.
+    # Each program reads the same number of consecutive pages; the last ones may read fewer.
     num_pages = pl.cdiv(length, page_tokens)
     pages_per_split = pl.cdiv(num_pages, _SPLITS)
     start = pl.program_id(0) * pages_per_split

@@ -101,7 +101,7 @@ class FusedPages(NamedTuple):
     def gather(self, pages: Array) -> tuple[Array, Array]:
         """Return the rows of pages [B, C] as keys [B, K, 2E, C * S] and values [B, K, C * S, 2E].
 
-        `paged_attention` multiplies the other half of the rows by 0, or leaves out its result.
+        `paged_attention` multiplies the other half of the rows by 0, or discards its result.
         """
         rows = _gather_rows(self.keys_values, pages)
         return rows.swapaxes(-1, -2), rows

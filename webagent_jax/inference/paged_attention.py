@@ -203,7 +203,7 @@ def _attend_to_prefix(q: Array, prefix: LayerSharedPrefix, has_prefix: Array) ->
     Args:
         q: scaled queries [B, K, R, E].
         prefix: keys and values of the shared prefix.
-        has_prefix: bool [B]; sequences without the prefix get the empty state to the bit.
+        has_prefix: bool [B]; sequences without the prefix get exactly the empty state.
     """
     batch, kv_heads, rows, width = q.shape
     # Rows of all sequences share one matmul per key-value head: the prefix is read once.

@@ -66,7 +66,7 @@ class PrefixCache:
     def allocate(
         self, prompt: IntArray, max_length: int, *, prefix_len: int = 0
     ) -> PageAllocation | None:
-        """Allocate the pages of a sequence; return None while there are not enough.
+        """Allocate the pages of a sequence; return None if there are not enough.
 
         Only full pages of the prompt are shared.
 

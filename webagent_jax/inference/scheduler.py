@@ -84,7 +84,7 @@ class Scheduler:
         return self._pages.num_free_pages
 
     def admit(self, request: Request) -> RunningSequence | None:
-        """Give a request a slot and pages; return None while there are not enough."""
+        """Assign a slot and pages to a request; return None if there are not enough."""
         if None not in self._slots:
             return None
         # The last token is the input of the first decode step. After a preemption, sampled tokens

@@ -28,7 +28,7 @@ class PolicyLossConfig(NamedTuple):
 
     @property
     def needs_reference(self) -> bool:
-        """Return whether the loss reads log-probabilities of a reference policy."""
+        """True if the loss reads log-probabilities of a reference policy."""
         return self.kl_beta > 0 and self.kl_reference == "initial"
 
 
@@ -93,8 +93,8 @@ def grpo_loss(
         The loss, a float32 scalar, and statistics.
 
     Raises:
-        ValueError: the loss needs `ref_logp`, or an array has another shape than
-            `logp` or is not of floats.
+        ValueError: the loss needs `ref_logp`, or an array is not of floats or has another shape
+            than `logp`.
     """
     _check_arrays(
         logp,

@@ -100,9 +100,9 @@ def pack_groups(
         rollout: its limits define the constants of `grpo.loss_aggregation`.
         row_multiple: as in `forest.pack_branches`.
         full_size: number of groups of a complete step. A missing group counts like one with equal
-            rewards: the advantages of the others shrink by groups / full_size, so that a few groups
-            do not make as long a step as all of them.
-        totals: of the batch that contains these groups; by default they are the complete batch.
+            rewards: the advantages of the others shrink by groups / full_size, so that a step on
+            few groups is not as large as one on all.
+        totals: totals of the batch that contains the groups; None if they are the complete batch.
         layout: arrangement of episodes in rows (`make_layout`).
 
     Returns:
@@ -133,7 +133,7 @@ def pack_groups(
 def with_advantages(
     groups: Sequence[Group], grpo: GRPOConfig, totals: BatchTotals
 ) -> Iterator[tuple[Episode, float]]:
-    """Yield the episodes to train on, and the advantage of each, without those of single turns.
+    """Yield each episode to train on with its advantage, without the advantages of single turns.
 
     An excluded episode still counts in the baseline of the other attempts.
 

@@ -98,7 +98,7 @@ def _first_state(optimizer: Optimizer, params: Params) -> TrainState:
 def state_shardings(state: TrainState, param_shardings: Any) -> Any:
     """Return the shardings of a state, which may be abstract: moments are sharded like params."""
     first: Sharding = jax.tree.leaves(param_shardings)[0]
-    # Leaves that are no copies of the params, such as step counts, are replicated.
+    # Leaves that are not copies of the params, such as step counts, are replicated.
     replicated = (
         NamedSharding(first.mesh, PartitionSpec()) if isinstance(first, NamedSharding) else first
     )

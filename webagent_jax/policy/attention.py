@@ -98,7 +98,7 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
 
 
 def cpu_attention(q: Array, k: Array, v: Array, ends: Array) -> Array:
-    """Compute `dense`, for long rows by `blockwise`; short rows have too few blocks to skip."""
+    """Compute `dense`, or `blockwise` for long rows; short rows have too few blocks to skip."""
     if q.shape[1] < _LONG:
         return dense(q, k, v, ends)
     return blockwise.attention(q, k, v, ends, block=_CPU_BLOCK, row_by_row=True)

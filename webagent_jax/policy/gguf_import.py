@@ -152,7 +152,11 @@ class _GGUFFile:
             ) from error
 
     def check_tensors(self, expected: set[str]) -> None:
-        """Raise ValueError unless the tensors are those expected."""
+        """Check that the tensors are those expected.
+
+        Raises:
+            ValueError: a tensor is missing or unknown.
+        """
         missing = sorted(expected - set(self._tensors))
         # A tensor that is not read, such as a bias, would change the model silently.
         unknown = sorted(set(self._tensors) - expected - {_ROPE_FACTORS})

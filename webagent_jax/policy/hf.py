@@ -218,7 +218,7 @@ def _packaged_policies() -> dict[str, Path]:
 
 
 def _gguf_file(path: Path) -> Path | None:
-    """Return the GGUF file that a path names or, without config.json, contains; None if none.
+    """Return the GGUF file at a path, or in a folder without config.json; None if there is none.
 
     Raises:
         ConfigError: the directory contains several.

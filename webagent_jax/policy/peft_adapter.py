@@ -190,7 +190,7 @@ def _read_tensors(adapter: Path) -> dict[str, Weight]:
     """Return the tensors of an adapter by name.
 
     Raises:
-        ConfigError: the file is missing or damaged, or adapts other modules than projections.
+        ConfigError: the file is missing or damaged, or adapts modules other than projections.
     """
     file = adapter / TENSOR_FILE
     if not file.is_file():

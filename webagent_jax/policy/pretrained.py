@@ -102,9 +102,10 @@ def _cache() -> Path:
 
 
 def _create(directory: Path, write: Callable[[Path], None]) -> None:
-    """Create a policy from `policy` in the scratch directory passed to `write`, unless it exists.
+    """Create a policy directory unless it exists.
 
-    Of several processes, one creates it, and the others wait.
+    `write` receives a scratch directory and writes the policy to `policy` in it. If several
+    processes call this function, one creates the directory and the others wait.
     """
     if (directory / "config.json").is_file():
         return

@@ -20,7 +20,7 @@ Template = Literal["compact", "webarena"]
 
 
 def write(directory: Path, template: str) -> None:
-    """Record in the directory of a policy the template that it was trained with."""
+    """Write the template that a policy was trained with to the directory of the policy."""
     (directory / PROMPT_FILE).write_text(json.dumps({"template": template}) + "\n")
 
 
@@ -59,7 +59,7 @@ def with_template(cfg: RunConfig) -> RunConfig:
     if template == "auto":
         prompt = dataclasses.replace(cfg.prompt, template=trained or "webarena")
         return dataclasses.replace(cfg, prompt=prompt)
-    # The path of an endpoint only counts tokens.
+    # With an endpoint, the policy at this path only counts tokens.
     if trained not in (None, template) and cfg.policy.kind == "weights":
         raise ConfigError(
             f"{cfg.policy.path} was trained with prompt.template={trained}, and the config sets "

@@ -92,7 +92,7 @@ class ModelConfig:
     attention: str = "dense"  # key of attention.IMPLEMENTATIONS
     remat: str = "none"  # values saved for the backward pass, key of REMAT
     unroll: int = 1  # layers per iteration of the scan; more run faster and compile slower
-    quantization: Quantization = "none"  # of the projections that an engine serves
+    quantization: Quantization = "none"  # quantization of the projections in an engine
 
     @property
     def itemsize(self) -> int:
@@ -101,7 +101,7 @@ class ModelConfig:
 
     @property
     def has_rounded_matmuls(self) -> bool:
-        """Return whether matmuls with params round their float32 inputs (`policy.matmul`)."""
+        """True if matmuls with params round their float32 inputs (`policy.matmul`)."""
         return self.matmul_dtype == "bfloat16" and self.dtype == "float32"
 
 

@@ -121,7 +121,12 @@ def restore_params(
 
 
 def _check_shapes(tree: Any, target: Any) -> None:
-    """Raise KeyError or ValueError for an array that is missing or has another shape."""
+    """Check that the tree contains every array of `target` with its shape.
+
+    Raises:
+        KeyError: an array is missing.
+        ValueError: an array has another shape.
+    """
     for path, leaf in jax.tree_util.tree_leaves_with_path(target):
         metadata = functools.reduce(lambda node, part: node[part.key], path, tree)
         if tuple(metadata.shape) != tuple(leaf.shape):

@@ -53,7 +53,7 @@ def elements(page: Page) -> list[Item]:
 
 
 def put(page: Page, replacement: Item) -> Page:
-    """Return the page with the item of the id of `replacement` replaced by it."""
+    """Return the page with `replacement` in place of the item with its id."""
     return tuple(replacement if item.id == replacement.id else item for item in page)
 
 

@@ -45,7 +45,7 @@ def quote(rng: np.random.Generator, name: str) -> str:
 
 
 def make_instruction(rng: np.random.Generator, page: Page, item: Item) -> Instruction:
-    """Generate a step for one element: type, select or click, by its kind."""
+    """Generate a step for one element: type, select or click, depending on its kind."""
     match item.kind:
         case "textbox":
             return _type(rng, page, item)

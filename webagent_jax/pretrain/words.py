@@ -1,4 +1,4 @@
-"""The words that generated pages and instructions are made of."""
+"""Words and phrases of generated pages and instructions."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ DESCRIPTIONS = {
 def find_invalid(episode: Episode) -> list[Finding]:
     """Return the findings of an episode in the order of `Finding`.
 
-    An episode without a reward has none: its fault is one of the infrastructure.
+    An episode without a reward has none, because the infrastructure failed.
     """
     if episode.reward is None:
         return []
@@ -49,7 +49,7 @@ def find_invalid(episode: Episode) -> list[Finding]:
 
 
 def _max_repetitions(episode: Episode) -> int:
-    """Return the largest number of turns that share page and action, also if not consecutive."""
+    """Return the largest number of turns that share page and action, even if not consecutive."""
     counts = Counter(
         (turn.observation.url, turn.observation.text, turn.action)
         for turn in episode.turns

@@ -41,7 +41,7 @@ _POINTS_PER_INCH = 72  # unit of the coordinates of an <svg> of matplotlib
 
 @dataclass(frozen=True)
 class Line:
-    """Metric of a run, or of several runs that differ in the seed only, named in a comparison."""
+    """Metric of a run, or of several runs that differ only in the seed."""
 
     steps: Sequence[float]  # updates
     values: Sequence[Sequence[float]]  # one row per seed, at `steps`; NaN for a missing value
@@ -194,7 +194,7 @@ def _draw(axes: Axes, line: Line, scale: float, *, is_single: bool) -> None:
         )
     else:
         is_finite = np.isfinite(smooth_lines)
-        # The infinities never win, and a step without values has low > high and is not filled.
+        # min and max ignore the infinities; a step without values has low > high and is not filled.
         low = np.where(is_finite, smooth_lines, np.inf).min(axis=0)
         high = np.where(is_finite, smooth_lines, -np.inf).max(axis=0)
         axes.fill_between(

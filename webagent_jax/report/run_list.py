@@ -77,7 +77,7 @@ class ListedRun:
 
 
 def find_workdirs(root: Path) -> list[Path]:
-    """Return the workdirs of the runs in a directory; phases of a run are not runs of their own."""
+    """Return the workdirs of the runs in a directory, without those of the phases of a run."""
     workdirs = []
     for name, children, _ in os.walk(root):
         if _is_workdir(Path(name)):
@@ -151,7 +151,7 @@ def _sparkline(values: Sequence[float], phase: str, metric: Metric) -> Sparkline
     # Rates have the same scale in all runs, so that the heights can be compared.
     low, high = (0.0, 1.0) if metric.rate else (float(means.min()), float(means.max()))
     width, height = SPARKLINE_SIZE
-    margin = 2  # pixels, half of the width of the line and more
+    margin = 2  # pixels, at least half the line width
     x = np.linspace(margin, width - margin, len(means))
     y = height - margin - (means - low) / ((high - low) or 1.0) * (height - 2 * margin)
     points = " ".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))

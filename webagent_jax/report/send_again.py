@@ -1,4 +1,4 @@
-"""Prompts of stored steps, sent again to a policy: what would it have done on another page?
+"""Sending of the prompts of stored steps to a policy again, for example with an edited page.
 
 The user may edit each message of the prompt. Unchanged messages enter the prompt as in the run, so
 that an unchanged prompt has the recorded token ids. Responses are not executed.

@@ -40,8 +40,8 @@ from webagent_jax.report.send_again import BusyError, PromptEdit, PromptSender, 
 from webagent_jax.report.training_curves import Metric, SeedGroup
 from webagent_jax.types import InfraError
 
-# Interval between two builds of the report of a run in progress, at least. Builds take a fifth of
-# the time at most, because the run needs the processor.
+# Minimum interval between two builds of the report of a run in progress. Builds take at most a
+# fifth of the time, because the run needs the processor.
 _MIN_REBUILD_SECONDS = 5.0
 _MAX_BUILD_SHARE = 0.2
 _FIRST_BUILD_SECONDS = 3.0  # time to wait for a first report before showing a message
@@ -71,7 +71,7 @@ class _Report:
 
     @property
     def is_recent(self) -> bool:
-        """True below the minimum interval between two builds."""
+        """True within the minimum interval between two builds."""
         min_age = max(_MIN_REBUILD_SECONDS, self.build_seconds / _MAX_BUILD_SHARE)
         return time.monotonic() - self.built_time < min_age
 
@@ -341,7 +341,7 @@ def _json_response(work: Callable[[], Any]) -> Response:
     except (ConfigError, InfraError) as error:
         # Messages for a terminal have several lines.
         return _json({"error": " ".join(str(error).split())}, 400)
-    # A device without memory, damaged weights: the server and its other pages continue.
+    # Out of memory or damaged weights, for example: the server and its other pages continue.
     except Exception as error:
         logging.exception("the policy has failed")
         text = " ".join(f"{type(error).__name__}: {error}".split())

@@ -150,7 +150,7 @@ def _is_published_split(record: Json) -> bool:
     return (
         config["suite"]["name"] == "webarena_lite"
         and config["eval"]["split"] == "test"
-        # Evaluations from before the option used the labels of their file.
+        # Older evaluations lack the option and used the labels of their file.
         and config["suite"]["webarena"].get("labels", "original") == "original"
     )
 

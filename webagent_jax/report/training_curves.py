@@ -94,7 +94,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ in the seed only."""
+    """Runs that differ only in the seed."""
 
     name: str  # names of the runs
     runs: Sequence[Run]  # one run per seed

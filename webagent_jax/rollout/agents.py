@@ -137,10 +137,14 @@ class EndpointAgent:
 
 
 class ExpertSource(Protocol):
-    """Part of `Suite` that ExpertAgent uses; a person in front of a browser is one too."""
+    """Part of `Suite` that ExpertAgent uses; the recording of a person implements it as well."""
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
-        """Create the expert of the task; a KeyError says that it has none."""
+        """Create the expert of the task.
+
+        Raises:
+            KeyError: the task has no expert.
+        """
         ...
 
 

@@ -61,8 +61,8 @@ class GroupScheduler:
         resume: pending groups of the interrupted run, with their updates: scheduled at once.
         backlog: indices below `first` that no process has scheduled: they come first.
         finished: completed episodes of the interrupted run, of these groups and later ones.
-        max_staleness: an episode of `finished` runs again if more updates lie between it and the
-            scheduling of its group.
+        max_staleness: an episode of `finished` runs again if its update and that of its group
+            differ by more than this.
         timeout: seconds from the first episode of a group; 0 waits for every episode.
         on_episode: called from the worker threads for every completed episode.
     """

@@ -39,7 +39,7 @@ class RolloutRuntime:
         progress: receives every run of an episode.
         model: config of the policy; None without an engine.
         snapshot: policy to sample from; None if only an endpoint or experts respond.
-        headless: whether the browsers open no windows.
+        headless: whether the browsers run without windows.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ _PLACEHOLDERS = {site.name: f"__{site.task_name.upper()}__" for site in SITES}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Page of an episode and the action that the page executed."""
+    """Page of an episode and the action executed on it."""
 
     page: Observation
     action: Action
@@ -54,7 +54,7 @@ class Candidate:
 
 
 class HindsightIndex:
-    """Tasks drawn from the templates, none of them in the test split, by what solves them.
+    """Index of tasks that are drawn from the templates and not in the test split.
 
     Args:
         groups: sites of the tasks, such as "shop"; "across" for tasks on several sites.

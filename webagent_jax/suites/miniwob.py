@@ -264,7 +264,7 @@ class _Tasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        # `range` checks bounds and accepts negative indices. Consecutive tasks change the page.
+        # `range` checks bounds and accepts negative indices. Consecutive tasks differ in page.
         seed, page = divmod(range(len(self))[index], len(self.pages))
         return _task(self.pages[page], self.seeds[seed])
 

@@ -84,7 +84,7 @@ def check_requirements(config: SuiteConfig) -> None:
 
 
 def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
-    """Yield the tasks of a split; only the first seed of each task.
+    """Yield the tasks of a split, only the first seed of each task name.
 
     Needs no browser and no site, except for a suite of `config.factory`.
 

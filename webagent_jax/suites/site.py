@@ -185,7 +185,7 @@ class SiteEnvironment(BrowserEnvironment):
         """Reset the site and open the first page.
 
         Raises:
-            InfraError: the browser or the site fails, also with an error page.
+            InfraError: the browser fails, or the site fails or responds with an error page.
             ConfigError: `SiteTask.reset` fails.
         """
         if self._site_task.reset:

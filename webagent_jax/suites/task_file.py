@@ -260,7 +260,7 @@ def template_name(row: Mapping[str, Any]) -> str:
 
 
 def _webarena_id(row: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of the task among WebArena's 812, by which label sets correspond.
+    """Return the number of the task among WebArena's 812, which all label sets refer to.
 
     WebArena-Lite and its successor number their tasks anew and keep the old number. A file of other
     tasks has numbers too, which mean nothing; `rescoring` compares sites as well.

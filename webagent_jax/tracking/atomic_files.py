@@ -47,7 +47,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON atomically. Raises ValueError for NaN and infinity."""
+    """Write indented JSON atomically.
+
+    Raises:
+        ValueError: the value contains NaN or infinity.
+    """
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
@@ -113,7 +117,7 @@ def _truncate_incomplete_line(path: Path) -> None:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    """Return True for an empty file too. Read one byte only, because logs are large."""
+    """Return whether a file is empty or ends with a newline; read one byte, as logs are large."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return True

@@ -37,9 +37,10 @@ def append_episodes(path: Path, episodes: Iterable[types.Episode]) -> None:
 
 
 def load_episodes(path: Path) -> tuple[types.Episode, ...]:
-    """Return the episodes of a log exactly as appended; empty if the file does not exist.
+    """Return the episodes of a log as appended; empty if the file does not exist.
 
-    An incomplete last line and missing screenshots are skipped with a warning.
+    `Completion.is_mistake` is not stored. An incomplete last line and missing screenshots are
+    skipped with a warning.
 
     Raises:
         ValueError: another line is not valid JSON; the message names file and line.
@@ -266,7 +267,7 @@ def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:
         attempt=record["attempt"],
         update=record["update"],
     )
-    # Logs from before the field have no such files.
+    # Older logs lack the field.
     contents = {
         name: _read_file(folder / episode_files_dir(episode) / name)
         for name in record.get("files", ())

@@ -27,9 +27,9 @@ class Progress(Protocol):
     """
 
     def plan(self, work: Mapping[str, float]) -> None:
-        """Set the phases of the run, for the stage counter and the time left of the whole run.
+        """Set the phases of the run, for the stage counter and the remaining time of the whole run.
 
-        Only the first call has an effect: a phase of a pipeline may itself plan its parts.
+        Only the first call has an effect, because a phase of a pipeline may plan its own parts.
 
         Args:
             work: expected duration of each phase in any unit, by name, in order.
@@ -73,7 +73,7 @@ def open_progress(stream: TextIO | None = None) -> Progress:
 
 
 class RunStats:
-    """Stage counter, counts and time left of a run. Not thread-safe."""
+    """Stage counter, counts and remaining time of a run. Not thread-safe."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -111,7 +111,7 @@ class RunStats:
         return self._line(self.phase, self.eta()) if self.phase else ""
 
     def eta(self) -> str:
-        """Return the time left of the run, `1:05 left`; empty if nothing measures it yet."""
+        """Return the remaining time of the run, `1:05 left`; empty before there is an estimate."""
         seconds = self._seconds_left()
         return "" if seconds is None else f"{duration(seconds)} left"
 

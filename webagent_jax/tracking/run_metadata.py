@@ -44,7 +44,7 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
 
 
 def policy_path(workdir: Path) -> str:
-    """Return `policy.path` of a run, also if the run was moved together with the policy.
+    """Return `policy.path` of a run, even if the run was moved together with the policy.
 
     Raises:
         FileNotFoundError: the folder contains no run.

@@ -25,7 +25,7 @@ def wilson(successes: float, n: int) -> Interval:
 
     Args:
         successes: number of successes, or the sum of n rates in [0, 1]. Rates vary less than 0/1
-            outcomes, so their interval is at most too wide.
+            outcomes, so their interval is conservative.
         n: number of trials.
 
     Raises:
@@ -148,7 +148,7 @@ def mcnemar_p(a: Sequence[float], b: Sequence[float]) -> float:
     """Return the exact two-sided p value of equal success rates of `a` and `b`.
 
     McNemar's test as a binomial test: under the hypothesis each side solves half of the tasks that
-    exactly one side solved. 1 without such tasks.
+    exactly one side solved. The p value is 1 without such tasks.
 
     Raises:
         ValueError: the lengths differ, or an outcome is neither 0 nor 1.

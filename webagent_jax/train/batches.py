@@ -110,7 +110,7 @@ def group_jobs(
     `grpo.tasks_per_update` keeps screenshots.
 
     Args:
-        cfg: of the run.
+        cfg: config of the run.
         runtime: options and agent of the episodes.
         task_sampler: source of the task.
         number: index of the group in the task stream of the run.

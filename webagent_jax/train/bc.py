@@ -109,7 +109,7 @@ def expected_work(cfg: RunConfig) -> dict[str, float]:
     demonstrations = float(cfg.bc.demos_per_task)
     return {
         "demonstrations": demonstrations,
-        # From the quickstart in docs/results.md; only the estimate of the time left depends on it.
+        # From the quickstart in docs/results.md; only the estimate of remaining time depends on it.
         "behavior cloning": 0.8 * demonstrations * cfg.bc.epochs,
     }
 
@@ -269,7 +269,7 @@ def make_forest(
     Loss weights are shares of the complete batch, so the losses of the processes add up.
 
     Args:
-        cfg: of the run.
+        cfg: config of the run.
         row_multiple: as in `learn.pack_branches`.
         tokenizer: encodes prompts and responses.
         batch: demonstrations of all processes.

@@ -96,7 +96,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         progress.log(learner.describe())
         progress.start_phase("M-GRPO", total, "updates", done=stream.update)
         for update in range(stream.update, total):
-            # 1. Collect. With max_staleness above 0, sampling goes on during the steps below.
+            # 1. Collect. With max_staleness above 0, sampling continues during the steps below.
             batch = collect_batch(process_options, scheduler, update, replay)
             timer.mark_batch_ready()
             process_metrics = metrics.batch_metrics(batch) | task_sampler.record(batch.all_episodes)
@@ -111,7 +111,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
                 metrics.merge_process_metrics(distributed.allgather(process_metrics)) | step_metrics
             )
             is_last = update + 1 == total
-            # 4. Validate. With max_staleness above 0, rollouts go on beside it.
+            # 4. Validate. With max_staleness above 0, rollouts continue at the same time.
             if validation and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
                 record |= validation.measure()
                 best.add(update + 1, record.get("validation/success"), learner.state.params)
@@ -121,7 +121,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             # All processes check the same values, so a guard stops all of them at the same update.
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
-            # Before the end, no checkpoint beyond a limit: a resumed run starts from older params.
+            # Outside the limits, only the last update is saved, so a resumed run starts from older
+            # params.
             if is_last or (
                 learner.needs_checkpoint(update + 1, cfg.grpo.checkpoint_interval)
                 and guards.all_within_limits
@@ -261,7 +262,7 @@ def _train_on_batch(
 
 
 def _engine_mode(cfg: RunConfig, runtime: RolloutRuntime) -> AbstractContextManager[None]:
-    """Return a context in which the engine sleeps, or goes on sampling with `max_staleness`."""
+    """Return a context in which the engine sleeps, or keeps sampling with `max_staleness`."""
     return runtime.engine_asleep() if cfg.grpo.max_staleness == 0 else nullcontext()
 
 

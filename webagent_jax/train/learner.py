@@ -187,7 +187,7 @@ class Learner:
         return self._is_preempted or update % interval == 0
 
     def stop_if_preempted(self, update: int) -> None:
-        """Stop the training after SIGTERM; `needs_checkpoint` of the update comes first.
+        """Stop the training after SIGTERM; call `needs_checkpoint` for the update first.
 
         Raises:
             PreemptedError: SIGTERM arrived in this process or another one of the job.
@@ -208,7 +208,7 @@ class Learner:
     def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
         """Write a self-contained Hugging Face directory: weights, config and tokenizer.
 
-        With LoRA, the weights are merged, and `adapter` beside the directory contains the adapters
+        With LoRA, the weights are merged, and the sibling directory `adapter` contains the adapters
         in the format of PEFT.
 
         Args:

@@ -156,7 +156,7 @@ def staleness_metrics(batch: Batch, version: int, steps: int) -> dict[str, float
 class StepWriter:
     """Writer that reads the metrics of a step after the next step was dispatched.
 
-    Reading them at once would leave the device idle until the host dispatches the next step.
+    Reading them immediately would leave the device idle until the host dispatches the next step.
     """
 
     def __init__(self, writer: MetricsWriter) -> None:

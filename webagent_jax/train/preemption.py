@@ -1,4 +1,4 @@
-"""Preemption of a training: SIGTERM, which schedulers send before they end a job."""
+"""Preemption of a training run by SIGTERM, which schedulers send before they end a job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from webagent_jax import distributed
 class PreemptionNotice:
     """Handler of SIGTERM that lets the training complete its update.
 
-    In a job of several processes, JAX handles the signal and passes it from one process to all. A
-    second signal ends a process at once.
+    In a job of several processes, JAX handles the signal and forwards it to all of them. A second
+    signal ends a process immediately.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class PreemptionNotice:
         self._previous_handler: Any = None
 
     def __enter__(self) -> Self:
-        # Python accepts handlers of the main thread only.
+        # Python can install signal handlers only from the main thread.
         is_main_thread = threading.current_thread() is threading.main_thread()
         if distributed.process_count() == 1 and is_main_thread:
             self._previous_handler = signal.signal(signal.SIGTERM, self._receive)

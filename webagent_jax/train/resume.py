@@ -55,7 +55,7 @@ class TaskStreamState:
         first = -(-max(ends) // num_processes) * num_processes
         earlier_backlog = (n for state in states for n in state["backlog"])
         backlog = sorted([*earlier_backlog, *unreached, *range(max(ends), first)])
-        # Sort by update first, so that every process gets as many groups of each age.
+        # Sort by update first, so that every process gets the same number of groups of each age.
         groups = sorted((update, n) for state in states for n, update in state["pending"])
         pending = {n: update for update, n in groups[process::num_processes]}
         return cls(
@@ -68,7 +68,7 @@ class TaskStreamState:
 
         Args:
             update: number of completed updates.
-            scheduler: of this process.
+            scheduler: scheduler of this process.
         """
         state = {
             "next_index": scheduler.next_index,

@@ -24,15 +24,15 @@ class Location(NamedTuple):
 
 
 class SuccessReplay:
-    """Latest successful episode of each task, which replaces a failure of a group of failures.
+    """Latest successful episode of each task, which replaces a failure in groups without a success.
 
     A replayed episode keeps the log-probabilities of the policy that sampled it, so its importance
     weight applies. Only locations are in memory; the episodes are in the logs of the run.
 
-    Without `grpo.success_replay`, it stores nothing and changes no group.
+    Without `grpo.success_replay`, this class stores nothing and changes no group.
 
     Args:
-        cfg: of the run.
+        cfg: config of the run.
         folder: folder of the episode logs, which all processes can read.
         saved: `state` of the interrupted run; empty at the start of a run.
     """

@@ -1,4 +1,4 @@
-"""Tasks of the groups of a run: in passes over all task names, or by recent outcomes."""
+"""Sampling of the tasks of groups: in passes over all task names, or by recent outcomes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from webagent_jax.types import Episode, Suite, Task
 Float64Array = npt.NDArray[np.float64]
 
 
-# Factor of all counts per pass over the templates: they cover about the last three groups of one.
+# Decay of all counts per pass over the templates; counts cover about three groups per template.
 _DECAY = 0.7
-# Jeffreys prior of a fraction: groups with different and with equal rewards before any count.
+# Jeffreys prior: initial count of groups with different rewards, and of those with equal ones.
 _PRIOR = 0.5
 # Multiples of the golden ratio modulo 1 are evenly spread over [0, 1), for any number of them.
 _GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
@@ -28,16 +28,16 @@ _GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 class TaskSampler:
     """Source of the task of each group of a run.
 
-    Suites generate tasks by name and seed. With `grpo.task_sampling=uniform`, the names come in
-    passes over all of them, reshuffled in each pass. With `adaptive`, a name comes in proportion to
-    the `learning_weights` of its template; a name without a template has its own. Each group gets a
-    random seed of its name.
+    Suites generate tasks by name and seed. With `grpo.task_sampling=uniform`, the names are taken
+    in passes over all of them, reshuffled in each pass. With `adaptive`, names are sampled in
+    proportion to the `learning_weights` of their templates; a name without a template is its own
+    template. Each group gets a random seed of its name.
 
     A task depends on the index of its group and, if adaptive, on the outcomes of earlier updates;
     so retries and resumed runs repeat it.
 
     Args:
-        cfg: of the run.
+        cfg: config of the run.
         suite: suite of the tasks.
         saved: `state` of the interrupted run; empty at the start of a run.
     """
@@ -122,10 +122,11 @@ class TaskSampler:
 
 
 def learning_weights(mixed: Float64Array, equal: Float64Array) -> Float64Array:
-    """Return the probability of each task that the rewards of its next group differ.
+    """Return, for each task, the probability that the rewards of its next group differ.
 
-    Only such groups have a policy gradient. The probability is the posterior mean under a Jeffreys
-    prior: 1/2 without counts, and never 0. Counts decay, so every task returns.
+    Only groups with different rewards have a policy gradient. The probability is the posterior mean
+    under a Jeffreys prior: 1/2 without counts, and never 0. Counts decay, so every task is sampled
+    again.
 
     Args:
         mixed: [n], number of groups with different rewards.

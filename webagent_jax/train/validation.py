@@ -87,8 +87,8 @@ class Validation:
 class BestPolicy:
     """Params of the update with the highest validation success, on disk.
 
-    A checkpoint contains the record of its time. A run that resumes from it needs the params of
-    that record, so they are kept as long as the checkpoint.
+    A checkpoint contains the record at the time of saving. A run that resumes from it needs the
+    params of that record, so they are kept as long as the checkpoint.
 
     Args:
         directory: contains the params.

@@ -47,7 +47,7 @@ def sign_in_form(request: RequestContext) -> Response:
 
 @public_views.post("/sign-in")
 def sign_in(request: RequestContext) -> Response:
-    """Sign in the only member of the staff, with the email and password of her customer account."""
+    """Sign in the only staff member, with the email and password of their customer account."""
     form = Form(request.form)
     email, password = form.email("email"), form.text("password")
     staff = common.agent_user()

@@ -1,4 +1,4 @@
-"""Data of the shop and of its back office; the latter is drawn after the shop's."""
+"""Data of the shop and of its back office, which is drawn after that of the shop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _fill_promotions(connection: sqlite3.Connection) -> None:
 
 
 def _fill_shipments(connection: sqlite3.Connection) -> None:
-    """Fill the shipments of all orders that were shipped."""
+    """Insert the shipments of all shipped orders."""
     rng = random_data.random_stream("admin", "shipments")
     rows = []
     sql = "SELECT id, placed FROM purchase WHERE status IN ('Shipped', 'Complete', 'Refunded')"
@@ -106,7 +106,7 @@ def _fill_notes(connection: sqlite3.Connection) -> None:
 
 
 def _fill_search_terms(connection: sqlite3.Connection) -> None:
-    """Fill the search terms: kinds of products or their last words, and some without results."""
+    """Insert the search terms: product kinds or their last words, and some without results."""
     rng = random_data.random_stream("admin", "search terms")
     kinds = [kind.lower() for (kind,) in connection.execute("SELECT DISTINCT kind FROM product")]
     terms = list(dict.fromkeys([*kinds, *(kind.split()[-1] for kind in kinds)]))

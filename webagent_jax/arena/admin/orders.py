@@ -1,4 +1,4 @@
-"""Views of orders: the list, an order, and the steps to its completion."""
+"""Views of orders: the list, an order, and its steps from invoice to completion."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def products(request: RequestContext) -> Response:
 
 @views.get("/products/new")
 def new_product(request: RequestContext) -> Response:
-    """Show the form of a new product; choose a department first, as it lists its categories."""
+    """Show the form of a new product; its department is chosen first."""
     department_slug = request.query.get("department", "")
     if not department_slug:
         departments = request.rows("SELECT slug, name FROM department")

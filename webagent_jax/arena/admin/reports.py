@@ -25,11 +25,11 @@ from webagent_jax.arena.site import RequestContext, format_day
 
 views = StaffViews()
 
-LOW_STOCK_LIMIT = 10  # pieces from which the stock of a product is not low
-NUM_BESTSELLERS = 5  # bestsellers of each interval
+LOW_STOCK_LIMIT = 10  # stock below this number of pieces is low
+NUM_BESTSELLERS = 5  # per interval
 
 INTERVAL_LENGTHS = {"month": 7, "day": 10, "year": 4}
-"""Lengths of an interval, and the number of leading characters that its ISO days share."""
+"""Number of leading characters shared by the ISO days of an interval, by interval length."""
 
 
 def format_interval(iso: str) -> str:
@@ -61,7 +61,7 @@ def bestsellers(request: RequestContext) -> Response:
 def _find_bestsellers(
     request: RequestContext, condition: WhereClause, interval_length: int
 ) -> list[Any]:
-    """Return the products with the most pieces sold in each interval."""
+    """Return the products that sold the most pieces in each interval."""
     return request.rows(
         "SELECT product.id, name, product.price, best.* FROM ("
         "  SELECT *, row_number() OVER"
@@ -114,7 +114,7 @@ def _find_sales(request: RequestContext, condition: WhereClause, interval_sql: s
 
 
 def _read_query(request: RequestContext) -> tuple[Form, WhereClause, int]:
-    """Return form, condition, and the shared characters of an interval; 0 without a valid query."""
+    """Return form, condition, and number of characters of an interval; 0 without a valid query."""
     form, condition = Form(request.query), WhereClause()
     if not request.query:
         return form, condition, 0

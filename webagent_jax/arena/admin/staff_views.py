@@ -1,4 +1,4 @@
-"""Base of all views of the back office: staff only, and lists with filters."""
+"""Base of all back-office views: access for staff only, and lists with filters."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def staff_name(request: RequestContext) -> str:
 def redirect_to_canonical(request: RequestContext, *names: str) -> Response | None:
     """Redirect to the canonical address of a filter; None if the request already has it.
 
-    A canonical address has the fields in this order, no empty ones, and ISO days in the fields
-    "from" and "to".
+    A canonical address has the fields in the order of `names`, no empty fields, and ISO days in the
+    fields "from" and "to".
     """
     parameters = {name: request.query.get(name, "").strip() for name in (*names, "page")}
     parameters = {name: value for name, value in parameters.items() if value}

@@ -1,1 +1,1 @@
-"""Slipway, a host for code: projects, issues, merge requests and the people behind them."""
+"""Slipway, a code host: projects, issues, merge requests and their users."""

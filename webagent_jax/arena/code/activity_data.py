@@ -17,7 +17,7 @@ AGENT_USER_ID = 1  # user id of the agent's account
 
 
 class _TextSampler:
-    """Source of texts for a project: fills the braces of the word list with its nouns."""
+    """Source of texts for a project: fills the {braces} of patterns with its nouns."""
 
     def __init__(self, rng: random.Random, team: Team) -> None:
         self.rng, self.team = rng, team
@@ -37,7 +37,7 @@ class _TextSampler:
         return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", text)
 
     def sample_new_text(self, choices: Sequence[str], used_texts: set[str]) -> str:
-        """Return a text that is not in `texts`, and add it."""
+        """Return a text that is not in `used_texts`, and add it."""
         text = self.sample_text(choices)
         while text in used_texts:
             text = self.sample_text(choices)
@@ -71,7 +71,7 @@ def fill(connection: sqlite3.Connection, teams: Sequence[Team], users: Sequence[
 
 
 def _committers(writer: _TextSampler) -> list[int]:
-    """Return the users who may push, repeated by frequency, each 0.66 times the previous one."""
+    """Return the users who may push, each repeated 0.66 times as often as the previous one."""
     pushers = [
         user
         for user, role in writer.team.members.items()

@@ -125,7 +125,7 @@ def my_issues(request: RequestContext) -> Response:
 
 @views.get("/merge-requests")
 def my_requests(request: RequestContext) -> Response:
-    """Show the merge requests of the account, or those that wait for its review."""
+    """Show the open merge requests by the account, or those with the account as reviewer."""
     if not account_id(request):
         return request.redirect_to_sign_in()
     is_reviewer = request.query.get("role") == "reviewer"

@@ -1,4 +1,4 @@
-"""Users, groups, projects and their members, drawn from the lists of data/."""
+"""Users, groups, projects and their members, drawn from the lists in data/."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _find_group(request: RequestContext, path: str) -> Any:
     """Return a group with the `role` of the account in it.
 
     Raises:
-        NotFound: There is no such group, or it is private and the account is not in it.
+        NotFound: there is no such group, or it is private and the account is not in it.
     """
     group = request.row(
         "SELECT namespace.*, coalesce((SELECT role FROM group_member WHERE namespace_id ="

@@ -35,7 +35,7 @@ def find_project(request: RequestContext, owner: str, slug: str) -> sqlite3.Row:
     """Return a project with the `role` of the account in it, "" for none.
 
     Raises:
-        NotFound: There is no such project, or the account may not see it.
+        NotFound: there is no such project, or the account may not see it.
     """
     return request.row(
         f"SELECT {PROJECT_COLUMNS}, coalesce((SELECT role FROM member WHERE project_id = project.id"

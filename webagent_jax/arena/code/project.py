@@ -61,7 +61,7 @@ def _find_latest(request: RequestContext, project: Any) -> Any:
 
 
 def _read_entries(request: RequestContext, project: Any, folder: str) -> list[tuple[str, bool]]:
-    """Return the names in a folder and whether each is a folder; folders first."""
+    """Return the name of each entry in a folder, and whether it is a folder; folders first."""
     start = f"{folder}/" if folder else ""
     paths = request.rows(
         "SELECT path FROM file WHERE project_id = ? AND substr(path, 1, ?) = ? ORDER BY path",

@@ -96,10 +96,10 @@ def files(plan: Plan, owner: str, holder: str, year: str) -> dict[str, str]:
     """Return path and content of every file of a project.
 
     Args:
-        plan: Project.
-        owner: Path of its namespace.
-        holder: Copyright holder in the license.
-        year: Year of the license.
+        plan: project.
+        owner: path of its namespace.
+        holder: copyright holder in the license.
+        year: year of the license.
     """
     rng = random_data.random_stream("code", "files", plan.name)
     minor = rng.randint(3, 19)

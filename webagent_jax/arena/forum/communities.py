@@ -127,7 +127,7 @@ def _find_moderated(request: RequestContext, slug: str) -> Any:
     """Return the community that the account moderates.
 
     Raises:
-        NotFound: There is no such community, or the account does not moderate it.
+        NotFound: there is no such community, or the account does not moderate it.
     """
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
     sql = "SELECT 1 FROM moderator WHERE community_id = ? AND member_id = ?"

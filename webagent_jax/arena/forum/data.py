@@ -37,7 +37,7 @@ FIRST_DAY = datetime.datetime(2022, 1, 3)
 MAX_DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
 MAX_COMMENTS = 20  # maximum number of comments of a post
 
-# Relative frequency of topics: a link leads out of the forum, a product is one of the shop.
+# Relative frequency of topics: "link" is an external link, "product" a product of the shop.
 _TOPIC_WEIGHTS = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
 _BUYING_TOPIC_WEIGHTS = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
 
@@ -53,7 +53,7 @@ class Community:
 
 
 def communities() -> Iterator[Community]:
-    """Yield the communities of data/forum_communities.txt; its last entry gives one per town."""
+    """Yield the communities of data/forum_communities.txt; its last entry yields one per town."""
     for head, *lines in _read_paragraphs():
         words = dict(line.split(": ", 1) for line in lines)
         sidebar = words.pop("sidebar")
@@ -233,7 +233,7 @@ def _sample_times(rng: random.Random) -> list[datetime.datetime]:
 
 
 def _sample_votes(rng: random.Random, mean: float) -> tuple[int, int]:
-    """Return upvotes and downvotes; few posts get many."""
+    """Return upvotes and downvotes; only a few posts get many."""
     up = 1 + int(rng.expovariate(1 / mean) * rng.choice((0.2, 0.5, 1, 1, 4)))
     return up, int(up * rng.random() ** 2 * 0.7)
 

@@ -90,7 +90,7 @@ def _find_member(request: RequestContext, name: str) -> Any:
     """Return a member with the counts and points of their posts and comments.
 
     Raises:
-        NotFound: There is no member of this name.
+        NotFound: there is no member of this name.
     """
     return request.row(
         "SELECT *, (SELECT count(*) FROM post WHERE author_id = member.id) AS posts,"

@@ -1,4 +1,4 @@
-"""Lists of posts in the order of the reader: home, all, community, saved and search."""
+"""Lists of posts in the reader's order: home, all, community, saved and search."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def paginate_posts(
     Args:
         request: Request; its query selects order, period and page.
         where: SQL condition on posts.
-        arguments: Parameters of `where`.
-        default: Key of `SORTS` where the query names none; "" for the setting of the reader.
+        arguments: parameters of `where`.
+        default: key of `SORTS` if the query names none; "" for the setting of the reader.
     """
     sort = request.query.get("sort", default) or reader_sort(request)
     order = SORTS.get(sort, SORTS["hot"])[1]
@@ -62,7 +62,7 @@ def find_post(request: RequestContext, number: int) -> Any:
     """Return a post with its community, author, score and the vote of the reader.
 
     Raises:
-        NotFound: There is no such post.
+        NotFound: there is no such post.
     """
     return request.row(f"{_POST} WHERE post.id = ?", request.session.account_id or 0, number)
 
@@ -146,7 +146,7 @@ def saved(request: RequestContext) -> Response:
 
 @views.get("/search")
 def search(request: RequestContext) -> Response:
-    """Show posts and communities with all the words, and members whose name starts so."""
+    """Show posts and communities with all the words, and members whose name starts with one."""
     query = request.query.get("q", "").strip()
     if not query:
         return request.redirect("/communities", "Type what you are looking for.")
@@ -174,7 +174,7 @@ def _find_communities(request: RequestContext, words: Sequence[str]) -> Sequence
 
 
 def _find_members(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:
-    """Return at most four members whose name starts with the only word."""
+    """Return up to four members whose name starts with the word; none for several words."""
     (word, *others) = words
     sql = "SELECT username FROM member WHERE username LIKE ? ORDER BY username LIMIT 4"
     return [] if others or len(word) < 4 else request.rows(sql, f"{word}%")

@@ -95,7 +95,7 @@ def delete(request: RequestContext, slug: str, number: int) -> Response:
 
 @views.get("/out/{number:int}")
 def out(request: RequestContext, number: int) -> Response:
-    """Show the page before an external link, which ends here: a world has no other sites."""
+    """Show a page in place of an external link, because a world has no other sites."""
     post = post_lists.find_post(request, number)
     if not post["url"]:
         raise NotFound

@@ -29,7 +29,7 @@ def _template_context(request: RequestContext) -> Mapping[str, Any]:
 
 
 def format_age(iso: str) -> str:
-    """Return the age of a time: "2023-06-12 08:00:00" gives "3 days ago"."""
+    """Return the time elapsed since a time: "2023-06-12 08:00:00" gives "3 days ago"."""
     minutes = int((common.NOW - datetime.datetime.fromisoformat(iso)).total_seconds()) // 60
     for name, size in (("year", 525_600), ("month", 43_200), ("day", 1440), ("hour", 60)):
         if minutes >= size:

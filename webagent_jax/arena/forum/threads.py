@@ -211,7 +211,7 @@ def edit(request: RequestContext, number: int) -> Response:
 
 @views.post("/comment/{number:int}/delete")
 def delete(request: RequestContext, number: int) -> Response:
-    """Delete a comment; one with replies stays as an empty entry."""
+    """Delete a comment; one with replies remains as an empty entry."""
     row = require_author(request, _find_comment(request, number))
     if request.value("SELECT 1 FROM comment WHERE parent_id = ?", number):
         request.execute("UPDATE comment SET author_id = NULL, body = '' WHERE id = ?", number)
@@ -225,7 +225,7 @@ def require_author(request: RequestContext, thing: Any) -> Any:
     """Return `thing` if the account wrote it.
 
     Raises:
-        NotFound: Another member wrote it, or no account is signed in.
+        NotFound: another member wrote it, or no account is signed in.
     """
     if request.session.account_id is None or thing["author_id"] != request.session.account_id:
         raise NotFound

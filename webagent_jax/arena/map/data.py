@@ -289,9 +289,9 @@ def house_number(edge: Edge, offset: int, side: int) -> int:
     Even and odd numbers face each other; numbers on country roads are ten times as far apart.
 
     Args:
-        edge: Piece of a road.
-        offset: Meters from its beginning.
-        side: Side of the road, 0 for even numbers and 1 for odd ones.
+        edge: piece of a road.
+        offset: meters from its beginning.
+        side: side of the road, 0 for even numbers and 1 for odd ones.
     """
     plot = _METERS_PER_PLOT * 10 if edge.kind == "road" else _METERS_PER_PLOT
     return max(1, 2 * ((edge.start + offset) // plot) + side)

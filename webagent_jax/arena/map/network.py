@@ -38,7 +38,7 @@ class Edge:
     a: int
     b: int
     name: str
-    town: str  # town of the edge, the nearer one outside of towns
+    town: str  # town of the edge; the nearer town for an edge outside towns
     kind: RoadKind
     line: tuple[Point, ...]  # points from a to b
     length: int  # length in meters
@@ -69,13 +69,13 @@ class Network:
         """Add an edge and return its length in meters.
 
         Args:
-            a: First node.
-            b: Last node.
-            name: Name of the road.
-            town: Town of the edge, the nearer one outside of towns.
-            kind: Kind of the road.
-            start: Meters from the beginning of the road to `a`.
-            via: Points between the nodes.
+            a: first node.
+            b: last node.
+            name: name of the road.
+            town: town of the edge; the nearer town for an edge outside towns.
+            kind: kind of the road.
+            start: meters from the beginning of the road to `a`.
+            via: points between the nodes.
         """
         line = (self.nodes[a], *via, self.nodes[b])
         length = max(1, round(sum(map(straight_distance, line, line[1:]))))
@@ -110,7 +110,7 @@ class Network:
         """Return the open edge nearest to a point, the meters along it and the meters to it.
 
         Raises:
-            ValueError: The point is off the map.
+            ValueError: the point is off the map.
         """
         x, y = point[0] // _CELL, point[1] // _CELL
         for ring in (1, 3, 8, 20, 60, 200):

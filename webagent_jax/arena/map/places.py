@@ -233,7 +233,7 @@ _DISTANCE_SQL = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
 
 @views.get("/place/{slug}/nearby")
 def nearby(request: RequestContext, slug: str) -> Response:
-    """Show places of one or all categories, the nearest in a straight line first."""
+    """Show places of one or all categories, sorted by straight-line distance."""
     fields = {name: value for name, value in request.query.items() if value}
     if len(fields) < len(request.query):
         return request.redirect(request.path, **fields)
@@ -267,7 +267,7 @@ def nearby(request: RequestContext, slug: str) -> Response:
 
 @views.get("/coordinates")
 def coordinates(request: RequestContext) -> Response:
-    """Show the nearest address and the nearest places of coordinates."""
+    """Show the address and the places nearest to coordinates."""
     form = Form(request.query)
     if not request.query:
         return request.render(

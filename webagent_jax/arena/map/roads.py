@@ -1,6 +1,6 @@
 """Layout of the roads: streets of the towns, and motorways, roads and trails between them.
 
-The roads are generated once, from the towns and the ground, and are the same in every process and
+The roads are generated once, from the towns and the terrain, and are the same in every process and
 world. No task changes them, so they are not stored in the database.
 """
 
@@ -109,7 +109,7 @@ def _add_town(net: Network, city: City) -> list[int]:
 
 
 def _sample_grid(rng: random.Random, city: City) -> _Grid:
-    """Return a rotated and bent grid without corners, because no town is a square."""
+    """Return a rotated and bent grid without corners, because no town is a perfect square."""
     size = round(5 + 2.64 * math.log(city.population / 4200))
     layout: Any = random_data.read_json("map_ground")
     fixed_names = list(layout["known_streets"].get(city.name, ()))

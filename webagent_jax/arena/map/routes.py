@@ -52,7 +52,7 @@ class Route:
 
 @functools.lru_cache(maxsize=8192)
 def find_route(start: Spot, end: Spot, mode: Mode) -> Route:
-    """Return the quickest route. Spots are on open roads, so a route always exists."""
+    """Return the quickest route, which exists because spots are on open roads."""
     edges = network().edges
     if start.edge == end.edge:
         legs: list[_Leg] = [(edges[start.edge], start.offset <= end.offset)]
@@ -94,7 +94,7 @@ def _end_lengths(legs: Sequence[_Leg], start: Spot, end: Spot) -> tuple[int, int
 
 @functools.cache
 def _neighbors(mode: Mode) -> Mapping[int, Sequence[tuple[int, Edge, bool, float]]]:
-    """Return for each junction the next ones, with edge, direction and seconds."""
+    """Return the neighbors of each junction, with edge, direction and seconds."""
     neighbors: dict[int, list[tuple[int, Edge, bool, float]]] = {}
     for edge in network().edges:
         if mode in SPEEDS[edge.kind]:
@@ -117,7 +117,7 @@ def _search(start: Spot, end: Spot, mode: Mode) -> list[_Leg]:
     origins: dict[tuple[int, str], tuple[tuple[int, str] | None, _Leg]] = {}
     expanded: set[tuple[int, str]] = set()
     count = itertools.count()
-    # Entry: lower bound of total seconds, tie-breaker, seconds so far, state, its origin, leg.
+    # Entry: lower bound of total seconds, tie-breaker, seconds so far, state, previous state, leg.
     queue: list[tuple[float, int, float, tuple[int, str], tuple[int, str] | None, _Leg]] = []
 
     def push(
@@ -185,7 +185,7 @@ def _steps(runs: Sequence[Sequence[_Leg]], lengths: Sequence[int]) -> Iterator[S
 
 
 def _heading(a: Point, b: Point) -> float:
-    """Return the angle to the east in radians."""
+    """Return the heading from `a` to `b`: radians counterclockwise from east."""
     return math.atan2(b[1] - a[1], b[0] - a[0])
 
 

@@ -1,6 +1,6 @@
 """Map as a picture (SVG), with sea, hills and letters in the style of old atlases.
 
-It is for people: pages mark it `aria-hidden` and contain all that it shows as text.
+The picture is for human users: pages mark it `aria-hidden` and contain its information as text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Visible part of the land."""
+    """Visible part of the region."""
 
     x: int
     y: int
@@ -51,7 +51,7 @@ class Frame:
         return round(x, 1), round(HEIGHT / 2 - (point[1] - self.y) / self.scale, 1)
 
     def path(self, line: Sequence[Point], *, closed: bool = False) -> str:
-        """Return the data of an SVG path; it omits corners that coincide."""
+        """Return the data of an SVG path, without corners that almost coincide."""
         words: list[str] = []
         last = None
         for point in line:
@@ -80,11 +80,11 @@ def _bounding_box(line: tuple[Point, ...]) -> tuple[int, int, int, int]:
 
 
 def fit_frame(points: Sequence[Point], *, min_scale: float = 1.9) -> Frame:
-    """Return a frame of all the points with a margin, the whole region if it would be large.
+    """Return a frame of all the points with a margin; the whole region if it would be large.
 
     Args:
-        points: Points to show.
-        min_scale: Minimum scale in meters per unit.
+        points: points to show.
+        min_scale: minimum scale in meters per unit.
     """
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     exact_scale = max(
@@ -104,9 +104,9 @@ def draw_map(frame: Frame, pins: Sequence[Pin] = (), route: Sequence[Point] = ()
     """Return the SVG picture of a frame.
 
     Args:
-        frame: Visible part of the land.
-        pins: Pins to draw.
-        route: Line to draw, empty for none.
+        frame: visible part of the region.
+        pins: pins to draw.
+        route: line to draw, empty for none.
     """
     route_path = frame.path(route) if route else ""
     # The layers escape the names that they draw.
@@ -208,7 +208,7 @@ def _draw_towns(frame: Frame) -> Iterator[str]:
 
 
 def _edges_in_frame(frame: Frame) -> list[Edge]:
-    """Return the roads to draw, at small scales only those between towns."""
+    """Return the roads to draw; for large frames, only those between towns."""
     if frame.scale >= 45:
         main_edges = (e for e in network().edges if e.kind in ("road", "motorway", "trail"))
         return [edge for edge in main_edges if frame.shows(edge.line)]
@@ -221,7 +221,7 @@ def _edges_in_frame(frame: Frame) -> list[Edge]:
 
 
 def _draw_roads(frame: Frame) -> Iterator[str]:
-    """Yield the roads, small ones first, after the rims of all, so that crossings are open."""
+    """Yield the rims of all roads, then the roads, small ones first, so that crossings are open."""
     edges_by_kind: dict[RoadKind, list[Edge]] = {kind: [] for kind in _WIDTHS}
     for edge in _edges_in_frame(frame):
         edges_by_kind[edge.kind].append(edge)

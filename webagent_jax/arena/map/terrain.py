@@ -1,6 +1,6 @@
 """Terrain: water, hills and woods, in meters east and north of Alder Falls.
 
-The shapes of data/map_ground.json are in kilometers, a few points each; splines round them off.
+The shapes in data/map_ground.json are in kilometers and have few points; splines smooth them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class River:
 
 @dataclass(frozen=True)
 class Terrain:
-    sea: tuple[Point, ...]  # closed shape, as lakes, woods and contours
+    sea: tuple[Point, ...]  # closed shape, like lakes, woods and contours
     lakes: tuple[tuple[Point, ...], ...]
     rivers: tuple[River, ...]
     woods: tuple[tuple[Point, ...], ...]
@@ -113,9 +113,9 @@ def smooth_line(
     """Return a smooth line through points (Catmull-Rom spline).
 
     Args:
-        points: Points of the line.
-        closed: Whether the last point connects to the first.
-        steps: Pieces from one point to the next.
+        points: points of the line.
+        closed: whether the last point connects to the first.
+        steps: pieces from one point to the next.
     """
     count = len(points)
     point_at = (

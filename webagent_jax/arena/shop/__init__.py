@@ -1,1 +1,1 @@
-"""Shop, with the database that it shares with its back office, the admin."""
+"""Marigold, a department store; it shares its database with its back office."""

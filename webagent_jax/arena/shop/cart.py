@@ -212,7 +212,7 @@ def done(request: RequestContext) -> Response:
 
 
 def _checkout_page(request: RequestContext, template: str, form: Form) -> Response:
-    """Return a page of the checkout, or a redirect without a cart or an account."""
+    """Return a page of the checkout, or a redirect without an account, products or an address."""
     if not request.session.account_id:
         return request.redirect_to_sign_in()
     cart = load_cart(request)

@@ -86,7 +86,7 @@ def _product_list(
 ) -> Response:
     """Return a page of a product list, with the filters and the order of the query parameters."""
     parameters = {name: value for name, value in request.query.items() if value}
-    # A form sends its empty fields too.
+    # Forms send empty fields, which the address should not contain.
     if len(parameters) < len(request.query):
         return request.redirect(request.path, **parameters)
     form = Form(request.query)

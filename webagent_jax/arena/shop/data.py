@@ -62,7 +62,7 @@ def _address_row(number: int, person: Person, street: str, is_default: int) -> t
 
 
 def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
-    """Fill the tables of the catalog; return the category of each product, for its reviews."""
+    """Fill the tables of the catalog, and return the category of each product for its reviews."""
     rng = random_data.random_stream("shop", "products")
     all_categories = list(categories())
     departments = list(dict.fromkeys(category.department for category in all_categories))
@@ -222,7 +222,7 @@ def _sample_status(rng: random.Random, age: int) -> str:
 def _fill_reviews(
     connection: sqlite3.Connection, people: tuple[Person, ...], category_of: dict[int, Category]
 ) -> None:
-    """Fill the reviews; products that sell more have more of them."""
+    """Insert the reviews; products that sell more have more reviews."""
     rng = random_data.random_stream("shop", "reviews")
     products = connection.execute("SELECT id, added, sold FROM product").fetchall()
     drafts: list[tuple[str, int, Person, int, str]] = []

@@ -115,7 +115,7 @@ def _backward(
         residuals.denominator,
         correction,
     )
-    # The kernels differentiate with respect to the scaled q; dk has the scale through that q.
+    # The kernels differentiate with respect to the scaled q; dk includes the scale through q.
     dq = _run_dq(inputs, interpret=interpret)
     dk, dv = _run_dkv(inputs, interpret=interpret)
     scale = residuals.q.shape[-1] ** -0.5

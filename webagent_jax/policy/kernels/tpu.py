@@ -101,7 +101,7 @@ def _backward(
     dq = _run_dq(inputs, block=block, interpret=interpret)
     dk, dv = _run_dkv(inputs, block=block, interpret=interpret)
     scale = residuals.q.shape[-1] ** -0.5
-    # The kernels differentiate with respect to the scaled q; dk has the scale through that q.
+    # The kernels differentiate with respect to the scaled q; dk includes the scale through q.
     dq = (dq * scale).astype(residuals.q.dtype)
     return jnp.swapaxes(dq, 1, 2), jnp.swapaxes(dk, 1, 2), jnp.swapaxes(dv, 1, 2), None
 

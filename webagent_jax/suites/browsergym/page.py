@@ -181,7 +181,7 @@ class _AccessibilityTree:
 
         Args:
             node: node of the tree.
-            is_marked: whether BrowserGym's heuristic takes the node for an element.
+            is_marked: whether BrowserGym's heuristic classifies the node as an element.
         """
         # Drop-down lists, editable fields and buttons share this role.
         if node["role"] == "combobox":

@@ -29,7 +29,7 @@ class BrowserGymProcess:
 
     def __init__(self, python: str) -> None:
         self._pipe, worker_pipe = multiprocessing.Pipe()
-        # A file, because a pipe that nobody reads would block the process when it is full.
+        # A file, because an unread pipe would block the process when it is full.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self.is_alive = True
         try:
@@ -65,7 +65,7 @@ class BrowserGymProcess:
             raise InfraError("the process of BrowserGym has ended")
         try:
             self._pipe.send_bytes(json.dumps([method, arguments]).encode())
-            # A late response would be taken for that of the next call, so the process ends.
+            # A late response would be mistaken for that of the next call, so the process is killed.
             if not self._pipe.poll(timeout):
                 self.end()
                 raise InfraError(f"BrowserGym did not respond in {timeout:g} s")

@@ -1,4 +1,4 @@
-"""Audit of verifiers: tasks that pay for doing nothing."""
+"""Audit of verifiers: tasks that reward doing nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webagent_jax.types import Task
 
 
 def tasks_solved_at_reset(pool: BrowserPool, config: InfinityConfig) -> Iterator[Task]:
-    """Yield the tasks whose verifiers accept the app as it opens, excluded tasks too.
+    """Yield the tasks whose verifiers accept the initial state of the app, including excluded ones.
 
     Raises:
         ConfigError: there is no checkout at the path.

@@ -12,7 +12,7 @@ from webagent_jax.config import ConfigError, InfinityConfig
 from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
 from webagent_jax.types import Split, Task
 
-_HELD_OUT_PERCENT = 20  # percentage of the tasks of training apps in the second test list
+_HELD_OUT_PERCENT = 20  # percentage of the training apps' tasks that test_split=tasks holds out
 
 
 def read(config: InfinityConfig, names: Sequence[str] = ()) -> Mapping[Split, dict[str, Task]]:
@@ -43,7 +43,7 @@ def read(config: InfinityConfig, names: Sequence[str] = ()) -> Mapping[Split, di
 
 
 def read_all(path: str) -> Iterator[Task]:
-    """Yield all tasks of a checkout, those that the suite excludes too.
+    """Yield all tasks of a checkout, including those that the suite excludes.
 
     `eval` of a task contains its difficulty and the path of its verifier.
 
@@ -97,13 +97,17 @@ def _split(task: Task, config: InfinityConfig) -> Split | None:
 
 
 def _is_held_out(name: str) -> bool:
-    # A hash, so that a task stays in its list when others are added or excluded.
+    # A hash, so that a task stays in its split when others are added or excluded.
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:4], "big") % 100 < _HELD_OUT_PERCENT
 
 
 def _check_name(name: str, valid_names: Sequence[str], option: str) -> None:
-    """Raise ConfigError unless the name is valid."""
+    """Check that the name is valid.
+
+    Raises:
+        ConfigError: it is not; the message suggests similar names.
+    """
     if name not in valid_names:
         suggestions = difflib.get_close_matches(name, valid_names, n=3) or valid_names[:3]
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Tasks that the suite leaves out, with the reason (commit 1ca77813 of WebArena-Infinity)."""
+"""Tasks that the suite excludes, with the reason (commit 1ca77813 of WebArena-Infinity)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ gmail-accounts-and-contacts/task_m13
 gmail-accounts-and-contacts/task_m20
 """
 
-# "Save Notification Settings" saves the first provider, which draws the page anew with the old
-# settings of the others. These tasks need another provider's.
+# "Save Notification Settings" saves the first provider, which redraws the page with the old
+# settings of the others. These tasks require settings of another provider.
 _ONLY_FIRST_PROVIDER_SAVED = """
 elation-patient-communication/task_41
 elation-patient-communication/task_h14

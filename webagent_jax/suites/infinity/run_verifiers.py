@@ -73,6 +73,6 @@ def main(server_url: str, paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # The checkout of the user stays as it is.
+    # Write no bytecode to the checkout of the user.
     sys.dont_write_bytecode = True
     main(sys.argv[1], sys.argv[2:])

@@ -3,14 +3,14 @@
 Each world is one app in one episode, with a hostname of its own (world_names.py). The protocol is
 that of the apps' own servers: static files, PUT /api/state, by which a page reports its state, and
 GET /api/events. Their servers also return the state, the verifiers and the seed data to anyone, and
-the apps insert text as HTML, so an agent could read a solution or run a script. This server is
-closed to that:
+the apps insert text as HTML, so an agent could read a solution or run a script. This server
+prevents both:
 
 - A file is sent only as what the app uses it for: `js/data.js` as a script, not as a page. The
   browser names the use in the header Sec-Fetch-Dest, which no page can change.
 - Only the scripts of a page reach the interface, and only what they use: no GET of the state, no
   reset.
-- The content security policy blocks scripts in inserted HTML, and all that leaves the page.
+- The content security policy blocks scripts in inserted HTML, and requests to other origins.
 """
 
 from __future__ import annotations

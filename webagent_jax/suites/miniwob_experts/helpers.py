@@ -15,7 +15,7 @@ from collections.abc import Callable
 from webagent_jax.types import Action, ActionKind, Decision, Element, Expert, Observation
 
 ExpertFactory = Callable[[str, Observation], Expert]
-"""An expert for one page, made from the intent and the first observation."""
+"""Function that creates the expert of a page from the intent and the first observation."""
 
 ORDINALS = {"1st": 0, "2nd": 1, "3rd": 2}
 
@@ -168,7 +168,7 @@ def select(page: Observation, option: str) -> Decision:
 
 
 def wait(text: str) -> Decision:
-    """Wait until the page shows `text`."""
+    """Wait once for the page to show `text`."""
     return Decision(f'wait for "{text}"', Action(ActionKind.WAIT))
 
 

@@ -250,7 +250,7 @@ class AuthStateStore:
         form_url = f"{address}{_LOGIN_PAGES[site].login_path}"
         # After a cache flush the page takes longer than the browser's timeout.
         _fetch(site, address, form_url)
-        # A browser submits the form, because scripts of the page may take part.
+        # A browser submits the form, because scripts of the page may be involved.
         with self._pool.session(origins=origins) as session:
             page_error = _submit_login_form(session, form_url, account)
             _write_state(path, session.storage_state())

@@ -1,10 +1,10 @@
 """Catalog of WebArena tasks: the files of both splits, filtered, with notes on skipped tasks.
 
 A task counts as modifying its sites unless only its answer or an address is scored. The field
-`require_reset` is not used: it is false in every published file, also for tasks that post, delete
+`require_reset` is not used: it is false in every published file, even for tasks that post, delete
 and buy. Tasks that cannot be done count as modifying too, because many require a change ("Delete
-all negative reviews ...") and an agent may do a part of it. Sites of your own can be modified,
-those of WebArena if they have an account: encyclopedia and map cannot.
+all negative reviews ...") and an agent may do a part of it. Tasks can modify custom sites, and the
+sites of WebArena with accounts; they cannot modify the encyclopedia and the map.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from webagent_jax.types import Split, Task
 ACCOUNT_SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
 """Sites with a login, which are the sites that tasks can modify."""
 
-_READ_ONLY_SITES = ("wikipedia", "map", "homepage")  # nobody can modify them
+_READ_ONLY_SITES = ("wikipedia", "map", "homepage")  # tasks cannot modify them
 _SITE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _PACKAGE_PREFIX = "package:"
 _LITE_V2_HELP = (
@@ -109,7 +109,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
             if (not names or name in names)
             and (not config.sites or set(task.sites) <= set(config.sites))
         }
-        # 3. Leave out tasks that cannot be scored.
+        # 3. Skip tasks that cannot be scored.
         splits[split], note = _select_scorable(selected, split, config)
         notes += [*note, *_faulty_label_notes(splits[split])]
     if not any(splits.values()):
@@ -167,7 +167,7 @@ def _load(file: str, split: Split, config: WebArenaConfig) -> dict[str, Task]:
     if labels == "verified":
         tasks = verified.read_tasks(config)
         return {task.id.rpartition("/")[2]: task for task in tasks}
-    # Label sets number their tasks independently, and so do both splits: ids need either.
+    # Label sets and splits number their tasks independently, so ids contain one of them.
     prefix = split if labels == "original" else labels
     tasks = load_file(file, configured_addresses(config))
     names = [task.id.removeprefix("webarena/") for task in tasks]
@@ -258,7 +258,7 @@ def _select_scorable(
 
 
 def _faulty_label_notes(tasks: Mapping[str, Task]) -> list[str]:
-    """Return a note on tasks whose published label no agent passes, or any agent does."""
+    """Return a note on tasks whose published label no agent passes, or every agent passes."""
     numbers = [task.eval["webarena_id"] for task in tasks.values() if verified.is_verified(task)]
     impossible = [number for number in numbers if number in verified.IMPOSSIBLE_TASKS]
     free = [number for number in numbers if number in verified.FREE_TASKS]

@@ -158,7 +158,7 @@ class WebArenaEnvironment(BrowserEnvironment):
 
     def _verified_score(self, answer: str | None, entries: Sequence[Mapping[str, Any]]) -> float:
         spec = self._task.eval
-        # Every episode opens a page, so that an empty log is a fault of the browser.
+        # Every episode opens a page, so an empty log is a fault of the browser.
         if not entries:
             raise InfraError("the network log of the episode is empty")
         response = verified.agent_response(answer, spec["task_type"], spec["item_type"])
@@ -180,7 +180,7 @@ class WebArenaEnvironment(BrowserEnvironment):
         return self._remember(observation), False
 
     def _remember(self, observation: Observation) -> Observation:
-        """Keep the elements, so that `_is_sign_out` can look up the next action's."""
+        """Store the elements, so that `_is_sign_out` can look up that of the next action."""
         self._elements = observation.elements
         return observation
 

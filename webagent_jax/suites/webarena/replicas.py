@@ -45,7 +45,7 @@ class ReplicaLease:
     replicas: Mapping[str, Replica]  # replicas by site
     modified_sites: frozenset[str]  # sites that the episode may modify
     exclusive_sites: set[str] = field(default_factory=set)  # sites with exclusive access
-    # Groups to reset, exclusively, first.
+    # Groups to reset before the episode, with exclusive access.
     reset_groups: set[_ResetGroup] = field(default_factory=set)
     has_fault: bool = False  # whether the episode observed a fault of the sites
 

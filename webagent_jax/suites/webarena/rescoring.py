@@ -27,7 +27,7 @@ class Rescore:
     """Score of an episode under a label set."""
 
     reward: float | None  # 0 or 1; None if the stored data do not suffice
-    reason: str = ""  # what is missing if there is no reward
+    reason: str = ""  # missing data if there is no reward
 
 
 class NotStoredError(InfraError):
@@ -80,7 +80,7 @@ def rescore_verified(python: str, pairs: Sequence[tuple[Episode, Task]]) -> list
         requests.append(
             verified.ScoreRequest(
                 spec["webarena_id"],
-                # Labels of answers alone need no address, but the package asks for one.
+                # Labels of answers alone need no address, but the package requires one.
                 addresses or {site: f"http://{site}.invalid" for site in task.sites},
                 verified.agent_response(episode.answer, spec["task_type"], spec["item_type"]),
                 verified.har_entries(log) if log else None,
@@ -97,7 +97,7 @@ def rescore_webarena(
 ) -> Rescore:
     """Return the score of an episode under labels in the format of WebArena.
 
-    Evaluators that need the live site are left out: if another part fails, so does the episode;
+    Evaluators that need the live site are skipped: if another part fails, so does the episode;
     otherwise there is no reward.
 
     Args:

@@ -38,7 +38,7 @@ class Scorer:
 
     def score(self, episode: dict[str, Any]) -> dict[str, Any]:
         """Return score and result of an episode."""
-        # Imported here, so that --installation needs no second.
+        # Imported here, so that --installation takes less than a second.
         from webarena_verified.types.tracing import NetworkTrace
 
         benchmark = self._instance(episode["environments"])

@@ -31,7 +31,7 @@ Addresses = Mapping[str, Sequence[str]]
 def addresses_from_environment(
     environ: Mapping[str, str], required_sites: Collection[str]
 ) -> Addresses:
-    """Return the addresses in `GITLAB` or `WA_GITLAB`, separated by spaces, of the needed sites.
+    """Return the addresses of the sites in `GITLAB` or `WA_GITLAB`; spaces separate replicas.
 
     Raises:
         ConfigError: a site has no address, an address is not http or is a duplicate; the message

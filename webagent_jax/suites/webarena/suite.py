@@ -71,7 +71,7 @@ class WebArena:
         environ: environment variables with the sites and their accounts.
 
     Raises:
-        ConfigError: a file, site or account is not valid; the message says which and how to fix it.
+        ConfigError: a file, site or account is not valid; the message names it and the fix.
     """
 
     def __init__(

@@ -186,7 +186,7 @@ def is_verified(task: Task) -> bool:
 
 
 def may_modify(task: Task) -> bool:
-    """Return whether a task of WebArena-Verified asks for a change of its sites."""
+    """Return whether a task of WebArena-Verified requires changing its sites."""
     return task.eval["task_type"] == _MUTATE
 
 
@@ -196,7 +196,7 @@ def may_modify(task: Task) -> bool:
 def agent_response(answer: str | None, task_type: str, item_type: str) -> Json:
     """Return the message of an exit action in the response format of WebArena-Verified.
 
-    The action grammar has a message and no fields, so that the rest follows from rules
+    The action grammar has a message and no fields, so the other fields follow from rules
     (docs/webarena.md). A message that is a JSON object with `task_type` and `status` is returned
     unchanged.
 
@@ -299,8 +299,8 @@ class Verdict:
 def score(python: str, requests: Sequence[ScoreRequest]) -> list[Verdict]:
     """Return the verdicts of the package.
 
-    An error of one of its evaluators is a score of 0, as in its own summaries: wrong answers cause
-    most of them.
+    An error of one of its evaluators counts as a score of 0, as in its own summaries: wrong answers
+    cause most of them.
 
     Args:
         python: interpreter that has the package.
@@ -343,7 +343,7 @@ def _environments(addresses: Mapping[str, str]) -> Json:
 
 
 def _spellings(address: str) -> list[str]:
-    """Return an address, and the address without its port if browsers leave the port out."""
+    """Return an address, and the address without its port if browsers omit the port."""
     parts = urlsplit(address)
     if parts.port != {"http": 80, "https": 443}.get(parts.scheme):
         return [address]

@@ -1,4 +1,4 @@
-"""Changes of customers, and new customers."""
+"""Changes to customers, and new customers."""
 
 from __future__ import annotations
 

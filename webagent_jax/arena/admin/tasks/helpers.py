@@ -1,4 +1,4 @@
-"""Helpers of the back office's tasks: draws from its data, and moves on its pages."""
+"""Sampling and navigation helpers for the tasks of the back office."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CUSTOMER_ORDER_ROW = (
 """Pattern of an order on the page of a customer: number, date, total, status."""
 
 
-# --- draws ---------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------
 
 
 def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
@@ -108,7 +108,7 @@ def first_and_last_day(period: str) -> tuple[str, str]:
 
 
 def period_condition(column: str = "placed") -> str:
-    """Return SQL that selects a period; the values of its placeholders are `days_of`."""
+    """Return SQL that selects a period; its placeholders are the first and the last day."""
     return f"{column} >= ? AND {column} < date(?, '+1 day')"
 
 
@@ -117,7 +117,7 @@ def product_field_equals(sku: str, column: int, text: str) -> EvalSpec:
     return page_equals(f"{ADMIN}/products?q={sku}", f"td:nth-child({column})", text)
 
 
-# --- moves ---------------------------------------------------------------------------------------
+# --- navigation ----------------------------------------------------------------------------------
 
 
 def find_orders(page: Observation, query: str) -> Moves:
@@ -158,7 +158,7 @@ def save_product(page: Observation) -> Moves:
 
 
 def go_to_report(page: Observation, report: str, reason: str) -> Moves:
-    """Open a report, for the reason `reason`."""
+    """Open a report; `reason` is the reason in the thought."""
     page = yield from click(
         page, "Reports", "link", intent_phrase="", reason="This is told by a report"
     )
@@ -166,7 +166,7 @@ def go_to_report(page: Observation, report: str, reason: str) -> Moves:
 
 
 def submit_report_form(page: Observation, days: Sequence[str], interval: str = "") -> Moves:
-    """Fill in the days of a report, and the interval unless "", and show the report."""
+    """Fill in the days of a report, and the interval unless it is "", and show the report."""
     if interval and field_value(page, "Period") != interval:
         page = yield from select_option(page, "Period", interval, intent_phrase="")
     page = yield from type_text(page, "From", days[0], reason="That is the first day")

@@ -1,4 +1,4 @@
-"""Changes of orders: invoice, ship, complete, hold, cancel, refund, comment."""
+"""Changes to orders: invoice, ship, complete, hold, cancel, refund, comment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def order_is(number: int, status: str, *facts: str) -> EvalSpec:
 
 
 def _sample_parcel(rng: random.Random) -> dict[str, str]:
-    """Return a random carrier and a tracking number of it."""
+    """Return a random carrier and one of its tracking numbers."""
     carrier = rng.choice(list(CARRIERS))
     return {
         "carrier": carrier,

@@ -1,4 +1,4 @@
-"""Questions about products, and changes of products."""
+"""Questions about products, and changes to products."""
 
 from __future__ import annotations
 

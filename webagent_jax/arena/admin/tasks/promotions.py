@@ -1,4 +1,4 @@
-"""Changes of promotions: create, change, disable."""
+"""Changes to promotions: create, edit, disable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions for the reports on coupons, customers, stock and search terms."""
+"""Questions about the reports on coupons, customers, stock and search terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions for the reports on bestsellers and sales, and reports to open."""
+"""Questions about the reports on bestsellers and sales, and reports to open."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _status_is(number: int, status: str) -> EvalSpec:
 
 
 def _open_review(page: Observation, slots: Slots) -> Moves:
-    """Open the review of the slots, the only one in the list."""
+    """Open the review that the slots describe, the only one in the list."""
     page = yield from find_reviews(page, f"{slots['product']} {slots['nickname']}")
     link = next(name for name in element_names(page, "link") if re.fullmatch(r"\d+", name))
     return (

@@ -1,4 +1,4 @@
-"""Changes of prices and stock."""
+"""Changes to prices and stock."""
 
 from __future__ import annotations
 

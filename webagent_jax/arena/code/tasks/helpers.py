@@ -36,9 +36,9 @@ def sample_project(data: Data, rng: random.Random, role: str = "", where: str = 
     """Return a project visible to the agent.
 
     Args:
-        data: Seed databases.
-        rng: Random generator.
-        role: Minimum role of the agent in the project, "" for none.
+        data: seed databases.
+        rng: random generator.
+        role: minimum role of the agent in the project, "" for none.
         where: SQL condition on the project.
     """
     roles = ROLES[ROLES.index(role) :] if role else ("", *ROLES)

@@ -1,4 +1,4 @@
-"""Questions on issues, merge requests, milestones and members."""
+"""Questions about issues, merge requests, milestones and members."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def _sample_delete_branch(data: Data, rng: random.Random) -> TaskInstance | None
         "SELECT name FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
     )
     branches = [row["name"] for row in fetch_rows(data, sql, project["id"])]
-    # All branches must fit on one page, which the evaluator compares exactly.
+    # The evaluator compares the page exactly, so all branches must fit on one page.
     if not 3 <= len(branches) <= 6:
         return None
     branch = rng.choice(branches[1:])

@@ -1,4 +1,4 @@
-"""Questions on commits, contributors, stars and files."""
+"""Questions about commits, contributors, stars and files."""
 
 from __future__ import annotations
 

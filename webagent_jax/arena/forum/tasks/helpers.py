@@ -150,8 +150,8 @@ def go_to_sorted_posts(page: Observation, community: str, order: str, period: st
     """Open the posts of a community in an order.
 
     Args:
-        page: Current page.
-        community: Title of the community.
+        page: current page.
+        community: title of the community.
         order: "New", "Top" or "Most commented".
         period: "week", "month" or "year"; "" for no limit.
     """

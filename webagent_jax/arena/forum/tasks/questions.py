@@ -1,4 +1,4 @@
-"""Questions on authors, titles, points, subscribers and moderators."""
+"""Questions about authors, titles, points, subscribers and moderators."""
 
 from __future__ import annotations
 

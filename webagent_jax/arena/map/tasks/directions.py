@@ -1,4 +1,4 @@
-"""Questions on routes, and tasks that end on a route or a list."""
+"""Questions about routes, and tasks that end on a route or a list."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Slots = Mapping[str, str]
 
 
 def _sample_two_places(data: Data, rng: random.Random, mode: str) -> tuple[Any, Any]:
-    """Return two places: in different towns by car, in one town on foot, either by bike."""
+    """Return two places: in different towns by car, in one town on foot, and either by bike."""
     if mode == "on foot" or (mode == "by bike" and rng.random() < 0.5):
         first, second = sample_places_in_town(data, rng, 2)
         return first, second
@@ -178,7 +178,7 @@ def longest_stretch(slots: Slots, page: Observation) -> Expert:
 
 
 def _parse_steps(page: Observation) -> list[tuple[int, str]]:
-    """Return meters and road of each step."""
+    """Return the meters and the road of each step."""
     words = r"(?:Head [a-z-]+ on|Turn left onto|Turn right onto|Continue onto)"
     matches = re.findall(rf"{words} (.+?) (\d+(?:\.\d+)?) (k?m)\b", page_text(page))
     return [

@@ -38,7 +38,7 @@ _PLACE_QUERY = (
 
 
 def sample_place(data: Data, rng: random.Random, where: str = "1") -> Any:
-    """Return a row of place; None if the drawn place does not satisfy `where`."""
+    """Return the row of a random place; None if it does not satisfy `where`."""
     number = rng.randint(_FIRST_PLACE_ID, _LAST_PLACE_ID)
     return (
         data["map"].execute(f"{_PLACE_QUERY} WHERE place.id = ? AND {where}", [number]).fetchone()
@@ -108,7 +108,7 @@ def distance_references(distance: str) -> tuple[str, ...]:
 
 @functools.cache
 def find_plural(category: str) -> str:
-    """Return the plural of a category, the name in lists and menus."""
+    """Return the plural of a category, its name in lists and menus."""
     return next(kind.plural for kind in categories() if kind.name.lower() == category.lower())
 
 
@@ -119,7 +119,7 @@ def find_section(plural: str) -> str:
 
 @functools.cache
 def capitalize_plural(plural: str) -> str:
-    """Return the plural of a category with its capital letters."""
+    """Return the plural of a category as pages capitalize it."""
     return next(kind.plural for kind in categories() if kind.plural.lower() == plural.lower())
 
 

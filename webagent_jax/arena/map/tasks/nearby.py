@@ -1,4 +1,4 @@
-"""Questions on places of a category in a town or near another place."""
+"""Questions about places of a category in a town or near another place."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def count(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskInstance | None:
-    """Return a task on the one to four places of a category and town that satisfy `where`.
+    """Return a task about the one to four places of a category and town that satisfy `where`.
 
     At least one place of the category in the town does not satisfy it.
     """

@@ -1,4 +1,4 @@
-"""Questions on a place, by name or by coordinates."""
+"""Questions about a place, by name or by coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the user's account and orders."""
+"""Changes to the user's account and orders."""
 
 from __future__ import annotations
 

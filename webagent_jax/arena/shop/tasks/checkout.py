@@ -1,4 +1,4 @@
-"""Changes of the cart, and orders."""
+"""Changes to the cart, and orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the shop's tasks: draws from its data, and moves on its pages."""
+"""Sampling and navigation helpers for the tasks of the shop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER_ROW = r"(\d{6}) ([A-Z][a-z]{2} \d+, \d{4}) \$([\d,.]+) ([A-Z][a-z]+)"
 """Pattern of a row of the user's orders: number, date, total, status."""
 
 
-# --- draws ---------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------
 
 
 def sample_product(data: Data, rng: random.Random, where: str = "stock > 20") -> Any:
@@ -52,7 +52,7 @@ def sample_order(data: Data, rng: random.Random, where: str = "1") -> Any:
 
 
 def format_dollars(cents: int) -> str:
-    """Return an amount as pages write it, without the sign: 123450 gives 1,234.50."""
+    """Return an amount as on pages, without the dollar sign: 123450 gives 1,234.50."""
     return f"{cents / 100:,.2f}"
 
 
@@ -61,7 +61,7 @@ def parse_cents(text: str) -> int:
     return round(float(text.replace(",", "")) * 100)
 
 
-# --- moves ---------------------------------------------------------------------------------------
+# --- navigation ----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def find_department(category: str) -> str:
 
 
 def go_to_product(page: Observation, product: str) -> Moves:
-    """Open the page of a product by a search."""
+    """Search for a product and open its page."""
     page = yield from search(
         page, "Search products", product, reason="The search finds a product by its name"
     )

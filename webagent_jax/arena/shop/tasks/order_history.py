@@ -112,7 +112,7 @@ def _read_fact(row: re.Match[str], fact: str) -> str:
 
 
 def _sample_month(data: Data, rng: random.Random) -> tuple[str, list[tuple[int, str]]] | None:
-    """Return a month, and total and status of the user's orders in it; None if one is refunded."""
+    """Return a month, and total and status of each order in it; None if one is refunded."""
     order = sample_order(data, rng)
     sql = (
         f"SELECT total, status FROM purchase WHERE customer_id = {AGENT_USER_ID} AND placed LIKE ?"
@@ -199,7 +199,10 @@ def orders_in_month(slots: Slots, page: Observation) -> Expert:
 
 
 def _sample_product_of_order(data: Data, rng: random.Random) -> tuple[str, str, str] | None:
-    """Return name, order number and time of a product in just one order, of the latest six."""
+    """Return name, order number and time of a recent product; None if ordered more than once.
+
+    The product is in one of the latest six orders.
+    """
     sql = (
         "SELECT product.name, purchase.id, placed FROM purchase"
         " JOIN purchase_item ON purchase_id = purchase.id"

@@ -1,4 +1,4 @@
-"""Changes of the wish list and the comparison."""
+"""Changes to the wish list and the comparison."""
 
 from __future__ import annotations
 

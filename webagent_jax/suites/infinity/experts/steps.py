@@ -81,8 +81,8 @@ def find(
 ) -> str | None:
     """Return the id of the element with a text; None if the page has none.
 
-    An element whose name is the text goes before one whose name contains it, and this one before
-    the last element that begins before the text. The other arguments are those of `click`.
+    Prefers an element whose name is the text, then one whose name contains it, then the last
+    element that begins before the text. The other arguments are those of `click`.
     """
     start = _position(page.text, after_text, 0) if after_text else 0
     end = _position(page.text, before_text, 0) if before_text else len(page.text)
