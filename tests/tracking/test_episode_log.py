@@ -37,6 +37,7 @@ def make_turn(action: types.Action | types.ParseError, screenshot: bytes | None)
             logp=np.array([-0.1, -np.inf, np.nan, -1e-38], np.float32),
             policy_version=np.array([3, 4], np.int32),
             finish="length",
+            sampling_logp=None if screenshot is None else np.array([], np.float32),
         ),
         response_text="Grüße\n\u2028 \ud800 </script>",
         action=action,

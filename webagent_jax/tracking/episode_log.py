@@ -286,7 +286,9 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
             logp=_decode_array(record["logp"], "<f4", np.float32),
             policy_version=_decode_array(record["policy_version"], "<i4", np.int32),
             finish=record["finish"],
-            sampling_logp=sampling_logp and _decode_array(sampling_logp, "<f4", np.float32),
+            sampling_logp=(
+                None if sampling_logp is None else _decode_array(sampling_logp, "<f4", np.float32)
+            ),
         ),
         response_text=record["response_text"],
         action=_decode_action(record["action"]),
