@@ -132,7 +132,7 @@ def test_missing_browser_is_reported_by_browser_and_sites(monkeypatch: pytest.Mo
         pytest.param(
             {"chromium_sandbox": True},
             "sandbox",
-            "never works for root",
+            "does not work as root",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="for root"),
         ),
     ],

@@ -90,7 +90,7 @@ def test_full_disk_loses_nothing(tmp_path):
     result = run(["unshare", "-rm", "sh", "-c", script], tmp_path)
     statuses = [line for line in result.stdout.splitlines() if line.startswith("status")]
     assert statuses == ["status 2", "status 0"], result
-    assert result.stderr.startswith("error: no space left on device: free some, then run the same")
+    assert result.stderr.startswith("error: no space left on device: free disk space, then run")
     assert "Traceback" not in result.stderr and len(result.stderr.splitlines()) <= 3
     # The second start reuses the demonstrations of the first.
     assert result.stdout.count("demonstrations:") == 2  # first and last line of the phase

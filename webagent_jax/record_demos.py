@@ -39,8 +39,8 @@ HELP = """\
 Do each task in the window. Wait for the line of an action before the next one. Tab ends a text,
 Shift and a click only move the pointer to an element. In this terminal:
   Enter, or an answer    end the task
-  /back /forward /goto ADDRESS /wait /up /down    go in the history, open, look again, scroll
-  /again /skip /quit    start the task anew, leave it out, end"""
+  /back /forward /goto ADDRESS /wait /up /down    history, open, observe again, scroll
+  /again /skip /quit    restart the task, skip it, quit"""
 
 _PAGE_COMMANDS = {
     "/back": ActionKind.GO_BACK,
@@ -116,7 +116,7 @@ def record_demos(
                 continue
             required_len = longest_prompt(episode) + cfg.rollout.max_new_tokens
             if longest_prompt(episode) > limit:
-                progress.log(f"not kept: it needs --config.engine.max_model_len={required_len}")
+                progress.log(f"not kept: requires --config.engine.max_model_len={required_len}")
                 continue
             recorded.append(_without_focus_clicks(demos.from_episode(episode)))
             demos.write(directory, recorded, overwrite=True)

@@ -36,8 +36,8 @@ def test_launcher_reports_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     main = load_main("show_observation")
     settings = config.to_config_dict(config.RunConfig(browser=LONG_TIMEOUTS))
     for url, error, message in (
-        ("ftp://x/", ConfigError, "is no http address"),
-        ("http://127.0.0.1:1x/", ConfigError, "is no http address"),
+        ("ftp://x/", ConfigError, "is not an http address"),
+        ("http://127.0.0.1:1x/", ConfigError, "is not an http address"),
         ("http://127.0.0.1:1/", InfraError, "the browser failed: "),
     ):
         with flagsaver.flagsaver(url=url, config=settings), pytest.raises(error, match=message):

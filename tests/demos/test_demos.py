@@ -202,7 +202,7 @@ def test_read_reports_damaged_records(demos_dir: Path, size: int | None) -> None
         shard_path(demos_dir).unlink()
     else:
         os.truncate(shard_path(demos_dir), size)
-    with pytest.raises(demos.DemosError, match=r"damaged.*collect them anew"):
+    with pytest.raises(demos.DemosError, match=r"damaged.*collect them again"):
         list(demos.read(demos_dir))
 
 

@@ -167,7 +167,7 @@ def test_invalid_results_raise_config_error():
         environment.compute_reward(None)
     with pytest.raises(ConfigError, match="rgb_array"):
         environment.screenshot()
-    with pytest.raises(ConfigError, match="leave it out"):
+    with pytest.raises(ConfigError, match="omit it"):
         GymSuite(GuessingGame, SuiteConfig(tasks=("a",)))
 
 

@@ -118,7 +118,7 @@ def test_catalog_filters_tasks_and_sites(tasks_path: str) -> None:
     [
         (["7"], (), r"no task '7' in .*tasks\.json; choose from: 0, 1, 2, 3, 4, 5$"),
         ([], ("gitlb",), r"names 'gitlb'; choose from: shopping, "),
-        (["0"], ("reddit",), "no task is left"),
+        (["0"], ("reddit",), "no tasks remain"),
     ],
 )
 def test_unknown_filter_error_lists_valid_values(

@@ -60,7 +60,7 @@ class Walk:
         )
         # The entries come from the page, which may have replaced JSON.stringify or Array methods.
         if not all(isinstance(entry, dict) for entry in result["entries"]):
-            raise InfraError("the page broke observe(): its entries are no entries")
+            raise InfraError("the page broke observe(): its entries are not objects")
         self.title = self.title or result["title"]
         self.has_stopped |= result["hasStopped"]
         self.num_skipped += max(result["total"] - result["numVisited"], 0)

@@ -25,7 +25,7 @@ def observe_url(config: BrowserConfig, url: str, origins: Sequence[str] = ()) ->
     """
     origin = origin_of(url)
     if origin is None:
-        raise ValueError(f"{url!r} is no http address, such as http://127.0.0.1:8000/page")
+        raise ValueError(f"{url!r} is not an http address such as http://127.0.0.1:8000/page")
     with BrowserPool(config) as pool, pool.session(origins=[origin, *origins]) as session:
         session.goto(url)
         return session.observe()

@@ -82,7 +82,7 @@ def describe(error: BaseException) -> tuple[str, int] | None:
     # A full disk raises errors of many types: Orbax and TensorStore have their own.
     if any(_NO_SPACE in str(cause) for cause in _causes(error)):
         return (
-            f"{_NO_SPACE.lower()}: free some, then run the same command to continue.\n"
+            f"{_NO_SPACE.lower()}: free disk space, then run the same command to continue.\n"
             "Finished episodes and checkpoints are complete; the file being written is not used."
         ), MISTAKE
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("webagent_jax"):

@@ -184,7 +184,7 @@ def _damage_error(directory: Path, cause: Exception) -> DemosError:
     reason = " ".join(str(cause).split())  # messages of Protocol Buffers have several lines
     return DemosError(
         f"the demonstrations in {directory} are damaged ({reason}): "
-        "remove the directory and collect them anew"
+        "remove the directory and collect them again"
     )
 
 

@@ -50,7 +50,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     if config.chromium_sandbox and os.geteuid() == 0:
         yield failure(
             "sandbox",
-            "browser.chromium_sandbox=True never works for root",
+            "browser.chromium_sandbox=True does not work as root",
             "run as another user, or set --config.browser.chromium_sandbox=False",
         )
         return

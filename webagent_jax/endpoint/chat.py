@@ -188,7 +188,7 @@ class ChatEndpoint:
             self._rejected_options |= new_options
         for option in sorted(new_options):
             name = _ALTERNATIVE_NAMES[option]
-            handling = f"it is sent as {name}" if name else "it is left out"
+            handling = f"it is sent as {name}" if name else "it is omitted"
             self._log(f"{self._config.model} rejects the option {option}: {handling}")
 
     def _add_counts(self, **counts: int) -> None:

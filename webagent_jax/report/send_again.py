@@ -416,7 +416,7 @@ def _edited(
         ConfigError: the number of texts is not that of the messages.
     """
     if len(texts) != len(messages):
-        raise ConfigError(f"the prompt has {len(messages)} messages, and {len(texts)} came")
+        raise ConfigError(f"the prompt has {len(messages)} messages, but {len(texts)} were sent")
     return [
         _with_valid_ids(message, tokenizer) if text is None else types.Message(message.role, text)
         for message, text in zip(messages, texts, strict=True)

@@ -56,9 +56,7 @@ class GymSuite:
         self._make_env = make_env
         self._seeds = task_seeds(config.train_seeds_per_task)
         if config.tasks:
-            raise ConfigError(
-                "suite.tasks selects nothing in a gymnasium environment: leave it out"
-            )
+            raise ConfigError("suite.tasks selects nothing in a gymnasium environment: omit it")
 
     def task_names(self, split: Split) -> Sequence[str]:
         """Return the only name."""

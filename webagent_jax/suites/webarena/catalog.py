@@ -113,7 +113,7 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         splits[split], note = _select_scorable(selected, split, config)
         notes += [*note, *_faulty_label_notes(splits[split])]
     if not any(splits.values()):
-        raise ConfigError("no task is left: extend suite.tasks or suite.webarena.sites")
+        raise ConfigError("no tasks remain: extend suite.tasks or suite.webarena.sites")
     return Catalog(splits, tuple(notes))
 
 
@@ -266,7 +266,7 @@ def _faulty_label_notes(tasks: Mapping[str, Task]) -> list[str]:
         return []
     return [
         f"published labels with faults, which count as published: {_numbers(impossible)} cannot be "
-        f"passed, and {_numbers(free)} pay an agent that exits at once (docs/webarena.md)"
+        f"passed, and {_numbers(free)} reward an agent that exits immediately (docs/webarena.md)"
     ]
 
 
