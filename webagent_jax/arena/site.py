@@ -222,6 +222,11 @@ class RequestContext:
         # Status 303 makes the browser send a GET, so that a reload does not post again.
         return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303)
 
+    def redirect_without_blanks(self) -> Response | None:
+        """Redirect to this page without the empty fields of its query; None if there are none."""
+        fields = {name: value for name, value in self.query.items() if value}
+        return self.redirect(self.path, **fields) if len(fields) < len(self.query) else None
+
     def sign_in(self, account_id: int, home: str) -> Response:
         """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
         self.session.account_id = account_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from webagent_jax.config import ArenaConfig, ConfigError
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
+from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.site_state import BrowserSiteState
 from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
 
@@ -154,8 +154,7 @@ def load_tasks(
         # A name that matches a task of one split only is valid for both.
         if not any(_has_prefix(task, name) for task, _ in all_tasks):
             template_names = sorted({generated.template.name for _, generated in all_tasks})
-            suggestions = difflib.get_close_matches(name, template_names, n=3) or template_names[:3]
-            raise ConfigError(f"no arena task {name!r}; did you mean: {', '.join(suggestions)}?")
+            raise ConfigError(f"no arena task {name!r}; {did_you_mean(name, template_names)}")
     return {
         split: {task: d for task, d in tasks.items() if _is_selected(task, names)}
         for split, tasks in by_name.items()

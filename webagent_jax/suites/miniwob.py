@@ -6,7 +6,6 @@ code, which needs another browser library, is not imported. Liu et al. 2018, arX
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import secrets
 import typing
@@ -20,6 +19,7 @@ from webagent_jax.local_site import StaticSite
 from webagent_jax.seeds import FIRST_TEST_SEED, task_seeds
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.miniwob_experts import EXPERTS
+from webagent_jax.suites.names import did_you_mean
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -320,12 +320,7 @@ def _seed_ranges(train: int, test: int) -> dict[Split, range]:
 def _resolve_pages(pages: Sequence[str], available_pages: tuple[str, ...]) -> tuple[str, ...]:
     for page in pages:
         if page not in available_pages:
-            suggestions = (
-                difflib.get_close_matches(page, available_pages, n=3) or available_pages[:3]
-            )
-            raise ConfigError(
-                f"no MiniWoB++ page {page!r}; did you mean: {', '.join(suggestions)}?"
-            )
+            raise ConfigError(f"no MiniWoB++ page {page!r}; {did_you_mean(page, available_pages)}")
     return tuple(pages) or available_pages
 
 

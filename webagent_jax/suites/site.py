@@ -15,7 +15,6 @@ Every launcher uses it with `--config.suite.factory=my_module:make_suite` (docs/
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from webagent_jax.local_site import StaticSite
 from webagent_jax.seeds import task_seeds
 from webagent_jax.suites import site_state
 from webagent_jax.suites.browser_environment import BrowserEnvironment
+from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.types import Expert, Observation, ResetResult, Split, Task
 
@@ -218,6 +218,5 @@ class SiteEnvironment(BrowserEnvironment):
 def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
     for name in selected:
         if name not in names:
-            suggestions = difflib.get_close_matches(name, names, n=3) or names[:3]
-            raise ConfigError(f"no task {name!r}; did you mean: {', '.join(suggestions)}?")
+            raise ConfigError(f"no task {name!r}; {did_you_mean(name, names)}")
     return tuple(selected) or names

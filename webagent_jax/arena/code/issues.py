@@ -58,10 +58,9 @@ _COLUMNS = (
 @views.get("/{owner}/{slug}/issues")
 def issues(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    fields = {name: value for name, value in request.query.items() if value}
-    # Forms send empty fields, which the address should not contain.
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
+    fields = dict(request.query)
     where, arguments = "", [project["id"]]
     state = fields.get("state", "open")
     if state in ("open", "closed"):

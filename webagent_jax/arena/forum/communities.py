@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.forum.post_lists import PAGE_SIZE, is_subscribed, redirect_without_blanks
+from webagent_jax.arena.forum.post_lists import PAGE_SIZE, is_subscribed
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
@@ -32,7 +32,7 @@ def communities(request: RequestContext) -> Response:
         f" AND member_id = {request.session.account_id or 0}) AS is_subscribed"
     )
     from_clause = f"FROM community WHERE 1{where} ORDER BY {order}, id"
-    return redirect_without_blanks(request) or request.render(
+    return request.redirect_without_blanks() or request.render(
         "communities.html.j2",
         query=query,
         orders=[(key, text) for key, (text, _) in _ORDERS.items()],

@@ -73,12 +73,6 @@ def reader_sort(request: RequestContext) -> str:
     return str(sort or "hot")
 
 
-def redirect_without_blanks(request: RequestContext) -> Response | None:
-    """Return a redirect without the empty query fields that forms send, or None."""
-    fields = {name: value for name, value in request.query.items() if value}
-    return request.redirect(request.path, **fields) if len(fields) < len(request.query) else None
-
-
 def _render_feed(
     request: RequestContext, heading: str, pagination: Pagination, **context: Any
 ) -> Response:
@@ -97,12 +91,12 @@ def home(request: RequestContext) -> Response:
         "community_id IN (SELECT community_id FROM subscription WHERE member_id = ?)",
         request.session.account_id,
     )
-    return redirect_without_blanks(request) or _render_feed(request, "Home", pagination)
+    return request.redirect_without_blanks() or _render_feed(request, "Home", pagination)
 
 
 @views.get("/all")
 def all_posts(request: RequestContext) -> Response:
-    return redirect_without_blanks(request) or _render_feed(
+    return request.redirect_without_blanks() or _render_feed(
         request, "All communities", paginate_posts(request, "1")
     )
 
@@ -111,7 +105,7 @@ def all_posts(request: RequestContext) -> Response:
 def community(request: RequestContext, slug: str) -> Response:
     row = request.row("SELECT * FROM community WHERE slug = ?", slug)
     pagination = paginate_posts(request, "community_id = ?", row["id"])
-    return redirect_without_blanks(request) or _render_feed(
+    return request.redirect_without_blanks() or _render_feed(
         request,
         row["title"],
         pagination,
@@ -151,7 +145,7 @@ def search(request: RequestContext) -> Response:
     if not query:
         return request.redirect("/communities", "Type what you are looking for.")
     words = query.lower().split()[:10]
-    return redirect_without_blanks(request) or request.render(
+    return request.redirect_without_blanks() or request.render(
         "search.html.j2",
         query=query,
         communities=_find_communities(request, words),

@@ -79,10 +79,8 @@ def _render_list(
     request: RequestContext, heading: str, condition: WhereClause, *, order: str
 ) -> Response:
     """Show a filtered list of places, and a map of them."""
-    fields = {name: value for name, value in request.query.items() if value}
-    # Forms send empty fields, which the address should not contain.
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
     _add_filters(condition, request)
     from_clause = f"{_FROM} {condition.sql} ORDER BY {order}"
     pagination = paginate(request, PLACE_COLUMNS, from_clause, condition.arguments, size=PAGE_SIZE)

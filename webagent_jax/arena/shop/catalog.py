@@ -85,10 +85,8 @@ def _product_list(
     request: RequestContext, heading: str, condition: WhereClause, category: Any = None
 ) -> Response:
     """Return a page of a product list, with the filters and the order of the query parameters."""
-    parameters = {name: value for name, value in request.query.items() if value}
-    # Forms send empty fields, which the address should not contain.
-    if len(parameters) < len(request.query):
-        return request.redirect(request.path, **parameters)
+    if redirect := request.redirect_without_blanks():
+        return redirect
     form = Form(request.query)
     lowest = form.cents("from") if form.values.get("from") else None
     highest = form.cents("to") if form.values.get("to") else None

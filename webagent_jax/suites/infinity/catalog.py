@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from webagent_jax.config import ConfigError, InfinityConfig
 from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
+from webagent_jax.suites.names import did_you_mean
 from webagent_jax.types import Split, Task
 
 _HELD_OUT_PERCENT = 20  # percentage of the training apps' tasks that test_split=tasks holds out
@@ -109,8 +109,6 @@ def _check_name(name: str, valid_names: Sequence[str], option: str) -> None:
         ConfigError: it is not; the message suggests similar names.
     """
     if name not in valid_names:
-        suggestions = difflib.get_close_matches(name, valid_names, n=3) or valid_names[:3]
         raise ConfigError(
-            f"{option}: no app or task {name!r} in the checkout; did you mean: "
-            f"{', '.join(suggestions)}?"
+            f"{option}: no app or task {name!r} in the checkout; {did_you_mean(name, valid_names)}"
         )

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from webagent_jax.arena.code.activity_data import AGENT_USER_ID
 from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.task import Data, EvalSpec, all_of, page_equals, page_includes, sample_row
 from webagent_jax.expert_steps import (
@@ -20,7 +21,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
-AGENT_USER_ID = 1  # user id of the agent's account
 
 Slots = Mapping[str, str]
 

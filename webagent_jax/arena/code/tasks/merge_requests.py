@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from webagent_jax.arena.code.activity_data import AGENT_USER_ID
 from webagent_jax.arena.code.tasks.helpers import (
-    AGENT_USER_ID,
     CODE,
     closed_with_comment,
     fetch_rows,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from webagent_jax.arena.code.activity_data import AGENT_USER_ID
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.sample_projects import slug
 from webagent_jax.arena.code.tasks.helpers import (
-    AGENT_USER_ID,
     CODE,
     fetch_rows,
     go_to_account_page,

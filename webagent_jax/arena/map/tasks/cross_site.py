@@ -15,9 +15,9 @@ from webagent_jax.arena.forum.tasks.helpers import (
     go_to_member,
     submit_post,
 )
+from webagent_jax.arena.map.data import AGENT_USER_ID
 from webagent_jax.arena.map.routes import format_distance
 from webagent_jax.arena.map.tasks.helpers import (
-    AGENT_USER_ID,
     MAP,
     distance_references,
     duration_references,

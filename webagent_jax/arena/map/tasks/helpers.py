@@ -22,7 +22,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Observation
 
 MAP = "__MAP__"
-AGENT_USER_ID = 1  # person id of the agent's account
 
 MODES: Mapping[str, Mode] = {"by car": "car", "by bike": "bike", "on foot": "foot"}
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from webagent_jax.arena.map.data import AGENT_USER_ID
 from webagent_jax.arena.map.saved_lists import PROBLEMS
-from webagent_jax.arena.map.tasks.helpers import AGENT_USER_ID, MAP, go_to_place, sample_place
+from webagent_jax.arena.map.tasks.helpers import MAP, go_to_place, sample_place
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
